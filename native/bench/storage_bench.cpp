@@ -15,7 +15,7 @@ std::string name_of(size_t bytes) {
                          : std::to_string(bytes) + " B";
 }
 
-// One at a time: the block comes back before the next is wanted.
+// One at a time: the block comes back before the next is requested.
 void bench_pair(size_t bytes, bool check) {
   constexpr int kPairs = 100000;
   Pool pool("cpu:0", {.check = check});

@@ -43,7 +43,7 @@ struct CreationArguments {
 
  private:
   [[noreturn]] static void fail(const char* function, const std::string& text) {
-    throw nb::type_error((std::string(function) + "() " + text).c_str());
+    throw type_error(std::string(function) + "() " + text);
   }
 };
 
@@ -52,7 +52,7 @@ Tensor empty_of(const char* function, nb::handle shape, nb::handle dtype, nb::ha
     std::string text = function;
     text.append("() takes the shape as one argument: ").append(function).append("((");
     text.append(to_utf8(nb::str(shape))).append(", ").append(to_utf8(nb::str(dtype))).append("))");
-    throw nb::type_error(text.c_str());
+    throw type_error(text);
   }
   return Tensor::empty(as_shape(shape, function), dtype.is_none() ? DType::float32 : as_dtype(dtype),
                        as_tensor_device(device));
@@ -81,26 +81,17 @@ PyObject* empty(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObjec
   });
 }
 
-nb::object filled(const char* function, nb::handle shape, Scalar value, nb::handle dtype, nb::handle device) {
-  if (nb::object x = of_sizes(shape, nb::int_(value.integer), dtype, device); x.is_valid()) return x;
-  Tensor x = empty_of(function, shape, dtype, device);
-  push_fill(x, value);
-  return wrap(std::move(x));
-}
-
-PyObject* zeros(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject* keywords) {
+// zeros and ones.
+template <int64_t value>
+PyObject* all(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject* keywords) {
+  static constexpr const char* name = value ? "ones" : "zeros";
   return guarded_object([&] {
-    const CreationArguments given("zeros", {"shape", "dtype", "device"}, 1, arguments, count, keywords);
-    return filled("zeros", given.values[0], {Scalar::Kind::integer, {.integer = 0}}, given.values[1],
-                  given.values[2]);
-  });
-}
-
-PyObject* ones(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject* keywords) {
-  return guarded_object([&] {
-    const CreationArguments given("ones", {"shape", "dtype", "device"}, 1, arguments, count, keywords);
-    return filled("ones", given.values[0], {Scalar::Kind::integer, {.integer = 1}}, given.values[1],
-                  given.values[2]);
+    const CreationArguments given(name, {"shape", "dtype", "device"}, 1, arguments, count, keywords);
+    const auto& [shape, dtype, device, _] = given.values;
+    if (nb::object x = of_sizes(shape, nb::int_(value), dtype, device); x.is_valid()) return x;
+    Tensor x = empty_of(name, shape, dtype, device);
+    push_fill(x, {Scalar::Kind::integer, {.integer = value}});
+    return wrap(std::move(x));
   });
 }
 
@@ -249,10 +240,10 @@ PyMethodDef functions[] = {
      "given.\n\n"
      "Raises ShapeError for negative or absurd sizes, MemoryError if there is not enough memory.\n\n"
      ">>> import weft as wf\n>>> wf.empty((2, 3), dtype=\"int8\").shape\n(2, 3)\n"},
-    {"zeros", as_method(zeros), METH_FASTCALL | METH_KEYWORDS,
+    {"zeros", as_method(all<0>), METH_FASTCALL | METH_KEYWORDS,
      "zeros(shape, dtype=None, device=None)\n--\n\nA new tensor of zeros; see empty.\n\n"
      ">>> import weft as wf\n>>> wf.zeros(2)\ntensor([0., 0.], dtype=float32, device=cpu:0)\n"},
-    {"ones", as_method(ones), METH_FASTCALL | METH_KEYWORDS,
+    {"ones", as_method(all<1>), METH_FASTCALL | METH_KEYWORDS,
      "ones(shape, dtype=None, device=None)\n--\n\nA new tensor of ones; see empty.\n\n"
      ">>> import weft as wf\n>>> wf.ones(2, dtype=\"int8\")\ntensor([1, 1], dtype=int8, device=cpu:0)\n"},
     {"full", as_method(full), METH_FASTCALL | METH_KEYWORDS,

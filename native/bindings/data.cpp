@@ -29,35 +29,32 @@ template <class Array>
 Picture picture(const Array& x, const char* function) {
   const auto text = [&](const char* what) { return std::string(function) + ": " + what; };
   const int64_t channels = static_cast<int64_t>(x.shape(2));
-  if (channels < 1 || channels > 4)
-    throw nb::value_error(text("a picture has 1 to 4 channels in its last axis").c_str());
-  if (x.shape(0) == 0 || x.shape(1) == 0) throw nb::value_error(text("the picture is empty").c_str());
+  if (channels < 1 || channels > 4) throw value_error(text("a picture has 1 to 4 channels in its last axis"));
+  if (x.shape(0) == 0 || x.shape(1) == 0) throw value_error(text("the picture is empty"));
   if ((channels > 1 && x.stride(2) != 1) || (x.shape(1) > 1 && x.stride(1) != channels))
-    throw nb::value_error(text("pixels of a row must lie side by side").c_str());
+    throw value_error(text("pixels of a row must lie side by side"));
   return {const_cast<uint8_t*>(x.data()), static_cast<int64_t>(x.shape(0)), static_cast<int64_t>(x.shape(1)),
           channels, x.stride(0)};
 }
 
 void same_channels(const Picture& a, const Picture& b, const char* function) {
   if (a.channels != b.channels)
-    throw nb::value_error((std::string(function) + ": channels differ: " + std::to_string(a.channels) +
-                           " and " + std::to_string(b.channels))
-                              .c_str());
+    throw value_error(std::string(function) + ": channels differ: " + std::to_string(a.channels) + " and " +
+                      std::to_string(b.channels));
 }
 
 void same_size(const Picture& a, const Picture& b, const char* function) {
   same_channels(a, b, function);
   if (a.height != b.height || a.width != b.width)
-    throw nb::value_error((std::string(function) + ": pictures differ in size").c_str());
+    throw value_error(std::string(function) + ": pictures differ in size");
 }
 
 void inside(const Picture& from, int64_t y, int64_t x, int64_t h, int64_t w, const char* function) {
   if (y < 0 || x < 0 || h < 0 || w < 0 || y + h > from.height || x + w > from.width)
-    throw nb::value_error((std::string(function) + ": the part [" + std::to_string(y) + ", " +
-                           std::to_string(y + h) + ") x [" + std::to_string(x) + ", " +
-                           std::to_string(x + w) + ") is not inside of " + std::to_string(from.height) +
-                           " x " + std::to_string(from.width) + " pixels")
-                              .c_str());
+    throw value_error((std::string(function) + ": the part [" + std::to_string(y) + ", " +
+                       std::to_string(y + h) + ") x [" + std::to_string(x) + ", " + std::to_string(x + w) +
+                       ") is not inside of " + std::to_string(from.height) + " x " +
+                       std::to_string(from.width) + " pixels"));
 }
 
 Resample filter_of(const std::string& name) {
@@ -65,15 +62,13 @@ Resample filter_of(const std::string& name) {
   if (name == "linear") return Resample::linear;
   if (name == "area") return Resample::area;
   if (name == "cubic") return Resample::cubic;
-  throw nb::value_error(
-      ("filter must be 'nearest', 'linear', 'area' or 'cubic', got '" + name + "'").c_str());
+  throw value_error("filter must be 'nearest', 'linear', 'area' or 'cubic', got '" + name + "'");
 }
 
 void enough(size_t have, size_t need, const char* function, const char* what) {
   if (have != need)
-    throw nb::value_error((std::string(function) + ": " + what + " needs " + std::to_string(need) +
-                           " numbers, got " + std::to_string(have))
-                              .c_str());
+    throw value_error(std::string(function) + ": " + what + " needs " + std::to_string(need) +
+                      " numbers, got " + std::to_string(have));
 }
 
 nb::object as_array(std::vector<int64_t>&& values) {
@@ -153,9 +148,7 @@ void bind_records(nb::module_& m) {
         } catch (const std::system_error& error) {
           raise_os_error(error, path);
         }
-        if (line)
-          throw nb::value_error(
-              (path + ": line " + std::to_string(line) + " is not 'key<TAB>offset'").c_str());
+        if (line) throw value_error(path + ": line " + std::to_string(line) + " is not 'key<TAB>offset'");
         return nb::make_tuple(keys.empty() ? nb::none() : as_array(std::move(keys)),
                               as_array(std::move(offsets)));
       },

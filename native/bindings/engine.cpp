@@ -16,9 +16,8 @@ Device as_device(nb::handle object) {
   nb::object device = call_hook(Hook::as_device, object);
   const std::optional<DeviceKind> kind = find_device_kind(nb::cast<std::string>(device.attr("kind")));
   if (!kind) {
-    const std::string text = to_utf8(nb::str(device)) + " is not available: the engine runs cpu devices only";
-    PyErr_SetString(hook(Hook::device_error), text.c_str());
-    throw nb::python_error();
+    raise_error(hook(Hook::device_error),
+                to_utf8(nb::str(device)) + " is not available: the engine runs cpu devices only");
   }
   return {*kind, nb::cast<int>(device.attr("index"))};
 }
@@ -177,13 +176,11 @@ void bind_engine(nb::module_& m) {
     const std::optional<DeviceKind> kind = find_device_kind(name);
     const DeviceBackend* backend = kind ? backend_of(*kind) : nullptr;
     if (!backend) throw ValueError("device_kind_counters: no kind " + name + " was added");
-    nb::dict counters;
-    counters["kernels"] = backend->kernels.load();
-    counters["copies_in"] = backend->copies_in.load();
-    counters["copies_out"] = backend->copies_out.load();
-    counters["bytes_in"] = backend->bytes_in.load();
-    counters["bytes_out"] = backend->bytes_out.load();
-    return counters;
+    return counts_of({{"kernels", backend->kernels},
+                      {"copies_in", backend->copies_in},
+                      {"copies_out", backend->copies_out},
+                      {"bytes_in", backend->bytes_in},
+                      {"bytes_out", backend->bytes_out}});
   });
   Class<PyVariable>(
       m, "Variable", nb::is_weak_referenceable(),
@@ -374,19 +371,17 @@ void bind_engine(nb::module_& m) {
           "stats",
           [](PyEngine& e) {
             const Stats s = e.core->stats();
-            nb::dict d;
-            d["pushed"] = s.pushed;
-            d["finished"] = s.finished;
-            d["failed"] = s.failed;
-            d["skipped"] = s.skipped;
-            d["inlined"] = s.inlined;
-            d["pending"] = s.pending;
-            d["running"] = s.running;
-            d["async_outstanding"] = s.async_outstanding;
-            d["threads"] = s.threads;
-            d["stalls"] = s.stalls;
-            d["wakes"] = s.wakes;
-            return d;
+            return counts_of({{"pushed", s.pushed},
+                              {"finished", s.finished},
+                              {"failed", s.failed},
+                              {"skipped", s.skipped},
+                              {"inlined", s.inlined},
+                              {"pending", s.pending},
+                              {"running", s.running},
+                              {"async_outstanding", s.async_outstanding},
+                              {"threads", static_cast<uint64_t>(s.threads)},
+                              {"stalls", s.stalls},
+                              {"wakes", s.wakes}});
           },
           nb::sig("def stats(self) -> dict[str, int]"),
           "Counters since the engine was made, as a dict.\n\n"

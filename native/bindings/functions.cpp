@@ -43,20 +43,15 @@ void call_on_done(PyObject* on_done, Error* error) noexcept {
   if (python_is_ending()) return;
   const WithGil gil;
   if (error) error->seen.store(true, std::memory_order_relaxed);
-  try {
+  call_unraisable(on_done, [&] {
     const nb::handle callback = on_done;
     callback(error ? to_engine_error({Ref<Error>(error)}) : nb::none());
-  } catch (nb::python_error& thrown) {
-    thrown.restore();
-    PyErr_WriteUnraisable(on_done);
-  } catch (const std::exception& thrown) {
-    PyErr_SetString(PyExc_RuntimeError, thrown.what());
-    PyErr_WriteUnraisable(on_done);
-  }
+  });
 }
 
+template <class State>
 void finished(void* state, Error* error) noexcept {
-  call_on_done(static_cast<PyTask*>(state)->on_done, error);
+  call_on_done(static_cast<State*>(state)->on_done, error);
 }
 
 std::string name_of(const void* state) noexcept {
@@ -65,20 +60,22 @@ std::string name_of(const void* state) noexcept {
   return function_name(name_source(*static_cast<const PyTask*>(state)));
 }
 
+template <class State>
 std::string where(const void* state) noexcept {
   if (python_is_ending()) return {};
   const WithGil gil;
-  return static_cast<const PyTask*>(state)->site.text();
+  return static_cast<const State*>(state)->site.text();
 }
 
 // Two by two: without and with on_done, ordinary and asynchronous.
 const TaskType& python_type(bool has_on_done, bool is_async) {
   static constexpr auto sync = [](void* s, RunContext& c) { run(s, c, false); };
   static constexpr auto async = [](void* s, RunContext& c) { run(s, c, true); };
-  static const TaskType types[2][2] = {{{sync, drop, nullptr, name_of, where, python_domain()},
-                                        {async, drop, nullptr, name_of, where, python_domain()}},
-                                       {{sync, drop, finished, name_of, where, python_domain()},
-                                        {async, drop, finished, name_of, where, python_domain()}}};
+  static constexpr auto type = [](auto run_task, auto end) {
+    return TaskType{run_task, drop, end, name_of, where<PyTask>, python_domain()};
+  };
+  static const TaskType types[2][2] = {{type(sync, nullptr), type(async, nullptr)},
+                                       {type(sync, finished<PyTask>), type(async, finished<PyTask>)}};
   return types[has_on_done][is_async];
 }
 
@@ -105,23 +102,15 @@ std::string native_name(const void* state) noexcept {
   return function_name(native->name);
 }
 
-std::string native_where(const void* state) noexcept {
-  if (python_is_ending()) return {};
-  const WithGil gil;
-  return static_cast<const NativeState*>(state)->site.text();
-}
-
 const TaskType& native_type(bool has_on_done) {
   static constexpr auto run_native = [](void* state, RunContext&) {
     const NativeTask& task = *static_cast<NativeState*>(state)->task;
     task.fn(task.data);
   };
-  static constexpr auto native_finished = [](void* state, Error* error) noexcept {
-    call_on_done(static_cast<NativeState*>(state)->on_done, error);
-  };
+  static constexpr auto at = where<NativeState>;
   static const TaskType types[2] = {
-      {run_native, native_drop, nullptr, native_name, native_where, nullptr},
-      {run_native, native_drop, native_finished, native_name, native_where, nullptr}};
+      {run_native, native_drop, nullptr, native_name, at, nullptr},
+      {run_native, native_drop, finished<NativeState>, native_name, at, nullptr}};
   return types[has_on_done];
 }
 
@@ -152,11 +141,7 @@ const TaskType& operator_type() {
                                const auto& push = *static_cast<const OperatorPush*>(state);
                                return push.type->name(push.state);
                              },
-                             [](const void* state) noexcept -> std::string {
-                               if (python_is_ending()) return {};
-                               const WithGil gil;
-                               return static_cast<const OperatorPush*>(state)->site.text();
-                             },
+                             where<OperatorPush>,
                              kPython ? python_domain() : nullptr};
   return type;
 }
@@ -172,7 +157,7 @@ std::string function_name(nb::handle source) noexcept {
     if (name.is_valid() && PyUnicode_Check(name.ptr())) return to_utf8(name);
     PyErr_Clear();
   }
-  return to_utf8(nb::type_name(source.type()));
+  return type_of(source);
 }
 
 void set_function(Op& op, nb::handle fn, const Description& description, bool is_async) {
@@ -197,10 +182,9 @@ void set_function(Op& op, nb::handle fn, const Description& description, bool is
   }
   if (!PyCallable_Check(fn.ptr())) {
     Py_XDECREF(name);
-    throw nb::type_error(
-        ("push: fn must be a callable taking the run context, a NativeFunction, or an Operator; got " +
-         to_utf8(nb::type_name(fn.type())))
-            .c_str());
+    throw type_error(
+        "push: fn must be a callable taking the run context, a NativeFunction, or an Operator; got " +
+        type_of(fn));
   }
   op.state = new (op.storage) PyTask{fn.inc_ref().ptr(), name, counted(description.on_done), Site::here()};
   op.type = &python_type(has_on_done, is_async);

@@ -27,7 +27,7 @@ size_t number_of(nb::handle name) {
     if (!known.empty()) known += ", ";
     known += each;
   }
-  throw nb::type_error(("register: no hook " + to_utf8(name) + "; there are: " + known).c_str());
+  throw type_error("register: no hook " + to_utf8(name) + "; there are: " + known);
 }
 
 // Each of them a loader: what it gives is kept, where it was in use it stays in use.
@@ -35,9 +35,8 @@ void register_hooks(const nb::kwargs& hooks) {
   for (auto [name, loader] : hooks) {
     const size_t k = number_of(name);
     if (!PyCallable_Check(loader.ptr()))
-      throw nb::type_error(("register: " + to_utf8(name) + " must be a function that gives it, got " +
-                            to_utf8(nb::type_name(loader.type())))
-                               .c_str());
+      throw type_error("register: " + to_utf8(name) + " must be a function that gives it, got " +
+                       type_of(loader));
     PyObject* const before = std::exchange(loaders[k], nb::borrow(loader).release().ptr());
     hook_values[k] = nullptr;  // calls that are under way may still use it, so it is never released
     Py_XDECREF(before);
@@ -51,10 +50,8 @@ void register_hooks(const nb::kwargs& hooks) {
 PyObject* load_hook(Hook which) {
   const auto k = static_cast<size_t>(which);
   if (!loaders[k]) {
-    PyErr_SetString(PyExc_RuntimeError, ("weft._core: no hook " + std::string(kNames[k]) +
-                                         " is registered; the module of weft that has it is not imported")
-                                            .c_str());
-    throw nb::python_error();
+    raise_error(PyExc_RuntimeError, "weft._core: no hook " + std::string(kNames[k]) +
+                                        " is registered; the module of weft that has it is not imported");
   }
   const nb::object loader = nb::borrow(loaders[k]);  // it may run Python, and other threads
   nb::object value = loader();

@@ -13,9 +13,9 @@ nb::object emit_to_layers(nb::handle op, nb::handle args) {
       PyList_Check(object) || PyDict_Check(object)) {
     std::string text = to_utf8(nb::str(emit.attr("__qualname__")));
     text += ": gave ";
-    text += result.is_none() ? "None" : to_utf8(nb::type_name(result.type()));
+    text += result.is_none() ? "None" : type_of(result);
     text += " for " + to_utf8(nb::repr(op)) + "; it must return what op(*args) returns";
-    throw nb::type_error(text.c_str());
+    throw type_error(text);
   }
   return result;
 }

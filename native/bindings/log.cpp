@@ -72,11 +72,9 @@ void bind_log(nb::module_& m) {
       .def_prop_ro("unseen_bytes", &Log::unseen_bytes,
                    "Memory of results that nobody could see any more, so that they were not written.");
   def(m, "log_counters", [] {
-    nb::dict counters;
-    counters["put_off"] = Log::put_off;
-    counters["segments"] = Log::segments_run;
-    counters["segment_misses"] = Log::segment_misses;
-    return counters;
+    return counts_of({{"put_off", Log::put_off},
+                      {"segments", Log::segments_run},
+                      {"segment_misses", Log::segment_misses}});
   });
 }
 

@@ -21,18 +21,12 @@ void PyEngine::Watcher::call(int which, const Event& event) {
   const WithGil gil;
   nb::object target = object;  // may be removed meanwhile
   if (!target.is_valid()) return;
-  try {
+  call_unraisable(target.ptr(), [&] {
     nb::object error = nb::none();
     if (event.error) error = to_engine_error({Ref<Error>(const_cast<Error*>(event.error))});
     target.attr(kMethods[which])(
         PyRecord{event.op->trace_id, event.op->name(), event.device, event.queue, event.worker, error});
-  } catch (nb::python_error& thrown) {
-    thrown.restore();
-    PyErr_WriteUnraisable(target.ptr());
-  } catch (const std::exception& thrown) {
-    PyErr_SetString(PyExc_RuntimeError, thrown.what());
-    PyErr_WriteUnraisable(target.ptr());
-  }
+  });
 }
 
 void add_observer(PyEngine& engine, nb::object observer) {

@@ -7,7 +7,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
-#include "bindings/program.h"
+#include "bindings/convert.h"
 
 namespace weft {
 namespace {
@@ -29,8 +29,7 @@ Geometry as_geometry(nb::handle object) {
     return x;
   }
   if (!PyTuple_Check(object.ptr()) || PyTuple_Size(object.ptr()) != 3)
-    throw nb::type_error(
-        ("geometry is (dtype, shape, strides) or a Layout, got " + to_utf8(nb::repr(object))).c_str());
+    throw type_error("geometry is (dtype, shape, strides) or a Layout, got " + to_utf8(nb::repr(object)));
   x.dtype = as_dtype(object[0]);
   const Shape shape = as_shape(object[1], "geometry");
   const Dims sizes = shape;
@@ -67,7 +66,7 @@ PostOp as_post_op(nb::handle object) {
   PostOp op;
   if (PyUnicode_Check(object.ptr())) return as_post_op(nb::make_tuple(nb::borrow(object)));
   if (!PyTuple_Check(object.ptr()) || PyTuple_Size(object.ptr()) < 1)
-    throw nb::type_error(("a post-op is a name or (name, ...), got " + to_utf8(nb::repr(object))).c_str());
+    throw type_error("a post-op is a name or (name, ...), got " + to_utf8(nb::repr(object)));
   const auto size = PyTuple_Size(object.ptr());
   op.kind = nb::cast<std::string>(object[0]);
   std::tie(op.alpha, op.beta) = defaults_of(op.kind);
@@ -111,20 +110,13 @@ auto supported(F&& make) {
   try {
     return make();
   } catch (const Unsupported& error) {
-    PyErr_SetString(PyExc_NotImplementedError, error.what());
-    throw nb::python_error();
+    raise_error(PyExc_NotImplementedError, error.what());
   }
 }
 
 template <class F>
 PyOnednnKernel kernel_of(F&& make) {
   return {{Ref<Kernel>(supported(make).get())}};
-}
-
-// A kernel for all sizes.
-template <class F>
-PyKernel any_size_of(F&& make) {
-  return {supported(make)};
 }
 
 Convolution::Pass as_pass(const std::string& of) {
@@ -135,47 +127,63 @@ Convolution::Pass as_pass(const std::string& of) {
 }
 
 using Padding = std::vector<std::pair<int64_t, int64_t>>;
+using MaybeGeometry = std::optional<Geometry>;
+
+}  // namespace
+}  // namespace weft
+
+namespace nanobind::detail {
+template <>
+struct type_caster<weft::onednn::Geometry> : LateCaster<weft::onednn::Geometry, weft::as_geometry> {};
+template <>
+struct type_caster<std::optional<weft::onednn::Geometry>>
+    : LateCaster<std::optional<weft::onednn::Geometry>, weft::as_optional> {};
+template <>
+struct type_caster<std::vector<weft::onednn::PostOp>>
+    : LateCaster<std::vector<weft::onednn::PostOp>, weft::as_post_ops> {};
+}  // namespace nanobind::detail
+
+namespace weft {
+namespace {
 
 void bind_matmul(nb::module_& m) {
   def(
       m, "onednn_matmul",
-      [](nb::handle a, nb::handle b, nb::handle c, nb::handle bias, bool accumulate, nb::handle post_ops) {
-        return kernel_of([&] {
-          return make_matmul({as_geometry(a), as_geometry(b), as_geometry(c), as_optional(bias),
-                              as_post_ops(post_ops), accumulate});
-        });
+      [](Geometry a, Geometry b, Geometry c, MaybeGeometry bias, bool accumulate,
+         std::vector<PostOp> post_ops) {
+        return kernel_of([&] { return make_matmul({a, b, c, bias, post_ops, accumulate}); });
       },
       nb::arg("a"), nb::arg("b"), nb::arg("c"), nb::kw_only(), nb::arg("bias").none() = nb::none(),
       nb::arg("accumulate") = false, nb::arg("post_ops") = nb::tuple(),
       "c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.");
   def(
       m, "onednn_product_of_any_size",
-      [](nb::handle dtype, bool transposed, bool bias) {
-        return any_size_of([&] { return make_product_of_any_size(as_dtype(dtype), transposed, bias); });
+      [](DType dtype, bool transposed, bool bias) {
+        return supported([&] { return make_product_of_any_size(dtype, transposed, bias); });
       },
       nb::arg("dtype"), nb::kw_only(), nb::arg("transposed") = false, nb::arg("bias") = false,
       "A product for all sizes. Operands: a, b (transposed: as [n, k]), [bias]; c.");
   def(
       m, "onednn_reorder",
-      [](nb::handle src, nb::handle dst, bool accumulate) {
-        return kernel_of([&] { return make_reorder(as_geometry(src), as_geometry(dst), accumulate); });
+      [](Geometry src, Geometry dst, bool accumulate) {
+        return kernel_of([&] { return make_reorder(src, dst, accumulate); });
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("accumulate") = false,
       "dst = convert(src), or dst += that. Operands: src; dst.");
   def(
-      m, "onednn_layout", [](nb::handle x) { return PyLayout{layout_of(as_geometry(x))}; }, nb::arg("x"),
+      m, "onednn_layout", [](Geometry x) { return PyLayout{layout_of(x)}; }, nb::arg("x"),
       "The layout of an array with strides; kernels that choose these tell an equal one.");
 }
 
 void bind_convolution(nb::module_& m) {
   def(
       m, "onednn_convolution",
-      [](nb::handle src, nb::handle weights, nb::handle dst, const Numbers& stride, const Padding& padding,
-         const Numbers& dilation, int64_t groups, nb::handle bias, bool accumulate, nb::handle post_ops) {
+      [](Geometry src, Geometry weights, Geometry dst, const Numbers& stride, const Padding& padding,
+         const Numbers& dilation, int64_t groups, MaybeGeometry bias, bool accumulate,
+         std::vector<PostOp> post_ops) {
         return kernel_of([&] {
-          return make_convolution({Convolution::Pass::forward, as_geometry(src), as_geometry(weights),
-                                   as_geometry(dst), as_optional(bias), as_window(stride, padding, dilation),
-                                   groups, as_post_ops(post_ops), accumulate});
+          return make_convolution({Convolution::Pass::forward, src, weights, dst, bias,
+                                   as_window(stride, padding, dilation), groups, post_ops, accumulate});
         });
       },
       nb::arg("src"), nb::arg("weights"), nb::arg("dst"), nb::kw_only(), nb::arg("stride"),
@@ -184,13 +192,13 @@ void bind_convolution(nb::module_& m) {
       "Operands: src, weights, [bias], [those of post-ops]; dst.");
   def(
       m, "onednn_convolution_backward_data",
-      [](nb::handle ddst, nb::handle weights, nb::handle dsrc, const Numbers& stride, const Padding& padding,
+      [](Geometry ddst, Geometry weights, Geometry dsrc, const Numbers& stride, const Padding& padding,
          const Numbers& dilation, int64_t groups, bool accumulate) {
         return kernel_of([&] {
           return make_convolution({Convolution::Pass::data,
-                                   as_geometry(dsrc),
-                                   as_geometry(weights),
-                                   as_geometry(ddst),
+                                   dsrc,
+                                   weights,
+                                   ddst,
                                    std::nullopt,
                                    as_window(stride, padding, dilation),
                                    groups,
@@ -203,14 +211,14 @@ void bind_convolution(nb::module_& m) {
       "Operands: ddst, weights; dsrc.");
   def(
       m, "onednn_convolution_backward_weights",
-      [](nb::handle src, nb::handle ddst, nb::handle dweights, const Numbers& stride, const Padding& padding,
-         const Numbers& dilation, int64_t groups, nb::handle dbias, bool accumulate) {
+      [](Geometry src, Geometry ddst, Geometry dweights, const Numbers& stride, const Padding& padding,
+         const Numbers& dilation, int64_t groups, MaybeGeometry dbias, bool accumulate) {
         return kernel_of([&] {
           return make_convolution({Convolution::Pass::weights,
-                                   as_geometry(src),
-                                   as_geometry(dweights),
-                                   as_geometry(ddst),
-                                   as_optional(dbias),
+                                   src,
+                                   dweights,
+                                   ddst,
+                                   dbias,
                                    as_window(stride, padding, dilation),
                                    groups,
                                    {},
@@ -222,11 +230,11 @@ void bind_convolution(nb::module_& m) {
       nb::arg("accumulate") = false, "Operands: src, ddst; dweights, [dbias].");
   def(
       m, "onednn_convolution_of_any_size",
-      [](nb::handle dtype, const std::string& of, const Numbers& stride, const Padding& padding,
+      [](DType dtype, const std::string& of, const Numbers& stride, const Padding& padding,
          const Numbers& dilation, int64_t groups, bool bias) {
-        return any_size_of([&] {
-          return make_convolution_of_any_size(as_dtype(dtype), as_pass(of),
-                                              as_window(stride, padding, dilation), groups, bias);
+        return supported([&] {
+          return make_convolution_of_any_size(dtype, as_pass(of), as_window(stride, padding, dilation),
+                                              groups, bias);
         });
       },
       nb::arg("dtype"), nb::kw_only(), nb::arg("of"), nb::arg("stride"), nb::arg("padding"),
@@ -238,14 +246,14 @@ void bind_convolution(nb::module_& m) {
 void bind_pooling(nb::module_& m) {
   def(
       m, "onednn_pooling",
-      [](nb::handle src, nb::handle dst, const std::string& kind, const Numbers& window,
-         const Numbers& stride, const Padding& padding, const Numbers& dilation, bool training) {
+      [](Geometry src, Geometry dst, const std::string& kind, const Numbers& window, const Numbers& stride,
+         const Padding& padding, const Numbers& dilation, bool training) {
         return kernel_of([&] {
           return make_pooling({as_pooling_kind(kind),
                                false,
                                training,
-                               as_geometry(src),
-                               as_geometry(dst),
+                               src,
+                               dst,
                                {},
                                {},
                                window,
@@ -257,11 +265,10 @@ void bind_pooling(nb::module_& m) {
       "kind: max, average, average_with_padding. Operands: src; dst, [workspace of max if training].");
   def(
       m, "onednn_pooling_backward",
-      [](nb::handle src, nb::handle dst, nb::handle ddst, nb::handle dsrc, const std::string& kind,
+      [](Geometry src, Geometry dst, Geometry ddst, Geometry dsrc, const std::string& kind,
          const Numbers& window, const Numbers& stride, const Padding& padding, const Numbers& dilation) {
         return kernel_of([&] {
-          return make_pooling({as_pooling_kind(kind), true, true, as_geometry(src), as_geometry(dst),
-                               as_geometry(dsrc), as_geometry(ddst), window,
+          return make_pooling({as_pooling_kind(kind), true, true, src, dst, dsrc, ddst, window,
                                as_window(stride, padding, dilation)});
         });
       },
@@ -273,11 +280,9 @@ void bind_pooling(nb::module_& m) {
 void bind_normalization(nb::module_& m) {
   def(
       m, "onednn_batch_norm",
-      [](nb::handle src, nb::handle dst, float epsilon, bool training, bool affine, bool relu) {
-        return kernel_of([&] {
-          return make_batch_norm(
-              {as_geometry(src), as_geometry(dst), {}, false, training, affine, relu, epsilon});
-        });
+      [](Geometry src, Geometry dst, float epsilon, bool training, bool affine, bool relu) {
+        return kernel_of(
+            [&] { return make_batch_norm({src, dst, {}, false, training, affine, relu, epsilon}); });
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("epsilon"), nb::arg("training"),
       nb::arg("affine") = true, nb::arg("relu") = false,
@@ -285,72 +290,53 @@ void bind_normalization(nb::module_& m) {
       "[workspace if training and relu]. Statistics, scale and shift are float32.");
   def(
       m, "onednn_batch_norm_backward",
-      [](nb::handle src, nb::handle ddst, nb::handle dsrc, float epsilon, bool training, bool affine,
-         bool relu) {
-        return kernel_of([&] {
-          return make_batch_norm({as_geometry(src), as_geometry(ddst), as_geometry(dsrc), true, training,
-                                  affine, relu, epsilon});
-        });
+      [](Geometry src, Geometry ddst, Geometry dsrc, float epsilon, bool training, bool affine, bool relu) {
+        return kernel_of(
+            [&] { return make_batch_norm({src, ddst, dsrc, true, training, affine, relu, epsilon}); });
       },
       nb::arg("src"), nb::arg("ddst"), nb::arg("dsrc"), nb::kw_only(), nb::arg("epsilon"),
       nb::arg("training") = true, nb::arg("affine") = true, nb::arg("relu") = false,
       "Operands: src, ddst, [scale], mean, variance, [workspace if relu]; dsrc, [dscale, dshift].");
   def(
       m, "onednn_layer_norm",
-      [](nb::handle src, nb::handle dst, float epsilon, bool training, bool affine, nb::handle scale_dtype) {
-        return kernel_of([&] {
-          return make_layer_norm({as_geometry(src),
-                                  as_geometry(dst),
-                                  {},
-                                  false,
-                                  training,
-                                  affine,
-                                  as_dtype(scale_dtype),
-                                  epsilon});
-        });
+      [](Geometry src, Geometry dst, float epsilon, bool training, bool affine, DType scale_dtype) {
+        return kernel_of(
+            [&] { return make_layer_norm({src, dst, {}, false, training, affine, scale_dtype, epsilon}); });
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("epsilon"), nb::arg("training") = false,
       nb::arg("affine") = true, nb::arg("scale_dtype") = "float32",
       "Over the last dimension. Operands: src, [scale, shift]; dst, [mean, variance if training].");
   def(
       m, "onednn_layer_norm_backward",
-      [](nb::handle src, nb::handle ddst, nb::handle dsrc, float epsilon, bool affine,
-         nb::handle scale_dtype) {
-        return kernel_of([&] {
-          return make_layer_norm({as_geometry(src), as_geometry(ddst), as_geometry(dsrc), true, true, affine,
-                                  as_dtype(scale_dtype), epsilon});
-        });
+      [](Geometry src, Geometry ddst, Geometry dsrc, float epsilon, bool affine, DType scale_dtype) {
+        return kernel_of(
+            [&] { return make_layer_norm({src, ddst, dsrc, true, true, affine, scale_dtype, epsilon}); });
       },
       nb::arg("src"), nb::arg("ddst"), nb::arg("dsrc"), nb::kw_only(), nb::arg("epsilon"),
       nb::arg("affine") = true, nb::arg("scale_dtype") = "float32",
       "Operands: src, ddst, [scale], mean, variance; dsrc, [dscale, dshift].");
   def(
       m, "onednn_softmax",
-      [](nb::handle src, nb::handle dst, int axis, bool log) {
-        return kernel_of(
-            [&] { return make_softmax({false, log, axis, as_geometry(src), as_geometry(dst), {}, {}}); });
+      [](Geometry src, Geometry dst, int axis, bool log) {
+        return kernel_of([&] { return make_softmax({false, log, axis, src, dst, {}, {}}); });
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("axis"), nb::arg("log") = false,
       "Operands: src; dst.");
   def(
       m, "onednn_softmax_backward",
-      [](nb::handle dst, nb::handle ddst, nb::handle dsrc, int axis, bool log) {
-        return kernel_of([&] {
-          return make_softmax({true, log, axis, {}, as_geometry(dst), as_geometry(ddst), as_geometry(dsrc)});
-        });
+      [](Geometry dst, Geometry ddst, Geometry dsrc, int axis, bool log) {
+        return kernel_of([&] { return make_softmax({true, log, axis, {}, dst, ddst, dsrc}); });
       },
       nb::arg("dst"), nb::arg("ddst"), nb::arg("dsrc"), nb::kw_only(), nb::arg("axis"),
       nb::arg("log") = false, "Operands: dst, ddst; dsrc.");
 }
 
 void bind_lstm(nb::module_& m) {
-  const auto made = [](const Lstm& request) {
-    return PyKernel{supported([&] { return make_lstm(request); })};
-  };
+  const auto made = [](const Lstm& request) { return supported([&] { return make_lstm(request); }); };
   def(
       m, "onednn_lstm",
-      [made](nb::handle src, nb::handle dst, int64_t layers, bool bidirectional, bool training) {
-        return made({as_geometry(src), as_geometry(dst), layers, bidirectional, training, false});
+      [made](Geometry src, Geometry dst, int64_t layers, bool bidirectional, bool training) {
+        return made({src, dst, layers, bidirectional, training, false});
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("layers") = 1, nb::arg("bidirectional") = false,
       nb::arg("training") = false,
@@ -359,8 +345,8 @@ void bind_lstm(nb::module_& m) {
       "hn, cn, [workspace if training]. All are row-major and of one type, float32 or bfloat16.");
   def(
       m, "onednn_lstm_backward",
-      [made](nb::handle src, nb::handle dst, int64_t layers, bool bidirectional) {
-        return made({as_geometry(src), as_geometry(dst), layers, bidirectional, true, true});
+      [made](Geometry src, Geometry dst, int64_t layers, bool bidirectional) {
+        return made({src, dst, layers, bidirectional, true, true});
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("layers") = 1, nb::arg("bidirectional") = false,
       "Operands: src, h0, c0, the parameters, dst, hn, cn, workspace, ddst, dhn, dcn; dsrc, dh0, dc0, and "
@@ -368,8 +354,8 @@ void bind_lstm(nb::module_& m) {
       "gradient of each parameter.");
   def(
       m, "onednn_lstm_workspace",
-      [](nb::handle src, nb::handle dst, int64_t layers, bool bidirectional) {
-        return lstm_workspace_bytes({as_geometry(src), as_geometry(dst), layers, bidirectional, true, false});
+      [](Geometry src, Geometry dst, int64_t layers, bool bidirectional) {
+        return lstm_workspace_bytes({src, dst, layers, bidirectional, true, false});
       },
       nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("layers") = 1, nb::arg("bidirectional") = false,
       "Bytes of the workspace.");
@@ -378,14 +364,12 @@ void bind_lstm(nb::module_& m) {
 void bind_cache(nb::module_& m) {
   def(m, "onednn_counters", [] {
     const Counters now = counters();
-    nb::dict result;
-    result["hits"] = now.hits;
-    result["misses"] = now.misses;
-    result["size"] = now.size;
-    result["limit"] = now.limit;
-    result["reorders"] = now.reorders;
-    result["bytes_converted"] = now.bytes_converted;
-    return result;
+    return counts_of({{"hits", now.hits},
+                      {"misses", now.misses},
+                      {"size", now.size},
+                      {"limit", now.limit},
+                      {"reorders", now.reorders},
+                      {"bytes_converted", now.bytes_converted}});
   });
   def(m, "set_onednn_cache_limit", [](size_t kernels) { set_cache_limit(kernels); }, nb::arg("kernels"));
 }

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "bindings/layers.h"
-#include "program/scratch.h"
+#include "tensor/scalar.h"
 
 namespace weft {
 namespace {
@@ -52,20 +52,6 @@ bool is_other_number(PyObject* object) noexcept {  // numpy.float32(2) and the l
          PyObject_HasAttrString(object, "item") && !PyObject_HasAttrString(object, "__setitem__");
 }
 
-double as_double(const Scalar& number) noexcept {
-  switch (number.kind) {
-    case Scalar::Kind::boolean:
-      return number.boolean ? 1 : 0;
-    case Scalar::Kind::integer:
-      return static_cast<double>(number.integer);
-    case Scalar::Kind::unsigned_integer:
-      return static_cast<double>(number.unsigned_integer);
-    case Scalar::Kind::real:
-      break;
-  }
-  return number.real;
-}
-
 // As Python writes a float.
 std::string shown(double value) { return to_utf8(nb::repr(nb::float_(value))); }
 
@@ -95,7 +81,6 @@ struct OperatorFunction::Arguments {
   PyObject* few[kFew];
   PyObject** inputs = few;
   size_t count = 0;
-  std::vector<PyObject*> attributes_many;
   PyObject* attributes[16];
   std::vector<nb::object> kept;
 
@@ -248,13 +233,13 @@ bool OperatorFunction::is_named(int attribute, PyObject* names) const {
   return false;
 }
 
-bool OperatorFunction::accepts(PyObject* object) noexcept {
+bool OperatorFunction::accepts_other(PyObject* object) noexcept {
   return is_tensor(object) || is_number(object) || is_other_number(object) || is_other_array(object);
 }
 
 void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_t count,
                              PyObject* names) const {
-  const auto refuse = [&](const std::string& fact) { throw nb::type_error((name_ + ": " + fact).c_str()); };
+  const auto refuse = [&](const std::string& fact) { throw type_error(name_ + ": " + fact); };
   for (size_t i = 0; i < attributes_.size(); ++i) a.attributes[i] = nullptr;
   Py_ssize_t next = 0;
   if (!order_.empty()) {
@@ -379,108 +364,39 @@ size_t OperatorFunction::variant_of(Arguments& a) {
   return number;
 }
 
-namespace {
-
-// Which sizes are 0 or 1, and which are equal, eight to a word. False: too many different ones.
-bool add_extents(std::span<const Tracked* const> tensors, uint64_t* key, size_t& length) {
-  int64_t known[64];
-  known[0] = 0, known[1] = 1;
-  size_t count = 2, filled = 0;
-  for (const Tracked* tracked : tensors)
-    for (const int64_t size : tracked->tensor.dims()) {
-      size_t number = 0;
-      while (number < count && known[number] != size) ++number;
-      if (number == std::size(known)) return false;
-      if (number == count) known[count++] = size;
-      if (filled % 8 == 0) key[length++] = 0;
-      key[length - 1] |= static_cast<uint64_t>(number) << filled++ % 8 * 8;
-    }
-  return true;
-}
-
-// Whether a plan for all sizes of a pattern is for these, too. For those of which nothing is left, such as
-// images smaller than a window, the planner is asked with the numbers: it knows what is wrong with them.
-bool fits(const Plan& plan, std::span<const Tracked* const> tensors) {
-  const Program& program = *plan.program;
-  if (program.computes.empty()) return true;
-  Scratch<const Tensor*, 8> inputs(tensors.size());
-  for (size_t k = 0; k < tensors.size(); ++k) inputs[k] = &tensors[k]->tensor;
-  return program.has_results({inputs.get(), tensors.size()});
-}
-
-void add_sizes(std::span<const Tracked* const> tensors, uint64_t* key, size_t& length) {
-  for (const Tracked* tracked : tensors) {
-    for (const int64_t size : tracked->tensor.dims()) key[length++] = static_cast<uint64_t>(size);
-    for (const int64_t stride : tracked->tensor.steps()) key[length++] = static_cast<uint64_t>(stride);
-  }
-}
-
-}  // namespace
-
 // The error for a Runtime attribute that is no number.
 nb::builtin_exception OperatorFunction::unfit(const Attribute& attribute, PyObject* value) const {
   std::string text = name_ + ": " + to_utf8(attribute.name) + " must be " + attribute.accepts + ", got ";
   text += to_utf8(nb::repr(nb::handle(value)));
-  return nb::type_error(text.c_str());
+  return type_error(text);
 }
 
 Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
   const size_t variant = attributes_.empty() && !variants_.empty() ? 0 : variant_of(a);
   const uint64_t began = variants_cleared_;  // the planner runs Python, and other threads
   const nb::object made = nb::borrow(variants_[variant].made);
-  constexpr size_t kWords = 64;
-  uint64_t words[kWords];
-  std::vector<uint64_t> many;
-  uint64_t* key = words;
-  if (a.count * (2 + 2 * kMaxDims) + 2 > kWords) {
-    size_t needed = 2 + a.count;
-    for (size_t k = 0; k < a.count; ++k)
-      if (a.inputs[k] && is_tensor(a.inputs[k])) needed += 2 * static_cast<size_t>(self_of(a.inputs[k]).ndim);
-    if (needed > kWords) {
-      many.resize(needed);
-      key = many.data();
-    }
-  }
-  size_t length = 2;
-  key[0] = variant | static_cast<uint64_t>(records) << 32 | static_cast<uint64_t>(a.count) << 33;
-  key[1] = 0;
-  int64_t space[kMaxDims];
-  int rank = 0;
-  bool aligned = true;
+  CallKey key(variant, records, a.count);
   for (size_t k = 0; k < a.count; ++k) {
     PyObject* input = a.inputs[k];
     if (!input) {
-      key[length++] = 0;
+      key.add_missing();
     } else if (Py_TYPE(input) == tensor_type) {
       const Tracked& tracked = tracked_of(input);
-      const Tensor& x = tracked.tensor;
       a.add_tensor(&tracked);
-      uint64_t ones = 0;
-      for (; rank < x.ndim; ++rank) space[rank] = 1;
-      for (int d = 0; d < x.ndim; ++d) {
-        const int64_t size = x.shape[x.ndim - 1 - d];
-        if (size == 1)
-          ones |= uint64_t{1} << d;
-        else if (space[d] == 1)
-          space[d] = size;
-        else
-          aligned &= space[d] == size;
-      }
-      static_assert(2 + kTypeBits + kMaxDims <= 64);
-      key[length++] = 1 | type_key(x, x.device()) << 2 | ones << (2 + kTypeBits);
+      key.add_array(tracked.tensor);
     } else {
       a.add_number(input);
-      key[length++] = 2 | static_cast<uint64_t>(a.numbers[a.number_count - 1].kind) << 2;
+      key.add_number(a.numbers[a.number_count - 1].kind);
     }
   }
   for (size_t i = 0; i < attributes_.size(); ++i) {
     if (!attributes_[i].runtime) continue;
     PyObject* value = a.attributes[i];
-    uint64_t form = 0;
     if (value == Py_None) {
       const Attribute& attribute = attributes_[i];
       if (attribute.standard != Py_None && attribute.accepts.find("None") == std::string::npos)
         throw unfit(attribute, value);
+      key.add_none();
     } else {
       try {
         a.add_number(value);
@@ -489,50 +405,25 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
         throw unfit(attributes_[i], value);
       }
       if (const Attribute& attribute = attributes_[i]; attribute.ranged) {
-        const double number = as_double(a.numbers[a.number_count - 1]);
+        const double number = real_of(a.numbers[a.number_count - 1]);
         if (!(number >= attribute.low && number <= attribute.high))
           throw ValueError(name_ + ": " + to_utf8(attribute.name) + " must be in " + shown(attribute.low) +
                            ".." + shown(attribute.high) + ", got " + to_utf8(nb::repr(nb::handle(value))));
       }
-      form = 1 + static_cast<uint64_t>(a.numbers[a.number_count - 1].kind);
+      key.add_runtime(a.numbers[a.number_count - 1].kind);
     }
-    key[1] = key[1] * 8 + form;
   }
   const std::span<const Tracked* const> tensors{a.tensors, a.tensor_count};
-  const size_t pattern_length = length;
-  std::vector<PlanKey> refused;  // what asked for more this time
-  bool met = false;
-  for (Scope scope = aligned ? Scope::aligned : Scope::extents;;
-       scope = static_cast<Scope>(static_cast<int>(scope) + 1)) {
-    length = pattern_length;
-    key[0] = key[0] << 2 >> 2 | static_cast<uint64_t>(scope) << 62;
-    if (scope == Scope::extents && !add_extents(tensors, key, length)) continue;
-    if (scope == Scope::exact) add_sizes(tensors, key, length);
-    if (const Ref<Plan>* known = plans_.find({key, length})) {
-      if (!*known) continue;  // a rule has to know more
-      if (scope == Scope::extents && !fits(**known, tensors)) continue;
-      if (!met) ++hits;
-      return *known;
-    }
-    if (!met) ++misses;
-    met = true;
-    Ref<Plan> plan = ask_planner(a, made, scope, records);
-    if (began != variants_cleared_) {  // the key's number stands for other attributes now
-      if (!plan || (scope == Scope::extents && !fits(*plan, tensors))) continue;
-      return plan;
-    }
-    if (plan && scope == Scope::extents && !fits(*plan, tensors)) {
-      plans_.add({key, length}, plan);
-      continue;
-    }
-    if (!plan) {
-      refused.emplace_back(key, key + length);
-      continue;
-    }
-    for (const PlanKey& pattern : refused) plans_.add(pattern, {});  // now that the call is known to be right
-    plans_.add({key, length}, plan);
-    return plan;
-  }
+  bool asked = false;
+  const auto ask = [&](Scope scope) {
+    if (!std::exchange(asked, true)) ++misses;
+    return ask_planner(a, made, scope, records);
+  };
+  // Whether the key's number stands for other attributes now.
+  const auto is_stale = [&] { return began != variants_cleared_; };
+  Ref<Plan> plan = find_plan(plans_, key, tensors, ask, is_stale);
+  if (!asked) ++hits;
+  return plan;
 }
 
 Ref<Plan> OperatorFunction::ask_planner(Arguments& a, nb::handle op, Scope scope, bool records) {
@@ -548,24 +439,6 @@ Ref<Plan> OperatorFunction::ask_planner(Arguments& a, nb::handle op, Scope scope
       call_hook(Hook::plan_call, op, operands, runtime, kNames[static_cast<int>(scope)], records);
   if (made.is_none()) return {};
   return nb::cast<PyPlan&>(made).plan;
-}
-
-namespace {
-
-// What x op= y must not do silently: lose the fraction, or the sign.
-void check_in_place(const std::string& name, DType made, const Tensor& into) {
-  const auto rank = [](DType t) { return t == DType::bool_ ? 0 : is_floating(t) ? 2 : 1; };
-  if (rank(made) > rank(into.dtype))
-    throw DTypeError(name + ": the result, " + name_of(made) + ", cannot be written in place: x is " +
-                     describe(into));
-}
-
-}  // namespace
-
-void OperatorFunction::check_in_place(const Plan& plan, const Tensor& into) const {
-  const Program& program = *plan.program;
-  const int value = program.outputs[0].value - static_cast<int>(program.uses.size());
-  if (value >= 0) weft::check_in_place(name_, program.values[static_cast<size_t>(value)].dtype, into);
 }
 
 namespace {
@@ -662,7 +535,7 @@ nb::object OperatorFunction::call_layers(PyObject* const* arguments, Py_ssize_t 
   nb::object made = emit_to_layers(operator_of(a), inputs);
   if (!destination || made.is(destination)) return made;
   const Tensor& into = self_of(destination);
-  weft::check_in_place(name_, tensor_of(made, name_.c_str()).dtype, into);
+  check_fits_in_place(name_, tensor_of(made, name_.c_str()).dtype, into);
   static constinit OperatorFunction* cast = nullptr;
   if (!cast) cast = &OperatorFunction::named("cast");
   const nb::tuple cast_names = nb::make_tuple("dtype");
@@ -678,9 +551,8 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   PyObject* interpreter = interpreter_among(arguments, all);
   if (interpreter && is_foreign(interpreter)) [[unlikely]] {
     if (destination)
-      throw nb::type_error((name_ + ": a " + to_utf8(nb::type_name(nb::handle(interpreter).type())) +
-                            " cannot be written to a Tensor in place")
-                               .c_str());
+      throw type_error(name_ + ": a " + type_of(nb::handle(interpreter)) +
+                       " cannot be written to a Tensor in place");
     return call_foreign(arguments, count, names);
   }
   if (layers_active() && (!interpreter || context().layers.capture))
@@ -726,9 +598,7 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
       if (is_tensor(input)) met(input);
       continue;
     }
-    throw nb::type_error(
-        (name_ + ": expected a Tensor or a number, got " + to_utf8(nb::type_name(nb::handle(input).type())))
-            .c_str());
+    throw type_error(name_ + ": expected a Tensor or a number, got " + type_of(nb::handle(input)));
   }
   fit_numbers(a);
   const bool records = tracked && recording();
@@ -745,16 +615,15 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   const std::span<const Scalar> numbers{a.numbers, a.number_count};
   const size_t output_count = plan->program->outputs.size();
   if (output_count == 1 && !destination && !plan->as_tuple) {  // made where it stays
-    nb::object result = new_tensor();
-    call_plan(plan, tensors, numbers, {}, {&tracked_of(result.ptr()), 1});
-    shown(result);
-    return result;
+    NewTensor result;
+    call_plan(plan, tensors, numbers, {}, {&result.tracked(), 1});
+    return result.take();
   }
   std::vector<Tracked> results(output_count);
   if (destination) {
     results[0].stopped = tracked_of(destination).stopped;
     const Tensor* into = &self_of(destination);
-    check_in_place(*plan, *into);
+    check_fits_in_place(name_, *plan->program, *into);
     if (records && (into->chunk->faces != 1 || !into->covers_chunk()))
       throw ValueError(
           name_ + ": a recorded tensor that shares its memory with others cannot be written in place: x is " +

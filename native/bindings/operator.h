@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bindings/tape.h"
-#include "calls/plan_table.h"
+#include "calls/call_key.h"
 
 namespace weft {
 
@@ -31,15 +31,12 @@ class OperatorFunction {
   static inline uint64_t hits = 0, misses = 0, planner_calls = 0;
   size_t plans() const noexcept { return plans_.size(); }
   // Whether a call could take this as an operand.
-  static bool accepts(PyObject* object) noexcept;
+  static bool accepts(PyObject* object) noexcept {
+    return Py_TYPE(object) == tensor_type || accepts_other(object);
+  }
 
  private:
   struct Arguments;
-  enum class Scope : uint8_t {
-    aligned,
-    extents,
-    exact
-  };  // which sizes a plan is for (imperative/planning.py)
   struct Input {
     PyObject* name;
     bool optional, variadic;
@@ -62,6 +59,7 @@ class OperatorFunction {
   void parse(Arguments& a, PyObject* const* arguments, Py_ssize_t count, PyObject* names) const;
   int attribute_named(PyObject* name) const;
   bool is_named(int attribute, PyObject* names) const;
+  static bool accepts_other(PyObject* object) noexcept;
   static PyObject* interpreter_among(PyObject* const* arguments, Py_ssize_t count) noexcept;
   size_t variant_of(Arguments& a);
   nb::object call_layers(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
@@ -69,7 +67,6 @@ class OperatorFunction {
   nb::object call_foreign(PyObject* const* arguments, Py_ssize_t count, PyObject* names);
   nb::object operator_of(Arguments& a);
   static nb::object inputs_of(Arguments& a);
-  void check_in_place(const Plan& plan, const Tensor& into) const;
   void fit_numbers(Arguments& a) const;
   Ref<Plan> plan_for(Arguments& a, bool recording);
   Ref<Plan> ask_planner(Arguments& a, nb::handle op, Scope scope, bool recording);
@@ -97,32 +94,16 @@ class OperatorFunction {
 };
 
 // Python's operators on tensors; the functions are found on first use.
-enum class Slot : uint8_t {
-  add,
-  subtract,
-  multiply,
-  divide,
-  floor_divide,
-  remainder,
-  pow,
-  bitwise_and,
-  bitwise_or,
-  bitwise_xor,
-  bitwise_left_shift,
-  bitwise_right_shift,
-  matmul,
-  negative,
-  positive,
-  abs,
-  bitwise_invert,
-  less,
-  less_equal,
-  equal,
-  not_equal,
-  greater,
-  greater_equal,
-  count,
-};
+// clang-format off: it goes back and forth between two forms of this
+#define WEFT_SLOTS(S)                                                                             \
+  S(add) S(subtract) S(multiply) S(divide) S(floor_divide) S(remainder) S(pow)                    \
+  S(bitwise_and) S(bitwise_or) S(bitwise_xor) S(bitwise_left_shift) S(bitwise_right_shift)        \
+  S(matmul) S(negative) S(positive) S(abs) S(bitwise_invert)                                      \
+  S(less) S(less_equal) S(equal) S(not_equal) S(greater) S(greater_equal)
+// clang-format on
+#define WEFT_SLOT(name) name,
+enum class Slot : uint8_t { WEFT_SLOTS(WEFT_SLOT) count };
+#undef WEFT_SLOT
 PyObject* call_slot(Slot slot, PyObject* a, PyObject* b) noexcept;  // b null: unary
 PyObject* call_slot_in_place(Slot slot, PyObject* a, PyObject* b) noexcept;
 

@@ -86,11 +86,9 @@ PyCFunction as_function(_PyCFunctionFastWithKeywords function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
-const char* const slot_names[] = {
-    "add",        "subtract",    "multiply",   "divide",      "floor_divide",       "remainder",
-    "pow",        "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
-    "matmul",     "negative",    "positive",   "abs",         "bitwise_invert",     "less",
-    "less_equal", "equal",       "not_equal",  "greater",     "greater_equal"};
+#define WEFT_SLOT(name) #name,
+constexpr const char* slot_names[] = {WEFT_SLOTS(WEFT_SLOT)};
+#undef WEFT_SLOT
 OperatorFunction* slot_functions[static_cast<size_t>(Slot::count)];
 
 OperatorFunction& function_for(Slot slot) {
@@ -186,11 +184,8 @@ void bind_operator(nb::module_& m) {
                                                named.ptr(), x.ptr());
   });
   def(m, "operator_counters", [] {
-    nb::dict counters;
-    counters["hits"] = OperatorFunction::hits;
-    counters["misses"] = OperatorFunction::misses;
-    counters["planner_calls"] = OperatorFunction::planner_calls;
-    return counters;
+    using F = OperatorFunction;
+    return counts_of({{"hits", F::hits}, {"misses", F::misses}, {"planner_calls", F::planner_calls}});
   });
   def(m, "plan_count", [](nb::handle function) { return OperatorFunction::of(function).plans(); });
 }

@@ -1,7 +1,8 @@
 // program.cpp: kernels, loops and programs for Python.
-#include "bindings/program.h"
+#include "bindings/convert.h"
 
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include "program/builder.h"
@@ -83,8 +84,8 @@ class PythonStages {
 };
 
 // What the planner makes of a description.
-PyPlan plan_of(ProgramBuilder& builder, int visible, bool as_tuple, nb::object info, int64_t serial,
-               const std::vector<bool>& gradients, std::vector<std::vector<int64_t>> strides) {
+Ref<Plan> plan_of(ProgramBuilder& builder, int visible, bool as_tuple, nb::object info, int64_t serial,
+                  const std::vector<bool>& gradients, std::vector<std::vector<int64_t>> strides) {
   auto plan = make_ref<Plan>();
   plan->program = builder.finish(serial);
   if (visible < 0 || static_cast<size_t>(visible) > plan->program->outputs.size())
@@ -96,7 +97,7 @@ PyPlan plan_of(ProgramBuilder& builder, int visible, bool as_tuple, nb::object i
     if (gradients[k]) plan->gradients.set(k);
   plan->strides = std::move(strides);
   plan->info = info.release().ptr();
-  return PyPlan{plan};
+  return plan;
 }
 
 void bind_builder(nb::module_& m) {
@@ -110,103 +111,47 @@ void bind_builder(nb::module_& m) {
            "raise\nValueError, and what refers to something that is not there does so when the plan is made.")
       .def(
           "__init__",
-          [](B* self, std::string name, nb::handle device, int inputs, bool is_exact, bool is_wide,
-             bool is_copy, bool is_checked) {
-            new (self)
-                B(std::move(name), as_device(device), inputs, {is_exact, is_wide, is_copy, is_checked});
+          [](B* self, std::string name, Device device, int inputs, bool is_exact, bool is_wide, bool is_copy,
+             bool is_checked) {
+            new (self) B(std::move(name), device, inputs, {is_exact, is_wide, is_copy, is_checked});
           },
           nb::arg("name"), nb::arg("device").none(), nb::arg("inputs"), nb::kw_only(),
           nb::arg("is_exact") = false, nb::arg("is_wide") = false, nb::arg("is_copy") = false,
           nb::arg("is_checked") = false)
       .def("use", &B::use, nb::arg("input"), nb::arg("how"))
-      .def(
-          "add_input",
-          [](B& b, nb::handle dtype, std::vector<int64_t> shape, std::vector<int64_t> strides) {
-            b.add_input(as_dtype(dtype), std::move(shape), std::move(strides));
-          },
-          nb::arg("dtype"), nb::arg("shape"), nb::arg("strides"))
+      .def("add_input", &B::add_input, nb::arg("dtype"), nb::arg("shape"), nb::arg("strides"))
       .def("add_constant", &B::add_constant, nb::arg("register"), nb::arg("value"))
-      .def(
-          "add_load",
-          [](B& b, const std::string& from, int reg, int input, int dimension) {
-            b.add_load(from, reg, input, dimension);
-          },
-          nb::arg("from_"), nb::arg("register"), nb::arg("input"), nb::arg("dimension"))
-      .def(
-          "add_compute",
-          [](B& b, const std::string& what, int reg, int x, int y) { b.add_compute(what, reg, x, y); },
-          nb::arg("what"), nb::arg("register"), nb::arg("a"), nb::arg("b"))
-      .def(
-          "add_output",
-          [](B& b, nb::handle dtype, int like, Registers sizes, Registers strides) {
-            return b.add_output(as_dtype(dtype), like, std::move(sizes), std::move(strides));
-          },
-          nb::arg("dtype"), nb::arg("like"), nb::arg("sizes"), nb::arg("strides"))
-      .def(
-          "add_temporary",
-          [](B& b, nb::handle dtype, int offset, Registers sizes, Registers strides) {
-            return b.add_temporary(as_dtype(dtype), offset, std::move(sizes), std::move(strides));
-          },
-          nb::arg("dtype"), nb::arg("offset"), nb::arg("sizes"), nb::arg("strides"))
-      .def(
-          "add_kept",
-          [](B& b, nb::handle dtype, Registers sizes, Registers strides) {
-            return b.add_kept(as_dtype(dtype), std::move(sizes), std::move(strides));
-          },
-          nb::arg("dtype"), nb::arg("sizes"), nb::arg("strides"))
-      .def(
-          "add_view",
-          [](B& b, nb::handle dtype, int base, int offset, Registers sizes, Registers strides) {
-            return b.add_view(as_dtype(dtype), base, offset, std::move(sizes), std::move(strides));
-          },
-          nb::arg("dtype"), nb::arg("base"), nb::arg("offset"), nb::arg("sizes"), nb::arg("strides"))
+      .def("add_load", &B::add_load, nb::arg("from_"), nb::arg("register"), nb::arg("input"),
+           nb::arg("dimension"))
+      .def("add_compute", &B::add_compute, nb::arg("what"), nb::arg("register"), nb::arg("a"), nb::arg("b"))
+      .def("add_output", &B::add_output, nb::arg("dtype"), nb::arg("like"), nb::arg("sizes"),
+           nb::arg("strides"))
+      .def("add_temporary", &B::add_temporary, nb::arg("dtype"), nb::arg("offset"), nb::arg("sizes"),
+           nb::arg("strides"))
+      .def("add_kept", &B::add_kept, nb::arg("dtype"), nb::arg("sizes"), nb::arg("strides"))
+      .def("add_view", &B::add_view, nb::arg("dtype"), nb::arg("base"), nb::arg("offset"), nb::arg("sizes"),
+           nb::arg("strides"))
       .def("add_result", &B::add_result, nb::arg("value"), nb::arg("into") = -1,
            nb::arg("is_flexible") = false, nb::arg("commits") = false)
-      .def(
-          "add_number", [](B& b, nb::handle dtype, int number) { b.add_number(as_dtype(dtype), number); },
-          nb::arg("dtype"), nb::arg("number"))
-      .def(
-          "add_register", [](B& b, nb::handle dtype, int reg) { b.add_register(as_dtype(dtype), reg); },
-          nb::arg("dtype"), nb::arg("register"))
-      .def(
-          "add_number_known",
-          [](B& b, nb::handle dtype, double value) { b.add_number_known(as_dtype(dtype), value); },
-          nb::arg("dtype"), nb::arg("value"))
-      .def(
-          "add_random_word", [](B& b, nb::handle dtype) { b.add_random_word(as_dtype(dtype)); },
-          nb::arg("dtype"))
-      .def(
-          "add_draw",
-          [](B& b, const std::string& kind, nb::handle dtype, int count, int first_slot) {
-            b.add_draw(kind, as_dtype(dtype), count, first_slot);
-          },
-          nb::arg("kind"), nb::arg("dtype"), nb::arg("count"), nb::arg("first_slot"))
-      .def(
-          "add_step",
-          [](B& b, const PyKernel& kernel, Registers operands, int first_slot, std::string name,
-             std::string where, std::vector<std::pair<int, int>> in_place, Registers written) {
-            b.add_step(kernel.kernel, std::move(operands), first_slot, std::move(name), std::move(where),
-                       std::move(in_place), std::move(written));
-          },
-          nb::arg("kernel"), nb::arg("operands"), nb::arg("first_slot"), nb::arg("name"), nb::arg("where"),
-          nb::arg("in_place"), nb::arg("written"))
+      .def("add_number", &B::add_number, nb::arg("dtype"), nb::arg("number"))
+      .def("add_register", &B::add_register, nb::arg("dtype"), nb::arg("register"))
+      .def("add_number_known", &B::add_number_known, nb::arg("dtype"), nb::arg("value"))
+      .def("add_random_word", &B::add_random_word, nb::arg("dtype"))
+      .def("add_draw", &B::add_draw, nb::arg("kind"), nb::arg("dtype"), nb::arg("count"),
+           nb::arg("first_slot"))
+      .def("add_step", &B::add_step, nb::arg("kernel"), nb::arg("operands"), nb::arg("first_slot"),
+           nb::arg("name"), nb::arg("where"), nb::arg("in_place"), nb::arg("written"))
       .def("add_preparing", &B::add_preparing, nb::arg("reads"), nb::arg("writes"))
       .def("set_arena", &B::set_arena, nb::arg("register"))
       .def("add_span", &B::add_span, nb::arg("first"), nb::arg("last"), nb::arg("offset"), nb::arg("bytes"))
       .def(
           "add_part",
-          [](B& b, const PyPlan& plan, Registers inputs, Registers numbers, Registers outputs) {
-            b.add_part(plan.plan->program, std::move(inputs), std::move(numbers), std::move(outputs));
+          [](B& b, const Ref<Plan>& plan, Registers inputs, Registers numbers, Registers outputs) {
+            b.add_part(plan->program, std::move(inputs), std::move(numbers), std::move(outputs));
           },
           nb::arg("plan"), nb::arg("inputs"), nb::arg("numbers"), nb::arg("outputs"))
-      .def(
-          "add_wire",
-          [](B& b, int wire, int into, nb::handle dtype, nb::handle device, const std::vector<int64_t>& shape,
-             const std::vector<int64_t>& strides) {
-            b.add_wire(wire, into, as_dtype(dtype), as_device(device), shape, strides);
-          },
-          nb::arg("wire"), nb::arg("into"), nb::arg("dtype"), nb::arg("device").none(), nb::arg("shape"),
-          nb::arg("strides"))
+      .def("add_wire", &B::add_wire, nb::arg("wire"), nb::arg("into"), nb::arg("dtype"),
+           nb::arg("device").none(), nb::arg("shape"), nb::arg("strides"))
       .def("plan", plan_of, nb::arg("visible"), nb::arg("as_tuple"), nb::arg("info"), nb::kw_only(),
            nb::arg("serial") = 0, nb::arg("gradients") = std::vector<bool>(),
            nb::arg("strides") = std::vector<std::vector<int64_t>>(),
@@ -281,8 +226,8 @@ void bind_program(nb::module_& m) {
           auto maker = std::make_shared<PythonStages>(std::move(apart));
           stages = [maker] { return (*maker)(); };
         }
-        return PyKernel{Ref<Kernel>(new Loop(
-            form, [compiler](const LoopPattern& p) { return (*compiler)(p); }, std::move(parts), stages))};
+        return Ref<Kernel>(new Loop(
+            form, [compiler](const LoopPattern& p) { return (*compiler)(p); }, std::move(parts), stages));
       },
       nb::arg("operands"), nb::arg("inputs"), nb::arg("row_axes"), nb::arg("asked"), nb::arg("ordered"),
       nb::arg("compile"), nb::arg("split") = nb::none(), nb::arg("apart") = nb::none());
@@ -290,37 +235,35 @@ void bind_program(nb::module_& m) {
   // an output.
   def(
       m, "kernel_foreach",
-      [](const PyPlan& body, int sequences, int rest, int items, std::vector<bool> saved, bool reverse,
+      [](const Ref<Plan>& body, int sequences, int rest, int items, std::vector<bool> saved, bool reverse,
          bool counted) {
         const int states = static_cast<int>(saved.size());
-        return PyKernel{make_foreach(body.plan->program,
-                                     {sequences, states, rest, items, std::move(saved), reverse, counted})};
+        return make_foreach(body->program,
+                            {sequences, states, rest, items, std::move(saved), reverse, counted});
       },
       nb::arg("body"), nb::arg("sequences"), nb::arg("rest"), nb::arg("items"), nb::arg("saved"),
       nb::arg("reverse"), nb::arg("counted"));
   def(
       m, "kernel_while",
-      [](const PyPlan& condition, const PyPlan& body, int rest, int64_t limit, bool counted,
+      [](const Ref<Plan>& condition, const Ref<Plan>& body, int rest, int64_t limit, bool counted,
          std::vector<bool> saved) {
         const int states = static_cast<int>(saved.size());
-        return PyKernel{make_while(condition.plan->program, body.plan->program,
-                                   {states, rest, limit, counted, std::move(saved)})};
+        return make_while(condition->program, body->program,
+                          {states, rest, limit, counted, std::move(saved)});
       },
       nb::arg("condition"), nb::arg("body"), nb::arg("rest"), nb::arg("limit"), nb::arg("counted"),
       nb::arg("saved"));
   def(
       m, "kernel_cond",
-      [](const PyPlan& then, const PyPlan& otherwise, int inputs) {
-        return PyKernel{make_cond(then.plan->program, otherwise.plan->program, inputs)};
+      [](const Ref<Plan>& then, const Ref<Plan>& otherwise, int inputs) {
+        return make_cond(then->program, otherwise->program, inputs);
       },
       nb::arg("then"), nb::arg("otherwise"), nb::arg("inputs"));
   def(m, "program_counters", [] {
-    nb::dict counters;
-    counters["launches"] = Program::launches.load();
-    counters["kernels"] = Program::kernels.load();
-    counters["prepared"] = Program::prepared.load();
-    counters["loop_misses"] = Loop::misses.load();
-    return counters;
+    return counts_of({{"launches", Program::launches},
+                      {"kernels", Program::kernels},
+                      {"prepared", Program::prepared},
+                      {"loop_misses", Loop::misses}});
   });
   // Steps whose results hold NaN (1), or infinite elements, too (2), fail from now on; 0: none. Gives what it
   // was.
@@ -342,9 +285,9 @@ void bind_program(nb::module_& m) {
   // Runs a kernel here and now; for tests of kernels by themselves.
   def(
       m, "run_kernel",
-      [](const PyKernel& kernel, nb::sequence given, nb::bytes parameters) {
+      [](const Ref<Kernel>& kernel, nb::sequence given, nb::bytes parameters) {
         const nb::tuple operands(given);
-        const int count = kernel.kernel->operand_count();
+        const int count = kernel->operand_count();
         if (count >= 0 && static_cast<size_t>(count) != nb::len(operands))
           throw ValueError("run_kernel: the kernel takes " + std::to_string(count) + " operands, got " +
                            std::to_string(nb::len(operands)));
@@ -357,10 +300,10 @@ void bind_program(nb::module_& m) {
         std::vector<uint64_t> slots((parameters.size() + 7) / 8);
         std::copy_n(parameters.c_str(), parameters.size(), reinterpret_cast<char*>(slots.data()));
         const Device device = nb::len(operands) ? tensor_of(operands[0], "run_kernel").device() : Device{};
-        const TempSpace scratch(device, kernel.kernel->scratch_bytes(views.data()));
+        const TempSpace scratch(device, kernel->scratch_bytes(views.data()));
         RunContext context = outside_engine;
         context.device = device;
-        kernel.kernel->run({views.data(), slots.data(), scratch.get(), context});
+        kernel->run({views.data(), slots.data(), scratch.get(), context});
       },
       nb::arg("kernel"), nb::arg("operands"), nb::arg("parameters") = nb::bytes("", 0));
 }

@@ -15,10 +15,9 @@ Var* as_var(nb::handle object, const char* argument) {
     if (context().recorder) context().recorder->awaited(self_of(object.ptr()));
     return self_of(object.ptr()).chunk.get();
   }
-  throw nb::type_error((std::string(argument) +
-                        ": expected a Variable made by new_variable(), a Tensor or a Memory, got " +
-                        to_utf8(nb::type_name(object.type())))
-                           .c_str());
+  throw type_error(std::string(argument) +
+                   ": expected a Variable made by new_variable(), a Tensor or a Memory, got " +
+                   type_of(object));
 }
 
 VarList::VarList(nb::handle argument, const char* name) : name_(name) {
@@ -31,9 +30,8 @@ VarList::VarList(nb::handle argument, const char* name) : name_(name) {
     if (!tuple && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
     if (!tuple) {
       PyErr_Clear();
-      throw nb::type_error((std::string(name) + " must be a sequence of Variables and Tensors, got " +
-                            to_utf8(nb::type_name(argument.type())))
-                               .c_str());
+      throw type_error(std::string(name) + " must be a sequence of Variables and Tensors, got " +
+                       type_of(argument));
     }
     tuple_ = nb::steal(tuple);
   }
@@ -56,9 +54,8 @@ QueueKind as_queue(nb::handle object) {
     for (int i = 0; text && i < kQueueKinds; ++i)
       if (std::strcmp(text, queue_name(static_cast<QueueKind>(i))) == 0) return static_cast<QueueKind>(i);
   }
-  throw nb::value_error(
-      ("queue must be 'compute', 'wide', 'copy', 'io' or 'priority', not " + to_utf8(nb::repr(object)))
-          .c_str());
+  throw value_error("queue must be 'compute', 'wide', 'copy', 'io' or 'priority', not " +
+                    to_utf8(nb::repr(object)));
 }
 
 Deadline as_deadline(nb::handle timeout_s) {

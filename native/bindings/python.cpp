@@ -13,7 +13,7 @@
 
 #include "calls/tape.h"
 #include "engine/team.h"
-#include "tensor/tensor.h"
+#include "tensor/exchange.h"
 
 namespace weft {
 namespace {
@@ -245,6 +245,19 @@ std::string to_utf8(nb::handle str) noexcept {
   return std::string(PyBytes_AsString(bytes.ptr()), static_cast<size_t>(PyBytes_Size(bytes.ptr())));
 }
 
+std::string type_of(nb::handle object) noexcept { return to_utf8(nb::type_name(object.type())); }
+
+void raise_error(PyObject* type, const std::string& text) {
+  PyErr_SetString(type, text.c_str());
+  throw nb::python_error();
+}
+
+nb::dict counts_of(std::initializer_list<std::pair<const char*, uint64_t>> counts) {
+  nb::dict dict;
+  for (const auto& [name, count] : counts) dict[name] = count;
+  return dict;
+}
+
 nb::object from_utf8(const std::string& text) {
   return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
 }
@@ -252,7 +265,7 @@ nb::object from_utf8(const std::string& text) {
 namespace {
 
 Ref<Error> from_exception(nb::handle exception) {
-  std::string text = to_utf8(nb::type_name(exception.type()));
+  std::string text = type_of(exception);
   if (const auto dot = text.rfind('.'); dot != std::string::npos) text.erase(0, dot + 1);
   nb::object message = nb::steal(PyObject_Str(exception.ptr()));
   if (!message.is_valid()) {
@@ -448,6 +461,8 @@ void raise(const std::exception_ptr& thrown) {
     raise_ours(Hook::dtype_error, error.what());
   } catch (const DeviceError& error) {
     raise_ours(Hook::device_error, error.what());
+  } catch (const BufferError& error) {
+    PyErr_SetString(PyExc_BufferError, error.what());
   } catch (const IndexError& error) {
     PyErr_SetString(PyExc_IndexError, error.what());
   } catch (const ValueError& error) {

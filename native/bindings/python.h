@@ -179,6 +179,14 @@ class Interned {
 // Text as bytes and back. File names need not be valid UTF-8; none of this fails because of them.
 std::string to_utf8(nb::handle str) noexcept;
 nb::object from_utf8(const std::string& text);
+// The name of an object's type, for messages.
+std::string type_of(nb::handle object) noexcept;
+// Python's TypeError and ValueError of a text of any length, to be thrown; any other error, thrown.
+inline nb::builtin_exception type_error(const std::string& text) { return nb::type_error(text.c_str()); }
+inline nb::builtin_exception value_error(const std::string& text) { return nb::value_error(text.c_str()); }
+[[noreturn]] void raise_error(PyObject* type, const std::string& text);
+// Counters by name.
+nb::dict counts_of(std::initializer_list<std::pair<const char*, uint64_t>> counts);
 std::string describe(const Error& error);
 // The EngineError for one cause, or the group for several.
 nb::object to_engine_error(const std::vector<Ref<Error>>& causes);
@@ -193,6 +201,17 @@ void call_away_from_signals(const std::function<void()>& call);
 
 // Sets Python's error from the C++ exception that is being handled, whatever it is.
 void raise_current_exception() noexcept;
+
+// Runs what no caller waits for: what it raises goes to sys.unraisablehook, with the object it is about.
+template <class F>
+void call_unraisable(PyObject* about, F&& call) noexcept {
+  try {
+    call();
+  } catch (...) {
+    raise_current_exception();
+    PyErr_WriteUnraisable(about);
+  }
+}
 
 void bind_python(nb::module_& m);
 void bind_functions(nb::module_& m);

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/convert.h"
 #include "bindings/functions.h"
 #include "bindings/layers.h"
-#include "bindings/program.h"
 #include "tensor/array_recorder.h"
 #include "tensor/operations.h"
 
@@ -169,8 +169,7 @@ void bind_python_kernel(nb::module_& m) {
       [](nb::object function, int inputs, int outputs, bool memory, bool context, nb::handle shared) {
         if (memory && context)
           throw ValueError("kernel_python: a function of memory gets no context; give memory or context");
-        if (memory)
-          return PyKernel{Ref<Kernel>(new CallsPythonOnMemory(std::move(function), inputs, outputs))};
+        if (memory) return Ref<Kernel>(new CallsPythonOnMemory(std::move(function), inputs, outputs));
         std::vector<Shared> pairs;
         for (nb::handle each : shared) {
           const Shared pair{nb::cast<int>(each[0]), nb::cast<int>(each[1]), nb::cast<bool>(each[2])};
@@ -178,8 +177,7 @@ void bind_python_kernel(nb::module_& m) {
             throw nb::value_error("kernel_python: shared names an operand that there is not");
           pairs.push_back(pair);
         }
-        return PyKernel{
-            Ref<Kernel>(new CallsPython(std::move(function), inputs, outputs, context, std::move(pairs)))};
+        return Ref<Kernel>(new CallsPython(std::move(function), inputs, outputs, context, std::move(pairs)));
       },
       nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("memory") = false,
       nb::arg("context") = false, nb::arg("shared") = nb::make_tuple(),

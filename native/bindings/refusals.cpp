@@ -79,7 +79,7 @@ void replace_in(nb::handle object) {
 }
 
 bool is_bound(nb::handle object) {
-  const std::string name = to_utf8(nb::type_name(object.type()));
+  const std::string name = type_of(object);
   return name.find("nb_func") != std::string::npos || name.find("nb_method") != std::string::npos;
 }
 

@@ -69,33 +69,29 @@ nb::object look_up(const Find& find, nb::list leaves, nb::list outputs) {
 
 void bind_find(nb::module_& m) {
   const nb::object none = nb::none();
-  Class<Find>(
+  Class<Find> type(
       m, "Find",
       "Where a call finds something: among its leaves, the outputs of the program, in an object, or by a "
       "function of\nthe leaves. window: (offset, shape, strides) of an array, None: all of it.",
-      nb::type_slots(Collected<Find>::slots))
-      .def_static(
-          "leaf",
-          [](size_t number, const WindowArgument& window) {
-            return Find{Find::Kind::leaf, number, {}, as_window(window)};
-          },
-          nb::arg("number"), nb::arg("window") = none)
-      .def_static(
-          "output",
-          [](size_t number, const WindowArgument& window) {
-            return Find{Find::Kind::output, number, {}, as_window(window)};
-          },
-          nb::arg("number"), nb::arg("window") = none)
-      .def_static(
+      nb::type_slots(Collected<Find>::slots));
+  using Kind = Find::Kind;
+  for (const Kind kind : {Kind::leaf, Kind::output})
+    type.def_static(
+        word_of(kind),
+        [kind](size_t number, const WindowArgument& window) {
+          return Find{kind, number, {}, as_window(window)};
+        },
+        nb::arg("number"), nb::arg("window") = none);
+  type.def_static(
           "object",
           [](nb::object value, const WindowArgument& window) {
-            return Find{Find::Kind::object, 0, std::move(value), as_window(window)};
+            return Find{Kind::object, 0, std::move(value), as_window(window)};
           },
           nb::arg("value").none(), nb::arg("window") = none)
       .def_static(
           "python",
           [](nb::callable function, const WindowArgument& window) {
-            return Find{Find::Kind::python, 0, std::move(function), as_window(window)};
+            return Find{Kind::python, 0, std::move(function), as_window(window)};
           },
           nb::arg("function"), nb::arg("window") = none)
       .def("look_up", look_up, nb::arg("leaves"), nb::arg("outputs") = nb::list(),

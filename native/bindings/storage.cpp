@@ -2,18 +2,19 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include "bindings/convert.h"
 #include "bindings/launch_recorder.h"
-#include "bindings/program.h"
 #include "program/builder.h"
 #include "storage/runtime.h"
+#include "tensor/exchange.h"
 
 namespace weft {
 
 namespace {
 
 // New tensors of random numbers.
-Tensor new_like(nb::handle shape, nb::handle dtype, nb::handle device, const char* function) {
-  return Tensor::empty(as_shape(shape, function), as_dtype(dtype), as_tensor_device(device));
+Tensor new_like(nb::handle shape, DType dtype, nb::handle device, const char* function) {
+  return Tensor::empty(as_shape(shape, function), dtype, as_tensor_device(device));
 }
 
 // A function of two parameters of a distribution that fills a new array; caller: the name in messages.
@@ -22,7 +23,7 @@ void def_random(nb::module_& m, const char* name, const char* caller, const char
                 void (*fill)(const Tensor&, T, T)) {
   def(
       m, name,
-      [caller, fill](T a, T b, nb::handle shape, nb::handle dtype, nb::handle device) {
+      [caller, fill](T a, T b, nb::handle shape, DType dtype, nb::handle device) {
         Tensor x = new_like(shape, dtype, device, caller);
         fill(x, a, b);
         return wrap(std::move(x));
@@ -41,10 +42,10 @@ struct PyRandomStream {
   Generator generator;
 };
 
-std::array<int64_t, 2> take_stream_words(nb::handle device) {
+std::array<int64_t, 2> take_stream_words(Device device) {
   std::array<int64_t, 2> words{};
   const int64_t shape[] = {2}, strides[] = {1};
-  Generator& parent = Runtime::get().generator(as_device(device));
+  Generator& parent = Runtime::get().generator(device);
   const Reservation from = parent.reserve(blocks_for(Draw::integers, DType::int64, 2));
   fill_integers({reinterpret_cast<char*>(words.data()), DType::int64, 1, shape, strides}, from, 0, kMostWord);
   return words;
@@ -62,8 +63,8 @@ nb::object set_random_stream(nb::object stream) {
 void bind_random(nb::module_& m) {
   m.attr("MOST_WORD") = kMostWord;
   Class<PyRandomStream>(m, "RandomStream")
-      .def("__init__", [](PyRandomStream* self,
-                          nb::handle device) { new (self) PyRandomStream(take_stream_words(device)); })
+      .def("__init__",
+           [](PyRandomStream* self, Device device) { new (self) PyRandomStream(take_stream_words(device)); })
       .def("__copy__", [](PyRandomStream& self) { return new PyRandomStream(self.generator.state()); });
   def(m, "random_stream",
       [] { return nb::borrow(context().stream_object ? context().stream_object : Py_None); });
@@ -71,22 +72,22 @@ void bind_random(nb::module_& m) {
   def(m, "set_random_stream", &set_random_stream, nb::arg("stream").none());
   def(
       m, "random_blocks",
-      [](const std::string& kind, nb::handle dtype, int64_t count) {
-        return blocks_for(draw_of(kind), as_dtype(dtype), count);
+      [](const std::string& kind, DType dtype, int64_t count) {
+        return blocks_for(draw_of(kind), dtype, count);
       },
       nb::arg("kind"), nb::arg("dtype"), nb::arg("count"), "How many positions of a stream it takes.");
   def(m, "seed_all", [](uint64_t seed) {
     if (context().recorder) context().recorder->random_state();
     Runtime::get().seed_all(seed);
   });
-  def(m, "get_generator", [](nb::handle device) {
+  def(m, "get_generator", [](Device device) {
     if (context().recorder) context().recorder->random_state();
-    const Generator::State state = Runtime::get().devices_generator(as_device(device)).state();
+    const Generator::State state = Runtime::get().devices_generator(device).state();
     return std::make_tuple(state.seed, state.stream, state.offset);
   });
-  def(m, "set_generator", [](nb::handle device, uint64_t seed, uint64_t stream, uint64_t offset) {
+  def(m, "set_generator", [](Device device, uint64_t seed, uint64_t stream, uint64_t offset) {
     if (context().recorder) context().recorder->random_state();
-    Runtime::get().set_generator(as_device(device), {seed, stream, offset});
+    Runtime::get().set_generator(device, {seed, stream, offset});
   });
   def_random(m, "random_uniform", "uniform", "low", "high", push_uniform);
   def_random(m, "random_normal", "normal", "mean", "std", push_normal);
@@ -144,11 +145,8 @@ void bind_memory(nb::module_& m) {
           "free",
           [](PyMemory& x) {
             if (!x.chunk) throw nb::value_error("free: the memory has been freed already");
-            if (x.exports) {
-              const std::string text = "free: " + std::to_string(x.exports) + " buffers show the memory";
-              PyErr_SetString(PyExc_BufferError, text.c_str());
-              throw nb::python_error();
-            }
+            if (x.exports)
+              throw BufferError("free: " + std::to_string(x.exports) + " buffers show the memory");
             x.chunk = {};
           },
           "Give the bytes back to the pool, after the operations that use them.\n\n"
@@ -159,10 +157,7 @@ void bind_memory(nb::module_& m) {
       });
   def(
       m, "allocate_memory",
-      [](size_t bytes, nb::handle device) {
-        const Device where = as_device(device);
-        return new PyMemory{Chunk::allocate(where, bytes), where, bytes};
-      },
+      [](size_t bytes, Device device) { return new PyMemory{Chunk::allocate(device, bytes), device, bytes}; },
       nb::arg("bytes"), nb::arg("device").none());
 }
 
@@ -182,44 +177,40 @@ void bind_storage(nb::module_& m) {
   });
   def(
       m, "memory_stats",
-      [](nb::handle device) {
-        const PoolStats stats = Runtime::get().pool(as_device(device)).stats();
-        nb::dict result;
-        result["in_use_bytes"] = stats.in_use_bytes;
-        result["reserved_bytes"] = stats.reserved_bytes;
-        result["peak_in_use_bytes"] = stats.peak_in_use_bytes;
-        result["peak_reserved_bytes"] = stats.peak_reserved_bytes;
-        result["allocations"] = stats.allocations;
-        result["reused"] = stats.reused;
-        result["live_blocks"] = stats.live_blocks;
-        result["largest_free_bytes"] = stats.largest_free_bytes;
-        return result;
+      [](Device device) {
+        const PoolStats stats = Runtime::get().pool(device).stats();
+        return counts_of({{"in_use_bytes", stats.in_use_bytes},
+                          {"reserved_bytes", stats.reserved_bytes},
+                          {"peak_in_use_bytes", stats.peak_in_use_bytes},
+                          {"peak_reserved_bytes", stats.peak_reserved_bytes},
+                          {"allocations", stats.allocations},
+                          {"reused", stats.reused},
+                          {"live_blocks", stats.live_blocks},
+                          {"largest_free_bytes", stats.largest_free_bytes}});
       },
       nb::arg("device").none() = nb::none());
   def(
       m, "set_memory_limit",
-      [](nb::handle device, uint64_t bytes) {
-        Pool& pool = Runtime::get().pool(as_device(device));
-        if (bytes != 0 && pool.stats().reserved_bytes > bytes)
-          Runtime::get().release_temporary(as_device(device));
+      [](Device device, uint64_t bytes) {
+        Pool& pool = Runtime::get().pool(device);
+        if (bytes != 0 && pool.stats().reserved_bytes > bytes) Runtime::get().release_temporary(device);
         pool.set_limit(bytes);
       },
       nb::arg("device").none(), nb::arg("bytes"));
   def(m, "used_devices", [] { return Runtime::get().used_devices(); });
   def(
-      m, "check_memory", [](nb::handle device) { return Runtime::get().pool(as_device(device)).check_all(); },
+      m, "check_memory", [](Device device) { return Runtime::get().pool(device).check_all(); },
       nb::arg("device").none() = nb::none());
   def(
       m, "trim_memory",
-      [](nb::handle device) {
-        Pool& pool = Runtime::get().pool(as_device(device));
-        Runtime::get().release_temporary(as_device(device));
+      [](Device device) {
+        Pool& pool = Runtime::get().pool(device);
+        Runtime::get().release_temporary(device);
         return pool.trim();
       },
       nb::arg("device").none() = nb::none());
   def(
-      m, "reset_memory_peaks",
-      [](nb::handle device) { Runtime::get().pool(as_device(device)).reset_peaks(); },
+      m, "reset_memory_peaks", [](Device device) { Runtime::get().pool(device).reset_peaks(); },
       nb::arg("device").none() = nb::none());
 }
 

@@ -48,25 +48,22 @@ std::vector<std::optional<Tracked>> call_backward(const TapeNode& node, std::vec
   const nb::object made = nb::handle(node.function)(*nb::tuple(given));
   const std::string at = "\n  called at " + node.site.text();
   if (!made.is_none() && !is_tensor(made) && !PyTuple_Check(made.ptr()) && !PyList_Check(made.ptr()))
-    throw nb::type_error(
-        ("backward: expected a Tensor, None, or a tuple of them for the tensors of forward, got " +
-         to_utf8(nb::type_name(made.type())) + at)
-            .c_str());
+    throw type_error(
+        "backward: expected a Tensor, None, or a tuple of them for the tensors of forward, got " +
+        type_of(made) + at);
   const nb::object items =
       made.is_none() || is_tensor(made) ? nb::object(nb::make_tuple(made)) : nb::object(nb::tuple(made));
   const size_t inputs = node.edges.size();
   if (nb::len(items) != inputs)
-    throw nb::value_error(("backward gave " + std::to_string(nb::len(items)) + " gradients for " +
-                           std::to_string(inputs) + " inputs" + at)
-                              .c_str());
+    throw value_error("backward gave " + std::to_string(nb::len(items)) + " gradients for " +
+                      std::to_string(inputs) + " inputs" + at);
   std::vector<std::optional<Tracked>> gradients(inputs);
   for (size_t k = 0; k < inputs; ++k) {
     nb::object item = items[k];
     if (item.is_none()) continue;
     if (!is_tensor(item))
-      throw nb::type_error(("backward: gradient " + std::to_string(k) + " must be a Tensor or None, got " +
-                            to_utf8(nb::type_name(item.type())) + at)
-                               .c_str());
+      throw type_error("backward: gradient " + std::to_string(k) + " must be a Tensor or None, got " +
+                       type_of(item) + at);
     const DType dtype = node.saved[k].dtype;
     if (!node.edges[k].node || !is_differentiable(dtype)) continue;  // of which none is wanted
     if (const DType found = self_of(item.ptr()).dtype; is_differentiable(found) && found != dtype)

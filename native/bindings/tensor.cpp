@@ -3,6 +3,7 @@
 #include "bindings/hooks.h"
 #include "bindings/launch_recorder.h"
 #include "bindings/operator.h"
+#include "tensor/scalar.h"
 
 #include <structmember.h>
 
@@ -14,18 +15,23 @@ PyTypeObject* tensor_type = nullptr;
 
 nb::object wrap(Tensor&& tensor) { return wrap(Tracked(std::move(tensor))); }
 
-nb::object new_tensor() {
+NewTensor::NewTensor() {
   auto* self = PyObject_GC_New(PyTensor, tensor_type);  // tracked only by collect_through
   if (!self) throw nb::python_error();
   self->weakrefs = nullptr;
   self->gradient = nullptr;
   new (&self->tracked) Tracked();
-  return nb::steal(reinterpret_cast<PyObject*>(self));
+  object_ = nb::steal(reinterpret_cast<PyObject*>(self));
 }
 
-void shown(nb::handle tensor) noexcept {
-  if (Chunk* chunk = self_of(tensor.ptr()).chunk.get()) ++chunk->faces;
-  collect_through(tensor.ptr());
+NewTensor::~NewTensor() {
+  if (object_.is_valid()) tracked().tensor.chunk = {};
+}
+
+nb::object NewTensor::take() noexcept {
+  if (Chunk* chunk = tracked().tensor.chunk.get()) ++chunk->faces;
+  collect_through(object_.ptr());
+  return std::move(object_);
 }
 
 void collect_through(PyObject* tensor) noexcept {
@@ -34,17 +40,14 @@ void collect_through(PyObject* tensor) noexcept {
 }
 
 nb::object wrap(Tracked&& tracked) {
-  nb::object self = new_tensor();
-  tracked_of(self.ptr()) = std::move(tracked);
-  shown(self);
-  return self;
+  NewTensor made;
+  made.tracked() = std::move(tracked);
+  return made.take();
 }
 
 Tensor& tensor_of(nb::handle object, const char* function) {
   if (!is_tensor(object))
-    throw nb::type_error(
-        (std::string(function) + ": expected a Tensor, got " + to_utf8(nb::type_name(object.type())))
-            .c_str());
+    throw type_error(std::string(function) + ": expected a Tensor, got " + type_of(object));
   return self_of(object.ptr());
 }
 
@@ -92,9 +95,8 @@ Shape as_shape(nb::handle object, const char* function) {
     if (size == -1 && PyErr_Occurred()) {
       if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
       PyErr_Clear();
-      throw nb::type_error((std::string(function) + ": a shape is an int or a sequence of ints, got " +
-                            to_utf8(nb::repr(object)))
-                               .c_str());
+      throw type_error(std::string(function) + ": a shape is an int or a sequence of ints, got " +
+                       to_utf8(nb::repr(object)));
     }
     if (shape.ndim == kMaxDims)
       throw ShapeError(std::string(function) + ": at most " + std::to_string(kMaxDims) + " dimensions, got " +
@@ -146,9 +148,7 @@ Scalar as_scalar(nb::handle number) {
       }
     }
     if (overflow < 0) {
-      PyErr_SetString(PyExc_OverflowError,
-                      ("integer " + to_utf8(nb::str(integer)) + " does not fit 64 bits").c_str());
-      throw nb::python_error();
+      raise_error(PyExc_OverflowError, "integer " + to_utf8(nb::str(integer)) + " does not fit 64 bits");
     }
   }
   return scalar;
@@ -178,21 +178,8 @@ Scalar as_scalar_for(nb::handle number, DType dtype) {
     return as_scalar_for(truncated, dtype);
   }
   const Scalar scalar = as_scalar(number);
-  if (!is_integer(dtype)) return scalar;
-  const int bits = static_cast<int>(size_of(dtype)) * 8;
-  bool fits = true;
-  if (scalar.kind == Scalar::Kind::unsigned_integer) {
-    fits = dtype == DType::uint64;
-  } else if (scalar.kind == Scalar::Kind::integer && is_unsigned(dtype)) {
-    fits = scalar.integer >= 0 && (bits == 64 || scalar.integer < (int64_t{1} << bits));
-  } else if (scalar.kind == Scalar::Kind::integer && bits < 64) {
-    fits = scalar.integer >= -(int64_t{1} << (bits - 1)) && scalar.integer < (int64_t{1} << (bits - 1));
-  }
-  if (!fits) {
-    PyErr_SetString(PyExc_OverflowError,
-                    (to_utf8(nb::repr(number)) + " is out of bounds for " + name_of(dtype)).c_str());
-    throw nb::python_error();
-  }
+  if (!fits(scalar, dtype))
+    raise_error(PyExc_OverflowError, to_utf8(nb::repr(number)) + " is out of bounds for " + name_of(dtype));
   return scalar;
 }
 
@@ -259,21 +246,14 @@ void dealloc(PyObject* self) {
 
 // Attributes.
 
-PyObject* get_shape(PyObject* self, void*) {
-  return guarded_object([&] { return to_tuple(self_of(self).dims()); });
+template <nb::object (*get)(const Tensor& x)>
+PyObject* attribute(PyObject* self, void*) {
+  return guarded_object([&] { return get(self_of(self)); });
 }
-PyObject* get_strides(PyObject* self, void*) {
-  return guarded_object([&] {
-    const Tensor& x = self_of(self);
-    return to_tuple(x.steps(), static_cast<int64_t>(x.itemsize()));
-  });
-}
-PyObject* get_dtype(PyObject* self, void*) {
-  return guarded_object([&] { return dtype_object(self_of(self).dtype); });
-}
-PyObject* get_device(PyObject* self, void*) {
-  return guarded_object([&] { return device_object(self_of(self).device()); });
-}
+nb::object shape_of(const Tensor& x) { return to_tuple(x.dims()); }
+nb::object strides_of(const Tensor& x) { return to_tuple(x.steps(), static_cast<int64_t>(x.itemsize())); }
+nb::object dtype_of(const Tensor& x) { return dtype_object(x.dtype); }
+nb::object device_of(const Tensor& x) { return device_object(x.device()); }
 PyObject* get_ndim(PyObject* self, void*) { return PyLong_FromLong(self_of(self).ndim); }
 PyObject* get_size(PyObject* self, void*) { return PyLong_FromLongLong(self_of(self).size); }
 PyObject* get_itemsize(PyObject* self, void*) { return PyLong_FromSize_t(self_of(self).itemsize()); }
@@ -309,11 +289,11 @@ PyObject* get_mT(PyObject* self, void*) {
 }
 
 PyGetSetDef attributes[] = {
-    {"shape", get_shape, nullptr, "The sizes, a tuple of ints.", nullptr},
-    {"strides", get_strides, nullptr,
+    {"shape", attribute<shape_of>, nullptr, "The sizes, a tuple of ints.", nullptr},
+    {"strides", attribute<strides_of>, nullptr,
      "Bytes from one element to the next in each dimension, as NumPy counts them.", nullptr},
-    {"dtype", get_dtype, nullptr, "The element type, a DType.", nullptr},
-    {"device", get_device, nullptr, "The Device it lies on.", nullptr},
+    {"dtype", attribute<dtype_of>, nullptr, "The element type, a DType.", nullptr},
+    {"device", attribute<device_of>, nullptr, "The Device it lies on.", nullptr},
     {"ndim", get_ndim, nullptr, "The number of dimensions.", nullptr},
     {"size", get_size, nullptr, "The number of elements.", nullptr},
     {"itemsize", get_itemsize, nullptr, "Bytes of one element.", nullptr},
@@ -439,7 +419,7 @@ PyObject* to_index(PyObject* self) {
   return guarded_object([&] {
     const Tensor& x = self_of(self);
     if (x.ndim != 0 || !is_integer(x.dtype))
-      throw nb::type_error(("only 0-d integer tensors can be used as an index: x is " + describe(x)).c_str());
+      throw type_error("only 0-d integer tensors can be used as an index: x is " + describe(x));
     return item_of(x);
   });
 }

@@ -23,11 +23,22 @@ Tensor& tensor_of(nb::handle object, const char* function);
 inline Tracked& tracked_of(PyObject* self) noexcept { return reinterpret_cast<PyTensor*>(self)->tracked; }
 inline PyObject* gradient_of(PyObject* self) noexcept { return reinterpret_cast<PyTensor*>(self)->gradient; }
 inline Tensor& self_of(PyObject* self) noexcept { return tracked_of(self).tensor; }
-nb::object new_tensor();  // empty, for results to be put in; then call
-void shown(nb::handle tensor) noexcept;
 // The garbage collector looks through tensors whose history leads to Python functions, and through no others,
 // which would cost each small operation time. To be called when a tensor may have become one of those.
 void collect_through(PyObject* tensor) noexcept;
+// A Tensor in the making. Its memory counts the Tensors that show it once it is taken; if making it fails, it
+// has none.
+class NewTensor {
+ public:
+  NewTensor();
+  ~NewTensor();
+  NewTensor(const NewTensor&) = delete;
+  Tracked& tracked() noexcept { return tracked_of(object_.ptr()); }
+  nb::object take() noexcept;
+
+ private:
+  nb::object object_;
+};
 nb::object wrap(Tensor&& tensor);
 nb::object wrap(Tracked&& tracked);
 

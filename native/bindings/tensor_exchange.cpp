@@ -1,61 +1,15 @@
-// tensor_exchange.cpp: the same memory in other libraries: NumPy, the buffer protocol, DLPack; both ways, no
-// copies.
-//
-// What leaves counts in Chunk::shares until the other side lets go, on whatever thread; what comes in counts
-// as long as it lives. See chunk.h for what that means to operations.
+// tensor_exchange.cpp: the same memory in Python's other libraries (tensor/exchange.h): NumPy, the buffer
+// protocol, DLPack's capsules; both ways, no copies.
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
 #define NPY_TARGET_VERSION NPY_2_0_API_VERSION
-#include "bindings/dlpack.h"
-#include "bindings/tensor.h"
+#include "tensor/exchange.h"
 
 #include <numpy/arrayobject.h>
 
-#include <cstring>
+#include "bindings/tensor.h"
 
 namespace weft {
 namespace {
-
-void unshare(Chunk* chunk) noexcept {
-  chunk->shares.fetch_sub(1, std::memory_order_release);  // what was written is there for whoever sees it
-  chunk->release();
-}
-
-// One use of a chunk by another library. It counts before the elements are waited for, so that an operation
-// that another thread pushes meanwhile is waited for by that thread.
-class Share {
- public:
-  explicit Share(const Tensor& x) noexcept : chunk_(x.chunk.get()) {
-    chunk_->retain();
-    chunk_->lent.fetch_add(1, std::memory_order_relaxed);
-    chunk_->shares.fetch_add(1, std::memory_order_seq_cst);
-  }
-  Share(const Share&) = delete;
-  ~Share() {
-    if (chunk_) unshare(chunk_);
-  }
-  // Whoever takes it calls unshare.
-  Chunk* take() noexcept { return std::exchange(chunk_, nullptr); }
-
- private:
-  Chunk* chunk_;
-};
-
-char* address(const Tensor& x) noexcept {
-  alignas(64) static char nothing[64];  // NumPy takes a null pointer for a request to allocate
-  return x.data ? x.data : nothing;
-}
-
-// The memory that a foreign array uses: from the lowest to behind the highest element.
-void set_extent(Chunk::Foreign& foreign, const Tensor& x) {
-  const auto itemsize = static_cast<int64_t>(x.itemsize());
-  int64_t lowest = 0, highest = 0;
-  for (int i = 0; i < x.ndim; ++i) {
-    const int64_t reach = (x.shape[i] - 1) * x.strides[i] * itemsize;
-    (reach < 0 ? lowest : highest) += reach;
-  }
-  foreign.data = x.size ? x.data + lowest : x.data;
-  foreign.bytes = x.size ? static_cast<size_t>(highest - lowest + itemsize) : 0;
-}
 
 // NumPy.
 
@@ -66,49 +20,10 @@ bool import_numpy() {
   return true;
 }
 
-// NumPy's number of a type; NPY_NOTYPE: it comes from another package, as DType.numpy says.
-int numpy_type(DType dtype) noexcept {
-  switch (dtype) {
-    case DType::bool_:
-      return NPY_BOOL;
-    case DType::int8:
-      return NPY_INT8;
-    case DType::int16:
-      return NPY_INT16;
-    case DType::int32:
-      return NPY_INT32;
-    case DType::int64:
-      return NPY_INT64;
-    case DType::uint8:
-      return NPY_UINT8;
-    case DType::uint16:
-      return NPY_UINT16;
-    case DType::uint32:
-      return NPY_UINT32;
-    case DType::uint64:
-      return NPY_UINT64;
-    case DType::float16:
-      return NPY_HALF;
-    case DType::float32:
-      return NPY_FLOAT;
-    case DType::float64:
-      return NPY_DOUBLE;
-    case DType::bfloat16:
-      break;
-  }
-  return NPY_NOTYPE;
-}
-
 PyArray_Descr* descr_of(DType dtype) {
   static PyObject* table[kDTypes];  // GIL
   PyObject*& descr = table[static_cast<int>(dtype)];
-  if (!descr) {
-    const int number = numpy_type(dtype);
-    if (number == NPY_NOTYPE)
-      descr = nb::object(dtype_object(dtype).attr("numpy")).release().ptr();
-    else
-      descr = reinterpret_cast<PyObject*>(PyArray_DescrFromType(number));
-  }
+  if (!descr) descr = nb::object(dtype_object(dtype).attr("numpy")).release().ptr();
   Py_INCREF(descr);  // the function below takes one over
   return reinterpret_cast<PyArray_Descr*>(descr);
 }
@@ -120,22 +35,18 @@ nb::object to_numpy(const Tensor& x) {
   Share share(x);
   const bool may_write = writable(x);
   wait_for(x, may_write);  // readers must have finished, too
-  const auto itemsize = static_cast<npy_intp>(x.itemsize());
-  npy_intp shape[kMaxDims], strides[kMaxDims];
-  for (int i = 0; i < x.ndim; ++i) {
-    shape[i] = x.shape[i];
-    strides[i] = x.strides[i] * itemsize;
-  }
+  int64_t shape[kMaxDims], strides[kMaxDims];
+  put_geometry(x, shape, strides);
   const int flags = may_write ? NPY_ARRAY_WRITEABLE : 0;
   nb::object array = nb::steal(PyArray_NewFromDescr(&PyArray_Type, descr_of(x.dtype), x.ndim, shape, strides,
-                                                    address(x), flags, nullptr));
+                                                    address_of(x), flags, nullptr));
   if (!array.is_valid()) throw nb::python_error();
   Chunk* chunk = share.take();
   PyObject* owner = PyCapsule_New(chunk, "weft.memory", [](PyObject* capsule) {
-    unshare(static_cast<Chunk*>(PyCapsule_GetPointer(capsule, "weft.memory")));
+    Share::end(static_cast<Chunk*>(PyCapsule_GetPointer(capsule, "weft.memory")));
   });
   if (!owner) {
-    unshare(chunk);
+    Share::end(chunk);
     throw nb::python_error();
   }
   if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array.ptr()), owner) < 0)
@@ -151,7 +62,7 @@ namespace {
 thread_local bool only_reading = false;
 
 struct Exported {
-  Py_ssize_t shape[kMaxDims], strides[kMaxDims];
+  int64_t shape[kMaxDims], strides[kMaxDims];
   Chunk* chunk;
 };
 
@@ -163,7 +74,7 @@ int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
     const Tensor& x = self_of(self);
     const bool may_write = writable(x) && !only_reading;
     auto need = [](bool given, const char* what) {
-      if (!given) throw nb::builtin_exception(nb::exception_type::buffer_error, what);
+      if (!given) throw BufferError(what);
     };
     need(info_of(x.dtype).format, "bfloat16 has no format in the buffer protocol; use numpy() or DLPack");
     need(!(flags & PyBUF_WRITABLE) || may_write, "the tensor's memory is read-only");
@@ -177,13 +88,10 @@ int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
     wait_for(x, may_write);
     auto* exported = new Exported;
     const auto itemsize = static_cast<Py_ssize_t>(x.itemsize());
-    for (int i = 0; i < x.ndim; ++i) {
-      exported->shape[i] = x.shape[i];
-      exported->strides[i] = x.strides[i] * itemsize;
-    }
+    put_geometry(x, exported->shape, exported->strides);
     exported->chunk = share.take();
     buffer->obj = nb::borrow(self).release().ptr();
-    buffer->buf = address(x);
+    buffer->buf = address_of(x);
     buffer->len = x.size * itemsize;
     buffer->itemsize = itemsize;
     buffer->readonly = !may_write;
@@ -199,7 +107,7 @@ int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
 
 void release_buffer(PyObject*, Py_buffer* buffer) noexcept {
   auto* exported = static_cast<Exported*>(buffer->internal);
-  unshare(exported->chunk);
+  Share::end(exported->chunk);
   delete exported;
 }
 
@@ -213,20 +121,6 @@ void release_foreign_buffer(void* owner) noexcept {
     PyBuffer_Release(buffer);
   }
   delete buffer;
-}
-
-DType dtype_of_format(const Py_buffer& buffer) {
-  const char* format = buffer.format ? buffer.format : "B";
-  if (*format == '@' || *format == '=' || *format == '<') ++format;
-  if (std::strlen(format) == 1) {
-    const char c = *format == 'l' ? 'q' : *format == 'L' ? 'Q' : *format == 'c' ? 'B' : *format;
-    for (int i = 0; i < kDTypes; ++i)
-      if (kDTypeTable[i].format && *kDTypeTable[i].format == c &&
-          size_of(static_cast<DType>(i)) == static_cast<size_t>(buffer.itemsize))
-        return static_cast<DType>(i);
-  }
-  throw DTypeError("asarray: no element type of weft is that of the buffer's format '" +
-                   std::string(buffer.format ? buffer.format : "") + "'");
 }
 
 // A Tensor over the memory of an object with the buffer protocol. Raises BufferError if the strides are not
@@ -246,7 +140,7 @@ nb::object from_buffer(nb::handle object, nb::handle device) {
     }
   } guard{buffer.get()};
   Tensor x;
-  x.dtype = dtype_of_format(*buffer);
+  x.dtype = dtype_of_format(buffer->format, static_cast<size_t>(buffer->itemsize));
   x.data = static_cast<char*>(buffer->buf);
   if (buffer->ndim > kMaxDims)
     throw ShapeError("asarray: at most " + std::to_string(kMaxDims) + " dimensions, got " +
@@ -257,16 +151,11 @@ nb::object from_buffer(nb::handle object, nb::handle device) {
     x.shape[i] = buffer->shape[i];
     x.size *= x.shape[i];
     if (buffer->strides[i] % buffer->itemsize != 0 && x.shape[i] > 1)
-      throw nb::builtin_exception(nb::exception_type::buffer_error,
-                                  "asarray: strides are not whole elements");
+      throw BufferError("asarray: strides are not whole elements");
     x.strides[i] = buffer->strides[i] / buffer->itemsize;
   }
-  if (reinterpret_cast<uintptr_t>(x.data) % x.itemsize() != 0)
-    throw nb::builtin_exception(nb::exception_type::buffer_error,
-                                "asarray: the memory is not aligned to its elements");
-  Chunk::Foreign foreign{nullptr, 0, release_foreign_buffer, buffer.get(), read_only || buffer->readonly};
-  set_extent(foreign, x);
-  x.chunk = Chunk::adopt(as_tensor_device(device), foreign);
+  adopt(x, as_tensor_device(device), release_foreign_buffer, buffer.get(), read_only || buffer->readonly,
+        "asarray");
   guard.buffer = nullptr;
   static_cast<void>(buffer.release());
   return wrap(std::move(x));
@@ -319,62 +208,6 @@ nb::object memory(nb::handle object) {
 
 // DLPack.
 
-struct Loan {  // what a DLPack tensor of ours points to
-  dlpack::ManagedVersioned versioned;
-  dlpack::Managed managed;
-  int64_t shape[kMaxDims], strides[kMaxDims];
-  Chunk* chunk;
-};
-
-void end_loan(Loan* loan) noexcept {
-  unshare(loan->chunk);
-  delete loan;
-}
-
-nanobind::dlpack::dtype to_dlpack(DType dtype) noexcept {
-  const dlpack::DTypeCode code = dtype == DType::bool_      ? dlpack::DTypeCode::Bool
-                                 : dtype == DType::bfloat16 ? dlpack::DTypeCode::Bfloat
-                                 : is_floating(dtype)       ? dlpack::DTypeCode::Float
-                                 : is_unsigned(dtype)       ? dlpack::DTypeCode::UInt
-                                                            : dlpack::DTypeCode::Int;
-  return {static_cast<uint8_t>(code), static_cast<uint8_t>(size_of(dtype) * 8), 1};
-}
-
-DType from_dlpack_dtype(nanobind::dlpack::dtype dtype) {
-  for (int i = 0; i < kDTypes; ++i)
-    if (to_dlpack(static_cast<DType>(i)) == dtype) return static_cast<DType>(i);
-  throw DTypeError("from_dlpack: no element type of weft has DLPack's code " + std::to_string(dtype.code) +
-                   " with " + std::to_string(dtype.bits) + " bits and " + std::to_string(dtype.lanes) +
-                   " lanes");
-}
-
-Loan* lend(const Tensor& x, bool copied) {
-  Share share(x);
-  const bool read_only = !writable(x);
-  wait_for(x, !read_only);
-  auto loan = std::make_unique<Loan>();
-  std::copy_n(x.shape, x.ndim, loan->shape);
-  std::copy_n(x.strides, x.ndim, loan->strides);
-  dlpack::Tensor& tensor = loan->managed.tensor;
-  tensor.data = x.data;
-  tensor.device = {dlpack::kCpu, 0};
-  tensor.ndim = x.ndim;
-  tensor.dtype = to_dlpack(x.dtype);
-  tensor.shape = loan->shape;
-  tensor.strides = loan->strides;
-  loan->versioned.tensor = tensor;
-  loan->versioned.flags = (read_only ? dlpack::ManagedVersioned::kReadOnly : 0) |
-                          (copied ? dlpack::ManagedVersioned::kCopied : 0);
-  loan->managed.context = loan->versioned.context = loan.get();
-  loan->managed.deleter = [](dlpack::Managed* self) { end_loan(static_cast<Loan*>(self->context)); };
-  loan->versioned.deleter = [](dlpack::ManagedVersioned* self) {
-    end_loan(static_cast<Loan*>(self->context));
-  };
-  loan->versioned.version = {};
-  loan->chunk = share.take();
-  return loan.release();
-}
-
 constexpr const char* kNames[2] = {"dltensor", "dltensor_versioned"};
 constexpr const char* kUsedNames[2] = {"used_dltensor", "used_dltensor_versioned"};
 
@@ -382,15 +215,15 @@ nb::object to_capsule(Loan* loan, bool versioned) {
   void* pointer = versioned ? static_cast<void*>(&loan->versioned) : &loan->managed;
   PyObject* capsule = PyCapsule_New(pointer, kNames[versioned], [](PyObject* self) {
     // Under its used name the consumer has taken the tensor over.
-    if (PyCapsule_IsValid(self, kNames[1]))
-      end_loan(static_cast<Loan*>(
-          static_cast<dlpack::ManagedVersioned*>(PyCapsule_GetPointer(self, kNames[1]))->context));
-    else if (PyCapsule_IsValid(self, kNames[0]))
-      end_loan(
-          static_cast<Loan*>(static_cast<dlpack::Managed*>(PyCapsule_GetPointer(self, kNames[0]))->context));
+    const auto end = [&]<class M>(const char* name, M*) {
+      if (PyCapsule_IsValid(self, name))
+        static_cast<Loan*>(static_cast<M*>(PyCapsule_GetPointer(self, name))->context)->end();
+    };
+    end(kNames[1], static_cast<dlpack::ManagedVersioned*>(nullptr));
+    end(kNames[0], static_cast<dlpack::Managed*>(nullptr));
   });
   if (!capsule) {
-    end_loan(loan);
+    loan->end();
     throw nb::python_error();
   }
   return nb::steal(capsule);
@@ -401,15 +234,13 @@ nb::object dlpack_of(nb::handle self, nb::handle stream, nb::handle max_version,
   const Tensor& x = tensor_of(self, "__dlpack__");
   if (!stream.is_none()) throw ValueError("__dlpack__: a cpu has no streams; stream must be None");
   if (!dl_device.is_none() && nb::cast<int>(dl_device[0]) != dlpack::kCpu)
-    throw nb::builtin_exception(nb::exception_type::buffer_error,
-                                "__dlpack__: only the cpu, (1, 0), can be asked for");
+    throw BufferError("__dlpack__: only the cpu, (1, 0), can be asked for");
   const bool versioned = !max_version.is_none() && nb::cast<int>(max_version[0]) >= 1;
   const bool copied = copy.ptr() == Py_True;
   const Tensor from = copied ? copy_of(x, x.dtype, x.device()) : x;
   if (!versioned && !writable(from))
-    throw nb::builtin_exception(nb::exception_type::buffer_error,
-                                "__dlpack__: read-only memory needs DLPack 1.0; pass max_version");
-  return to_capsule(lend(from, copied), versioned);
+    throw BufferError("__dlpack__: read-only memory needs DLPack 1.0; pass max_version");
+  return to_capsule(Loan::make(from, copied), versioned);
 }
 
 template <class M>
@@ -422,31 +253,7 @@ void return_foreign(void* owner) noexcept {
 
 template <class M>
 nb::object adopt_dlpack(M* managed, bool read_only, Device device) {
-  const dlpack::Tensor& from = managed->tensor;
-  if (from.device.device_type != dlpack::kCpu && from.device.device_type != dlpack::kCudaHost)
-    throw DeviceError("from_dlpack: the array lies on a device of DLPack's type " +
-                      std::to_string(from.device.device_type) + ", not on the cpu");
-  if (from.ndim < 0 || from.ndim > kMaxDims)
-    throw ShapeError("from_dlpack: at most " + std::to_string(kMaxDims) + " dimensions, got " +
-                     std::to_string(from.ndim));
-  Tensor x;
-  x.dtype = from_dlpack_dtype(from.dtype);
-  x.ndim = from.ndim;
-  x.data = static_cast<char*>(from.data) + from.byte_offset;
-  std::copy_n(from.shape, x.ndim, x.shape);
-  x.size = checked_size(x.dims(), x.itemsize());
-  if (from.strides)
-    std::copy_n(from.strides, x.ndim, x.strides);
-  else
-    row_major(x.dims(), x.strides);
-  if (x.size == 0) x.data = nullptr;
-  if (reinterpret_cast<uintptr_t>(x.data) % x.itemsize() != 0)
-    throw nb::builtin_exception(nb::exception_type::buffer_error,
-                                "from_dlpack: the memory is not aligned to its elements");
-  Chunk::Foreign foreign{nullptr, 0, return_foreign<M>, managed, read_only};
-  set_extent(foreign, x);
-  x.chunk = Chunk::adopt(device, foreign);
-  return wrap(std::move(x));
+  return wrap(take_over(managed->tensor, device, return_foreign<M>, managed, read_only));
 }
 
 // Takes the tensor in the capsule over; on an error the capsule keeps it.
@@ -458,8 +265,7 @@ nb::object from_capsule(nb::handle capsule, nb::handle device) {
     versioned = true;
     auto* managed = static_cast<dlpack::ManagedVersioned*>(PyCapsule_GetPointer(capsule.ptr(), kNames[1]));
     if (managed->version.major > 1)
-      throw nb::builtin_exception(nb::exception_type::buffer_error,
-                                  "from_dlpack: the array comes with a version of DLPack above 1");
+      throw BufferError("from_dlpack: the array comes with a version of DLPack above 1");
     result = adopt_dlpack(managed, managed->flags & dlpack::ManagedVersioned::kReadOnly, where);
   } else if (PyCapsule_IsValid(capsule.ptr(), kNames[0])) {
     result = adopt_dlpack(static_cast<dlpack::Managed*>(PyCapsule_GetPointer(capsule.ptr(), kNames[0])),
@@ -477,7 +283,7 @@ int api_allocate(dlpack::Tensor* prototype, dlpack::ManagedVersioned** result, v
                  void (*set_error)(void*, const char*, const char*)) {
   try {
     const Dims shape{prototype->shape, static_cast<size_t>(prototype->ndim)};
-    *result = &lend(Tensor::empty(shape, from_dlpack_dtype(prototype->dtype), {}), false)->versioned;
+    *result = &Loan::make(Tensor::empty(shape, from_dlpack(prototype->dtype), {}), false)->versioned;
     return 0;
   } catch (const std::exception& error) {
     set_error(error_context, "MemoryError", error.what());
@@ -487,7 +293,7 @@ int api_allocate(dlpack::Tensor* prototype, dlpack::ManagedVersioned** result, v
 
 int api_from_object(void* object, dlpack::ManagedVersioned** result) {
   return guarded<int>(-1, [&] {
-    *result = &lend(tensor_of(static_cast<PyObject*>(object), "DLPack"), false)->versioned;
+    *result = &Loan::make(tensor_of(static_cast<PyObject*>(object), "DLPack"), false)->versioned;
     return 0;
   });
 }
@@ -502,9 +308,7 @@ int api_to_object(dlpack::ManagedVersioned* tensor, void** object) {
 // Valid as long as the object is, and until its shape changes, which no Tensor's does.
 int api_borrow(void* object, dlpack::Tensor* result) {
   return guarded<int>(-1, [&] {
-    Tensor& x = tensor_of(static_cast<PyObject*>(object), "DLPack");
-    wait_for(x, writable(x));
-    *result = {x.data, {dlpack::kCpu, 0}, x.ndim, to_dlpack(x.dtype), x.shape, x.strides, 0};
+    *result = lend(tensor_of(static_cast<PyObject*>(object), "DLPack"));
     return 0;
   });
 }

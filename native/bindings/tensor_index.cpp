@@ -25,7 +25,7 @@ void refuse(nb::handle item) {
                         nb::hasattr(item, "__array__");
   if (advanced) throw Advanced();
   throw IndexError(
-      "index: a " + to_utf8(nb::type_name(item.type())) +
+      "index: a " + type_of(item) +
       " is not an index; integers, slices, None, ..., arrays and lists of integers and masks are");
 }
 

@@ -6,6 +6,7 @@
 // are inputs. What else has to hold is a guard. All of it is guarded by the GIL; running a program gives it
 // up where launching one does.
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "bindings/launch_recorder.h"
 #include "bindings/operator.h"
 #include "bindings/replay.h"
+#include "program/scratch.h"
 
 namespace weft {
 namespace {
@@ -21,12 +23,34 @@ namespace {
 // call waits for the engine, so all of it is held.
 struct Arguments {
   std::vector<uint64_t> key;
-  std::vector<PyObject*> leaves;
-  std::vector<PyObject*> tensors;
+  std::vector<nb::object> leaves;
+  std::vector<PyObject*> tensors;  // of the leaves
   bool foreign =
       false;  // some are arrays or scalars of other libraries, which become Tensors and numbers first
-  std::vector<nb::object> held;        // the leaves
   std::vector<nb::object> identities;  // objects that are no leaves and whose addresses are part of the key
+};
+
+// Arguments of one call, empty at first, in the memory of an earlier call's.
+class CallArguments {
+ public:
+  CallArguments() : arguments_(std::exchange(spare_, nullptr)) {
+    if (!arguments_) arguments_ = new Arguments;
+  }
+  ~CallArguments() {
+    Arguments& a = *arguments_;
+    a.key.clear();
+    a.tensors.clear();
+    a.foreign = false;
+    a.leaves.clear();  // this may run Python, which may come back here
+    a.identities.clear();
+    if (Arguments* const other = std::exchange(spare_, arguments_)) delete other;
+  }
+  CallArguments(const CallArguments&) = delete;
+  Arguments& operator*() const noexcept { return *arguments_; }
+
+ private:
+  static inline constinit Arguments* spare_ = nullptr;  // guarded by the GIL; as long as the process
+  Arguments* arguments_;
 };
 
 enum class Tag : uint64_t {
@@ -145,11 +169,8 @@ class Reader {
     std::copy_n(text, size, reinterpret_cast<char*>(key.data() + first));
   }
 
-  void hold(PyObject* object) { to_.held.push_back(nb::borrow(object)); }
-
   void add_leaf(PyObject* object) {
-    hold(object);
-    to_.leaves.push_back(object);
+    to_.leaves.push_back(nb::borrow(object));
     if (PyFloat_CheckExact(object)) {
       to_.key.push_back(word(Tag::real));
     } else if (add_plain(object)) {
@@ -193,14 +214,20 @@ class Reader {
       distance = static_cast<uint64_t>(x.data - y.data);
       break;
     }
+    const bool shares = first != to_.tensors.size();
+    const auto ndim = static_cast<size_t>(x.ndim);
     std::vector<uint64_t>& key = to_.key;
-    key.push_back(word(Tag::tensor, type_key(x, x.device()) | first << kTypeBits));
-    if (first != to_.tensors.size()) key.push_back(distance);
-    for (int d = 0; d < x.ndim; ++d) key.push_back(static_cast<uint64_t>(x.shape[d]));
-    for (int d = 0; d < x.ndim; ++d) key.push_back(static_cast<uint64_t>(x.strides[d]));
-    hold(object);
+    const size_t begin = key.size();
+    key.resize(begin + 1 + shares + 2 * ndim);
+    uint64_t* next = key.data() + begin;
+    *next++ = word(Tag::tensor, type_key(x, x.device()) | first << kTypeBits);
+    if (shares) *next++ = distance;
+    for (size_t d = 0; d < ndim; ++d) {
+      next[d] = static_cast<uint64_t>(x.shape[d]);
+      next[ndim + d] = static_cast<uint64_t>(x.strides[d]);
+    }
     to_.tensors.push_back(object);
-    to_.leaves.push_back(object);
+    to_.leaves.push_back(nb::borrow(object));
   }
 
   void add_identity(Tag tag, PyObject* object) {
@@ -273,8 +300,9 @@ struct Replay : ReplaySpec {
   std::vector<nb::object> identities;  // of Arguments: their addresses stay theirs
 
   bool fits(const Arguments& a, nb::object& leaves) {
-    for (PyObject* x : a.tensors)
-      if (std::ranges::binary_search(elsewhere, self_of(x).chunk->serial)) return false;
+    if (!elsewhere.empty())
+      for (PyObject* x : a.tensors)
+        if (std::ranges::binary_search(elsewhere, self_of(x).chunk->serial)) return false;
     if (!std::ranges::all_of(environment, is_as_it_was)) return false;
     bool same_contents = true;
     for (Contents& each : contents) same_contents &= each.same();
@@ -285,7 +313,7 @@ struct Replay : ReplaySpec {
     }
     if (!unchanged) return false;
     for (const auto& [find, had] : gradients) {
-      PyObject* const x = find.kind == Find::Kind::leaf ? a.leaves[find.number] : find.object.ptr();
+      PyObject* const x = find.kind == Find::Kind::leaf ? a.leaves[find.number].ptr() : find.object.ptr();
       if ((gradient_of(x) != nullptr) != had) return false;
     }
     return guard.is_none() || nb::cast<bool>(guard(as_list(a, leaves)));
@@ -308,7 +336,7 @@ struct Replay : ReplaySpec {
     for (size_t k = 0; k < arrays.size(); ++k) {
       const Find& find = arrays[k];
       if (!find.window || find.kind == Find::Kind::python) continue;
-      PyObject* const x = find.kind == Find::Kind::leaf ? a.leaves[find.number] : find.object.ptr();
+      PyObject* const x = find.kind == Find::Kind::leaf ? a.leaves[find.number].ptr() : find.object.ptr();
       const auto is_k = [&](const auto& write) { return static_cast<size_t>(write.second) == k; };
       if (tracked_of(x).node && std::ranges::none_of(form.writes, is_k)) return true;
     }
@@ -353,14 +381,14 @@ struct Replay : ReplaySpec {
     check_places(numbers, "numbers");
     check_places(results, "results");
     for (const Find& find : arrays) {
-      PyObject* const object = find.kind == Find::Kind::leaf     ? a.leaves[find.number]
+      PyObject* const object = find.kind == Find::Kind::leaf     ? a.leaves[find.number].ptr()
                                : find.kind == Find::Kind::object ? find.object.ptr()
                                                                  : nullptr;
       refuse(find.kind == Find::Kind::output || (object && !is_tensor(object)), "arrays");
     }
     for (const auto& [find, had] : gradients) {
       refuse(find.kind == Find::Kind::leaf && find.number >= a.leaves.size(), "gradients");
-      PyObject* const x = find.kind == Find::Kind::leaf ? a.leaves[find.number] : find.object.ptr();
+      PyObject* const x = find.kind == Find::Kind::leaf ? a.leaves[find.number].ptr() : find.object.ptr();
       refuse(find.kind == Find::Kind::output || find.kind == Find::Kind::python || !x || !is_tensor(x),
              "gradients");
     }
@@ -371,20 +399,20 @@ struct Replay : ReplaySpec {
   static nb::object as_list(const Arguments& a, nb::object& leaves) {
     if (!leaves.is_valid()) {
       nb::list made;
-      for (PyObject* leaf : a.leaves) made.append(nb::handle(leaf));
+      for (const nb::object& leaf : a.leaves) made.append(leaf);
       leaves = made;
     }
     return leaves;
   }
 
   // What was written has the history of its new content.
-  void rewrite_histories(const std::vector<PyObject*>& given, const std::vector<const Tracked*>& inputs,
-                         std::vector<Tracked>& made) const {
+  void rewrite_histories(PyObject* const* objects, std::span<const Tracked* const> inputs,
+                         std::span<const Tracked> made) const {
     const auto has_history = [](const Tracked* x) { return static_cast<bool>(x->node); };
     if (!recording() || !std::ranges::any_of(inputs, has_history)) return;
     const Plan& form = plan->recorded ? *plan->recorded : *plan;
     for (const auto& [output, input] : form.writes) {
-      Tracked& x = tracked_of(given[input]);
+      Tracked& x = tracked_of(objects[input]);
       if (!x.node && !made[output].node) continue;
       if (arrays[input].window || x.tensor.chunk->faces != 1 || !x.tensor.covers_chunk())
         throw ValueError(
@@ -398,43 +426,49 @@ struct Replay : ReplaySpec {
 
   nb::object run(const Arguments& a, nb::object& leaves) const {
     std::vector<Tracked> windows;
-    windows.reserve(arrays.size());
+    if (has_windows) windows.reserve(arrays.size());
     std::vector<nb::object> held;
-    std::vector<const Tracked*> inputs;
-    std::vector<PyObject*> given;
-    inputs.reserve(arrays.size());
-    for (const Find& find : arrays) {
-      PyObject* object = find.kind == Find::Kind::leaf ? a.leaves[find.number] : find.object.ptr();
+    Scratch<PyObject*, 16> objects(arrays.size());
+    Scratch<const Tracked*, 16> tracked(arrays.size());
+    for (size_t k = 0; k < arrays.size(); ++k) {
+      const Find& find = arrays[k];
+      PyObject* object = find.kind == Find::Kind::leaf ? a.leaves[find.number].ptr() : find.object.ptr();
       if (find.kind == Find::Kind::python) {
         held.push_back(find.object(as_list(a, leaves)));
         object = held.back().ptr();
         tensor_of(object, "trace");
       }
       if (context().recorder) met(object);
-      given.push_back(object);
-      if (find.window) {
-        windows.emplace_back(find.window->of(self_of(object)));
-        inputs.push_back(&windows.back());
-      } else {
-        inputs.push_back(&tracked_of(object));
-      }
+      objects[k] = object;
+      tracked[k] =
+          find.window ? &windows.emplace_back(find.window->of(self_of(object))) : &tracked_of(object);
     }
-    std::vector<Scalar> values;
-    values.reserve(numbers.size());
-    for (const Find& find : numbers)
-      values.push_back(find.kind == Find::Kind::leaf ? as_scalar(a.leaves[find.number])
-                                                     : as_scalar(find.object(as_list(a, leaves))));
-    std::vector<Tracked> made(plan->program->outputs.size());
-    call_plan(plan, inputs, values, {}, made);
-    rewrite_histories(given, inputs, made);
-    std::vector<nb::object> outputs(made.size());
+    Scratch<Scalar, 8> values(numbers.size());
+    for (size_t k = 0; k < numbers.size(); ++k) {
+      const Find& find = numbers[k];
+      values[k] = find.kind == Find::Kind::leaf ? as_scalar(a.leaves[find.number])
+                                                : as_scalar(find.object(as_list(a, leaves)));
+    }
+    const std::span<const Tracked* const> inputs{tracked.get(), arrays.size()};
+    const std::span<const Scalar> given_numbers{values.get(), numbers.size()};
+    // One output is made where it stays.
+    const size_t count = plan->program->outputs.size();
+    std::optional<NewTensor> single;
+    std::vector<Tracked> several(count == 1 ? 0 : count);
+    if (count == 1) single.emplace();
+    const std::span<Tracked> made = single ? std::span(&single->tracked(), 1) : std::span(several);
+    call_plan(plan, inputs, given_numbers, {}, made);
+    rewrite_histories(objects.get(), inputs, made);
+    nb::object first = single ? single->take() : nb::object();
+    std::vector<nb::object> outputs(several.size());
     const auto output = [&](size_t j) {
+      if (single) return first;
       if (!outputs[j].is_valid()) outputs[j] = wrap(std::move(made[j]));
       return outputs[j];
     };
     const auto result = [&](size_t k) -> nb::object {
       const Find& find = results[k];
-      nb::object found = find.kind == Find::Kind::leaf     ? nb::borrow(a.leaves[find.number])
+      nb::object found = find.kind == Find::Kind::leaf     ? a.leaves[find.number]
                          : find.kind == Find::Kind::object ? find.object
                          : find.kind == Find::Kind::output ? output(find.number)
                                                            : find.object(as_list(a, leaves));
@@ -478,7 +512,8 @@ class Replays {
 
   // Calls of this kind run the function, and nothing else.
   void call_directly(nb::handle args, nb::handle kwargs) {
-    Arguments a;
+    const CallArguments arguments;
+    Arguments& a = *arguments;
     read(args, kwargs, a);
     if (const auto found = table_.find(a.key); found != table_.end())
       for (const std::shared_ptr<Replay>& replay : found->second) replay->direct = !replay->owner.is_valid();
@@ -486,7 +521,8 @@ class Replays {
 
   // owner: what made the program; None, without a spec: calls of this kind run as Python.
   void add(nb::handle args, nb::handle kwargs, nb::object owner, nb::handle spec) {
-    Arguments a;
+    const CallArguments arguments;
+    Arguments& a = *arguments;
     read(args, kwargs, a);
     auto replay = std::make_shared<Replay>();
     if (!owner.is_none()) {
@@ -558,7 +594,8 @@ class Replays {
   // As run; null: the function is to be called.
   nb::object replay(nb::handle args, nb::handle kwargs) {
     const PythonEntry entry;
-    Arguments a;
+    const CallArguments arguments;
+    Arguments& a = *arguments;
     read(args, kwargs, a);
     if (a.foreign) return nb::make_tuple(false, nb::ellipsis());
     const auto found = table_.find(a.key);

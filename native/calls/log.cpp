@@ -26,7 +26,7 @@ bool changed(const Tensor& to, bool is_added) {
 
 // A program that is known, for segments of the same words.
 struct Log::Segment {
-  // Where an input of the program lies.
+  // The window of an input of the program.
   struct Input {
     size_t piece;
     int64_t offset;  // bytes
@@ -54,7 +54,7 @@ class Log::Segments {
     order_.pop_front();
   }
 
-  // Whether some segment begins like this. If so, its program exists, and nobody will ask for lines of code;
+  // Whether some segment begins like this. If so, its program exists, and lines of code are not needed;
   // one that was forgotten may still be said to be known, and its errors then name no line.
   bool knows(uint64_t hash) const { return beginnings_.contains(hash); }
   void add_beginning(uint64_t hash) {
@@ -267,7 +267,7 @@ void Log::add(const Scalar& value, bool is_input) {
   key_.push_back(value.kind == Scalar::Kind::boolean ? value.boolean : value.unsigned_integer);
 }
 
-// The piece that the window lies in, counted from 1; 0: it overlaps others in a way that no graph describes.
+// The piece that contains the window, counted from 1; 0: it overlaps others in a way that no graph describes.
 size_t Log::place(const Tensor& x, bool is_written) {
   const size_t number = piece_of(x, is_written);
   Piece& piece = pieces_[number - 1];
@@ -298,7 +298,7 @@ size_t Log::piece_of(const Tensor& x, bool is_written) {
   return pieces_.size();
 }
 
-// Of memory of results that wait; those that nobody holds any more are gone.
+// Of memory of results that wait; those that are not held any more are gone.
 size_t Log::bytes_alive() {
   bytes_ = 0;
   for (const Piece& piece : pieces_)

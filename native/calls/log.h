@@ -1,10 +1,10 @@
 // log.h: lazy evaluation without the language: what is put off becomes words, and the words find its program.
 //
 // A Log belongs to a thread's lazy evaluation. Each operation is written as words: its plan; for each array
-// which piece of memory it lies in, in the order in which pieces were met, and where; numbers, unless they
-// are inputs. Two segments of the same words are the same program, whatever the memory and the inputs are. A
-// segment ends when somebody looks; its program is found by its words, and by which results somebody still
-// holds. Only for words that are new is the language asked (host::program_of), which gets the operations as a
+// its piece of memory, in the order in which pieces were met, and the offset there; numbers, unless they
+// are inputs. Two segments of the same words are the same program, for any memory and inputs. A
+// segment ends when a value is read; its program is found by its words, and by which results are still
+// held. Only for new words is the language called (host::program_of), which gets the operations as a
 // recorder would. All of it is guarded by the lock of the language.
 //
 // Nothing that the language cannot write down may get in: `place` refuses what
@@ -32,14 +32,14 @@ struct LoggedOperation {
   enum class Kind : uint8_t { launch, fill, copy, range, draw, permute } kind;
   Draw draw{};                                      // Kind::draw
   const Plan* plan{};                               // Kind::launch
-  const Site* site{};                               // where it was asked for, if the segment is new
+  const Site* site{};                               // the line that called it, if the segment is new
   std::vector<LoggedArray> arrays;                  // that are read
   std::vector<std::optional<LoggedArray>> results;  // that are written; of a launch none for views
   // Those that are inputs have their number in the segment, from 1, as their origin.
   std::vector<Scalar> numbers;
 };
 
-// What host::program_of is asked for. kept: serials of memory made meanwhile that somebody still holds.
+// The argument of host::program_of. kept: serials of memory made meanwhile that is still held.
 struct LoggedSegment {
   _object* target;
   std::vector<LoggedOperation> operations;
@@ -47,7 +47,7 @@ struct LoggedSegment {
   uint64_t mark;  // the latest serial before it began
 };
 
-// plan null: nothing is left to be done. inputs lie in memory of the segment; numbers: origins.
+// plan null: nothing is left to be done. inputs are in memory of the segment; numbers: origins.
 struct LoggedProgram {
   Ref<Plan> plan;
   std::vector<Tensor> inputs;
@@ -56,7 +56,7 @@ struct LoggedProgram {
 
 class Log final : public LaunchRecorder {
  public:
-  // For an object that makes programs of it, and outlives it. watched: it is told where somebody looks.
+  // For an object that makes programs of it, and outlives it. watched: it is called where a value is read.
   Log(_object* target, bool watched) noexcept : target_(target), watched_(watched) {}
   Log(Log&&) = default;
   Log& operator=(Log&&) = default;
@@ -100,8 +100,8 @@ class Log final : public LaunchRecorder {
 
   // A piece of memory. That of a large result belongs to its arrays alone: when the last of them goes, it
   // returns to the pool, and later results of the same segment may get it. The program needs none of it: what
-  // is not wanted at the end is no output. So a segment takes the memory that its operations would, one by
-  // one.
+  // is not wanted at the end is not an output. So a segment takes the memory that its operations would, one
+  // by one.
   struct Piece {
     Ref<Chunk> chunk;  // null: released to its arrays, found again when the segment ends
     uint64_t serial;
@@ -113,7 +113,7 @@ class Log final : public LaunchRecorder {
       uintptr_t first, end;
       DType dtype;
     };
-    std::vector<Window> windows;  // that do not overlap: what the rest lies in
+    std::vector<Window> windows;  // that do not overlap, and contain all others
   };
 
   struct Segment;

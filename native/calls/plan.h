@@ -45,7 +45,7 @@ struct Plan : Counted<Plan> {
   Bits gradients;                   // of a plan of gradients: the inputs that it gives one for, in order
   // Outputs that are new contents of inputs and have a history of their own: (output, input).
   std::vector<std::pair<size_t, size_t>> writes;
-  bool many = false;   // of many operators: its form for recording has to be asked for
+  bool many = false;   // of many operators: its form for recording has to be requested
   Ref<Plan> recorded;  // that form, once it is known; null: this one (tape.h, recorded_form). GIL
   std::vector<std::vector<int64_t>> strides;  // that the inputs must have, in elements; empty: any will do
 

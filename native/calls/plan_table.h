@@ -36,7 +36,7 @@ inline DType dtype_of_key(uint64_t key) noexcept { return static_cast<DType>(key
 inline int ndim_of_key(uint64_t key) noexcept { return static_cast<int>(key >> 8 & 0x1f); }
 
 // Plans by key: bounded, by forgetting what has not been used for as long as it took to fill half of the
-// table. Where a null plan stands, there is none for all that the key means.
+// table. A null plan means that there is none for all that the key means.
 class PlanTable {
  public:
   static constexpr size_t kHalf = 1024;

@@ -84,7 +84,7 @@ bool Recorder::open(const std::vector<std::shared_ptr<Engine>>& engines, bool me
   }
   for (const auto& [engine, watcher] : watchers_) engine->add_observer(watcher);
   if (!memory) return true;
-  // Watched first: what is allocated in between is told twice, and known by its address and time.
+  // Watched first: what is allocated in between is reported twice, and recognized by its address and time.
   Pool::watch.store(this, std::memory_order_release);
   std::vector<MemoryEvent> held;
   for (int k = 0; k < Runtime::get().used_devices(); ++k) {

@@ -2,7 +2,7 @@
 // programs.
 //
 // One Recorder, made at the first use and never destroyed: the pool may call it after it was closed. `mutex_`
-// guards all of it; nothing is called under it. Lines of code are kept as Sites, for whoever reads the record
+// guards all of it; nothing is called under it. Lines of code are kept as Sites, for readers of the record
 // to turn into text. A thread that does not hold the language's lock has no line.
 #pragma once
 

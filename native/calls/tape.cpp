@@ -41,15 +41,40 @@ void put_geometry(const Tensor& x, Tensor& y) {
 
 bool is_differentiable(const Tensor& x) noexcept { return is_differentiable(x.dtype); }
 
-// The module of a call that is being recorded. While a trace is written down, the frames of the language
-// tell.
+// The module of a call that is being recorded. While a trace is recorded, it is found in the frames of the
+// language.
 uint32_t noted_module() {
   const Context& here = context();
   return here.module || !here.recorder ? here.module : host::module_of_call();
 }
 
-// What is told of launches.
+// The recorder that launches are reported to.
 LaunchRecorder& current() noexcept { return static_cast<LaunchRecorder&>(*context().recorder); }
+
+// Whether usual_cotangents would give these.
+bool are_usual(const std::vector<bool>& given, const Plan& plan) {
+  for (size_t j = 0; j < given.size(); ++j) {
+    const bool is_written = std::ranges::any_of(plan.writes, [&](const auto& w) { return w.first == j; });
+    if (given[j] != (j < static_cast<size_t>(plan.visible) || is_written)) return false;
+  }
+  return true;
+}
+
+// Which of the plan's `backwards` has the gradients of `wanted` where the usual ones come in; made if it is
+// not there. A call that was recorded before finds it without allocating.
+size_t usual_backward_of(const Ref<Plan>& plan, const Bits& wanted) {
+  const auto find = [&] {
+    return std::ranges::find_if(plan->backwards, [&](const Plan::Backward& known) {
+      return known.wanted == wanted && are_usual(known.given, *plan);
+    });
+  };
+  auto found = find();
+  if (found == plan->backwards.end()) {
+    backward_of(plan, wanted, usual_cotangents(*plan));
+    found = find();
+  }
+  return static_cast<size_t>(found - plan->backwards.begin());
+}
 
 // Remembers a call. Its outputs are in `results`.
 void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
@@ -60,8 +85,8 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
   const bool differentiable =
       std::ranges::any_of(results, [](const Tracked& y) { return is_differentiable(y.tensor); });
   if (!wanted.any() || !differentiable) return;
-  const std::vector<bool> given = usual_cotangents(*plan);
-  const Ref<Plan> backward = backward_of(plan, wanted, given);
+  const size_t number = usual_backward_of(plan, wanted);
+  const Ref<Plan> backward = plan->backwards[number].plan;
   if (!backward) return;
 
   auto node = TapeNode::make();
@@ -101,7 +126,7 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
     save(results[j], inputs.size() + j, version);
   }
   for (size_t j = 0; j < results.size(); ++j) {
-    if (!given[j] || !is_differentiable(results[j].tensor)) continue;
+    if (!plan->backwards[number].given[j] || !is_differentiable(results[j].tensor)) continue;
     if (!backward->with_history.empty() && !backward->with_history[j]) continue;
     results[j].node = node;
     results[j].index = static_cast<uint32_t>(j);

@@ -1,7 +1,7 @@
 // tape.h: what is recorded of calls whose inputs want a gradient, and the way back.
 //
 // A node explains the outputs of one call: the plan that made them, the values its gradient needs, and where
-// the inputs came from. Outputs own their node, nodes own those they came from; so results that nobody keeps
+// the inputs came from. Outputs own their node, nodes own those they came from; so results that are not kept
 // free their history. Everything here is guarded by the lock of the language that calls (host.h).
 #pragma once
 
@@ -23,7 +23,7 @@ namespace weft {
 class TapeNode : public Counted<TapeNode> {
  public:
   enum class Kind : uint8_t {
-    leaf,      // a tensor that somebody wants the gradient of; its one input, if any, is what it was before
+    leaf,      // a tensor whose gradient is requested; its one input, if any, is what it was before
     plan,      // a call of a plan
     function,  // a call of a function of the language with a backward of its own
   } kind = Kind::leaf;
@@ -70,12 +70,12 @@ inline bool is_stopped(const Tracked& x) noexcept {
   return epoch && x.stopped == epoch;
 }
 
-// What writes down what a thread does (tensor/array_recorder.h), and is told of launches: for an object of
-// the language. All recorders of calls are.
+// Records what a thread does (tensor/array_recorder.h), launches included: for an object of the language. All
+// recorders of calls are.
 class LaunchRecorder : public ArrayRecorder {
  public:
   virtual _object* target() const noexcept = 0;  // borrowed
-  // A tensor of the language is about to be used by this thread: what writes down may need the object.
+  // A tensor of the language is about to be used by this thread: the recorder may need the object.
   virtual void met(_object*) {}
   // Nothing more is reported to it, for now or for ever.
   virtual void leave() {}
@@ -99,7 +99,7 @@ struct Noted {
   std::vector<TapeNode*> nodes;  // alive as long as the arrays that the region was given
 };
 
-// Runs a plan, and records it if an input wants a gradient. `results`: one for each output of the program.
+// Runs a plan, and records it if an input requires a gradient. `results`: one for each output of the program.
 void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
                std::span<const Tensor* const> destinations, std::span<Tracked> results);
 // For launches that were put off: how often arrays were written is counted when that is said, not when it is

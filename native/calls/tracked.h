@@ -10,7 +10,7 @@ class TapeNode;  // tape.h
 // A tensor and what explains it to gradients.
 struct Tracked {
   Tensor tensor;
-  Ref<TapeNode> node;  // null: no gradient wanted
+  Ref<TapeNode> node;  // null: no gradient required
   uint32_t index = 0;  // among the node's outputs
   // The epoch of writing down (tape.h) in which it was taken out of the history: what is written down reads a
   // stop-gradient of its memory's content. 0: none.

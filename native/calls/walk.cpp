@@ -135,13 +135,13 @@ class Walk {
     }
   }
 
-  // Makes x lie as a plan for exact sizes was told, by a copy if it does not; gradients are told to lie
-  // without gaps.
+  // Gives x the strides that a plan for exact sizes expects, by a copy if they differ; those of gradients
+  // have no gaps.
   static void lay_out(Tensor& x, const std::vector<int64_t>& strides) {
-    bool as_told = true;
+    bool as_planned = true;
     for (int d = 0; d < x.ndim; ++d)
-      as_told &= x.shape[d] == 1 || x.strides[d] == strides[static_cast<size_t>(d)];
-    if (as_told || x.size == 0) return;
+      as_planned &= x.shape[d] == 1 || x.strides[d] == strides[static_cast<size_t>(d)];
+    if (as_planned || x.size == 0) return;
     Tensor copy = Tensor::empty(x.dims(), x.dtype, x.device());
     std::copy_n(strides.begin(), x.ndim, copy.strides);
     push_copy(copy, x);

@@ -10,7 +10,7 @@ namespace weft {
 struct Picture {
   uint8_t* data;
   int64_t height, width, channels;
-  int64_t row;  // bytes from one row to the next; pixels of a row lie side by side
+  int64_t row;  // bytes from one row to the next; pixels of a row are side by side
 };
 
 // How values between pixels come about. `area` filters are wide enough to see every pixel of a picture that

@@ -1,9 +1,9 @@
-// device_kind.h: the kinds of devices that there are, and what the core asks one other than cpu for.
+// device_kind.h: the kinds of devices that there are, and the functions of one other than cpu.
 //
 // Kinds are added while the process runs and never taken away. Adding is serialised by a lock; reading takes
-// none: an entry is filled before the number of kinds that shows it is stored (release), and whoever reads it
-// has loaded that number (acquire). cpu and gpu have their numbers from the start; gpu has no backend until
-// one is added under its name.
+// none: an entry is filled before the number of kinds that shows it is stored (release), and a thread that
+// reads it has loaded that number (acquire). cpu and gpu have their numbers from the start; gpu has no
+// backend until one is added under its name.
 #pragma once
 
 #include <atomic>
@@ -23,8 +23,8 @@ class DeviceBackend {
   explicit DeviceBackend(std::string name) : name_(std::move(name)) {}
   virtual ~DeviceBackend() = default;
   const std::string& name() const noexcept { return name_; }
-  // RunContext::stream of what runs on a queue of a device: asked once for each, by the thread that pushes to
-  // it first. Null: it has none.
+  // RunContext::stream of what runs on a queue of a device: called once for each, by the thread that pushes
+  // to it first. Null: it has none.
   virtual void* stream(int index, QueueKind queue) {
     static_cast<void>(index), static_cast<void>(queue);
     return nullptr;

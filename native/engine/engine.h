@@ -55,7 +55,7 @@ struct PushOptions {
   const char* name = "";
 };
 
-// What the embedding language does around a blocking wait, and how it asks to end one (Ctrl-C). Set once.
+// What the embedding language does around a blocking wait, and how it requests its end (Ctrl-C). Set once.
 struct HostHooks {
   void* (*release)() = nullptr;  // before blocking: give up the GIL if held; the result goes to `restore`
   void (*restore)(void*) = nullptr;
@@ -163,10 +163,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   void wait_for_var(Var& var, bool writes_only = false, Deadline deadline = kNever);
   void wait_for_all(Deadline deadline = kNever);
-  // The same without looking at errors: they stay for whoever asks.
+  // The same without looking at errors: they stay for the next check.
   void wait_until_idle(Deadline deadline = kNever);
   void clear_error(Var& var);
-  // Raises the error that the variable has now, whatever is pending on it.
+  // Raises the error that the variable has now, even if more is pending on it.
   void throw_if_failed(Var& var);
   // Whether nothing that was pushed has still to write the variable (to_write: or to read it), and it has not
   // failed.
@@ -336,7 +336,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   alignas(64) Lock lock_;
   std::atomic<bool> nudge_missed_{
-      false};  // somebody found the lock taken and left an operation to its holder
+      false};  // a thread found the lock taken and left an operation to its holder
   // Below: engine lock.
   std::atomic<int> available_{0};  // over all queues; also read without the lock
   std::deque<Epoch> epochs_;
@@ -355,7 +355,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   uint64_t outstanding_count_ = 0;
   bool stopping_ = false;
   bool thread_refused_ = false;                         // a queue has work and no thread
-  std::vector<std::unique_ptr<Worker>> ended_workers_;  // somebody may still be about to unpark one
+  std::vector<std::unique_ptr<Worker>> ended_workers_;  // a thread may still be about to unpark one
   uint64_t generation_ = 0;  // +1 in a forked child: threads of the parent do not exist here
   std::mutex lifecycle_;     // start, stop, shutdown
   bool abandoned_ = false;   // a function never returned: the engine is leaked; under lifecycle_

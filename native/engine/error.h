@@ -26,7 +26,7 @@ class Error : public Counted<Error> {
   const std::string message;  // what it threw, as text
   const std::exception_ptr cause;
   bool handled = false;           // cleared explicitly: wait_for_all need not report it (engine lock)
-  std::atomic<bool> seen{false};  // somebody has been told
+  std::atomic<bool> seen{false};  // it has been reported
 };
 
 // Thrown by the body of a task that has made its Error already (the Python binding does).
@@ -55,7 +55,7 @@ class TimedOut : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A wait was broken off because the host asked for it (Ctrl-C). What was waited for goes on.
+// A wait was broken off at the host's request (Ctrl-C). What was waited for goes on.
 struct Interrupted {};
 
 // The exception that is being handled, as an Error.

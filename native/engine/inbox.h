@@ -4,10 +4,10 @@
 // makes into an operation, so that pushing an Operator moves no more than one word between the cores.
 //
 // A producer draws a ticket and stores its parcel into the ticket's slot; the ticket numbers are the push
-// order. The consumer (whoever holds the engine lock) takes slots in order and stops at the first empty one,
+// order. The consumer (the holder of the engine lock) takes slots in order and stops at the first empty one,
 // which is either the end or a ticket whose producer has not stored yet; that producer looks for idle workers
 // after it stores, also on behalf of those behind it (Engine::enqueue). Reading the ring ahead lets the
-// consumer prefetch operations that lie in another core's cache, which a linked list would not.
+// consumer prefetch operations that are in another core's cache, which a linked list would not.
 #pragma once
 
 #include <atomic>

@@ -287,7 +287,7 @@ std::vector<std::string> Engine::shutdown(Deadline deadline) {
     if (waits && !waits->try_retain()) waits = nullptr;  // it is ending by itself
     s.finish();
     if (waits) {
-      waits->finish(make_ref<Error>("given up at the end of the engine: nobody called on_complete"));
+      waits->finish(make_ref<Error>("given up at the end of the engine: on_complete was not called"));
       waits->release();
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

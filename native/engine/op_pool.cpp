@@ -51,7 +51,7 @@ class Stack {
   Magazine* take_all() noexcept {
     return top_.load(std::memory_order_relaxed) ? top_.exchange(nullptr, std::memory_order_acquire) : nullptr;
   }
-  // The stack is empty, unless somebody has pushed since: those few join the list.
+  // The stack is empty, unless another thread has pushed since: those few join the list.
   void give_back(Magazine* list) noexcept {
     Magazine* top = nullptr;
     while (!top_.compare_exchange_weak(top, list, std::memory_order_release, std::memory_order_relaxed)) {

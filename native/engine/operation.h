@@ -45,13 +45,13 @@ std::string to_string(Device device);             // cpu:0
 
 // Each queue of a device has threads of its own, so that none waits behind another.
 //   compute   functions that use one core; as many workers as Options::workers
-//   wide      functions that open a parallel region; one thread; narrow compute work stands still meanwhile
+//   wide      functions that open a parallel region; one thread; narrow compute work waits meanwhile
 //   copy, io, priority   transfers; blocking work; short urgent work
 enum class QueueKind : uint8_t { compute, wide, copy, io, priority };
 inline constexpr int kQueueKinds = 5;
 const char* queue_name(QueueKind kind) noexcept;
 
-// What only run time knows. Lives for the call.
+// What is known at run time only. Lives for the call.
 struct RunContext {
   Engine* engine;
   Device device;
@@ -76,8 +76,8 @@ class Domain {
   virtual void leave() = 0;
 };
 
-// How to run, drop and describe a function object: a hand-made vtable, so that the object can lie in the Op.
-// Only `run` is called with the domain held; the others see to it themselves if they need it.
+// How to run, drop and describe a function object: a hand-made vtable, so that the object can be stored in
+// the Op. Only `run` is called with the domain held; the others see to it themselves if they need it.
 struct TaskType {
   void (*run)(void* state, RunContext& context);  // may throw anything
   void (*drop)(void* state) noexcept;
@@ -86,7 +86,7 @@ struct TaskType {
   std::string (*name)(const void* state) noexcept;
   std::string (*where)(const void* state) noexcept;
   Domain* domain;  // may be null
-  // If `state` lies on the pusher's stack: moves it to where it can stay, before the operation is queued. May
+  // If `state` is on the pusher's stack: moves it to where it can stay, before the operation is queued. May
   // throw.
   void (*keep)(Op& op) = nullptr;
 };

@@ -28,8 +28,8 @@ inline void cpu_relax() noexcept {
 #endif
 }
 
-// Spinning is of use only on a core that nobody else wants. Threads that spin give way again and again; if
-// one gets its core back late, or loses it otherwise, the machine is crowded. Then for a while all of them
+// Spinning is of use only on a core that no other thread needs. Threads that spin give way again and again;
+// if one gets its core back late, or loses it otherwise, the machine is crowded. Then for a while all of them
 // sleep instead, which earns a thread its turn sooner.
 bool spinning_pays(Clock::time_point now) noexcept;
 void machine_is_crowded() noexcept;
@@ -79,8 +79,8 @@ class Parker {
 };
 
 // A small mutex: 0 free, 1 held, 2 held with sleepers. Not recursive, not fair.
-// `unlock` is a sequentially consistent exchange: whoever fails `try_lock` after publishing something may
-// rely on the holder seeing it when it looks again after `unlock` (Engine::Session does).
+// `unlock` is a sequentially consistent exchange: a thread that fails `try_lock` after publishing something
+// may rely on the holder seeing it when it looks again after `unlock` (Engine::Session does).
 class Lock {
  public:
   bool try_lock() noexcept {

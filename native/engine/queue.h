@@ -73,7 +73,7 @@ struct Queue {
 // length T narrow work that waited gets a window of T / kNarrowShare, so neither starves. Beside a wide
 // operation a few cheap kernels may still run on pushing threads, so that a program that reads small results
 // stays quick; after kInlineBesideWide of them they queue like other narrow work, and back-pressure holds
-// back whoever floods the engine.
+// back a thread that floods the engine.
 struct DeviceState {
   static constexpr int kNarrowShare = 16;
   static constexpr int kInlineBesideWide = 64;

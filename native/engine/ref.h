@@ -11,7 +11,7 @@ template <class T>
 class Counted {
  public:
   void retain() const noexcept { count_.fetch_add(1, std::memory_order_relaxed); }
-  // For somebody who finds the object in a list: false if the last reference is going just now.
+  // For a thread that finds the object in a list: false if the last reference is going just now.
   bool try_retain() const noexcept {
     uint32_t count = count_.load(std::memory_order_relaxed);
     while (count != 0 && !count_.compare_exchange_weak(count, count + 1, std::memory_order_relaxed)) {

@@ -37,7 +37,7 @@ void inherit(Access& access) {
 }  // namespace
 
 // The next operation in push order, or null. Without memory for a run of an Operator its parcel stays, and
-// with it all that was pushed later, until somebody looks again.
+// with it all that was pushed later, until the next look.
 Op* Engine::next_arrived() {
   const Parcel parcel = inbox_.front();
   if (!parcel) return nullptr;

@@ -5,7 +5,7 @@ namespace weft {
 void Session::after_unlock() {
   for (Worker* worker : wakes_) worker->parker.unpark();
   wakes_.clear();
-  // Before the signals: who has waited for an operation finds the memory that it held given back.
+  // Before the signals: a thread that has waited for an operation finds the memory that it held given back.
   while (Op* op = ops_) {
     ops_ = op->next;
     free_op(op);

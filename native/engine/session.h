@@ -49,7 +49,7 @@ class Session {
   void discard(Ref<Error>&& error) {
     if (error) errors_.push_back(std::move(error));
   }
-  // Forgets what would be destroyed; signals nobody.
+  // Forgets what would be destroyed; sends no signal.
   void leak() {
     new (&signals_) std::vector<Ref<Waiter>>;
     new (&errors_) std::vector<Ref<Error>>;

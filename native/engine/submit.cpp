@@ -46,7 +46,7 @@ struct EndOfThread {
     const std::shared_ptr<Engine> alive = bulk->alive;
     try {
       if (alive) flush(*alive);
-    } catch (...) {  // a stopped engine, or no memory: nothing can be told any more
+    } catch (...) {  // a stopped engine, or no memory: nothing can be reported any more
     }
     bulk_here = nullptr;
     delete bulk;
@@ -115,7 +115,7 @@ void Engine::submit(Op* raw, const PushOptions& options) {
   enqueue(op.release());
 }
 
-// The common case travels as one word; what needs more than the Operator itself knows becomes an operation
+// The common case travels as one word; what needs more than the Operator itself holds becomes an operation
 // here.
 void Engine::submit(Operator& plan, PushOptions options) {
   options.queue = plan.queue;
@@ -258,7 +258,7 @@ void Engine::nudge() {
 }
 
 // Runs a cheap native kernel at once if nothing it needs is busy. It takes part in the order like any other
-// operation; errors poison, they are not thrown here: nobody can tell where it ran. False: not possible,
+// operation; errors poison, they are not thrown here: callers cannot see where it ran. False: not possible,
 // nothing done.
 bool Engine::try_inline(Op* op) {
   Session s(*this);
@@ -277,7 +277,7 @@ bool Engine::try_inline(Op* op) {
 }
 
 // The same for a kernel of up to some hundred microseconds, if its whole device is idle: waking the device's
-// threads would take as long as part of it, and there is nobody else whom it could keep waiting. The host
+// threads would take as long as part of it, and there is nothing else that it could keep waiting. The host
 // language's lock is released meanwhile.
 bool Engine::try_brief(Op* op) {
   if (on_engine_thread()) return false;
@@ -315,7 +315,7 @@ bool Engine::is_free(const Op& op) const {
 void Engine::begin_here(Op* op, Session& s) {
   Queue* queue = op->queue;
   op->size_bytes = 0;   // it is never pending
-  op->queue = nullptr;  // tells `ready` to leave it to us
+  op->queue = nullptr;  // so that `ready` leaves it to us
   op->direct = true;
   schedule(op, s);
   op->queue = queue;

@@ -26,7 +26,7 @@ constexpr auto kLent = std::chrono::microseconds(50);
 constexpr int kMostThreads = 256;
 
 // The region in progress. `joined` counts threads that may look at it: one joins first and then checks that
-// the region is still open; the caller closes it first and then waits until nobody is joined. Both are
+// the region is still open; the caller closes it first and then waits until no thread is joined. Both are
 // sequentially consistent, so a thread that comes too late touches nothing.
 //
 // Every thread has a share of neighbouring pieces and helps with the others' when that is done: the same

@@ -2,7 +2,7 @@
 //
 // The caller takes part; helpers join while there are chunks left. A helper that the system has not scheduled
 // yet is not waited for: the others do its share. That is what an OpenMP region cannot do (its end is a
-// barrier for the whole team), and what keeps a region near its time when another thread wants a core;
+// barrier for the whole team), and what keeps a region near its time when another thread needs a core;
 // docs/design/threads.md has the numbers.
 #pragma once
 

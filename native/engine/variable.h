@@ -2,7 +2,7 @@
 //
 // The one rule (MISSION 1): of two operations on a variable of which one writes, the first pushed runs first;
 // readers between two writes run together. State: either one writer is active, or `readers` readers are, or
-// none; whoever comes while an earlier access still waits, waits behind it. All of it is guarded by the
+// none; an access that comes while an earlier one still waits, waits behind it. All of it is guarded by the
 // engine lock, except `version` (read at any time), `deleted` (set before, read after in one thread's order)
 // and the reference count. An operation that holds a variable may touch `error` without the lock: the rule
 // protects it like any other data.
@@ -15,7 +15,7 @@
 
 namespace weft {
 
-// Two cache lines: pushing threads read the first, whoever holds the engine lock writes the second.
+// Two cache lines: pushing threads read the first, the holder of the engine lock writes the second.
 struct alignas(64) Var : Counted<Var> {
   using Dispose = void (*)(const Var*) noexcept;
   explicit Var(
@@ -36,7 +36,7 @@ struct alignas(64) Var : Counted<Var> {
   bool idle() const noexcept { return !writing && readers == 0 && head == nullptr; }
   bool readable() const noexcept { return !writing && head == nullptr; }
 
-  // A variable may be part of what it stands for, and keep that alive: tensors' memory does
+  // A variable may be part of the object that it guards, and keep that alive: tensors' memory does
   // (storage/chunk.h).
   void dispose() const noexcept { dispose_(this); }
 

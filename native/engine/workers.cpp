@@ -198,7 +198,7 @@ bool Engine::look_on(Queue& queue, bool worked, Session& s) {
   return found;
 }
 
-// Sleeps until somebody wakes the worker; false at the deadline.
+// Sleeps until another thread wakes the worker; false at the deadline.
 bool Engine::park(Worker& worker, Deadline deadline, Session& s) {
   Queue& queue = *worker.queue;
   queue.idle.push_back(&worker);
@@ -224,8 +224,8 @@ bool Engine::park(Worker& worker, Deadline deadline, Session& s) {
 }
 
 // One thread does tiny functions faster than two that contend for the lock, and pushing threads need not look
-// for sleepers meanwhile. But nobody knows how long the next function is. So one worker stands by: it sleeps,
-// and looks again every kStandby whether the others still get on; if not, it works too.
+// for sleepers meanwhile. But the length of the next function is not known. So one worker stands by: it
+// sleeps, and looks again every kStandby whether the others still get on; if not, it works too.
 void Engine::consider_standby(Worker& worker, std::chrono::nanoseconds tiny, Session& s) {
   Queue& queue = *worker.queue;
   if (queue.standby) return;
@@ -302,7 +302,7 @@ void Engine::worker_main(Worker& worker) {
       }
       s.finish();
       const bool ended = execute(op, worker.index, hold);
-      if (generation != generation_) return;  // forked inside the function: this engine was made anew
+      if (generation != generation_) return;  // forked inside the function: this engine was made again
       s.relock();
       s.will_take_from(queue);
       left(queue, worker, s);

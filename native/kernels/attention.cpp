@@ -2,7 +2,7 @@
 //
 // Forward (Milakov and Gimelshein 2018, arXiv:1805.02867; Dao and others 2022, arXiv:2205.14135): a block of
 // queries walks over tiles of keys with a running maximum and sum. Backward computes the weights again from
-// the saved logarithms of the sums. Everything inside is float32, whatever the arrays are. Pieces of work
+// the saved logarithms of the sums. Everything inside is float32, for all types of arrays. Pieces of work
 // share nothing: blocks of queries in the forward direction; in the backward one, where a block of queries
 // adds to the gradients of all keys, heads, or groups of blocks with sums of their own. So results do not
 // depend on the threads.

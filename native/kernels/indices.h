@@ -79,14 +79,15 @@ class Pair {
 };
 
 // x[..., i0, i1, ..., ...]: some dimensions of an array are indexed, by index arrays of one shape, whose
-// dimensions stand in the other array (`values`: what is read into, or written from) at `position` among the
+// dimensions are in the other array (`values`: what is read into, or written from) at `position` among the
 // dimensions that are not.
 struct Indexed {
   Indexed(const View& x, const View* indices, const std::vector<int>& dims, int position, const View& values);
 
-  // Offsets in bytes for the points of the index shape, row-major. Those of one index array that lies so, and
-  // is gone through once, are computed where they are needed; others lie in `scratch`, as scratch_bytes says.
-  // x: what is indexed. writes: it is written meanwhile; then indices of its own type may be its elements.
+  // Offsets in bytes for the points of the index shape, row-major. Those of one index array in that order,
+  // and is gone through once, are computed where they are needed; others are in `scratch`, as scratch_bytes
+  // says. x: what is indexed. writes: it is written meanwhile; then indices of its own type may be its
+  // elements.
   static size_t scratch_bytes(const View& x, const View* indices, const std::vector<int>& dims, bool writes);
   void find_offsets(const View& x, const View* indices, const std::vector<int>& dims, char* scratch,
                     bool writes);

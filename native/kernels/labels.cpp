@@ -41,7 +41,7 @@ class CheckLabels final : public Kernel {
  private:
   static int64_t size_of_label(const View& labels) { return static_cast<int64_t>(size_of(labels.dtype)); }
 
-  // Copies labels as int64; gives the place of one that is no class.
+  // Copies labels as int64; gives the place of one that is not a class.
   static const char* copy(char* to, int64_t to_step, const char* from, int64_t step, const View& labels,
                           int64_t count, int64_t classes, int64_t ignored) {
     const RowFunctions load = row_functions(DType::int64, labels.dtype);

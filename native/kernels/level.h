@@ -5,7 +5,7 @@
 
 namespace weft {
 
-// isa(), unless a test asks for less.
+// isa(), unless a test sets less.
 Isa kernel_isa() noexcept;
 
 // For tests and benchmarks of kernels: from now on at most `level`; returns the level used before.

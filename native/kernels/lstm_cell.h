@@ -1,7 +1,7 @@
 // lstm_cell.h: what a step of an LSTM does beside its products: gates, cells, outputs, and their gradients.
 //
 // Everything inside is float32; outputs and gradients of gates are of the layer's type. A step works on some
-// units of all rows, so threads that own units share nothing. Elements of one row lie next to each other.
+// units of all rows, so threads that own units share nothing. Elements of one row are next to each other.
 #pragma once
 
 #include <cstdint>

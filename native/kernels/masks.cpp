@@ -127,7 +127,7 @@ class Nonzero final : public Kernel {
   }
 };
 
-// Elements of one size, whatever their type.
+// Elements of one size, of any type.
 template <class Word>
 void select(const char* from, int64_t step, const int64_t* which, int64_t count, char* to, int64_t to_step) {
   constexpr auto kSize = static_cast<int64_t>(sizeof(Word));

@@ -110,7 +110,7 @@ class Flat {
     }
   }
 
-  // From element `index` on, those that lie in one line: where, and how many.
+  // From element `index` on, those that are contiguous: their address and number.
   int64_t run_at(int64_t index, std::array<char*, N>& places) const {
     places = data_;
     int64_t left = 1;

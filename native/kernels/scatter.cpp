@@ -125,7 +125,7 @@ struct Owned {
 };
 
 // At most kIndexChunk updates of one line that meet each other: those that are owned. Without branches, whose
-// outcome nobody could predict.
+// outcome could not be predicted.
 void scatter_owned(const Functions& functions, const Owned& owned, char* to, const int64_t* places,
                    const char* updates, int64_t update_step, int64_t count) {
   if (owned.all()) return functions.scatter(to, 0, places, updates, update_step, count);

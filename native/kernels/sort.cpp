@@ -1,5 +1,5 @@
 // sort.cpp: sort and argsort along an axis. Lines go over the team; a single long one is shared by it inside
-// of sort_words. Words are made in the output where it lies consecutively, else in memory of the piece.
+// of sort_words. Words are made in the output where it is contiguous, else in memory of the piece.
 #include <memory>
 
 #include "engine/team.h"
@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// Memory for one line after another, made when first asked for.
+// Memory for one line after another, made when first used.
 template <class Item>
 class Buffer {
  public:
@@ -129,7 +129,7 @@ class Sort final : public Kernel {
 }  // namespace
 
 Ref<Kernel> make_sort(int axis, bool descending, bool values, bool indices) {
-  if (!values && !indices) throw ValueError("sort: neither values nor indices are asked for");
+  if (!values && !indices) throw ValueError("sort: neither values nor indices are requested");
   return Ref<Kernel>(new Sort(axis, descending, values, indices));
 }
 

@@ -5,7 +5,7 @@
 // smaller elements first, whole at both ends: what is garbage on one side is overwritten later. Kept: after
 // a read, both ends have room for all vectors just read. Ranges of up to kBase vectors are sorted by a
 // bitonic network in registers. A recursion that becomes too deep goes on with the radix sort, so the time
-// is O(n log n) whatever the input.
+// is O(n log n) for all inputs.
 #include "kernels/sort_words.h"
 
 #include <algorithm>

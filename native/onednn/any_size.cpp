@@ -1,7 +1,7 @@
 // any_size.cpp: products and convolutions whose sizes and strides are known only when they run.
 //
 // One such kernel serves a plan for all sizes. It keeps the kernels of exact geometry that it has met; what
-// those do not take, such as rows that are repeated or lie backwards, is copied to scratch memory first.
+// those do not take, such as rows that are repeated or in reverse order, is copied to scratch memory first.
 #include <omp.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kKept = 256;  // geometries
 constexpr int kMost = 4;       // operands: a, b, bias, c
 
-// Whether oneDNN can describe how it lies, but perhaps for matrices that are repeated.
+// Whether oneDNN can describe its strides, except perhaps for matrices that are repeated.
 bool is_plain(const View& x) {
   for (int d = 0; d < x.ndim; ++d)
     if (x.shape[d] > 1 && (x.strides[d] < 0 || (x.strides[d] == 0 && d + 2 >= x.ndim))) return false;
@@ -93,7 +93,7 @@ class AnySize final : public Kernel {
   // The kernel of exact geometry, of operands in the order of a call, the result last.
   using Make = std::function<KernelRef(const Geometry* operands)>;
 
-  // bias_axis: along which axis of the result a bias lies, from the end if negative.
+  // bias_axis: the axis of the result along which a bias is added, from the end if negative.
   AnySize(int operands, int bias_axis, Make make)
       : operands_(operands), bias_axis_(bias_axis), make_(std::move(make)) {}
 

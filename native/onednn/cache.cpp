@@ -79,7 +79,7 @@ class Cache {
 
   std::mutex mutex_;
   std::list<Entry> entries_;                                                // the most recently used first
-  std::unordered_map<std::string_view, std::list<Entry>::iterator> index_;  // keys lie in the entries
+  std::unordered_map<std::string_view, std::list<Entry>::iterator> index_;  // keys are stored in the entries
   size_t limit_ = 1024;
   uint64_t hits_ = 0, misses_ = 0;
 };

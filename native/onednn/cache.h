@@ -1,7 +1,7 @@
-// cache.h: the kernels made so far, by what was asked for; the least recently used go first.
+// cache.h: a cache of made kernels by request; the least recently used are dropped first.
 //
-// Thread-safe. A kernel is made outside the lock, so two threads that ask at once may both make one; the
-// first to be entered is what both get. Kernels that are dropped live on while somebody holds them.
+// Thread-safe. A kernel is made outside the lock, so two threads that request it at once may both make one;
+// the first to be entered is what both get. Kernels that are dropped live on while they are referenced.
 #pragma once
 
 #include <functional>

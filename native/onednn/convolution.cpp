@@ -79,7 +79,7 @@ Geometry grouped(const Geometry& w, int64_t groups) {
   return split;
 }
 
-// The weights as oneDNN is asked for them: in the caller's chosen layout, or in any.
+// The descriptor of the weights for oneDNN: in the caller's chosen layout, or in any.
 memory::desc wish(const Geometry& w) { return w.layout ? w.layout->desc : any_desc(w.dtype, w.shape); }
 
 struct Descs {

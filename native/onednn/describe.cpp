@@ -182,7 +182,7 @@ void require_strided(const Geometry& x, const char* what, const char* name) {
 
 DnnlWindow as_dnnl(const Window& window) {
   DnnlWindow result{window.stride, window.dilation, window.padding_low, window.padding_high};
-  for (auto& d : result.dilation) --d;  // oneDNN counts what lies between
+  for (auto& d : result.dilation) --d;  // oneDNN counts the elements between
   return result;
 }
 

@@ -104,7 +104,7 @@ Images cut(const Convolution& r, int64_t begin, int64_t size) {
 Division divide(const Matmul& r, int threads) {
   using Width = Division::Width;
   const double time = time_ns(r);
-  if (r.b.any || r.b.layout) return {};  // its columns lie as only oneDNN knows
+  if (r.b.any || r.b.layout) return {};  // the order of its columns is known to oneDNN only
   if (threads == 1 || time < kAlone_ns) return {.width = Width::alone};
   if (time > kRegion_ns) return {};
   Division found{.width = Width::team, .dim = dimension(r, threads)};

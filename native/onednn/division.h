@@ -1,7 +1,7 @@
 // division.h: on how many threads a primitive runs, and what each of them computes.
 //
 // An OpenMP region wakes a sleeping thread and waits for it: about 40 us, more than most products of a small
-// network take. So short work runs where it is asked for, and longer work in pieces that our own team
+// network take. So short work runs on the calling thread, and longer work in pieces that our own team
 // (team.h) shares out, whose threads need not be there. Only very long work is left to oneDNN's regions, and
 // what cannot be cut.
 #pragma once

@@ -1,4 +1,4 @@
-// kernels.h: kernels that oneDNN computes: what can be asked for, without oneDNN's headers.
+// kernels.h: kernels that oneDNN computes: the requests and functions, without oneDNN's headers.
 //
 // A request states exact geometry: sizes, strides in elements, types. The answer is a kernel for just that,
 // from a bounded cache shared by all threads: equal requests give the same kernel while it is kept. A request
@@ -33,7 +33,7 @@ uint64_t id_of(const Layout& layout);  // equal layouts have equal numbers while
 struct Geometry {
   DType dtype = DType::float32;
   std::vector<int64_t> shape, strides;
-  bool any = false;            // `strides` are not given: the kernel chooses a layout and tells it
+  bool any = false;            // `strides` are not given: the kernel chooses a layout and returns it
   LayoutRef layout = nullptr;  // what another kernel chose; the rest is not looked at
 };
 
@@ -80,7 +80,7 @@ using KernelRef = Ref<OnednnKernel>;
 // b is a vector, broadcast over the leading dimensions; bias[n]. b alone may be `any` or a layout, and has 2
 // dimensions then.
 // Operands: a, b, bias if there is one, those of post-ops; c.
-// `alone`: it runs on the calling thread, whatever its size; the caller has its own pieces for the team.
+// `alone`: it runs on the calling thread at any size; the caller has its own pieces for the team.
 struct Matmul {
   Geometry a, b, c;
   std::optional<Geometry> bias = std::nullopt;
@@ -89,7 +89,7 @@ struct Matmul {
 };
 KernelRef make_matmul(const Matmul& request);
 
-// A product for all sizes: each call's operands (a, b, bias if there is one, c) tell theirs. transposed: b is
+// A product for all sizes: each call's operands (a, b, bias if there is one, c) have theirs. transposed: b is
 // given as [n,k]. Throws Unsupported if oneDNN has no product of this type.
 Ref<Kernel> make_product_of_any_size(DType dtype, bool transposed, bool bias);
 
@@ -185,7 +185,7 @@ int64_t lstm_workspace_bytes(const Lstm& request);
 // from a layout that a grouped convolution chose, which has dimensions [groups, o / groups, ...].
 KernelRef make_reorder(const Geometry& from, const Geometry& to, bool accumulate);
 
-// The layout of an array with strides; kernels that choose these tell an equal one.
+// The layout of an array with strides; kernels that choose these return an equal one.
 LayoutRef layout_of(const Geometry& x);
 
 // The cache of kernels.

@@ -6,7 +6,7 @@
 // which every piece owns some units: its columns of the product, then its gates. oneDNN's own primitive adds
 // a product of a few rows to the gradient of the weights in every step, which moves all of it each time.
 //
-// Gates and cells are float32 whatever the type of the layer. Nothing here changes once a kernel is made.
+// Gates and cells are float32 for every type of the layer. Nothing here changes once a kernel is made.
 #include <algorithm>
 #include <cstring>
 
@@ -80,7 +80,7 @@ class Room {
   size_t size_ = 0;
 };
 
-// Where things lie in the workspace: of each layer and direction gates and cells, of each layer but the last
+// The contents of the workspace: of each layer and direction gates and cells, of each layer but the last
 // its outputs.
 struct Workspace {
   explicit Workspace(const Sizes& s) {
@@ -187,7 +187,7 @@ class Layers : public Kernel {
   const Workspace workspace_;
   Room room_;
   std::vector<Piece> pieces_;
-  size_t products_ = 0;  // bytes of scratch memory that a product wants
+  size_t products_ = 0;  // bytes of scratch memory that a product needs
 };
 
 class Forward final : public Layers {

@@ -168,7 +168,7 @@ Precision precision_of(const Matmul& r) {
   return precision_of_product(r.a.dtype, r.b.dtype, r.c.dtype, r.a.shape.back(), adds);
 }
 
-// As oneDNN gets it: as it lies, or dense. What is converted is dense at the same time.
+// As oneDNN gets it: with its own strides, or dense. What is converted is dense at the same time.
 memory::desc given(const Geometry& x, bool stage, Precision precision) {
   if (x.any || x.layout) return desc_of(computed_in(x, precision));
   const DType dtype = computed_in(x.dtype, precision);

@@ -25,7 +25,7 @@ memory::desc like(const memory::desc& layout, DType dtype) {
   return {layout.get_dims(), type_of(dtype), layout.get_strides()};
 }
 
-// What oneDNN is asked for, which gets its arrays converted if need be.
+// The descriptors for oneDNN, whose arrays are converted if need be.
 template <class Request>
 Precision precision_of(const Request& r) {
   return r.backward ? onednn::precision_of({r.x.dtype, r.y.dtype, r.dx.dtype})
@@ -139,7 +139,7 @@ struct LayerForward {
   memory::desc x, y, statistics, scale;
 };
 
-// Rows must be dense for the fast code; what lies otherwise goes through row-major copies.
+// Rows must be dense for the fast code; others go through row-major copies.
 LayerForward choose(const LayerNorm& r) {
   const bool training = r.training || r.backward;
   const auto kind = training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;

@@ -1,7 +1,7 @@
 // pooling.cpp: maxima and averages over windows.
 //
 // The workspace of a maximum (which element won) depends on the layouts that the forward kernel worked in. So
-// the backward kernel is told those, works in them, and reorders gradients that lie otherwise.
+// the backward kernel gets those, works in them, and reorders gradients with other strides.
 #include <omp.h>
 
 #include <algorithm>

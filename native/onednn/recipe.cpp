@@ -61,7 +61,7 @@ const dnnl::engine& engine() {
 
 Entered::Entered(int threads) {
   watch_forks();
-  engine();  // oneDNN asks OpenMP on its own when it starts
+  engine();  // oneDNN calls OpenMP by itself when it starts
   before_ = omp_get_max_threads();
   if (threads < before_) omp_set_num_threads(threads);
 }
@@ -288,7 +288,7 @@ memory::desc float_desc(const memory::desc& x) { return row_major_desc(DType::fl
 
 void Recipe::copy(const memory::desc& from, Place source, const memory::desc& to, Place target) {
   if (!is_plain(from) || !is_plain(to))
-    throw Unsupported("a half type in a layout that only oneDNN knows, and no code for it");
+    throw Unsupported("a half type in a layout of oneDNN's own, and no code for it");
   add_step({}, {}, {{DNNL_ARG_FROM, from, source}, {DNNL_ARG_TO, to, target}});
   steps_->steps.back().copied = {geometry_of(from), geometry_of(to)};
 }

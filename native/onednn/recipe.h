@@ -1,7 +1,7 @@
-// recipe.h: how a kernel is put together: primitives in a row, and where their arguments lie.
+// recipe.h: builds a kernel: primitives in a row, and the places of their arguments.
 //
-// An argument lies in an operand or in scratch memory, at a fixed offset; only base addresses change from run
-// to run. What oneDNN wants in another layout than the caller has goes through scratch: `input` reorders it
+// An argument is in an operand or in scratch memory, at a fixed offset; only base addresses change from run
+// to run. What oneDNN needs in another layout than the caller has goes through scratch: `input` reorders it
 // before the primitive, `output` after it. One area after all others serves as every primitive's own
 // scratchpad.
 #pragma once
@@ -109,7 +109,7 @@ class Recipe {
   void reorder(const memory::desc& from, Place source, const memory::desc& to, Place target,
                bool add = false);
   void computes_in(Precision precision) { steps_->precision = precision; }
-  // Where a primitive finds the operand in the layout it wants.
+  // The place of the operand in the layout that a primitive needs.
   Place input(int operand, const memory::desc& given, const memory::desc& wanted);
   // Where a primitive leaves what is the operand's in the end; `accumulate` adds it to what is there, `load`
   // means that the primitive itself reads what is there.
@@ -183,7 +183,7 @@ void check_window(const Window& window, size_t spatial, const char* what);
 int64_t windows(const Window& window, size_t d, int64_t extent, int64_t size);
 
 // The product of matrices that computes a convolution, of the same operands, if its windows are single
-// elements and its arrays lie so.
+// elements and its arrays have such strides.
 std::optional<Matmul> as_product(const Convolution& convolution);
 
 // -- attributes --

@@ -15,14 +15,14 @@ Precision precision_of(const Softmax& r) {
                     : onednn::precision_of({r.x.dtype, r.y.dtype});
 }
 
-// What oneDNN is asked for, which gets its arrays converted if need be.
+// The descriptors for oneDNN, whose arrays are converted if need be.
 Softmax as_computed(Softmax r) {
   const Precision precision = precision_of(r);
   for (Geometry* x : {&r.x, &r.y, &r.dy, &r.dx}) *x = computed_in(*x, precision);
   return r;
 }
 
-// oneDNN's fast code wants all arrays laid out alike: as x is, else row-major.
+// oneDNN's fast code needs the same layout of all arrays: that of x, else row-major.
 struct Plan {
   dnnl::softmax_forward::primitive_desc forward;
   memory::desc layout;

@@ -1,7 +1,7 @@
 // arena_check.h: finds steps of a program that touch memory of its arena that is not theirs (WEFT_CHECK).
 //
-// Memory of nobody holds a pattern: what is written there is found after the step, what is read from there is
-// NaN. One for each run.
+// Memory without an owner holds a pattern: what is written there is found after the step, what is read from
+// there is NaN. One for each run.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 
 namespace weft {
 
-inline constexpr char kPattern = '\xff';  // of memory that belongs to nobody: NaN as floating-point numbers
+inline constexpr char kPattern = '\xff';  // of memory without an owner: NaN as floating-point numbers
 
-// What a checked run knows of the arena: who owns which bytes. Steps may not touch those that nobody owns.
+// The owners of the arena's bytes during a checked run. Steps may not touch bytes without an owner.
 class ArenaCheck {
  public:
   ArenaCheck(const std::vector<Program::Span>& spans, char* arena, size_t bytes)

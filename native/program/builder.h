@@ -1,6 +1,6 @@
 // builder.h: how a planner describes a program, one thing at a time.
 //
-// What has kinds is told them by method or by word; a word that is none of those accepted raises ValueError,
+// Kinds are given by method or by word; a word that is none of those accepted raises ValueError,
 // and so does anything that refers to what is not there, at the latest in `finish`.
 #pragma once
 
@@ -18,7 +18,7 @@ const char* word_of(Draw kind) noexcept;
 
 class ProgramBuilder {
  public:
-  // inputs: how many arrays it takes. is_exact: of exact sizes; is_wide: opens parallel regions whatever the
+  // inputs: how many arrays it takes. is_exact: of exact sizes; is_wide: opens parallel regions at all
   // sizes; is_copy: brings an array from another device; is_checked: runs look for steps that touch what is
   // not theirs.
   struct Options {

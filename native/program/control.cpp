@@ -33,7 +33,7 @@ void clear(const View& x) {
   fill(x, zero);
 }
 
-// A program of exact sizes, run on memory that somebody else owns.
+// A program of exact sizes, run on memory that its caller owns.
 class Inner {
  public:
   explicit Inner(Ref<const Program> program);
@@ -46,7 +46,7 @@ class Inner {
   bool wide() const noexcept { return program_->wide; }
   // inputs: with their geometry; data need not be there.
   size_t scratch_bytes(const View* inputs) const;
-  // Outputs are written as their views say, whatever the program would choose. scratch: scratch_bytes().
+  // Outputs are written as their views say, not as the program would choose. scratch: scratch_bytes().
   void run(Frame& frame, const View* inputs, const View* outputs, char* scratch,
            const RunContext& context) const;
 
@@ -108,7 +108,7 @@ Inner::Inner(Ref<const Program> program)
   for (const Program::Step& step : p.steps) operands_ = std::max(operands_, step.operands.size());
 }
 
-// Puts all values in their places. An output that is memory of its own is made where it is wanted, if it may
+// Puts all values in their places. An output that is memory of its own is made in its destination, if it may
 // lie so; without outputs, nothing but geometry matters.
 void Inner::place(Frame& frame, const View* inputs, const View* outputs, char* scratch) const {
   auto& views = frame.views;
@@ -286,7 +286,7 @@ class While final : public Kernel {
   While(Ref<const Program> condition, Ref<const Program> body, WhileForm form)
       : condition_(std::move(condition)), body_(std::move(body)), form_(std::move(form)) {}
 
-  bool wide() const override { return true; }  // nobody knows how long it takes
+  bool wide() const override { return true; }  // its duration is not known
 
   size_t scratch_bytes(const View* operands) const override {
     const RowMajor states(operands, count(form_.states));

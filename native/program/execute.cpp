@@ -183,13 +183,17 @@ Ref<Error> Program::failure_of(const Step& step) const {
 void Program::execute(const Run& run, const RunContext& context) const {
   Failing failing(*this);
   kernels.fetch_add(steps.size() - preparing.size(), std::memory_order_relaxed);
-  if (DeviceBackend* backend = backend_of(device.kind)) [[unlikely]]
+  if (DeviceBackend* backend = device.kind == DeviceKind::cpu ? nullptr : backend_of(device.kind))
+      [[unlikely]]
     backend->kernels.fetch_add(steps.size() - preparing.size(), std::memory_order_relaxed);
   if (is_copy) count_copy(run);
   // The accesses of outputs, then those of copies, as submit added them.
-  Access* const accesses = const_cast<Op*>(context.op)->accesses();
-  size_t count = run.copies.size();
-  for (const Output& output : outputs) count += is_made(output);
+  const auto set_outcomes = [&](const auto& outcome) {
+    Access* access = const_cast<Op*>(context.op)->accesses();
+    for (const Output& output : outputs)
+      if (is_made(output)) access++->on_failure = outcome(output);
+    for (const auto& [output, _] : run.copies) access++->on_failure = outcome(outputs[output]);
+  };
   try {
     if (straight_)
       run_alone(run, context);
@@ -197,21 +201,18 @@ void Program::execute(const Run& run, const RunContext& context) const {
       run_bound(run, context, failing);
     else
       run_anywhere(run, context, failing);
-  } catch (...) {  // nobody knows what was written
-    for (size_t k = 0; k < count; ++k) accesses[k].on_failure = OnFailure::poison;
+  } catch (...) {  // it is not known what was written
+    set_outcomes([](const Output&) { return OnFailure::poison; });
     throw;
   }
   for (const auto& [output, to] : run.copies)
     if (failing.is_good(outputs[output])) copy(to->view(), run.outputs[output]->view());
   if (!failing) return;
-  size_t next = 0;
-  for (const Output& output : outputs)
-    if (is_made(output)) accesses[next++].on_failure = failing.outcome(output);
-  for (const auto& [output, _] : run.copies) accesses[next++].on_failure = failing.outcome(outputs[output]);
+  set_outcomes([&](const Output& output) { return failing.outcome(output); });
   failing.raise();
 }
 
-// What kinds of devices other than cpu have been given and asked for.
+// Counts the inputs that are copied between kinds of devices, for their counters.
 void Program::count_copy(const Run& run) const {
   for (size_t k = 0; k < uses.size(); ++k)
     if (uses[k] == Use::data && run.inputs[k])

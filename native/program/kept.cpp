@@ -61,7 +61,7 @@ Program::Keeper::Use::Use(Keeper& keeper, const Tensor* const* inputs) : keeper_
   kept_ = std::move(now);
 }
 
-// The steps that make stale values, and what they need. A step makes all that it writes anew.
+// The steps that make stale values, and what they need. A step makes all that it writes again.
 void Program::Keeper::choose(std::vector<bool>& stale, std::vector<bool>& steps) const {
   const std::vector<Preparing>& all = program_.preparing;
   std::vector<int> place(static_cast<size_t>(program_.inputs_) + program_.values.size(), -1);

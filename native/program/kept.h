@@ -2,12 +2,12 @@
 //
 // The first steps of a program (Program::preparing) make the values of kind `kept` from inputs that seldom
 // change. Each has a chunk of its own, which does not change once it is published: runs on several threads
-// read it together. A run that finds an input written makes what depends on it anew, and publishes that; the
+// read it together. A run that finds an input written makes what depends on it again, and publishes that; the
 // old chunks go with their last reader.
 //
-// Exact: a run looks while it holds its inputs for reading, so nobody writes them meanwhile, and Var::version
-// counts all writes that ran before, whoever pushed them. Writes of other libraries to memory lent to them
-// are counted by nobody: while memory is lent, nothing that depends on it is taken for fresh.
+// Exact: a run looks while it holds its inputs for reading, so nothing writes them meanwhile, and
+// Var::version counts all writes that ran before, of all threads. Writes of other libraries to memory lent to
+// them are not counted: while memory is lent, nothing that depends on it is taken for fresh.
 #pragma once
 
 #include <memory>
@@ -57,7 +57,7 @@ class Program::Keeper {
     Use(Keeper& keeper, const Tensor* const* inputs);
     char* data(size_t k) const noexcept { return kept_->chunks[k]->data; }  // of the k-th value
     bool wants(size_t step) const noexcept { return !steps_.empty() && steps_[step]; }
-    // After the steps that it wants have run. No newer state is lost: the inputs are still held.
+    // After the steps that it needs have run. No newer state is lost: the inputs are still held.
     void publish();
 
    private:

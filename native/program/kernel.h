@@ -3,7 +3,7 @@
 // A kernel owns what it needs to run (code, a oneDNN primitive), never arrays. It is called from one thread
 // at a time per call, from several for different calls, so `run` is const and keeps nothing; it may use the
 // team (team.h) and OpenMP. What it has to know of the device that it runs on is in the call's context; it
-// asks the engine for nothing, and what it reads and writes was ordered before.
+// does not call the engine, and what it reads and writes was ordered before.
 #pragma once
 
 #include <atomic>
@@ -19,14 +19,14 @@ namespace weft {
 struct Call {
   const View* operands;  // inputs, then outputs, in the order the kernel was made for
   const uint64_t*
-      parameters;  // slots of 8 bytes: numbers in the type that the kernel wants, at the slot's beginning
+      parameters;  // slots of 8 bytes: numbers in the type that the kernel takes, at the slot's beginning
   char* scratch;   // scratch_bytes() of them, aligned to 64; undefined content
   // Where and for which operation it runs: the device, its stream, the queue. A kernel that calls another one
-  // hands it on. Without one, the kernel runs on cpu:0, on a thread of which the engine knows nothing.
+  // hands it on. Without one, the kernel runs on cpu:0, on a thread outside of the engine.
   const RunContext& context = outside_engine;
 };
 
-// A kernel on operands of known geometry: what `run` finds out anew at each call has been found out once.
+// A kernel on operands of known geometry: what `run` computes again at each call has been computed once.
 // Immutable; called like the kernel, which must outlive it.
 class Bound {
  public:
@@ -43,7 +43,7 @@ class Kernel : public Counted<Kernel> {
  public:
   virtual ~Kernel() = default;
   virtual void run(const Call& call) const = 0;
-  // For operands that lie as these do, whose data is not looked at; null: there is nothing to be found out.
+  // For operands of this geometry, whose data is not looked at; null: there is nothing to be computed.
   virtual std::unique_ptr<Bound> bind(const View* operands) const {
     static_cast<void>(operands);
     return nullptr;
@@ -56,7 +56,7 @@ class Kernel : public Counted<Kernel> {
   virtual int operand_count() const { return -1; }
   // How many copies into other layouts a run makes.
   virtual int reorders() const { return 0; }
-  // Whether it opens parallel regions, or takes long, whatever the sizes.
+  // Whether it opens parallel regions, or takes long, at any size.
   virtual bool wide() const { return false; }
 };
 

@@ -72,7 +72,7 @@ struct Loop::Space {
   }
   bool before(int a, int b, int decides) const noexcept {
     if (const int64_t by = std::abs(strides[decides][a]) - std::abs(strides[decides][b])) return by > 0;
-    for (int k = 0; k < operands; ++k) {  // it stands still in both, or they are equally far
+    for (int k = 0; k < operands; ++k) {  // equal steps of `decides`: the others decide
       if (k == decides) continue;
       if (const int64_t by = std::abs(strides[k][a]) - std::abs(strides[k][b])) return by > 0;
     }
@@ -119,12 +119,12 @@ struct Loop::Space {
     }
     return found;
   }
-  // Operands that jump in the innermost loop and lie one after the other in another one: these two run in
+  // Operands that jump in the innermost loop and are contiguous in another one: these two run in
   // tiles.
   void find_tiles(const View* views) noexcept {
     constexpr int64_t kWorthwhile = 8;  // of either loop
     constexpr int64_t kElements =
-        32 << 10;  // below, everything lies in the first caches, and such code takes long to make
+        32 << 10;  // below, everything is in the first caches, and such code takes long to make
     int64_t elements = 1;
     for (int d = 0; d < rank; ++d) elements *= sizes[d];
     if (sizes[rank - 1] < kWorthwhile || elements < kElements) return;
@@ -139,7 +139,7 @@ struct Loop::Space {
       }
     }
   }
-  // How much of rows that lie side by side a thread takes at a time, if threads share rows; 0: they do not.
+  // How much of rows that are side by side a thread takes at a time, if threads share rows; 0: they do not.
   // It does not depend on the number of threads, and so neither do sums.
   int64_t shared_grain(int64_t bytes) const noexcept {
     if (!pattern.lanes || rank != 2 || bytes < kSplitBytes) return 0;
@@ -218,7 +218,7 @@ bool Loop::arrange(const View* views, Space& space) const {
   if (space.rank == 0) space.append(views);
 
   LoopPattern& pattern = space.pattern;
-  // Rows whose elements lie far apart, while those of neighbouring rows lie side by side.
+  // Rows whose elements are far apart, while those of neighbouring rows are side by side.
   if (row_axes && outer > 0 && !form_.fixed() && !rows_empty) {
     if (int d = space.lane_loop(views, outer); d >= 0) {
       for (; d < outer - 1; ++d) space.swap(d, d + 1);
@@ -388,7 +388,7 @@ void Loop::run_in_parts(char* const* data, const uint64_t* parameters, const Wor
   split_.join->run({views, parameters, nullptr});
 }
 
-// Whether pieces of a loop outside the rows are right: code that asks where it is counts from its piece.
+// Whether pieces of a loop outside the rows are right: code that reads its position counts from its piece.
 bool Loop::may_split(const Space& space, int loop) const noexcept {
   if (!form_.fixed()) return true;
   for (int d = space.rank; d-- > 0;) {  // the dimensions outside the rows, as `arrange` goes through them

@@ -1,10 +1,11 @@
 // loop.h: a kernel of the expression compiler, in as many compiled forms as its operands have patterns.
 //
 // The operands are broadcast to one space. Of that space `run` drops what has size 1, orders dimensions by
-// memory, joins those that lie one after the other, and picks the code compiled for what is left: the number
+// memory, joins those that are contiguous, and picks the code compiled for what is left: the number
 // of loops, and how each operand moves in the innermost one. Then it splits the work over the team.
 //
-// `run` may be called from any thread. Code is made on the first use of a pattern, by whoever runs into it.
+// `run` may be called from any thread. Code is made on the first use of a pattern, by the thread that uses
+// it.
 #pragma once
 
 #include <atomic>
@@ -43,7 +44,7 @@ class Loop final : public Kernel {
     int operands = 0;
     int inputs = 0;         // the first ones; the others are written
     uint32_t row_axes = 0;  // bit d: dimension d, counted from the last, is part of a row
-    uint32_t asked = 0;     // bit d: code asks for the position along dimension d, counted from the last
+    uint32_t asked = 0;     // bit d: code reads the position along dimension d, counted from the last
     bool ordered = false;   // positions within a row count: its dimensions keep their order
 
     // True if the dimensions may be neither merged nor reordered, because the code reads positions.
@@ -56,7 +57,7 @@ class Loop final : public Kernel {
     Ref<Kernel> part, join;
     std::vector<DType> dtypes;  // of the reductions
   };
-  // One stage of rows that lie side by side, as a Loop on the inputs, the numbers of rows that earlier stages
+  // One stage of rows that are side by side, as a Loop on the inputs, the numbers of rows that earlier stages
   // made, and what it makes itself: of a fold what a piece comes to, one number for each row and reduction,
   // which `join` makes numbers of rows of; of the others all outputs. Once: not for each piece.
   struct Stage {
@@ -75,7 +76,7 @@ class Loop final : public Kernel {
   int operand_count() const override { return form_.operands; }
   const Form& form() const noexcept { return form_; }
 
-  // How often code was asked for that was not there, over all loops.
+  // How often code was requested that was not there, over all loops.
   static inline std::atomic<uint64_t> misses{0};
 
  private:
@@ -105,10 +106,10 @@ class Loop final : public Kernel {
   const Compile compile_;
   const Split split_;
   const Apart apart_;
-  mutable std::atomic<const Stages*> stages_{nullptr};  // when they have been asked for
+  mutable std::atomic<const Stages*> stages_{nullptr};  // when they have been requested
   mutable std::unique_ptr<const Stages> kept_stages_;
   mutable std::atomic<const Table*> table_{nullptr};
-  mutable std::atomic<Code> in_line_{nullptr};  // for one loop of elements that lie one after the other
+  mutable std::atomic<Code> in_line_{nullptr};  // for one loop of contiguous elements
   mutable std::mutex mutex_;                    // held while code is made
   mutable std::vector<std::unique_ptr<const Table>>
       tables_;  // of which the last is table_; others may read old ones

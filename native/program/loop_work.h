@@ -20,8 +20,8 @@ struct Loop::Work {
   bool large = false;  // the cache would not keep the results
 };
 
-// Whether results may go past the cache: nothing is read where they lie, and lines of the cache begin where
-// they are stored in one go. strides: of operand k in loop d: k * rank + d.
+// Whether results may go past the cache: nothing is read from their memory, and lines of the cache begin
+// where they are stored in one go. strides: of operand k in loop d: k * rank + d.
 bool may_pass_cache(const LoopPattern& pattern, int inputs, char* const* data,
                     const int64_t* strides) noexcept;
 

@@ -1,4 +1,4 @@
-// nan_watch.h: steps whose results hold NaN fail, while somebody looks for where it comes from.
+// nan_watch.h: makes steps fail whose results hold NaN, while a search for its origin is on.
 #pragma once
 
 #include <atomic>

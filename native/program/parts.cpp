@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// The elements as they are now, in memory of their own that lies like x.
+// The elements as they are now, in memory of their own with the strides of x.
 Tensor snapshot(const Tensor& x) {
   const auto [begin, end] = addresses_of(x.view());
   const auto bytes = static_cast<int64_t>(end - begin);

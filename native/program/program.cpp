@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kBriefSteps = 4;    // programs of more are not brief
 constexpr size_t kManyOutputs = 16;  // from here on Neighbours are worth sorting
 
-// Counts the inputs that lie where an array does, in logarithmic time: a program that writes hundreds of
+// Counts the inputs that overlap an array, in logarithmic time: a program that writes hundreds of
 // parameters would otherwise compare each with all.
 class Neighbours {
  public:
@@ -161,7 +161,7 @@ void Program::keep(Op& op) {
   if (program.needs_registers_ && !program.exact)
     kept->registers.assign(run.registers, run.registers + program.registers);
   op.retain_variables();
-  // In the operation's own storage: the engine drops only what lies there.
+  // In the operation's own storage: the engine drops only what is there.
   op.state = op.storage;
   *reinterpret_cast<KeptRun**>(op.storage) = kept.release();
   op.type = &kKeptType;
@@ -330,7 +330,7 @@ Tensor Program::make_output(const Value& value, std::span<const Tensor* const> i
 }
 
 // Whether the step that makes the output may write it to the destination: nothing is lost that is still to be
-// read. apart: but for the input that is written, none lies where the destination does.
+// read. apart: but for the input that is written, none overlaps the destination.
 bool Program::may_write(const Output& output, const Tensor& destination,
                         std::span<const Tensor* const> inputs, const int64_t* registers_, bool apart) const {
   if (output.step < 0) return false;
@@ -373,7 +373,7 @@ struct Program::Launching {
   Tensor* const* results;
   const int64_t* registers;
   int64_t bytes = 0;   // that are read and written
-  uint64_t fresh = 0;  // bit j: output j has memory of its own, of which nobody else knows
+  uint64_t fresh = 0;  // bit j: output j has memory of its own, which nothing else refers to
   std::vector<Copy> copies{},
       copied_later{};  // of outputs to their destinations: by this operation, by others
 };

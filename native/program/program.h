@@ -4,7 +4,7 @@
 // 64-bit integers loaded from constants and the inputs' sizes, combined by a few operations; a plan for exact
 // sizes has only constants. `launch` allocates the outputs, pushes one operation on the engine that runs all
 // kernels, and returns at once; cheap programs run on the pushing thread. What leaves a program are blocks of
-// the pool; what stays inside lies in temporary space of the thread that runs it.
+// the pool; what stays inside is in temporary space of the thread that runs it.
 #pragma once
 
 #include <array>
@@ -137,7 +137,7 @@ class Program final : public Counted<Program> {
   std::vector<int> leaving;  // with parts: the wire of each output
   int arena_bytes = -1;      // register
   Device device{};
-  bool wide = false;     // opens parallel regions whatever the sizes
+  bool wide = false;     // opens parallel regions at all sizes
   bool is_copy = false;  // brings an array from another device: work of the copy queue
   bool exact = false;    // all registers are constants
   bool check = false;    // WEFT_CHECK: runs look for steps that touch what is not theirs; exact programs only
@@ -165,7 +165,7 @@ class Program final : public Counted<Program> {
   // as written.
   void prepare(std::span<const Tensor* const> inputs, std::span<const Tensor* const> destinations,
                Tensor* const* results) const;
-  // Where output j lies.
+  // The place of output j.
   Device device_of(size_t j) const {
     const int value = outputs[j].value - static_cast<int>(uses.size());
     return value < 0 ? device : values[static_cast<size_t>(value)].device;

@@ -23,12 +23,12 @@ struct Program::Run {
   const Tensor* const* outputs;
   const uint64_t* slots;
   const int64_t* registers;
-  // Outputs that no kernel could write where they are wanted, and where that is. Not operations of their own:
-  // another thread's launch could come between.
+  // Outputs that no kernel could write into their destination, and that destination. Not operations of their
+  // own: another thread's launch could come between.
   std::span<const Copy> copies;
 };
 
-// What an exact program knows before it runs.
+// What is known of an exact program before it runs.
 struct Program::Prepared {
   std::vector<int64_t> geometry;  // what views point to
   std::vector<View> views;        // of all values as planned, without data
@@ -36,7 +36,7 @@ struct Program::Prepared {
     int value, base;  // base: -1: the arena
     int64_t offset;   // in bytes
   };
-  std::vector<Address> addresses;  // of what lies inside
+  std::vector<Address> addresses;  // of what stays inside
   size_t arena_size = 0, scratch_size = 0, most_operands = 0;
   // Of every step, made when it runs first.
   mutable std::vector<std::atomic<const Bound*>> bound;

@@ -1,8 +1,8 @@
-// stages.cpp: rows that lie side by side, such as the channels of images, gone through stage by stage.
+// stages.cpp: runs stages one by one over rows that are side by side, such as the channels of images.
 //
 // Each thread works on all rows, and on a piece of their length: memory is read in the order in which it
 // lies, and few long rows are enough for any number of threads. Pieces have a fixed size, so that results do
-// not depend on that number. Sums of pieces and what is made of them lie in an array of the thread that runs
+// not depend on that number. Sums of pieces and what is made of them are in an array of the thread that runs
 // the Loop.
 #include <algorithm>
 
@@ -17,7 +17,7 @@ constexpr int64_t kLineBytes = 64;
 
 int64_t bytes_of(DType dtype) noexcept { return static_cast<int64_t>(size_of(dtype)); }
 
-// Memory of this thread, until it asks again; it grows, and stays.
+// Memory of this thread, until the next call; it grows, and stays.
 char* own_memory(int64_t bytes) {
   thread_local std::vector<char> memory;
   const auto size = static_cast<size_t>(bytes + kLineBytes);
@@ -91,7 +91,7 @@ void Loop::run_stages(char* const* data, const uint64_t* parameters, const Work&
     return static_cast<const Loop&>(*loop).find(side.pattern);
   };
 
-  Side given;  // the inputs, and the numbers of rows so far
+  Side given;  // the inputs, and the numbers of rows of earlier stages
   add_operands(given, 0, form_.inputs);
   std::vector<std::pair<char*, DType>> numbers;
   for (const Stage& stage : stages()) {

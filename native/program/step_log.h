@@ -1,4 +1,4 @@
-// step_log.h: when the steps of programs ran, written down while somebody wants to know.
+// step_log.h: records when the steps of programs ran, while a profiler is on.
 #pragma once
 
 #include <atomic>

@@ -72,7 +72,7 @@ void Program::validate() const {
                "an output has sizes and strides of different number");
         break;
       case Value::Kind::input:
-        ensure(false, "inputs are no values of their own");
+        ensure(false, "inputs are not values of their own");
     }
   }
   for (const Output& output : outputs) {
@@ -88,7 +88,7 @@ void Program::validate() const {
     if (values[k].kind == Value::Kind::output)
       ensure(std::ranges::any_of(outputs,
                                  [&](const Output& o) { return o.value == static_cast<int>(inputs + k); }),
-             "a value of kind output is no output");
+             "a value of kind output is not an output");
   for (const Slot& slot : slots) {
     if (slot.from == Slot::From::reg) check_register(slot.index);
     if (slot.from == Slot::From::number) ensure.in(slot.index, 0, size_t{1} << 24, "number");

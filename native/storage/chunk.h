@@ -1,7 +1,7 @@
 // chunk.h: a piece of memory together with its engine variable: what all views of one array share.
 //
 // Who owns: tensors, and the operations that use it until they have finished, each hold a reference. So when
-// the last one goes nothing is pending, and the memory returns at once, on whatever thread that happens.
+// the last one goes nothing is pending, and the memory returns at once, on the thread where that happens.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ class Chunk : public Var {
   // Uninitialised memory of the device's pool. Raises OutOfMemory.
   static Ref<Chunk> allocate(Device device, size_t bytes);
 
-  // Memory of somebody else's; `drop(owner)` gives it back, on any thread.
+  // Memory of another owner; `drop(owner)` gives it back, on any thread.
   struct Foreign {
     void* data;
     size_t bytes;
@@ -43,7 +43,8 @@ class Chunk : public Var {
   static Ref<Chunk> find(uint64_t serial);
 
   // How many others use the memory without asking the engine: NumPy arrays, DLPack capsules. While there are
-  // any, whoever pushes an operation on the chunk waits for it, so that the others never see half of it.
+  // any, a thread that pushes an operation on the chunk waits for it, so that the others never see half of
+  // it.
   std::atomic<uint32_t> shares{0};
   // How often it came to such a use.
   std::atomic<uint32_t> lent{0};

@@ -24,14 +24,14 @@ struct Layers {
 
 struct Context {
   Layers layers;
-  ArrayRecorder* recorder = nullptr;  // what writes down what the thread does (tensor/array_recorder.h)
-  Generator* stream = nullptr;        // what it draws from, of whatever device; null: the devices' streams
+  ArrayRecorder* recorder = nullptr;  // records what the thread does (tensor/array_recorder.h)
+  Generator* stream = nullptr;        // what it draws from, of any device; null: the devices' streams
   _object* stream_object = nullptr;   // owned: what holds `stream`
 
   // Recording for gradients (bindings/tape.h).
   int recording_off = 0;  // > 0: inside no_grad
   // While a program is written down (an epoch, > 0), no tensor need have a history: the program's gradient is
-  // asked for later. So what leaves the history is noted: in what `no_grad` keeps out, everything; of other
+  // requested later. So what leaves the history is noted: in what `no_grad` keeps out, everything; of other
   // tensors, those whose epoch this is.
   uint32_t stop_epoch = 0;
   int no_grads = 0;                      // users' no_grad that the thread is in

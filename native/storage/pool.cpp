@@ -224,7 +224,7 @@ void Pool::release(void* memory) noexcept {
   report_misuse(memory, state);
 }
 
-// The lock is held: rather than wait for it, leaves the block in a list for whoever allocates next. False if
+// The lock is held: rather than wait for it, leaves the block in a list for the next allocation. False if
 // it does not look like a live block. The release of the exchange makes the link visible to take_returned.
 bool Pool::leave_for_holder(Block* block) noexcept {
   const uint64_t offset = reinterpret_cast<uint64_t>(block) - reinterpret_cast<uint64_t>(base_);

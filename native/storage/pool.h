@@ -1,7 +1,7 @@
 // pool.h: memory of one device: fast reuse, splitting, coalescing, statistics, return to the system.
 //
 // One contiguous range of addresses is reserved and made usable from its beginning as it is needed, so that
-// any two neighbouring free blocks can become one, whatever sizes came before. Free blocks are found by
+// any two neighbouring free blocks can become one, of any sizes. Free blocks are found by
 // two-level segregated fit (Masmano, Ripoll, Crespo, Real 2004), in constant time. Every block has a header
 // of one cache line in front of it, so data is aligned to 64 bytes. Small blocks that come back wait in short
 // lists of their exact size before they coalesce.
@@ -9,10 +9,11 @@
 // Invariants, whenever lock_ is free:
 // - base_ .. end_ is tiled by blocks; the last is the sentinel, which has a header only. end_ == base_: no
 // blocks.
-// - each block knows its neighbours: above by its size, below by a pointer; no two neighbours are both free.
+// - each block refers to its neighbours: above by its size, below by a pointer; no two neighbours are both
+// free.
 // - a free block is in the list of its size class, and the two bitmaps say which lists are not empty.
 // - reserved_bytes = (end_ - base_) - absent_bytes_; absent_ has a bit for each piece of 64 KiB inside a free
-//   block that was given back; no header lies in such a piece.
+//   block that was given back; no header is in such a piece.
 //
 // Any thread may call; one lock, held for tens of nanoseconds, except when memory is taken from or given to
 // the system, and in checking mode. A release does not wait for it: it leaves the block for the next that
@@ -63,7 +64,7 @@ struct PoolOptions {
 
 class Pool;
 
-// Is told of memory that comes and goes, on the thread where it happens and outside of the pool's lock. May
+// Called for memory that comes and goes, on the thread where it happens and outside of the pool's lock. May
 // be called by several threads at once; must not use pools.
 class PoolWatch {
  public:
@@ -85,12 +86,12 @@ class Pool {
  public:
   static constexpr size_t kAlignment = 64;
 
-  // Null: nothing is told. Threads may be in its functions after it has been replaced, so it lives for ever.
-  // Acquire, on use: what was written before it was set is visible to the threads that call it.
+  // Null: nothing is called. Threads may be in its functions after it has been replaced, so it lives for
+  // ever. Acquire, on use: what was written before it was set is visible to the threads that call it.
   static inline std::atomic<PoolWatch*> watch{nullptr};
 
   explicit Pool(std::string name, PoolOptions options = {});
-  ~Pool();  // nobody may use its memory any more
+  ~Pool();  // its memory may not be used any more
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
@@ -216,8 +217,8 @@ class Pool {
 
   // Blocks that were released while the lock was held: pushed one by one, taken all at once under the lock.
   std::atomic<Block*> returned_{nullptr};
-  // end_ - base_, for a look without the lock. Relaxed: whoever releases a live block has received it from a
-  // thread that had seen an end above it, which stays above it.
+  // end_ - base_, for a look without the lock. Relaxed: a thread that releases a live block has received it
+  // from a thread that had seen an end above it, which stays above it.
   std::atomic<uint64_t> usable_{0};
 
   mutable Lock lock_;  // guards all below

@@ -14,7 +14,7 @@ inline constexpr uint64_t kCanary = 64;       // checking mode: before the user'
 
 // What follows a block of at least kLarge begins kSkew behind it, modulo a page, where there is room.
 // Processors take a load for one of what was stored just before if both addresses end in the same 12 bits;
-// results of large operations would lie one header above their operands, where that happens all the time
+// results of large operations would be one header above their operands, where that happens all the time
 // (docs/design/eager-numbers.md).
 inline constexpr uint64_t kLarge = 256 << 10, kPage = 4096, kSkew = 17 * kUnit;
 
@@ -49,7 +49,7 @@ struct alignas(kHeader) Pool::Block {
   Block* before;    // the neighbour below; null for the first
   Block* next;      // in a free list, a quick list, the quarantine or the list of returned blocks
   Block* previous;  // in a free list
-  uint64_t asked;   // the size that the user asked for
+  uint64_t asked;   // the size that the user requested
 
   State state() const noexcept { return word.load(std::memory_order_relaxed); }
   void set(State state) noexcept { word.store(state, std::memory_order_relaxed); }

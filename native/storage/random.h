@@ -3,10 +3,10 @@
 // Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3") is a
 // function from a counter of 128 bits and a key of 64 to a block of 128 random bits. Key: the seed. Counter:
 // the lower half is a position, the upper half the stream (the device). A Generator only hands out positions,
-// when an operation is pushed; the operation makes its numbers from them whenever, wherever and in whatever
-// pieces it runs. Which part of which block makes element i, counted in row-major order, is fixed
-// (random.cpp), so neither strides nor threads nor the processor's instructions change a number. (float64
-// normals use the C library's log, sin and cos, whose last bit may differ between libraries.)
+// when an operation is pushed; the operation makes its numbers from them at any time, on any thread and in
+// any pieces. Which part of which block makes element i, counted in row-major order, is fixed (random.cpp),
+// so neither strides nor threads nor the processor's instructions change a number. (float64 normals use the C
+// library's log, sin and cos, whose last bit may differ between libraries.)
 #pragma once
 
 #include <array>
@@ -38,7 +38,7 @@ class Generator {
     const std::lock_guard guard(mutex_);
     state_ = {seed, state_.stream, 0};
   }
-  // The next `blocks` positions, which nobody else gets. After 2^64 of them it begins again.
+  // The next `blocks` positions, which no other call gets. After 2^64 of them it begins again.
   Reservation reserve(uint64_t blocks) {
     const std::lock_guard guard(mutex_);
     const Reservation taken{state_.seed, state_.stream, state_.offset};

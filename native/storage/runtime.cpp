@@ -12,7 +12,7 @@ namespace weft {
 
 namespace {
 
-// Of a process, where nobody seeds: 64 bits of the system's entropy.
+// Of a process that sets no seed: 64 bits of the system's entropy.
 uint64_t entropy() {
   std::random_device device;
   return static_cast<uint64_t>(device()) << 32 | device();
@@ -26,8 +26,8 @@ Runtime::Runtime() {
   pthread_atfork(nullptr, nullptr, [] { get().after_fork_in_child(); });
 }
 
-// A child draws other numbers than its parent and its siblings, unless somebody said which. Another thread
-// may have held a generator's lock at the fork, so they are made anew.
+// A child draws other numbers than its parent and its siblings, unless a seed was set. Another thread
+// may have held a generator's lock at the fork, so they are made again.
 void Runtime::after_fork_in_child() {
   if (seeded_) return;
   const uint64_t seed = seed_ = entropy();
@@ -52,10 +52,12 @@ Engine& Runtime::engine() const {
 }
 
 Runtime::Devices& Runtime::devices_of(Device device) {
-  if (device.index < 0 || device.index >= kDevices)
+  const bool has_index = device.index >= 0 && device.index < kDevices;
+  if (device.kind == DeviceKind::cpu && has_index) [[likely]]
+    return cpus_;
+  if (!has_index)
     throw DeviceError(to_string(device) + " has no memory; " + kind_name(device.kind) + ":0 to " +
                       kind_name(device.kind) + ":63 have");
-  if (device.kind == DeviceKind::cpu) return cpus_;
   if (!backend_of(device.kind)) throw DeviceError(to_string(device) + " has no memory; cpu:0 to cpu:63 have");
   auto& slot = others_[static_cast<size_t>(device.kind)];
   if (Devices* devices = slot.load(std::memory_order_acquire)) return *devices;

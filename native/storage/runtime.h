@@ -29,7 +29,7 @@ class Runtime {
   void seed_all(uint64_t seed);
   void set_generator(Device device, const Generator::State& state);
   int used_devices() const noexcept;  // the highest index of a cpu with a pool, plus 1
-  // Gives temporary space that nobody uses right now back to the device's pool; says whether there was any.
+  // Gives temporary space that is not in use back to the device's pool; says whether there was any.
   bool release_temporary(Device device) noexcept;
   void set_check(bool check) noexcept { check_ = check; }
   bool check() const noexcept { return check_; }
@@ -43,7 +43,8 @@ class Runtime {
     size_t bytes;  // behind this
   };
   static constexpr int kPieces = 16;  // of a device that wait to be used again; more go back to the pool
-  // Whoever exchanges a piece for null owns it, so nobody waits, and a forked child finds nothing locked.
+  // The thread that exchanges a piece for null owns it, so none waits, and a forked child finds nothing
+  // locked.
   using Pieces = std::array<std::atomic<Piece*>, kPieces>;
   Runtime();
   void after_fork_in_child();
@@ -70,7 +71,7 @@ class Runtime {
 // Pool::kAlignment, null for 0; the content is undefined. Raises OutOfMemory.
 //
 // Up to kSmall bytes are the calling thread's own, and go when it ends. Larger pieces are the device's: one
-// that is not in use serves the next who wants about as much, on any thread, so that there are never more
+// that is not in use serves the next request of about that size, on any thread, so that there are never more
 // than run at the same time, and programs that run in turn share one. A piece that turns out too small is
 // replaced, not kept beside the larger one.
 class TempSpace {

@@ -1,10 +1,10 @@
 // simd.h: compiling a part of a file for wider instructions than the rest, chosen at run time. The one header
-// that knows x86 intrinsics.
+// that uses x86 intrinsics.
 //
 // Between WEFT_AVX2_BEGIN and WEFT_AVX2_END (likewise AVX512) every function, templates and lambdas included,
 // may use the instructions of that level (storage/isa.h). Only functions of this part may be defined there,
 // in an unnamed namespace: an inline function of a header that is compiled for more than the baseline could
-// be the copy that the linker keeps for every caller. So headers come before. Callers ask for the level
+// be the copy that the linker keeps for every caller. So headers come before. Callers check the level
 // first.
 #pragma once
 

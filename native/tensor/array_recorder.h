@@ -1,4 +1,4 @@
-// array_recorder.h: who writes down what a thread does to arrays; how traces and lazy evaluation are made.
+// array_recorder.h: recorders of what a thread does to arrays, for traces and lazy evaluation.
 //
 // Every operation that is pushed on arrays is either the launch of a plan, which the bindings report, or one
 // of operations.h, reported here before it is pushed. Views are not reported: what they alias follows from
@@ -14,7 +14,7 @@ namespace weft {
 class ArrayRecorder {
  public:
   virtual ~ArrayRecorder() = default;
-  // Each of these: whether the operation is to be left out, because the recorder will see to it.
+  // Each of these: whether the operation is to be left out, because the recorder performs it.
   virtual bool filled(const Tensor& to, Scalar value) = 0;
   virtual bool copied(const Tensor& to, const Tensor& from) = 0;
   virtual bool counted(const Tensor& to, Scalar start, Scalar step) = 0;

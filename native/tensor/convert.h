@@ -18,7 +18,7 @@
 //                         Subnormal numbers of float32 become zeros, as in processors' instructions and
 //                         oneDNN's kernels; everywhere else subnormals are kept.
 //   float16, bfloat16 <- NaN   quiet, with the upper bits of the payload, as instructions have it.
-// An element may lie at any address, and one of one type may be read where another was: hence memcpy.
+// An element may be at any address, and one of one type may be read where another was: hence memcpy.
 #pragma once
 
 #include <bit>

@@ -22,7 +22,7 @@ constexpr int64_t kParallelBytes = 256 << 10;  // less is done on the calling th
 constexpr int64_t kPieceBytes = 128 << 10;     // what a thread takes at a time
 constexpr int64_t kChunk = 16 << 10;           // elements in a unit that is a piece of a row
 constexpr int64_t kShortRow = 16;              // rows below this are not worth a call each
-constexpr int64_t kTile = 64;                  // sides of a tile: 64 lines of 64 bytes lie in the first cache
+constexpr int64_t kTile = 64;                  // sides of a tile: 64 lines of 64 bytes fit in the first cache
 constexpr int64_t kLongTile = 1024;            // length of a tile of short rows
 
 // --- rows

@@ -9,8 +9,34 @@
 #include "tensor/convert.h"
 #include "tensor/kernels.h"
 #include "tensor/row_major.h"
+#include "tensor/scalar.h"
 
 namespace weft {
+
+double real_of(Scalar value) noexcept {
+  switch (value.kind) {
+    case Scalar::Kind::boolean:
+      return value.boolean;
+    case Scalar::Kind::integer:
+      return static_cast<double>(value.integer);
+    case Scalar::Kind::unsigned_integer:
+      return static_cast<double>(value.unsigned_integer);
+    case Scalar::Kind::real:
+      break;
+  }
+  return value.real;
+}
+
+bool fits(Scalar value, DType dtype) noexcept {
+  if (!is_integer(dtype)) return true;
+  const int bits = static_cast<int>(size_of(dtype)) * 8;
+  if (value.kind == Scalar::Kind::unsigned_integer) return dtype == DType::uint64;
+  if (value.kind != Scalar::Kind::integer) return true;
+  if (is_unsigned(dtype)) return value.integer >= 0 && (bits == 64 || value.integer < (int64_t{1} << bits));
+  return bits == 64 ||
+         (value.integer >= -(int64_t{1} << (bits - 1)) && value.integer < (int64_t{1} << (bits - 1)));
+}
+
 namespace {
 
 constexpr int64_t kBuffer = 256;                 // elements of a sequence made at a time
@@ -32,20 +58,6 @@ uint64_t bits_of(Scalar value) {
       break;
   }
   return convert<uint64_t>(value.real);
-}
-
-double real_of(Scalar value) {
-  switch (value.kind) {
-    case Scalar::Kind::boolean:
-      return value.boolean;
-    case Scalar::Kind::integer:
-      return static_cast<double>(value.integer);
-    case Scalar::Kind::unsigned_integer:
-      return static_cast<double>(value.unsigned_integer);
-    case Scalar::Kind::real:
-      break;
-  }
-  return value.real;
 }
 
 template <class Item>
@@ -110,7 +122,7 @@ Scalar load(const char* element, DType dtype) noexcept {
 }
 
 void store(char* element, DType dtype, Scalar value) noexcept {
-  // The members of the union lie at its beginning, each in the representation of its element type.
+  // The members of the union are at its beginning, each in the representation of its element type.
   constexpr DType kTypes[] = {DType::uint8, DType::int64, DType::uint64, DType::float64};
   const uint8_t boolean = value.kind == Scalar::Kind::boolean && value.boolean;
   const uint64_t integer = is_real(value) ? 0 : bits_of(value);

@@ -11,7 +11,7 @@ namespace weft {
 
 inline constexpr int kMaxDims = 16;
 
-// A strided array that somebody else owns. Strides count elements, and may be zero or negative.
+// A strided array that is not owned. Strides count elements, and may be zero or negative.
 struct View {
   char* data;  // of the element with index 0 in every dimension
   DType dtype;
@@ -29,7 +29,7 @@ struct Scalar {
     uint64_t unsigned_integer;  // only above the largest int64
     double real;
   };
-  uint32_t origin = 0;  // where a trace knows it from (launch_recorder.h); 0: it is what it is
+  uint32_t origin = 0;  // its origin in a trace (array_recorder.h); 0: a constant
 };
 
 // to[i] = convert(from[i]). Equal shapes. Conversion as NumPy's astype does it (tensor/convert.h says
@@ -45,9 +45,9 @@ void fill_range(const View& to, Scalar start, Scalar step);
 Scalar load(const char* element, DType dtype) noexcept;
 void store(char* element, DType dtype, Scalar value) noexcept;
 
-// False only if no element of one lies on an element of the other; may say true when unsure.
+// False only if no element of one shares a byte with the other; may return true when unsure.
 bool may_overlap(const View& a, const View& b) noexcept;
-// Where an array's elements lie: the first byte, and behind the last; both 0 if there are none.
+// The range of an array's elements: the first byte, and behind the last; both 0 if there are none.
 std::pair<uintptr_t, uintptr_t> addresses_of(const View& view) noexcept;
 // True if two indices of the array mean the same element (a zero stride, or strides that meet); may say true
 // when unsure.

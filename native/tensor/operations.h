@@ -41,13 +41,13 @@ Tensor copy_of(const Tensor& x, DType dtype, Device device);
 void check_writable(const Tensor& x, const char* what);
 // Whether code outside of the engine may be given the elements for writing.
 bool writable(const Tensor& x) noexcept;
-// Waits until the elements can be read; `for_writing`: until nobody else reads or writes them. Raises what
+// Waits until the elements can be read; `for_writing`: until no operation reads or writes them. Raises what
 // the operation that should have produced them raised.
 void wait_for(const Tensor& x, bool for_writing = false);
-// The same where nobody is going to look at the elements; a recorder does not hear of it.
+// The same where the elements will not be read; a recorder does not record it.
 void wait_unobserved(const Tensor& x, bool for_writing = false);
 
-// While one of these lives, nobody waits for its arrays on this thread: they are a running function's own.
+// While one of these lives, this thread does not wait for its arrays: they are a running function's own.
 class Lent {
  public:
   explicit Lent(std::span<const Tensor> arrays);

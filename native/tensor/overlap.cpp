@@ -51,7 +51,7 @@ class Search {
     }
   }
 
-  // Is a sum of the terms in [low, high]? True also when it cannot be told in time.
+  // Is a sum of the terms in [low, high]? True also when it cannot be decided in time.
   bool reaches(int64_t low, int64_t high) noexcept {
     std::sort(terms_, terms_ + count_, [](const Term& a, const Term& b) { return a.step > b.step; });
     for (int i = count_; i-- > 0;) {
@@ -113,7 +113,7 @@ bool may_overlap_itself(const View& view) noexcept {
     if (view.shape[d] > 1) terms[count++] = {std::abs(view.strides[d]), view.shape[d] - 1};
   }
   std::sort(terms, terms + count, [](const Term& a, const Term& b) { return a.step < b.step; });
-  int64_t reach = 0;  // of the dimensions so far
+  int64_t reach = 0;  // of the dimensions before
   for (int i = 0; i < count; ++i) {
     if (terms[i].step <= reach) return true;
     reach += terms[i].step * terms[i].most;

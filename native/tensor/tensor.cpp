@@ -44,7 +44,7 @@ void row_major(Dims shape, int64_t* strides) noexcept {
 
 namespace {
 
-// Memory for all elements; whoever watches the pool learns their shape.
+// Memory for all elements; a watch of the pool gets their shape.
 Ref<Chunk> allocate_for(const Tensor& x, Device device) {
   const size_t bytes = static_cast<size_t>(x.size) * x.itemsize();
   if (!Pool::watch.load(std::memory_order_relaxed)) [[likely]]
@@ -107,7 +107,7 @@ Tensor Tensor::window(int64_t offset, Dims sizes, Dims steps) const {
     throw ValueError("window: " + std::to_string(sizes.size()) + " sizes and " +
                      std::to_string(steps.size()) + " strides");
   checked_size(sizes, itemsize());
-  // The elements lie in the memory of x, however far apart; counted from its beginning.
+  // The elements are in the memory of x, however far apart; counted from its beginning.
   const auto item = static_cast<int64_t>(itemsize());
   __int128 first = (data - chunk->data) / item + static_cast<__int128>(offset), last = first;
   bool is_empty = false;
@@ -118,7 +118,7 @@ Tensor Tensor::window(int64_t offset, Dims sizes, Dims steps) const {
   }
   if (is_empty) first = last = 0;
   if (first < 0 || (last + !is_empty) * item > static_cast<__int128>(chunk->bytes))
-    throw ValueError("window: it does not lie in the memory of x: x is " + describe(*this));
+    throw ValueError("window: it is not in the memory of x: x is " + describe(*this));
   return as_strided(data + offset * item, sizes, steps);
 }
 

@@ -57,7 +57,7 @@ struct Tensor {
   static Tensor empty_like(const Tensor& like, DType dtype, Device device);
   // The same memory seen otherwise.
   Tensor as_strided(char* data, Dims shape, Dims strides) const;
-  // The same from `offset` elements behind its first one on. Raises ValueError unless that lies in its
+  // The same from `offset` elements behind its first one on. Raises ValueError unless that is in its
   // memory.
   Tensor window(int64_t offset, Dims shape, Dims strides) const;
 
@@ -67,7 +67,7 @@ struct Tensor {
   Device device() const noexcept { return chunk->device; }
   size_t itemsize() const noexcept { return size_of(dtype); }
   bool contiguous() const noexcept;
-  // Its elements lie side by side, each once, in whatever order of the dimensions.
+  // Its elements are side by side, each once, in any order of the dimensions.
   bool dense() const noexcept;
   // Its elements are all of the chunk's memory, each once: writing it needs nothing of what was there.
   bool covers_chunk() const noexcept;
@@ -102,7 +102,7 @@ void resolve_shape(const Tensor& x, Dims shape, int64_t* resolved);
 struct IndexItem {
   enum class Kind : uint8_t { integer, slice, newaxis, ellipsis } kind;
   int64_t start = 0, stop = 0,
-          step = 1;  // of a slice, as Python's slice.indices wants them; start: the integer
+          step = 1;  // of a slice, as for Python's slice.indices; start: the integer
   bool has_start = false, has_stop = false;
 };
 Tensor index(const Tensor& x, std::span<const IndexItem> items);

@@ -244,9 +244,7 @@ if not TYPE_CHECKING:  # with it, a type checker would believe in every name
             value = importlib.import_module(f"weft.{name}")
         elif name == "__version__":
             value = importlib.import_module("importlib.metadata").version("weft")
-        elif name.startswith(
-            "_"
-        ):  # `from weft import _core` asks for an attribute before it imports the module
+        elif name.startswith("_"):  # `from weft import _core` reads an attribute before it imports the module
             raise AttributeError(f"module 'weft' has no attribute {name!r}")
         elif name in (functions := importlib.import_module("weft.functional")).__dir__():
             value = getattr(functions, name)

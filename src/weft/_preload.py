@@ -1,7 +1,7 @@
-"""What comes before and right after the extension module: the libraries that it needs, and what it asks of weft.base.
+"""Loads the libraries of the extension module before it, and gives it what it needs of weft.base right after.
 
 Two things can only be done before it is loaded. libgomp reads its spin policy once, when it is loaded, so the
-environment must hold it at that moment. And libdnnl.so.3 lies where its wheel put it, which the extension's own search
+environment must hold it at that moment. And libdnnl.so.3 is where its wheel put it, which the extension's own search
 path does not cover in every kind of installation; once loaded, the loader finds it by its name.
 """
 
@@ -49,7 +49,7 @@ def preload() -> None:
     """Load oneDNN, and with it libgomp under GOMP_SPINCOUNT unless the user chose a policy of their own.
 
     The variable is taken out of the environment again: child processes choose for themselves.
-    Raises OSError if $WEFT_DNNL_LIB names a file that cannot be loaded, ValueError if $WEFT_ISA is no level: native
+    Raises OSError if $WEFT_DNNL_LIB names a file that cannot be loaded, ValueError if $WEFT_ISA is not a level: native
     code reads that variable by itself, and takes what it does not know for "native".
     """
     if os.environ.get("WEFT_ISA"):
@@ -78,9 +78,9 @@ def _core_loads_its_own() -> None:
 
 
 def register_base() -> None:
-    """Give the native core what it asks of weft.base.
+    """Give the native core what it needs of weft.base.
 
-    Native code imports nothing: each layer registers what it has, here what lies below the core. weft.engine and
+    Native code imports nothing: each layer registers what it has, here the layers below the core. weft.engine and
     weft.ops, through which the core is reached, call this before anything else.
     """
     from weft import _core

@@ -27,7 +27,7 @@ __all__ = ["FULL", "HALF", "GradScaler", "autocast"]
 
 # Families of operators (Op.family). Products are what half types make fast, and kernels add them up in float32.
 HALF = frozenset({"matrix", "convolution", "attention", "recurrent"})
-# One number stands for many elements here: a half type would keep three digits of it. Normalizations need no place:
+# One number summarizes many elements here: a half type would keep three digits of it. Normalizations need no place:
 # their kernels compute in float32 whatever x is, and parameters and statistics stay what they are.
 FULL = frozenset({"reduction", "loss"})
 
@@ -35,10 +35,10 @@ FULL = frozenset({"reduction", "loss"})
 class autocast(Transformation):  # its public name
     """Inside, float32 operands of products become `dtype`; half ones of reductions and losses become float32.
 
-    dtype: "bfloat16" or "float16". enabled=False: nothing is converted, also where this stands inside of another one.
+    dtype: "bfloat16" or "float16". enabled=False: nothing is converted, also inside of another one.
     Other operators take what comes, by the rules of promotion; float64 is never touched, nor are inputs that an
     operator writes. What a float32 tensor was converted to is kept as long as the tensor and the context last, and is
-    made anew after a write to it. Gradients have the types of what they belong to: those of weights are float32.
+    made again after a write to it. Gradients have the types of what they belong to: those of weights are float32.
     Raises ValueError for another dtype.
 
     >>> import weft as wf

@@ -32,7 +32,7 @@ __all__ = ["Stateful", "load", "parts", "save"]
 
 FORMAT = "weft.checkpoint"  # the key of the metadata, which holds the version
 VERSION = 1
-REFERENCE = "tensor:"  # the only key of an object that stands for a tensor; its value is the tensor's name
+REFERENCE = "tensor:"  # the only key of an object in place of a tensor; its value is the tensor's name
 
 
 class Stateful(Protocol):

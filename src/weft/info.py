@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from weft import _core
-from weft import engine as _engine  # noqa: F401 - so that native code knows element types and errors
+from weft import engine as _engine  # noqa: F401 - registers element types and errors with native code
 from weft.base import flags
 
 __all__ = ["describe", "lower_levels", "main"]

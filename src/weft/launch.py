@@ -1,4 +1,4 @@
-"""Start a script on several processes of this machine, or of those that MPI knows.
+"""Start a script on several processes of this machine, or of those of an MPI job.
 
     python -m weft.launch -n 2 train.py ARGS                  MPI: kinds dist_sync, weft.distributed
     python -m weft.launch -n 2 --kv dist_async train.py ARGS  Ray: dist_sync_ps, dist_async, dist_ssp
@@ -8,7 +8,7 @@ With MPI this is `mpiexec -n 2 python train.py ARGS`, with the mpiexec of the en
 openmpi) where there is one, else the one on PATH; --hosts and what --mpi holds go to it. With Ray the processes are
 tasks of the cluster of RAY_ADDRESS, or of one that is started on this machine. Each process gets its share of the
 cores. The same script runs alone by `python train.py`; -m takes the name of a module instead of a script.
-docs/distributed.md tells how machines join.
+docs/distributed.md describes how machines join.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("-n", type=int, default=2, metavar="N", help="processes (default: 2)")
     parser.add_argument(
-        "--kv", default="dist_sync", metavar="KIND", help="kind of store, which tells how to start"
+        "--kv", default="dist_sync", metavar="KIND", help="kind of store, which determines how to start"
     )
     parser.add_argument("--hosts", help="MPI: names of machines, with commas; mpiexec starts processes there")
     parser.add_argument(

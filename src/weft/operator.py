@@ -230,7 +230,7 @@ class PropertyOp(PythonOp):
         )
         return [(a, b - first) for a, b in found]
 
-    def cotangents(self, dy: Sequence[Any], x: Sequence[Any], y: Sequence[Any]) -> Any:
+    def input_gradients(self, dy: Sequence[Any], x: Sequence[Any], y: Sequence[Any]) -> Any:
         return self.prop.gradient(list(dy), list(x), list(y))
 
     @property

@@ -31,7 +31,7 @@ def test_image_folder(tmp_path):
     ]
     bad = tmp_path / "a" / "x.jpg"
     bad.write_bytes(b"broken")
-    with pytest.raises(ValueError, match=r"x\.jpg: decode: 6 bytes that are no picture"):
+    with pytest.raises(ValueError, match=r"x\.jpg: decode: 6 bytes that are not a picture"):
         data.ImageFolder(tmp_path)[2]
     (tmp_path / "c").mkdir()
     with pytest.raises(FileNotFoundError, match="has no pictures in folders"):
@@ -65,7 +65,7 @@ def test_one_percent_of_corrupt_pictures(tmp_path):
     dataset = data.RecordDataset(path, decode="image")
     for options in ({}, {"num_workers": 2}, {"num_workers": 2, "mode": "process"}):
         with data.DataLoader(dataset, batch_size=10, **options) as loader:
-            with pytest.raises(ValueError, match="are no picture") as caught:
+            with pytest.raises(ValueError, match="are not a picture") as caught:
                 list(loader)
             assert caught.value.sample_index == 57
     records = data.MapStream(data.RecordStream(path), readable, keep=None)

@@ -280,7 +280,7 @@ def test_what_does_not_fit(records, tmp_path):
     bad = tmp_path / "b.rec"
     with recordio.RecordWriter(bad) as writer:
         writer.write(recordio.pack(recordio.IRHeader(0, 1.0, 0, 0), b"no picture"))
-    with pytest.raises(ValueError, match="are no picture") as caught:
+    with pytest.raises(ValueError, match="are not a picture") as caught:
         data.ImageRecordIter(bad, (3, 8, 8), 1).next()
     assert caught.value.sample_index == 0
     assert images.EXTENSIONS

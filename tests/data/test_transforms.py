@@ -321,7 +321,7 @@ def test_decoding():
     grey = images.encode(source[:, :, :1], ".jpg")
     assert images.decode(grey).shape == (64, 96, 3)
     for bad in (b"", b"no picture", images.encode(source)[:500], images.encode(source, ".png")[:100]):
-        with pytest.raises(ValueError, match=f"decode: {len(bad)} bytes that are no picture"):
+        with pytest.raises(ValueError, match=f"decode: {len(bad)} bytes that are not a picture"):
             images.decode(bad)
     with pytest.raises(ValueError, match="takes u8"):
         images.encode(np.zeros((2, 2, 2), np.uint8))

@@ -119,7 +119,7 @@ def test_finds():
     assert part.look_up(leaves).numpy().tolist() == [2.0, 3.0]
     with pytest.raises(ValueError, match="no leaf 2"):
         _core.Find.leaf(2).look_up(leaves)
-    with pytest.raises(ValueError, match="does not lie in the memory of x"):
+    with pytest.raises(ValueError, match="is not in the memory of x"):
         part.with_window((2, (2,), (1,))).look_up(leaves)
     with pytest.raises(ValueError, match="a window of 17 sizes and 17 strides"):
         part.with_window((0, (1,) * 17, (1,) * 17))

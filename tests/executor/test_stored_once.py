@@ -11,7 +11,7 @@ import weft as wf
 import weft.ops.functions as F
 from weft import _core
 from weft.base.dtype import as_dtype
-from weft.executor import assembly
+from weft.executor import stored_once
 from weft.executor.planner import loops_of, make_plan
 from weft.executor.stored_once import ROW_BYTES
 from weft.expr import scalar as e
@@ -84,7 +84,7 @@ def computed_again(monkeypatch):
     """A switch: afterwards every pass computes what it needs by itself."""
 
     def switch():
-        monkeypatch.setattr(assembly, "store_once", lambda shape, axes, stages, inputs, outputs: stages)
+        monkeypatch.setattr(stored_once, "store_once", lambda shape, axes, stages, inputs, outputs: stages)
 
     return switch
 

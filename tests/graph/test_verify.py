@@ -36,8 +36,8 @@ def wrong(words, graph):
 
 def test_foreign_values():
     x, y = inputs("x", "y")
-    wrong("Add() reads y, f32[2,3]@cpu:0, which is no input of the graph", Graph([x], [x + y]))
-    wrong("output 0, f32[2,3]@cpu:0, is no input of the graph", Graph([x], [y]))
+    wrong("Add() reads y, f32[2,3]@cpu:0, which is neither an input", Graph([x], [x + y]))
+    wrong("output 0, f32[2,3]@cpu:0, is neither an input", Graph([x], [y]))
 
 
 def test_inputs():
@@ -62,7 +62,7 @@ def test_runtime():
 def test_values_of_no_node():
     (x,) = inputs("x")
     stray = Value((x + x).node, 1, X)
-    wrong("reads a value that is no output of its node", Graph([x], [F.exp(stray)]))
+    wrong("reads a value that is not an output of its node", Graph([x], [F.exp(stray)]))
 
 
 def test_order():

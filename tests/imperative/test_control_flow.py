@@ -161,7 +161,7 @@ def test_states_that_change_places(run):
 
 
 def test_what_lies_elsewhere_and_otherwise(run):
-    """Captured arrays; data and arrays that are no row-major memory."""
+    """Captured arrays; data and arrays that are not row-major memory."""
     table = W.T
     x = wf.tensor(RNG.normal(size=(3, 5)).astype("float32")).T
     outputs, state = run(lambda x: wf.foreach(lambda x, s: (x @ table + 1, s + x[::-1]), x, S[::-1]), x)

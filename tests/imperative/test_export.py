@@ -1,4 +1,4 @@
-"""Traced programs as files: what comes back computes the same, and what is no such file is refused."""
+"""Traced programs as files: what comes back computes the same, and what is not such a file is refused."""
 
 import json
 import subprocess

@@ -165,6 +165,35 @@ def test_second_order_through_what_a_gradient_does_not_keep():
         wf.grad(lambda x: wf.grad(lambda x: cube(x).sum())(x).sum())(x)
 
 
+def test_a_view_whose_recording_fails_is_counted_out():
+    """The Tensor that a failed call has begun shows x's memory no longer, so x can be written in place."""
+    is_failing = False
+
+    class TurnedOfTests(Op):
+        def infer(self, x, w):
+            return x.like(tuple(reversed(x.shape)))
+
+        def decompose(self, x, w):
+            return F.permute_dims(x, (1, 0))
+
+        def vjp(self, x, w, y, dy):
+            if is_failing:
+                raise ValueError("no gradient today")
+            return dy.T, None
+
+    turned = TurnedOfTests.make_function()
+    x, w = wf.ones((3, 2)), wf.ones((3, 2))
+    with wf.GradManager().attach([x, w]):
+        turned(x, w)
+    is_failing = True
+    with wf.GradManager().attach([x]) as manager:
+        with pytest.raises(ValueError, match="no gradient today"):
+            turned(x, wf.ones((3, 2)))  # another set of gradients, whose plan is made after the launch
+        x += 1
+        manager.backward(x.sum())
+    near(x.grad, np.ones((3, 2)))
+
+
 def test_gradient_penalty():
     """A loss with a gradient in it, by two managers."""
     x, w = wf.tensor([1.0, 2.0]), wf.tensor([3.0, -1.0])

@@ -684,8 +684,8 @@ def test_containers_in_themselves_and_keys_of_saves_own(path):
 @pytest.mark.parametrize(
     ("structure", "message"),
     [
-        ("{", "is no JSON"),
-        ("[" * 100000, "is no JSON"),
+        ("{", "is not JSON"),
+        ("[" * 100000, "is not JSON"),
         ('"0"', "leaves out '1'"),
         ('{"l": ["0", "0"]}', "names '0', of which there is none, or twice"),
         ('{"l": ["0", "1", "2"]}', "names '2'"),

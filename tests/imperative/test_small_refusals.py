@@ -89,7 +89,7 @@ def test_shapes_of_simple_operators_know_attributes():
         def late(x, *, n=2):
             return x * 1
 
-    with pytest.raises(TypeError, match="k is no attribute"):
+    with pytest.raises(TypeError, match="k is not an attribute"):
 
         @wf.simple_op(shape=lambda x, k: (k, *x))
         def unknown(x, *, n: int = 2):

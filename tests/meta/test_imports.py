@@ -50,15 +50,25 @@ json.dump(sorted(set(sys.modules) - before), sys.stdout)
 """
 SLOW = {
     *("dataclasses", "enum", "hashlib", "heapq", "inspect", "llvmlite", "numpy", "pathlib", "re", "typing"),
-    "weakref",
+    *("numbers", "weakref"),
 }
-# What plans of several steps need, of exact sizes, of functions, gradients, devices.
+# What plans of several steps need, of exact sizes, of functions, gradients, devices; and traces.
 LATER = {
     *(
         f"weft.executor.{name}"
-        for name in ("arena", "fusion", "memory", "order", "preparation", "multi_device", "budget")
+        for name in (
+            "arena",
+            "fusion",
+            "memory",
+            "order",
+            "preparation",
+            "multi_device",
+            "budget",
+            "stored_once",
+        )
     ),
     *("weft.expr.functions", "weft.expr.derivative", "weft.graph.gradient", "weft.ops.placement"),
+    "weft.imperative.traced_float",
 }
 
 

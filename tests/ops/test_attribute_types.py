@@ -25,5 +25,5 @@ def test_a_wrong_choice_is_named_with_the_accepted_ones():
     with pytest.raises(TypeError, match=r"mode must be Literal\['nearest', 'linear'\], got 'cubic'"):
         Resized(mode="cubic")
     assert not hasattr(wf.functional, "resized_of_tests")
-    with pytest.raises(TypeError, match=r"attribute mode: .* is no type of attributes; accepted are"):
+    with pytest.raises(TypeError, match=r"attribute mode: .* is not an attribute type; accepted are"):
         Attribute("mode", "Literals['a']", "a")

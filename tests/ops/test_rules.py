@@ -207,7 +207,7 @@ def directional(graph, arrays, floats, gradients, weights, rng):
 
 
 def assert_one_space(graph):
-    """The inputs of every loop broadcast with each other: what only lends its sizes is no operand of a loop."""
+    """The inputs of every loop broadcast with each other: what only lends its sizes is not an operand of a loop."""
     for node in graph.nodes:
         if node.op is None:
             continue
@@ -329,7 +329,7 @@ def test_values_are_not_kept_that_a_gradient_does_not_read():
     ],
 )
 def test_attributes_given_later(name, attributes):
-    """Values of Runtime attributes reach the kernel and the gradient's, and are no part of any operator."""
+    """Values of Runtime attributes reach the kernel and the gradient's, and are not part of any operator."""
     cls = get(name)
     x, number = TensorType((3, 4), as_dtype("float64")), TensorType((), as_dtype("float64"))
     count = len([spec for spec in cls.inputs if not spec.optional])

@@ -29,7 +29,7 @@ def test_products_numbers_and_equal_sizes():
     rule = "x[n,groups*c,2], w[m=groups*d,c] -> y[m,d]"
     known = solve(rule, {"groups": 2}, {"x": (1, 6, None), "w": (8, None), "y": None})
     assert known == {"x": (1, 6, 2), "w": (8, 3), "y": (8, 4)}
-    with pytest.raises(Contradiction, match="5 in x is no multiple of 2"):
+    with pytest.raises(Contradiction, match="5 in x is not a multiple of 2"):
         solve(rule, {"groups": 2}, {"x": (1, 5, None), "w": None, "y": None})
     with pytest.raises(Contradiction, match="2 is 2 but 3 in x"):
         solve(rule, {"groups": 2}, {"x": (1, 4, 3), "w": None, "y": None})

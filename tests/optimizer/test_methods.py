@@ -101,7 +101,7 @@ def test_formula(name, options):
 
 @every_case
 def test_no_step_waits_or_plans_again(name, options, monkeypatch):
-    """What a recorded training step needs: operators on tensors only; steps and rates are no part of any plan."""
+    """What a recorded training step needs: operators on tensors only; steps and rates are not part of any plan."""
     params = parameters("float32")
     opt = getattr(optim, name)(params, lr=0.1, **options)
     train(opt, params, 1)

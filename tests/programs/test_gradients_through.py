@@ -475,11 +475,11 @@ def test_recompute_of_what_the_function_refers_to():
         lambda x: x * getattr(Holder, "in" + "side"),
         lambda x: x * vars(Holder)["in" + "side"][None],
     ):
-        with pytest.raises(ValueError, match="refers to a tensor that wants a gradient"):
+        with pytest.raises(ValueError, match="refers to a tensor that requires a gradient"):
             slopes(lambda f=hidden: wf.recompute(f, x))
     unseen = wf.trace(lambda x: wf.recompute(lambda x: x * getattr(Holder, "in" + "side"), x).sum())
     unseen(x)
-    with pytest.raises(GraphError, match="refers to a tensor that wants a gradient"):
+    with pytest.raises(GraphError, match="refers to a tensor that requires a gradient"):
         slopes(lambda: unseen(x))
     with wf.no_grad():
         wf.recompute(lambda x: x * getattr(Holder, "in" + "side"), x)
@@ -488,7 +488,7 @@ def test_recompute_of_what_the_function_refers_to():
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("looks", [False, True])
 def test_recompute_draws_the_same_again(lazy, looks):
-    """Also where the values are looked at between forward and backward, so that it is no program."""
+    """Also where the values are looked at between forward and backward, so that it is not a program."""
 
     def region(x):
         return F.dropout(F.tanh(x), 0.5, training=True) * x

@@ -163,7 +163,7 @@ def test_shared_memory_is_found_only_while_it_is_held():
     with pytest.raises(ValueError, match="is not held any more"):
         storage.attach_shared(name)
     for wrong in ("", "1.2", "../../etc/passwd", 7, None):
-        with pytest.raises(ValueError, match="is no name of shared memory"):
+        with pytest.raises(ValueError, match="is not a name of shared memory"):
             storage.attach_shared(wrong)
     with pytest.raises(ValueError, match="at least 0"):
         storage.alloc_shared(-1)

@@ -77,11 +77,11 @@ def test_what_cannot_be_read(pictures, capsys):
     (pictures / "all.lst").write_text("".join(f"{k}\t0\tcat/{k}.png\n" for k in range(6)))
     assert run(prefix, root) == 1
     errors = capsys.readouterr().err
-    assert "cat/2.png: decode: 6 bytes that are no picture" in errors
+    assert "cat/2.png: decode: 6 bytes that are not a picture" in errors
     assert "cat/5.png: [Errno 2]" in errors
     assert "2 pictures were left out" in errors
     assert list(recordio.IndexedRecordReader(pictures / "all.rec").keys) == [0, 1, 3, 4]
-    with pytest.raises(ValueError, match="are no picture"):
+    with pytest.raises(ValueError, match="are not a picture"):
         run(prefix, root, "--strict")
     (pictures / "all.lst").write_text("0\t0\ta.png\nx\n")
     with pytest.raises(ValueError, match=r"all\.lst:2: needs an index"):

@@ -228,7 +228,7 @@ def test_exchanges_are_shown_with_what_ran_beside_them():
         1,
         4,
     )
-    assert gradients["hidden"] == pytest.approx(2 / 5)  # 3..5 of 3..8; waiting for it is no computing
+    assert gradients["hidden"] == pytest.approx(2 / 5)  # 3..5 of 3..8; waiting for it is not computing
     assert (barrier["name"], barrier["hidden"]) == ("barrier", 0)
     assert (every["name"], every["calls"], every["hidden"]) == ("all", 3, pytest.approx(2 / 6))
     [lane] = lanes(p, "exchange")
@@ -242,7 +242,7 @@ def test_exchanges_are_shown_with_what_ran_beside_them():
     ]
     assert [d.bytes for d in shown] == [0, 32, 16, 0, 0]
     assert p.events.start[lane.first : lane.last].tolist() == [3, 4, 6, 8, 9]
-    assert sum(row["calls"] for row in p.table()) == 3  # exchanges are no kernels
+    assert sum(row["calls"] for row in p.table()) == 3  # exchanges are not kernels
     r.marks = [5.0, 10.0]
     assert [row["calls"] for row in p.exchanges(step=0)] == [1]
     assert [row["calls"] for row in p.exchanges(step=1)] == [1, 1, 2]
@@ -389,7 +389,7 @@ def test_the_command(tmp_path):
         ("raise ValueError('planned')", 1, "planned"),
         ("import sys; sys.exit(3)", 3, "SystemExit"),
         ("raise KeyboardInterrupt", 130, "KeyboardInterrupt"),
-        ("this is no Python", 1, "SyntaxError"),
+        ("this is not Python", 1, "SyntaxError"),
     ],
 )
 def test_a_program_that_fails_leaves_a_report(tmp_path, end, status, shown):

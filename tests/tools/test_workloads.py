@@ -151,7 +151,7 @@ def test_what_fails_is_a_row_with_its_reason(arena, tmp_path, capsys, monkeypatc
     arena.trial = None
     parts, missing = parts_of(arena, "mlp-train", "resnet50-train-memory")
     assert missing["gone"].startswith("ended with status 1: ModuleNotFoundError: No module named")
-    assert missing["chatty"] == "answered 'hello', which is no JSON"
+    assert missing["chatty"] == "answered 'hello', which is not JSON"
     assert "does not start" in missing["nowhere"]
     *_, report = measured(arena, parts)
     report.missing = missing

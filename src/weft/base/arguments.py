@@ -76,7 +76,7 @@ def _signatures(function: Any) -> list[str]:
 
 
 def _parameters(text: str) -> list[_Parameter] | None:
-    """The parameters of ``def f(...) -> T``; None where that is no Python."""
+    """The parameters of ``def f(...) -> T``; None where that is not Python."""
     text = re.sub(r"\\\d+", "...", text.strip())  # defaults that have no text
     try:
         tree = ast.parse(f"{text.rstrip(':')}: pass")
@@ -128,7 +128,7 @@ def _fact(parameters: Sequence[_Parameter], given: Sequence[Any], kwargs: Mappin
 def _unfit(annotation: str, value: Any) -> str:
     """What an argument must be; empty where it may be this."""
     words = re.findall(r"\w+", annotation)
-    if value is None:  # which nanobind takes only where it is told to
+    if value is None:  # which nanobind takes only where it is declared
         return "" if "None" in words else f"must be {_accepted(annotation)}, got None"
     if any(word in OPEN for word in words):
         return ""

@@ -1,4 +1,4 @@
-"""Devices: where data lies and work runs, ``cpu(0)``, ``gpu(1)``, and the current one of a thread."""
+"""Devices, which hold data and run work: ``cpu(0)``, ``gpu(1)``, and the current one of a thread."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _accepted() -> str:
 class Device:
     """One device: a kind, such as "cpu", and an index from 0. Immutable; equal devices are one object.
 
-    Several cpu devices are one processor with separate queues and workers. Naming a gpu does not ask whether
+    Several cpu devices are one processor with separate queues and workers. Naming a gpu does not check whether
     it exists; using it does.
     Raises DeviceError if kind is another word or index is not an integer from 0 to 65535.
 
@@ -88,7 +88,7 @@ _DEVICES: dict[tuple[str, int], Device] = {}
 _current: ContextVar[Device | None] = ContextVar("weft.current_device", default=None)
 _ever_scoped = [
     False
-]  # before the first `with device(...)` the native core need not ask which device is current
+]  # before the first `with device(...)` the native core need not look up which device is current
 
 
 def cpu(index: int = 0) -> Device:
@@ -123,7 +123,7 @@ def as_device(value: Device | str | None = None) -> Device:
     Traceback (most recent call last):
         ...
     weft.base.errors.DeviceError: device: cannot read 'tpu:0'; accepted are a Device, None (the current \
-device), 'cpu', 'gpu', 'cpu:1', 'gpu:1', ...; weft runs on CPUs only so far: leave the device out
+device), 'cpu', 'gpu', 'cpu:1', 'gpu:1', ...; weft runs on CPUs only: leave the device out
     """
     if isinstance(value, Device):
         return value
@@ -131,7 +131,7 @@ device), 'cpu', 'gpu', 'cpu:1', 'gpu:1', ...; weft runs on CPUs only so far: lea
         return current_device()
     kind, colon, index = value.partition(":") if isinstance(value, str) else ("", "", "")
     if kind not in KINDS or (colon and not (index.isascii() and index.isdigit() and len(index) <= 5)):
-        advice = "; weft runs on CPUs only so far: leave the device out" if kind in _OTHERS else ""
+        advice = "; weft runs on CPUs only: leave the device out" if kind in _OTHERS else ""
         raise DeviceError(f"device: cannot read {value!r}; {_accepted()}{advice}")
     return Device(kind, int(index or 0))
 

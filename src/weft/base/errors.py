@@ -1,4 +1,4 @@
-"""The errors weft raises. Each is also one of Python's own, for code that knows nothing of weft.
+"""The errors weft raises. Each is also one of Python's own, for code that does not refer to weft.
 
 A message reads ``operation: the fact with its numbers: every operand in short form``.
 """
@@ -47,7 +47,7 @@ class DTypeError(TypeError):
 
 
 class DeviceError(RuntimeError):
-    """A device is not present, or operands lie on different devices.
+    """A device is not present, or operands are on different devices.
 
     >>> raise DeviceError("add: operands on different devices: a is f32[2]@cpu:0, b is f32[2]@cpu:1")
     Traceback (most recent call last):
@@ -57,7 +57,7 @@ class DeviceError(RuntimeError):
 
 
 class GraphError(ValueError):
-    """A graph, or a file that holds one, is malformed or asks for what it cannot have.
+    """A graph, or a file that holds one, is malformed or requests what it cannot have.
 
     >>> raise GraphError("bind: no array for the argument 'fc1_weight'; given: data")
     Traceback (most recent call last):

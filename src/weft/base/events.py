@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["exchanged", "listen", "note", "noted", "span"]
 
-# span(kind, name) gives a context manager; note(kind, text, where) is told of a moment; exchanged(...) of an exchange.
+# span(kind, name) gives a context manager; note(kind, text, where) records a moment; exchanged(...) of an exchange.
 _listener: Any = None
 
 
 def listen(listener: Any) -> Any:
-    """Let an object with span, note and exchanged, as here, be told from now on; returns the one before.
+    """Let an object with span, note and exchanged, as here, get all events from now on; returns the one before.
 
-    None: nothing is told.
+    None: nothing is recorded.
     """
     global _listener
     before, _listener = _listener, listener
@@ -69,10 +69,10 @@ def note(kind: str, text: str, where: str = "") -> None:
 def exchanged(
     name: str, where: str, size_bytes: int, times_ns: tuple[int, int, int, int], number: int = 0
 ) -> None:
-    """Tell of an exchange with other processes that has ended.
+    """Record an exchange with other processes that has ended.
 
     where: the user's line; size_bytes: of this process's part. times_ns: on the clock of time.perf_counter_ns, when it
-    was asked for, when this process was ready for it, when all others were, and when it ended. number: of a collective,
+    was requested, when this process was ready for it, when all others were, and when it ended. number: of a collective,
     the same on all ranks; 0 for other exchanges.
 
     >>> exchanged("all_reduce", "train.py:7", 4096, (0, 10, 20, 30), 1)

@@ -29,7 +29,7 @@ _GRADIENT = "gradients are computed by gm.backward(loss) inside 'with gm:', wher
 _CLEAR = "gradients are cleared by optimizer.clear_grad()"
 _LOSS = "losses are functions: weft.functional."
 
-# By what is asked; functions are asked of weft and of weft.functional.
+# By the object that is read; functions are read from weft and from weft.functional.
 FUNCTIONS = {
     "absolute": "use weft.abs",
     "arccos": "use weft.acos",
@@ -74,7 +74,7 @@ NAMESPACE = {
     "array": "use weft.tensor, which copies, or weft.asarray, which shares memory where it can",
     "as_tensor": "use weft.asarray",
     "autograd": _RECORD,
-    "cuda": "weft runs on processors only so far",
+    "cuda": "weft runs on processors only",
     "double": "use weft.float64",
     "dtype": "element types are weft.DType, such as weft.float32",
     "enable_grad": _RECORD,
@@ -195,7 +195,7 @@ TENSOR = {
     "context": "use x.device",
     "copy_": "use x[...] = y",
     "cpu": "use x.to_device('cpu')",
-    "cuda": "weft runs on processors only so far",
+    "cuda": "weft runs on processors only",
     "data": "use x.detach()",
     "dim": "use x.ndim",
     "div_": "use x /= y",
@@ -252,7 +252,7 @@ MODULE = {
     "add_module": "assign it: net.name = module",
     "collect_params": "use named_parameters()",
     "cpu": "use to_device('cpu')",
-    "cuda": "weft runs on processors only so far",
+    "cuda": "weft runs on processors only",
     "double": "use astype('float64')",
     "half": "use astype('float16')",
     "hybridize": "use weft.trace(net)",
@@ -307,7 +307,7 @@ def missing(owner: str, name: str, known: Any) -> AttributeError:
 
 
 def _is_import(frame: FrameType) -> bool:
-    """Whether a statement `from package import name` asks, which it does before it imports a module of that name."""
+    """Whether a statement `from package import name` reads it, as it does before it imports a module of that name."""
     asking = frame.f_back
     return asking is not None and asking.f_code.co_filename.startswith("<frozen importlib")
 

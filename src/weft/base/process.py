@@ -80,7 +80,7 @@ def _before_fork() -> None:
         _after_fork()
         waited.update(left)
         for name in left:
-            with contextlib.suppress(Exception):  # the importing thread is told
+            with contextlib.suppress(Exception):  # the importing thread gets the error
                 importlib.import_module(name)
         if not left:
             tries -= 1

@@ -66,7 +66,7 @@ class ErrorReport:
 
 
 class Slot:
-    """Shared memory of one batch, as a worker sees it. Grows; both sides map the file anew then."""
+    """Shared memory of one batch, as a worker sees it. Grows; both sides map the file again then."""
 
     def __init__(self, file: int) -> None:
         self.file = file

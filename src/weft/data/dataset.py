@@ -56,7 +56,7 @@ class Dataset:
 
 
 class StreamDataset:
-    """Base of datasets without numbers: a subclass writes __iter__, which begins anew, in the same order, each time.
+    """Base of datasets without numbers: a subclass writes __iter__, which begins again, in the same order, each time.
 
     >>> class Count(StreamDataset):
     ...     def __iter__(self):

@@ -46,7 +46,7 @@ def decode(content: bytes, mode: str = "RGB", *, min_size: tuple[int, int] | Non
     """The picture of a file's bytes: u8[h, w, 3] for mode "RGB", [h, w, 1] for "L", [h, w, 4] for "RGBA".
 
     min_size (h, w): a JPEG may be decoded at 1/8 to 7/8 of its size, where that is not below min_size; much faster.
-    Raises ValueError for what is no picture, or cut off.
+    Raises ValueError for what is not a picture, or cut off.
 
     >>> picture = np.full((8, 8, 3), 200, np.uint8)
     >>> decode(encode(picture, ".png")).shape
@@ -71,7 +71,7 @@ def decode(content: bytes, mode: str = "RGB", *, min_size: tuple[int, int] | Non
                 picture.draft(mode, (min_size[1], min_size[0]))
             image = np.array(picture.convert(mode))
     except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
-        raise ValueError(f"decode: {len(content)} bytes that are no picture: {error}") from error
+        raise ValueError(f"decode: {len(content)} bytes that are not a picture: {error}") from error
     return image.reshape(*image.shape[:2], CHANNELS[mode])
 
 
@@ -148,7 +148,7 @@ def pixels(image: Any) -> np.ndarray:
         raise ValueError(
             f"a picture is u8[h, w, c] with 1 to 4 channels, got {array.dtype}{list(array.shape)}"
         )
-    # A crop is fine: rows may lie apart. Mirrored or transposed pictures are copied.
+    # A crop is fine: rows may be apart. Mirrored or transposed pictures are copied.
     side_by_side = array.strides[2] == 1 and array.strides[1] == array.shape[2] and array.strides[0] >= 0
     return array if side_by_side else np.ascontiguousarray(array)
 

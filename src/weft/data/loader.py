@@ -59,13 +59,13 @@ class DataLoader:
     """Batches of a dataset; each iteration is one epoch, in the order that its sampler gives for that epoch.
 
     dataset: a Dataset, or anything with __getitem__ and __len__; or a StreamDataset, or any other iterable that begins
-    anew at each iter(), which has no samplers.
+    again at each iter(), which has no samplers.
     batch_size: samples in a batch; the last batch is shorter, or left out with drop_last. shuffle: a RandomSampler with
     this seed, by default one drawn from weft.random. sampler: a Sampler in its place, or any iterable of indices; a
     BatchSampler decides about whole batches. transform: called with each sample. collator: makes a batch of a list of
     samples, by default collate. seed: also of what data.rng() and weft.data.transforms draw, which is a function of
     (seed, epoch, index).
-    num_workers: 0, each batch is made here when it is asked for. mode: "thread", where datasets and transforms release
+    num_workers: 0, each batch is made here when it is requested. mode: "thread", where datasets and transforms release
     the GIL, as those of weft for images do; "process" for those that do not: a dataset, transform and collator that can
     be pickled. prefetch: batches that each worker makes ahead. persistent: workers stay between epochs. They end with
     the loader, or with close(), or the `with` block.
@@ -215,7 +215,7 @@ class DataLoader:
                 yield self._delivered(self._here(task)), self._count(task)
             return
         pool = self._workers()
-        ahead: deque[Ticket] = deque()  # asked for
+        ahead: deque[Ticket] = deque()  # requested
         ready: deque[Any] = deque()  # made, and on their way to the device
         try:
             for task in itertools.islice(tasks, self.prefetch * self.options.workers):

@@ -33,7 +33,7 @@ class Options:
 
 
 class Ticket:
-    """A batch that was asked for: `result` is there when `done`."""
+    """A batch that was requested: `result` is there when `done`."""
 
     __slots__ = ("attempts", "cancelled", "done", "error", "lock", "result", "task")
 

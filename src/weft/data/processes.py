@@ -281,7 +281,7 @@ class ProcessPool:
         assert self._selector is not None
         selector = self._selector
         for key, _ in selector.select(timeout_s):
-            if self._selector is not selector:  # all have begun anew
+            if self._selector is not selector:  # all have begun again
                 return
             if key.data is None:
                 self._hear_nursery()

@@ -15,7 +15,7 @@ SHOWN_EVERY_S = 0.1
 def progress(loader: Any, description: str = "", *, file: Any = None) -> Iterator[Any]:
     """The loader's batches, with a line of progress on the terminal: by rich or tqdm where installed, else plain.
 
-    The line has samples (batches, for what is no DataLoader) a second, the share of the loop's time that was spent
+    The line has samples (batches, for what is not a DataLoader) a second, the share of the loop's time that was spent
     waiting for batches, and the time left where the length is known. Where `file`, by default sys.stderr, is no
     terminal, nothing is printed.
 

@@ -231,7 +231,7 @@ def index_beside(path: Path) -> str:
 class RecordReader:
     """Reads the records of a file one after the other.
 
-    skip_corrupt: what is no record is passed over, up to the next one; `skipped` counts such places. Otherwise it
+    skip_corrupt: what is not a record is passed over, up to the next one; `skipped` counts such places. Otherwise it
     raises RecordError with the offset. num_parts, part_index: read one of several parts of about as many bytes; every
     record is in exactly one.
     Raises OSError if the file cannot be read. Readers can be pickled, and go on where they were.

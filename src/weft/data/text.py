@@ -34,7 +34,7 @@ def words(text: str, *, lower: bool = False) -> list[str]:
 
 
 def to_bytes(text: str) -> np.ndarray:
-    """A text as its bytes in UTF-8, u8[n]: a vocabulary of 256 that knows every text.
+    """A text as its bytes in UTF-8, u8[n]: a vocabulary of 256 that encodes every text.
 
     >>> to_bytes("hé").tolist()
     [104, 195, 169]
@@ -43,7 +43,7 @@ def to_bytes(text: str) -> np.ndarray:
 
 
 def from_bytes(indices: Any) -> str:
-    """The text of bytes; what is no UTF-8 becomes U+FFFD.
+    """The text of bytes; what is not UTF-8 becomes U+FFFD.
 
     >>> from_bytes([104, 195, 169])
     'hé'

@@ -210,6 +210,6 @@ class ThreadPool:
         for worker in workers:
             if worker.thread is not threading.current_thread():
                 worker.thread.join(0 if worker.given_up else max(0.0, end - time.monotonic()))
-            if worker.thread.is_alive():  # its operation ends now, for those who wait for the engine
+            if worker.thread.is_alive():  # its operation ends now, for those that wait for the engine
                 worker.given_up = True
                 _complete(worker, shared)

@@ -4,7 +4,7 @@ Outside of graphs an exchange is one asynchronous operation of the engine: it re
 they are ready, holds no compute worker while it is under way, and poisons what it would have written if it fails. Where
 its arrays are ready at the call and nothing else is exchanged, the calling thread begins it, and ends it, too, if the
 other ranks are there: no thread has to be woken. In a graph it
-is two steps, so that what lies between them overlaps with it: `exchange_start` hands its arrays to the queue, and makes
+is two steps, so that the work between them overlaps with it: `exchange_start` hands its arrays to the queue, and makes
 the arrays of the results; `exchange_end` waits. The latter reads both, so the planner keeps their memory for the queue;
 its results take the place of what the former made.
 
@@ -49,7 +49,7 @@ class Exchange(Protocol):
     It is an iterator that gives each request of MPI which has to end before it goes on, or returns None.
     In programs that is memory of the program, which stays what it is until the exchange has ended.
     A class with `between` = True is an exchange of two ranks: run is a generator then, which yields while it waits.
-    Those of one `channel` keep their order; failed(why) gives what tells the other rank that this one cannot take part.
+    Those of one `channel` keep their order; failed(why) gives the other rank's message that this one cannot take part.
     """
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any: ...
@@ -83,7 +83,7 @@ class _Running:
 
 
 class Pending:
-    """An exchange that was asked for. outputs(): its arrays; result(): waits until it is over."""
+    """An exchange that was requested. outputs(): its arrays; result(): waits until it is over."""
 
     def __init__(self, outputs: Callable[[], list[Tensor]], over: Future[None] | None) -> None:
         self._outputs, self._over = outputs, over
@@ -192,7 +192,7 @@ class _Asked:
             on_complete(self.error)
 
     def pending(self, job: Job, given: list[Tensor], made: list[Tensor], written: list[Tensor]) -> Pending:
-        """What the caller gets. The engine knows of the exchange only if it goes on, or has failed."""
+        """What the caller gets. The engine has the exchange only if it goes on, or has failed."""
         if self.ended and self.error is None:
             return Pending(lambda: made, None)
         here = world()

@@ -68,7 +68,7 @@ def all_reduce(x: Any, /, op: str = "sum") -> Any:
     if op not in OPS:
         raise ValueError(f"all_reduce: op must be one of {', '.join(map(repr, OPS))}, got {op!r}")
     if op == "mean" and not x.dtype.is_floating:
-        raise ValueError(f"all_reduce: the mean of {x.dtype} is no {x.dtype}; use op='sum'")
+        raise ValueError(f"all_reduce: the mean of {x.dtype} is not {x.dtype}; use op='sum'")
     return _copy(x) if world().size == 1 else _AllReduce(op)(x)
 
 
@@ -114,7 +114,9 @@ def reduce_scatter(x: Any, /) -> Any:
     check_numbers("reduce_scatter", x)
     size = world().size
     if not x.shape or x.shape[0] % size:
-        raise ShapeError(f"reduce_scatter: the first axis of {described(x)} is no multiple of {size} ranks")
+        raise ShapeError(
+            f"reduce_scatter: the first axis of {described(x)} is not a multiple of {size} ranks"
+        )
     return _copy(x) if size == 1 else _ReduceScatter()(x)
 
 
@@ -154,7 +156,7 @@ def all_to_all(x: Any, /) -> Any:
     """
     size = world().size
     if not x.shape or x.shape[0] % size:
-        raise ShapeError(f"all_to_all: the first axis of {described(x)} is no multiple of {size} ranks")
+        raise ShapeError(f"all_to_all: the first axis of {described(x)} is not a multiple of {size} ranks")
     return _copy(x) if size == 1 else _AllToAll()(x)
 
 

@@ -85,7 +85,7 @@ class Gathered:
 
 
 class Apart:
-    """The views of an exchange's one array; made when they are asked for, which in a graph is where it waits."""
+    """The views of an exchange's one array; made when they are first read, which in a graph is where it waits."""
 
     def __init__(self, pending: Pending, shapes: Sequence[tuple[int, ...]]) -> None:
         self.pending, self.shapes = pending, shapes

@@ -81,7 +81,7 @@ class Job:
 
 
 class Places:
-    """Collectives in the order in which the program asks for them: 0, 1, ... A place is taken once.
+    """Collectives in the order in which the program requests them: 0, 1, ... A place is taken once.
 
     `base` is the first place that has not been taken. Each rank takes the same places in the same order, so places
     relative to `base` mean the same collectives on all ranks. `words` says which of the next WINDOW are ready on this
@@ -157,7 +157,7 @@ class Queue:
         self._hashes: dict[str, int] = {}
         # Of agreements: word, its negative, whether this rank has failed, and what could come next.
         self._words = np.zeros((2, 3 + WINDOW), "int64")
-        self._given_up: list[Any] = []  # requests that nobody waits for, with their memory
+        self._given_up: list[Any] = []  # requests that nothing waits for, with their memory
         self._specs, self._max = _specs(self._words)
         self.thread = threading.Thread(target=self._run, name="weft-communication", daemon=True)
         self.thread.start()
@@ -190,7 +190,7 @@ class Queue:
                 self._numbered.jobs[ticket] = job
                 if here and not (self._new_between or self._between):
                     now = self._take()
-            if now is None and not self._busy:  # else whoever is busy looks for more when it is not
+            if now is None and not self._busy:  # else the busy thread looks for more when it is done
                 self._changed.notify_all()
         if now is not None:
             self._do(now)

@@ -1,6 +1,6 @@
 """An optimizer whose state is divided among the ranks (ZeRO, stage 1).
 
-Parameters lie in buckets, in the order in which backward makes their gradients. A bucket's gradients are added up by
+Parameters are in buckets, in the order in which backward makes their gradients. A bucket's gradients are added up by
 one reduce-scatter as soon as the last of them is final; each rank updates its part of the bucket, with the state of
 that part alone, and the ranks gather the parts. The bytes that travel are those of an all-reduce; the memory of the
 state is that of one rank divided by their number.

@@ -51,7 +51,7 @@ class Waiting:
 
     @classmethod
     def pause(cls, sleep_s: float = SLEEP_S) -> None:
-        """Let others have this core before MPI is asked again: give way to them, or sleep, if there have been any.
+        """Let others have this core before MPI is polled again: give way to them, or sleep, if there have been any.
 
         Giving way costs nothing on a core of one's own. On one that another thread computes on it lasts as long as the
         system lets that run, milliseconds; from a sleep a thread comes back at once.

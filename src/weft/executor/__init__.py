@@ -1,1 +1,1 @@
-"""From graphs to programs: choosing kernels, laying out memory. See weft.executor.planner."""
+"""Compiles graphs to programs of the native core: chooses kernels and plans memory. See weft.executor.planner."""

@@ -81,7 +81,7 @@ def _copies(dtype: str) -> list[LoopCode]:
 def _patterns(code: LoopCode) -> Iterator[tuple[int, int, bool, int, str]]:
     """(rank, row_rank, lanes, tile, inner) as native/program/loop.h has them, of arrays of up to two dimensions.
 
-    Without rows all lie in one line, or one input is a single element. Rows: one or many, of neighbours or of columns.
+    Without rows all are contiguous, or one input is a single element. Rows: one or many, of neighbours or of columns.
     """
     inputs, outputs = "u" * code.inputs, "u" * (len(code.dtypes) - code.inputs)
     if not code.row_axes:
@@ -105,7 +105,7 @@ def write(folder: Path, levels: Sequence[str]) -> None:
     texts: dict[int, str] = {}
     for kernel in kernels():
         text = print_kernel(kernel)
-        # Hidden: only the table knows them.
+        # Hidden: only the table refers to them.
         hidden = text.replace(f"define void @{kernel.name}(", f"define hidden void @{NAME}(", 1)
         texts[key_of(text, kernel.name)] = hidden
     objects = {level: folder / f"{level}.o" for level in levels}

@@ -1,4 +1,4 @@
-"""From steps to their order and memory: lifetimes, results written over dying inputs, the arena."""
+"""Assigns order and memory to steps: lifetimes, results written over dying inputs, the arena."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class Arena:
                     self.host[id(y.buffer)] = id(x.buffer)
 
     def may_replace(self, t: int, step: Step, x: BufferView, y: BufferView) -> bool:
-        """Whether y may be written where x is: the same elements at the same places, which nobody else needs."""
+        """Whether y may be written where x is: the same elements at the same places, which no other step needs."""
         a, b = x.buffer, y.buffer
         return (
             a.is_temporary

@@ -1,4 +1,4 @@
-"""One loop for several steps: their expressions put into each other, their stages merged.
+"""Assembles one loop from several steps: substitutes their expressions, merges their stages.
 
 The steps of a loop run over one space, of which some axes make up rows. A step sees it in one of three ways: whole, or,
 where it computes numbers of rows, with a size of 1 in the axes of rows (kept) or without these axes (dropped).
@@ -107,7 +107,7 @@ class Fused(Step):
 
 
 def assemble(name: str, space: Space, members: Sequence[tuple[LoopStep, View]], stored: set[int]) -> Fused:
-    """The loop of these steps, each after what it reads; stored: the buffers, by id, that somebody else reads."""
+    """The loop of these steps, each after what it reads; stored: the buffers, by id, that other steps read."""
     return _Assembly(name, space, members, stored).finish()
 
 
@@ -225,7 +225,7 @@ class _Assembly:
         return e.parameter(len(self.parameters) - 1, dtype)
 
     def output(self, place: BufferView, view: View) -> int:
-        """The number of an output, which has as many dimensions as the loop."""
+        """The index of an output, which has as many dimensions as the loop."""
         once = place.ndim < len(self.space.shape) and self.space.axes
         seen = self.space.spread(place) if once or view == DROPPED else place
         for j, known in enumerate(self.outputs):
@@ -289,7 +289,7 @@ class _Assembly:
             self.closed.append(with_parts(stage, reduction, store))
 
     def lend(self, stages: Sequence[Any]) -> list[BufferView]:
-        """Operands that nothing is read of are added where only they tell how often to do what is done."""
+        """Operands that nothing is read of are added where only they determine how often to do what is done."""
         often = any(isinstance(stage, Each | Fold | Scan) for stage in stages)
         shape = self.space.shape
         lent: list[BufferView] = []
@@ -311,7 +311,7 @@ class _Assembly:
         return lent
 
     def store_sizes(self) -> None:
-        """Store what alone tells how often to do what is done: rows that are made up and reduced, and never read."""
+        """Store what alone determines how often a loop runs: rows that are made up and reduced, and never read."""
         for d in self.space.axes:
             for step, view in self.members:
                 for place in step.outputs:

@@ -1,4 +1,4 @@
-"""Plans that fit into a memory budget: what is cheap to compute again is not kept, then whole segments are not.
+"""Plans within a memory budget: recomputes cheap results instead of keeping them, then whole segments.
 
 >>> from weft.base.dtype import float32
 >>> from weft.executor.planner import make_plan

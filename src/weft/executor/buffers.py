@@ -34,7 +34,7 @@ class Buffer:
     has, and whose order in memory it takes where strides are not known when planning; -1: none. output: it leaves the
     program.
     kept: its content is prepared once, and stays from run to run (executor/preparation.py).
-    flexible: its strides do not matter to whoever writes and reads it, which all are loops. in_parts: several steps
+    flexible: its strides do not matter to its writers and readers, which all are loops. in_parts: several steps
     write it.
     """
 
@@ -131,7 +131,7 @@ def row_major(shape: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def is_row_major(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
-    """Whether elements lie one after the other; strides of sizes of 1 do not matter.
+    """Whether elements are contiguous in this order; strides of sizes of 1 do not matter.
 
     >>> is_row_major((2, 1, 3), (3, 77, 1))
     True
@@ -140,7 +140,7 @@ def is_row_major(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
 
 
 def channels_last(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of images with the logical shape (n, c, ...) whose channels lie next to each other.
+    """Strides of images with the logical shape (n, c, ...) whose channels are next to each other.
 
     >>> channels_last((2, 3, 4, 5))
     (60, 1, 15, 3)

@@ -89,7 +89,7 @@ def program(name: str, subgraph: Subgraph, strides: Sequence[Any]) -> Any:
     if spans_devices(subgraph.graph):
         listed = ", ".join(map(str, devices(subgraph.graph)))
         raise NotImplementedError(
-            f"{name}: a graph inside another one runs on one device so far, this one on {listed}"
+            f"{name}: a graph inside another one can run on one device only, this one runs on {listed}"
         )
     for value, steps in zip(subgraph.graph.inputs, strides, strict=True):
         if any(isinstance(n, Size) for n in (*value.shape, *(steps or ()))):  # a size of 1 has any stride
@@ -259,7 +259,7 @@ def body_of(
     """A step of a scan as the body of a loop."""
     slices = [v.type.like(v.shape[1:]) for v in sequences]
     types = (*slices, *(v.type for v in states), *(v.type for v in rest))
-    is_dynamic = any(isinstance(n, Size) for t in types for n in t.shape)  # such types are no keys
+    is_dynamic = any(isinstance(n, Size) for t in types for n in t.shape)  # such types are not keys
     return _body_of(step, types) if is_dynamic else _known_body_of(step, types)
 
 

@@ -69,7 +69,7 @@ class _Description:
             into = -1
             if target is not None:
                 into = lowering.places[id(lowering.graph.inputs[target])].buffer.number
-            # A view of an input that leaves: whoever gives the input has to give it as it was planned.
+            # A view of an input that leaves: the caller has to give the input as it was planned.
             self.use(place, SHOWN)
             program.add_result(self.number(place), into, place.buffer.flexible, j in lowering.commits)
         if not (isinstance(self.end, int) and self.end == 0):

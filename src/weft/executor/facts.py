@@ -1,6 +1,6 @@
-"""What operators of users' say by infer, against what their other rules make: compared once for each plan.
+"""Checks infer of users' operators against their other rules, once for each plan.
 
-Operators of the package are compared by its tests.
+Operators of the package are checked by its tests.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which steps become one loop.
+"""Decides which steps are fused into one loop.
 
-Steps are looked at in the order of the program. A group of loops is open as long as nobody else has read what it makes;
+Steps are visited in the order of the program. A group of loops is open as long as no other step has read what it makes;
 so no other group depends on an open one, and any loop may join it. A loop joins the groups that make what it reads, or
-one that reads what it reads. When another step reads a group's results, it is closed, and these results lie in memory.
+one that reads what it reads. When another step reads a group's results, it is closed, and these results are in memory.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class _Fusion:
         }
 
     def is_needed(self, buffer: Buffer, members: set[int]) -> bool:
-        """Whether anybody but these steps reads the buffer."""
+        """Whether any but these steps reads the buffer."""
         return id(buffer) in self.outputs or any(
             id(self.steps[k]) not in members for k in self.readers.get(id(buffer), ())
         )
@@ -446,7 +446,7 @@ def operands_of(group: Group) -> list[BufferView]:
 
 
 def tells_rows(group: Group) -> bool:
-    """Whether some array of a loop is as long as its rows, so that it tells how long they are.
+    """Whether some array of a loop is as long as its rows, so that their length follows from it.
 
     None does where what the loop makes itself is repeated along an axis, and then reduced along it.
     """

@@ -1,4 +1,4 @@
-"""Loops of the native core: equal ones are one object; code is compiled for the patterns that turn up."""
+"""Code of native loops: equal loops share one object, and code is compiled for each memory pattern that occurs."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ at_end(_kernels.clear)  # the native core refers to functions of weft for ever, 
 
 
 class LoopCode(Record):
-    """A loop's code, before it is known what pattern its operands lie in.
+    """A loop's code, before the memory pattern of its operands is known.
 
     dtypes: of inputs, then outputs. Stores in the stages count outputs from 0. row_axes: bit d is dimension d, counted
-    from the last. rank: of the positions, which counts only where code asks for them.
+    from the last. rank: of the positions, which counts only where code reads them.
     """
 
     name: str
@@ -50,7 +50,7 @@ class LoopCode(Record):
 
     @property
     def asked(self) -> int:
-        """The dimensions that code asks for its position along, as row_axes. If any, all keep number and order."""
+        """The dimensions along which code reads its position, as row_axes. If any, all keep number and order."""
         found = 0
         for stage in self.stages:
             for node in e.walk(*(part.value for part in parts(stage))):
@@ -89,7 +89,7 @@ class LoopCode(Record):
         return loop_stages.split_row(self)
 
     def split_stages(self) -> Any:
-        """The stages as loops of their own, if they can be: what the native core asks for when it wants them."""
+        """The stages as loops of their own, if they can be; the native core calls it when it needs them."""
         from weft.executor import loop_stages
 
         return loop_stages.split_stages(self, OUTPUTS)
@@ -113,7 +113,7 @@ class LoopCode(Record):
     def compile(
         self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str, past: bool
     ) -> tuple[int, Any]:
-        """The address of the code for one pattern, and its owner: what the native core asks for a new one."""
+        """The address of the code for one pattern, and its owner; the native core calls it for a new pattern."""
         from weft.expr.compiler import compile_kernel
 
         made = compile_kernel(self.kernel(rank, row_rank, lanes, tile, inner, past))

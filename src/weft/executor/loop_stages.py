@@ -1,6 +1,6 @@
-"""Loops taken apart, so that several threads can share rows: what pieces of a row come to, and what is made of that.
+"""Splits loops into stages, so that several threads can share rows: one reduces pieces, another combines the results.
 
-One long row is folded in pieces (`split_row`). Rows that lie side by side, such as the channels of images, are gone
+One long row is folded in pieces (`split_row`). Rows that are side by side, such as the channels of images, are gone
 through stage by stage (`split_stages`), each in pieces of all rows. Numbers of rows that elements are computed with (a
 mean, 1 / sqrt(variance)) are then computed once for each row.
 """
@@ -46,7 +46,7 @@ def split_stages(code: Any, outputs: int) -> list[Any] | None:
     """The stages as Loops of their own, or None if they cannot be. outputs: the load of the first output.
 
     For each Fold ("fold", part, join, types of what a piece of a row comes to, types of numbers of rows): part reads
-    the inputs and the numbers of rows so far; join what the pieces came to and these numbers, and makes new ones. Then
+    the inputs and the numbers of rows before it; join the pieces' results and these numbers, and makes new ones. Then
     for each Each or Once (name, loop), which reads the inputs and all numbers of rows, and has all outputs.
     """
     folds = [stage for stage in code.stages if isinstance(stage, Fold)]

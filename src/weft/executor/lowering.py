@@ -1,6 +1,6 @@
-"""Lowering: each node of a graph becomes steps, by the first choice of its operator that can be had.
+"""Lowering: turns each node of a graph into steps, by the first available choice of its operator.
 
-A Loop for the expression compiler, a Native kernel, a View, which is no step; else what it decomposes to. Every value
+A Loop for the expression compiler, a Native kernel, a View, which needs no step; else its decomposition. Every value
 gets its geometry here, and no memory yet.
 """
 
@@ -142,7 +142,7 @@ class Lowering:
         return place
 
     def holder(self, type: TensorType) -> Value:
-        """A value of no node, for what only the program knows."""
+        """A value of no node, for what exists only in the program."""
         holder = Node(None, (), (type,)).outputs[0]
         self.kept.append(holder)
         return holder
@@ -183,7 +183,7 @@ class Lowering:
                     if not self.take(op, [inputs[k] for k in reads], [outputs[k] for k in makes], part):
                         raise NotImplementedError(f"{op.name}: no kernel for a part of its operands")
                 return True
-        raise TypeError(f"{op.name}: {choice!r} is no choice of kernels")
+        raise TypeError(f"{op.name}: {choice!r} is not a choice of kernels")
 
     def decompose(self, node: Node, op: Any) -> None:
         if self.device.kind != "cpu" and type(op).decompose is Op.decompose:
@@ -412,7 +412,7 @@ class Lowering:
     # The end.
 
     def leave(self) -> list[BufferView]:
-        """The places that leave the program: memory of its own for each, or an input that nobody writes.
+        """The places that leave the program: memory of its own for each, or an input that nothing writes.
 
         The first `owned_outputs` of them are never inputs.
         """
@@ -464,12 +464,12 @@ class Lowering:
 
 
 def repeats(place: BufferView) -> bool:
-    """Whether elements stand for more than one, of a place of known sizes."""
+    """Whether elements are repeated, in a place of known sizes."""
     return any(n > 1 and s == 0 for n, s in zip(place.shape, place.strides, strict=True))
 
 
 def _geometry(place: BufferView) -> tuple[str, Any, Any]:
-    """As kernels of the native core are asked for."""
+    """In the form in which kernels of the native core are requested."""
     return (place.type.dtype.name, place.shape, place.strides)
 
 

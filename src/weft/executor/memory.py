@@ -1,4 +1,4 @@
-"""The memory plan: where in one arena blocks lie, given their sizes and the steps between which they are alive.
+"""The memory plan: offsets of blocks in one arena, given their sizes and the steps between which they are alive.
 
 >>> blocks = [Block("a", 100, 0, 1), Block("b", 200, 1, 2), Block("c", 100, 2, 3)]
 >>> plan = lay_out(blocks)

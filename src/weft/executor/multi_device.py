@@ -1,4 +1,4 @@
-"""The plans of a graph's parts on their devices as one plan: what each reads of the others, and memory by device."""
+"""Links the plans of a graph's parts on several devices into one plan: values exchanged, and memory by device."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DevicePlanLinker:
         self.wanted = {id(v) for j, v in self.outputs if j not in graph.writes}
 
     def strides(self, part: Part) -> list[tuple[int, ...]]:
-        """How the arrays lie that a part reads."""
+        """The strides of the arrays that a part reads."""
         return [self.strides_of_wires[self.wires[id(v)]] for v in part.reads if not v.type.weak]
 
     def owned_outputs(self, part: Part) -> int:

@@ -1,4 +1,4 @@
-"""What is known of a plan: what it was made from, its steps, its memory."""
+"""Information about a plan, for tools: its source graph, its steps, its memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def all_infos() -> list[PlanInfo]:
 
 
 class Lifetime(Record):
-    """A block of the arena: what made it, how large it is, where it lies, between which steps it is alive.
+    """A block of the arena: what made it, how large it is, its offset, between which steps it is alive.
 
     where: the user's line, "" if it is not known; type: of the array.
     """
@@ -119,7 +119,7 @@ class PlanInfo:
 
     strides: of the arrays given; made: those of the outputs. memory: None where sizes are not known. steps: those of
     every run; prepared: those that are run again only when what they read was written; reorders: how many copies into
-    other layouts the kernels of a run make. serial: what the native program knows it by. work: for each step that the
+    other layouts the kernels of a run make. serial: its number in the native program. work: for each step that the
     native core runs, first those of `prepared`, what it computes.
     """
 

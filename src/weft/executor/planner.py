@@ -127,7 +127,7 @@ def _candidate(graph: Graph, strides: Sequence[Any], choice: int) -> Any:
 
 
 def work_of(step: Fused | NativeStep) -> Work:
-    """What a step computes, for those who count it."""
+    """What a step computes, for counts of work."""
     if isinstance(step, Fused):
         nodes = tuple({id(node): node for _, _, node in step.members if node is not None}.values())
         return Work(nodes, step.origin.where, tuple((loop, shape) for loop, shape, _ in step.members))
@@ -226,7 +226,7 @@ def loops_of(graph: Graph, name: str) -> list[LoopCode]:
 
 
 def copies_of(value: Value) -> list[LoopCode]:
-    """The loops that plans copy a value with, be it an array or a number, to where it lies in line."""
+    """The loops that plans copy a value with, be it an array or a number, to contiguous memory."""
     lowering = Lowering(Graph([value], []), "copy", (), exact=False)
     place = lowering.ensure(value) if value.type.weak else lowering.copy(lowering.ensure(value), "copy")
     return [step.code for step in merged("copy", lowering.steps, [place.buffer]) if isinstance(step, Fused)]

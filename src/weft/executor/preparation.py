@@ -1,6 +1,6 @@
-"""What is done once for many runs: steps that depend on nothing but inputs that seldom change (Graph.stable_inputs).
+"""Hoists steps that depend only on inputs that seldom change (Graph.stable_inputs): done once for many runs.
 
-Packing of weights into the layouts that kernels like, folded normalizations, casts of parameters. The program runs
+Examples: packing of weights into kernels' layouts, folded normalizations, casts of parameters. The program runs
 these steps when one of those inputs was written since it did last (native/program/kept.h), and keeps what other steps
 read of their results.
 """

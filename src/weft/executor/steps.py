@@ -1,4 +1,4 @@
-"""What a graph is lowered to: steps on places, not yet merged, in no arena yet."""
+"""Steps on places, the result of lowering a graph: not fused yet, and without memory in the arena."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ class LoopStep(Step):
         stages = self.loop.stages
         return not self.loop.axes and len(stages) == 1 and isinstance(stages[0], Each)
 
-    @property
+    @cached_property
     def asks_positions(self) -> bool:
-        """Whether code asks where in the loops it is: the space must have the step's own shape then."""
+        """Whether code reads its position in the loops: the space must have the step's own shape then."""
         return any(node.op == "index" for node in self.nodes)
 
     @cached_property
     def is_closed(self) -> bool:
-        """Whether its results have to be stored before anybody can read them.
+        """Whether its results have to be stored before anything can read them.
 
         Scans; stages that read what earlier ones stored; what is stored once a row, but read from the whole row.
         """

@@ -1,4 +1,4 @@
-"""Values that several passes over a row need: stored by the first one and read by the others, where that is cheaper.
+"""Stores values that several passes over a row need in the first pass, for the others to read, where that is cheaper.
 
 Fusion puts expressions into each other, so the loop of softmax's composition would compute exp in the pass of the sum
 and again in the pass of the quotient. `store_once` puts a pass in front of the first that needs such a value, which
@@ -11,7 +11,7 @@ the same position, after it has read the value. So no memory is added. The argum
   before it stores the first one, and it is the last pass that reads the value;
 * what is read back has the bits that were stored, as the types are equal.
 
-What is cheaper is decided by `cost`, in basic operations for each element of a row: docs/design/planner.md.
+`cost` decides what is cheaper, in basic operations for each element of a row: docs/design/planner.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kernels chosen by measuring, with WEFT_AUTOTUNE=1: where an operator offers several, a plan of exact sizes takes the
 quickest one.
 
-Each candidate is timed once, as the plan of its operator alone on arrays of zeros that lie as the program's do; the
+Each candidate is timed once, as the plan of its operator alone on arrays of zeros with the program's strides; the
 winner is remembered in this process and in the cache folder, for processes to come. The key holds all that a
 measurement depends on: processor, level of instructions, threads, versions, the operator with its attributes, types,
 sizes and strides of its operands.
@@ -34,7 +34,7 @@ from weft.ops.node import Node, Value, input_value, make_node
 
 __all__ = ["counters", "forget", "preferred"]
 
-# Operators asked about; of their candidates those timed; operators whose winner came from disk, or from this process.
+# Operators looked up; of their candidates those timed; operators whose winner came from disk, or from this process.
 counters = {"asked": 0, "measured": 0, "from_disk": 0, "known": 0}
 
 RUNS = 5  # of each candidate, the first of which prepares it; the least time counts
@@ -188,7 +188,7 @@ def _time(node: Node, strides: Sequence[Sequence[int] | None], choice: int, plan
 
 
 def _extent(shape: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
-    """How many elements an array that lies so reaches over."""
+    """How many elements an array with these strides spans."""
     if any(n == 0 for n in shape):
         return (0,)
     return (1 + sum((n - 1) * s for n, s in zip(shape, steps, strict=True)),)

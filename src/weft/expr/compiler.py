@@ -9,7 +9,7 @@
 True
 
 A cached object is found by a hash of the kernel's text, LLVM's version, and the processor's name and features; it
-carries a hash of itself, and is built anew if that does not fit. Files appear whole, so processes may share the folder.
+carries a hash of itself, and is rebuilt if that does not fit. Files appear whole, so processes may share the folder.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _toolchain() -> Any:
 
             # "small": constants are near the code that reads them. The other models load the address of each one, in
             # the loops, too: softmax takes 1.3 times as long. JITLink maps an object's sections in one piece, which
-            # this needs; LLVM's older linker maps each for itself, and aborts the process if one comes to lie far off.
+            # this needs; LLVM's older linker maps each for itself, and aborts the process if one is placed far off.
             def machine() -> Any:
                 return target.create_target_machine(
                     cpu=self.cpu, features=self.features, opt=3, reloc="pic", codemodel="small"
@@ -237,7 +237,7 @@ def _toolchain() -> Any:
 def _unlocked(name: str) -> Any:
     """A function of llvmlite's library without llvmlite's lock, under which only one thread at a time is in LLVM.
 
-    LLVM itself asks only that threads do not share a context, a module or a target machine. Where llvmlite does not
+    LLVM itself requires only that threads do not share a context, a module or a target machine. Where llvmlite does not
     have it so, the function with the lock.
     """
     from llvmlite.binding import ffi

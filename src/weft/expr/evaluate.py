@@ -1,4 +1,4 @@
-"""What expressions mean, in NumPy: slow, one operation after the other, each in its own type. For tests and constants.
+"""Evaluates expressions in NumPy: slow, one operation after the other, each in its own type. For tests and constants.
 
 >>> import numpy as np
 >>> from weft.expr.evaluate import evaluate

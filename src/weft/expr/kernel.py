@@ -128,7 +128,7 @@ class Kernel(Record):
     """A name (letters, digits and _), its loops, operands and stages; see the module.
 
     lanes: which loop becomes vectors: the innermost one, or with lanes the last before the row, for rows whose elements
-    lie far apart while neighbouring rows lie side by side. The result is the same.
+    are far apart while neighbouring rows are side by side. The result is the same.
     cross: a loop before the innermost one in which some operands have one element after the other ("cross"), while
     others have in the innermost one: these two loops run in tiles, and operands are transposed on the way. Only for
     one Each of rows of one loop, where no "cross" operand is gathered. The order of positions is undefined.
@@ -171,7 +171,7 @@ class Kernel(Record):
 
     @property
     def indexed(self) -> frozenset[int]:
-        """The loops whose position index() reads: a caller that splits one of them would have it start anew."""
+        """The loops whose position index() reads: a caller that splits one of them would have it start at 0 again."""
         values = (part.value for stage in self.stages for part in parts(stage))
         return frozenset(node.value for node in walk(*values) if node.op == "index")
 

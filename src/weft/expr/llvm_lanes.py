@@ -1,4 +1,4 @@
-"""Rows side by side: what a stage knows of each row lies in an array on the stack; the lanes become vectors."""
+"""Code for rows side by side: a stage's values of each row are in an array on the stack; the lanes become vectors."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ class _LaneSum:
 
 
 class _LaneExtreme(_LaneSum):
-    """argmax or argmin of every lane: the extreme so far, and its place in the row."""
+    """argmax or argmin of every lane: the extreme until now, and its place in the row."""
 
     def __init__(self, function: Function, reduction: Reduction) -> None:
         super().__init__(function, reduction)

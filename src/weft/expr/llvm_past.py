@@ -1,6 +1,6 @@
-"""Results that go past the cache: large ones would push others out, and each of their lines is read to be written.
+"""Streaming stores: large results bypass the cache, where they would evict others and be read before they are written.
 
-What is computed lies in an array on the stack first, and is stored from there by whole lines.
+Results are computed into an array on the stack, and stored from there by whole lines.
 """
 
 from __future__ import annotations

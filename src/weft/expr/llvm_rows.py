@@ -133,7 +133,7 @@ class Accumulator:
         self.kind, self.partial_kind = llvm_type(self.total_dtype), llvm_type(self.dtype)
         start = first_extreme(self.op, self.dtype) if self.position else reduction.start
         self.first = number(start, self.total_dtype)
-        # Sums and products begin each block anew; max and min may meet their start again and again.
+        # Sums and products start again at each block; max and min may meet their start repeatedly.
         self.neutral = number({"sum": 0, "prod": 1}.get(self.op, start), self.dtype)
         # What goes from block to block: the total, or an extreme and where its block begins.
         self.carried = [(self.kind, self.first)] + [("i64", "0")] * self.position
@@ -258,7 +258,7 @@ def _linear(f: Function, row: list[str]) -> str:
 
 
 class _Extreme:
-    """argmax or argmin of a block that lies in an array: the extreme by vectors, then its place if it is the best."""
+    """argmax or argmin of a block that is in an array: the extreme by vectors, then its place if it is the best."""
 
     WAYS = 4  # vectors that are compared independently
 
@@ -271,7 +271,7 @@ class _Extreme:
         self.array = f.array(state.dtype, POSITION_BLOCK + self.WAYS * self.lanes)
 
     def join(self, best: str, place: str, begin: str, length: str) -> list[str]:
-        """The best so far and its place, after a block that begins at this position of the row."""
+        """The best until now and its place, after a block that begins at this position of the row."""
         f, state = self.f, self.state
         extreme = self._of_block(length)
         taken = better(f, state.op, state.dtype, extreme, best)

@@ -18,7 +18,7 @@ from weft.expr.scalar import walk
 __all__ = ["print_tiles"]
 
 TILE = 64  # positions in both loops
-PAGES = 512  # the same for blocks of tiles: their lines lie on as many pages, whose addresses the processor can keep
+PAGES = 512  # the same for blocks of tiles: their lines are on as many pages, whose addresses the processor can keep
 PAST_CACHE = 1 << 22  # bytes stored from which on they go past the cache
 SIDES = (PAGES, TILE)
 COPY_SIDES = (PAGES, 16)  # a copy needs no array, and goes along the source's lines
@@ -228,7 +228,7 @@ def _tile(
 
 
 class _Lines(Record):
-    """A matrix in memory: lines that lie step bytes apart, of neighbouring elements."""
+    """A matrix in memory: lines, step bytes apart, of neighbouring elements."""
 
     pointer: str
     step: str

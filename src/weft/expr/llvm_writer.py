@@ -22,7 +22,7 @@ def memory_type(dtype: str) -> str:
 
 
 class Writer:
-    """The lines of one function, and what stands outside of it: declarations and metadata."""
+    """The lines of one function, and what goes outside of it: declarations and metadata."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -32,7 +32,7 @@ class Writer:
         self.block = "entry"
         self.arrays: list[str] = []  # the stack's; declared at the function's beginning
         self.carried: list[str] = []  # what the loop that was opened last carries
-        self.roundings = 0  # to bfloat16, so far
+        self.roundings = 0  # to bfloat16, until now
 
     # Small pieces of text.
 

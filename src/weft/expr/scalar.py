@@ -5,7 +5,7 @@
 >>> where(x > 0, x, 0.1 * x)
 where(gt(x0, 0.0), x0, mul(0.1, x0))
 
-Equal expressions are one object, so a shared part is computed once. Every expression has a type; arithmetic wants equal
+Equal expressions are one object, so a shared part is computed once. Every expression has a type; arithmetic needs equal
 types on both sides, except that Python's numbers take that of the other side. The functions of FUNCTIONS (exp, tanh,
 ...) are written in simpler ones by weft.expr.functions before code is made.
 """
@@ -484,7 +484,7 @@ def walk(*roots: Scalar, known: Container[int] = ()) -> Iterator[Scalar]:
 
 
 def substitute(root: Scalar, replace: Callable[[Scalar], Scalar]) -> Scalar:
-    """The expression made anew from its leaves up, each part p as replace(p)."""
+    """The expression made again from its leaves up, each part p as replace(p)."""
     made: dict[int, Scalar] = {}
     for node in walk(root):
         args = tuple([made[id(arg)] for arg in node.args])

@@ -563,7 +563,7 @@ def tile(x: Operand, /, repetitions: Sequence[int]) -> Tensor:
     """x repeated as a whole along each dimension."""
 
 def to_device(x: Operand, /, device: Device | str) -> Tensor:
-    """x on a device: x itself if it lies there, else a copy, made on the device's copy queue."""
+    """x on a device: x itself if it is there, else a copy, made on the device's copy queue."""
 
 def topk(x: Operand, /, k: int, axis: int=-1, *, largest: bool=True, sorted: bool=True) -> tuple[Tensor, Tensor]:
     """The k greatest elements along an axis, the greatest first, and their indices."""
@@ -578,7 +578,7 @@ def trunc(x: Operand, /) -> Tensor:
     """The whole number nearest to x that is not farther from 0."""
 
 def unstack(x: Operand, /, axis: int=0) -> tuple[Tensor, ...]:
-    """The arrays that lie side by side along an axis, without that axis, as views."""
+    """The arrays along an axis, without that axis, as views."""
 
 def var(x: Operand, /, axis: int | Sequence[int] | None=None, *, correction: float=0, keepdims: bool=False) -> Tensor:
     """The variance along axes: the sum of (x - mean)^2, divided by their number less correction."""

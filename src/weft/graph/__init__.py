@@ -1,1 +1,1 @@
-"""Graphs of operators: from values given to values wanted, and their gradients."""
+"""Graphs of operators, from inputs to outputs: how they are built, differentiated, rewritten, saved and drawn."""

@@ -1,4 +1,4 @@
-"""Gradients of one's own in graphs: a function's outputs as its forward gives them, differentiated by its backward.
+"""Custom gradients in graphs: the outputs of a function's forward, differentiated by its backward.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.gradient import gradients
@@ -106,7 +106,7 @@ def with_gradient(
 def fitted(name: str, found: Sequence[Any], xs: Sequence[Value]) -> list[Value | None]:
     """What backward gave for xs, floats in their dtypes; None for what has no gradient.
 
-    Raises TypeError for what is no array, ShapeError or DTypeError for one that is not like its input.
+    Raises TypeError for what is not an array, ShapeError or DTypeError for one that is not like its input.
     """
     listed: list[Value | None] = []
     for k, (dx, x) in enumerate(zip(found, xs, strict=True)):

@@ -1,4 +1,4 @@
-"""Drawings of graphs and symbols in layers: where boxes and edges go, and SVG of it.
+"""Draws graphs and symbols in layers: computes where boxes and edges go, and writes SVG.
 
 The usual steps (Sugiyama, Tagawa, Toda 1981, IEEE Trans. SMC 11(2)): every box below those it reads; edges that pass a
 layer get a place in it; places of a layer are ordered by where their neighbours are; then they are pulled towards them.
@@ -108,7 +108,7 @@ def _places(boxes: Sequence[Box], edges: Sequence[Edge]) -> tuple[list[_Place], 
     for edge in sorted(edges, key=lambda e: e.target):
         depth[edge.target] = max(depth[edge.target], depth[edge.source] + 1)
     readers: dict[int, int] = {}
-    for edge in edges:  # what reads nothing stands right above its first reader
+    for edge in edges:  # what reads nothing is drawn right above its first reader
         readers[edge.source] = min(readers.get(edge.source, len(boxes)), depth[edge.target])
     targets = {edge.target for edge in edges}
     for k in range(len(boxes)):

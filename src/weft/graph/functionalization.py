@@ -1,4 +1,4 @@
-"""Functionalization: what memory holds, as Values. While a program is recorded, every array is a window of a storage.
+"""Functionalization: represents the content of memory as Values while a program is recorded.
 
 A Storage is a piece of memory and its newest content, a Value whose elements have the places that `base` says. An array
 is a geometry on a storage, so views of any making read and write the same content. Traces record arrays, whose
@@ -87,7 +87,7 @@ class Overlap(Exception):
 
 
 class Storage:
-    """A piece of memory with a content. source: whatever its maker knows of where it came from.
+    """A piece of memory with a content. source: its maker's own record of where it came from.
 
     version: how often it was written.
     """
@@ -134,7 +134,7 @@ class Storage:
         return x.same_window(self.base)
 
     def row(self) -> Value:
-        """The content with its dimensions in the order in which they lie in memory."""
+        """The content with its dimensions in memory order."""
         return _permuted(self.value, _inverse(in_memory_order(self.base)[1]))
 
     def is_all(self, x: Geometry) -> bool:
@@ -158,7 +158,7 @@ class Storage:
 class ValueStorage(Storage):
     """The memory of an array that a function of Values was given, found or made, as if it were row-major from 0 on.
 
-    handle: what stands for all of it, the Value or the array outside. Its sizes may be symbols. Its windows come from
+    handle: the Value or the array outside that represents all of it. Its sizes may be symbols. Its windows come from
     view operators, so they are inside. is_row_major: False where the memory has other strides, which are not known:
     then it is not known, either, which reshapes of it are views. is_watched: some window has a content of its own.
     """
@@ -176,7 +176,7 @@ class ValueStorage(Storage):
         self.version += 1
 
     def is_base(self, x: Geometry) -> bool:
-        """As of any storage, if that can be told."""
+        """As of any storage; False where it is not known."""
         try:
             return x is self.base or x.same_window(self.base)
         except NeedsSizes:
@@ -261,7 +261,7 @@ class Storages:
         return (storage for several in self._of.values() for storage in several)
 
     def find(self, x: Geometry) -> Storage | None:
-        """The storage that the window lies in; raises Overlap if it lies there in part."""
+        """The storage that the window is in; raises Overlap if it is there in part."""
         for storage in self._of.get(x.serial or 0, ()):
             if storage.holds(x):
                 return storage
@@ -281,7 +281,7 @@ class Storages:
 
 
 def in_memory_order(x: Geometry) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of a dense window: its sizes as they lie in memory, and the axes that make x of them.
+    """Of a dense window: its sizes in memory order, and the axes that make x of them.
 
     >>> from weft.base.device import cpu
     >>> from weft.base.dtype import float32

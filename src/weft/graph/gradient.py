@@ -60,13 +60,13 @@ class _Recomputed:
             waiting.pop()
             if all(id(v) in self.known for v in node.outputs):
                 continue
-            made = Node(
+            copy = Node(
                 node.op,
                 [self._now(v) for v in node.inputs],
                 [v.type for v in node.outputs],
                 {k: self.known.get(id(v), v) for k, v in node.runtime.items()},
             )
-            for old, new in zip(node.outputs, made.outputs, strict=True):
+            for old, new in zip(node.outputs, copy.outputs, strict=True):
                 self.known.setdefault(id(old), new)
         return self.known[id(value)]
 
@@ -89,26 +89,26 @@ def node_gradient(node: Node, cotangents: dict[int, Value], read: Any) -> Sequen
         arguments |= dict(zip(names[:-1], inputs, strict=False)) | {names[-1]: variadic}
     else:
         arguments |= dict(zip(names, inputs, strict=True))
-    made = [read(value) for value in node.outputs]
+    outputs = [read(value) for value in node.outputs]
     dys = [cotangents.get(id(value)) for value in node.outputs]
     if op.outputs[0].startswith("*"):
-        arguments |= {op.outputs[0][1:]: made, f"d{op.outputs[0][1:]}": dys}
+        arguments |= {op.outputs[0][1:]: outputs, f"d{op.outputs[0][1:]}": dys}
     else:
-        arguments |= dict(zip(op.outputs, made, strict=True))
+        arguments |= dict(zip(op.outputs, outputs, strict=True))
         arguments |= {f"d{name}": dy for name, dy in zip(op.outputs, dys, strict=True)}
     if type(op).vjp is Op.vjp and type(op).decompose is not Op.decompose:
         return _gradient_of_decomposition(op, inputs, dys)
     reads = parameters(type(op).vjp)
     if any(p.variadic for p in reads):
-        found = op.vjp(*inputs, *made, *dys)
+        result = op.vjp(*inputs, *outputs, *dys)
     else:
         unknown = [p.name for p in reads if p.name not in arguments]
         if unknown:
             raise TypeError(f"{op.name}: vjp names {', '.join(unknown)}; there are: {', '.join(arguments)}")
-        found = op.vjp(**{p.name: arguments[p.name] for p in reads})
-    if found is NotImplemented:
+        result = op.vjp(**{p.name: arguments[p.name] for p in reads})
+    if result is NotImplemented:
         return _gradient_of_decomposition(op, inputs, dys)
-    listed = [found] if found is None or isinstance(found, Value) else list(found)
+    listed = [result] if result is None or isinstance(result, Value) else list(result)
     if variadic is not None and len(listed) == len(names) and isinstance(listed[-1], list | tuple):
         listed = [*listed[:-1], *listed[-1]]
     if len(listed) != len(node.inputs):
@@ -134,8 +134,8 @@ def _gradient_of_decomposition(
         if output is not None and dy is not None:
             _add(cotangents, output, dy)
     floats = [v.dtype.is_differentiable and not v.type.weak for v in graph.inputs]
-    known = {id(s): v for s, v in zip(stand_ins, inputs, strict=True) if s is not None and v is not None}
-    _propagate(graph, floats, cotangents, _Recomputed(known))
+    values = {id(s): v for s, v in zip(stand_ins, inputs, strict=True) if s is not None and v is not None}
+    _propagate(graph, floats, cotangents, _Recomputed(values))
     return [None if v is None else cotangents.get(id(v)) for v in stand_ins]
 
 
@@ -166,9 +166,9 @@ def gradients(
     dys: the gradients of ys, None for zero; by default 1 for every element. They read the very values that ys were
     computed from, so that a graph of both computes nothing twice. constant: nodes, by id, that have no gradient.
     """
-    given = [F.filled_like(y, value=1.0) for y in ys] if dys is None else list(dys)
+    seeds = [F.filled_like(y, value=1.0) for y in ys] if dys is None else list(dys)
     cotangents: dict[int, Value] = {}
-    for y, dy in zip(ys, given, strict=True):
+    for y, dy in zip(ys, seeds, strict=True):
         if dy is not None:
             _add(cotangents, y, dy)
     _propagate(Graph(xs, ys), [True] * len(xs), cotangents, lambda value: value, constant)
@@ -193,15 +193,15 @@ def _propagate(
 
 
 def _add(cotangents: dict[int, Value], value: Value, cotangent: Value) -> None:
-    known = cotangents.get(id(value))
-    cotangents[id(value)] = cotangent if known is None else F.add(known, cotangent)
+    sum_before = cotangents.get(id(value))
+    cotangents[id(value)] = cotangent if sum_before is None else F.add(sum_before, cotangent)
 
 
 def reaching(graph: Graph, wanted: Sequence[bool], constant: Container[int] = ()) -> set[int]:
     """The nodes that a wanted input has an influence on."""
-    found = {id(v.node) for v, want in zip(graph.inputs, wanted, strict=True) if want}
+    reached = {id(v.node) for v, want in zip(graph.inputs, wanted, strict=True) if want}
     for node in graph.nodes:
         stops = id(node) in constant or (node.op is not None and node.op.stops_gradient)
-        if not stops and any(v is not None and id(v.node) in found for v in node.inputs):
-            found.add(id(node))
-    return found
+        if not stops and any(v is not None and id(v.node) in reached for v in node.inputs):
+            reached.add(id(node))
+    return reached

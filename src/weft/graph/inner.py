@@ -1,7 +1,7 @@
-"""Operators that only graphs inside of others have: what is random, or written, means something else there.
+"""Operators for graphs inside of other graphs, where random draws and writes need another form.
 
 A graph that runs again and again cannot take positions of the device's stream, which are taken when a program is
-launched: nobody knows yet how often it will run. So a random operator becomes a function: Drawn, of a stream and a
+launched: it is not known yet how often it will run. So a random operator becomes a function: Drawn, of a stream and a
 position that the graph is given.
 
 >>> from weft.base.dtype import float32, int64
@@ -145,7 +145,7 @@ def blocks_of(op: Op, *types: TensorType | None) -> Any:
 
 @op
 class Position(Inner):
-    """Where the device's stream stands for a draw, in the words and the position that Drawn takes; the stream goes on.
+    """The position of the device's stream for a draw, as the words and the offset of Drawn; the stream advances.
 
     kind, dtype, count: what is drawn, as Op.draws has it; device: whose stream it is.
     """
@@ -194,7 +194,7 @@ def as_drawn(node: Node, position: Sequence[Value] | None = None) -> tuple[Seque
 
 
 class Mark(Inner):
-    """Base of what only gradients ask for: a value is what it was. The pass `marks` leaves the values alone."""
+    """Base of operators that only gradients read: a value is what it was. The pass `marks` leaves the values alone."""
 
     is_mark: ClassVar[bool] = True
 

@@ -1,4 +1,4 @@
-"""A graph once more, inside another one: on other inputs, and at sizes that are known now.
+"""Copies a graph into another one, on other inputs and at sizes that are known now.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of
@@ -35,7 +35,7 @@ def instantiate(
     """The outputs of `graph` computed from these inputs, by new nodes.
 
     where: the user's line that they stand for, if not their own; axes: what dynamic sizes are, by number; drawn: what
-    stands for the outputs of a random node. Types are inferred anew, so a graph for a pattern of sizes becomes one for
+    stands for the outputs of a random node. Types are inferred again, so a graph for a pattern of sizes becomes one for
     the inputs' own.
     """
     known: dict[int, Value] = {id(old): new for old, new in zip(graph.inputs, inputs, strict=True)}
@@ -105,7 +105,7 @@ class _Sizes:
         if size.op == "axis":
             return self.axes[size.args[0]]
         if size.op == "stride":
-            raise GraphError(f"instantiate: an operator depends on {size}, how an array lies in memory")
+            raise GraphError(f"instantiate: an operator depends on {size}, the memory layout of an array")
         a, b = map(self.number, size.args)
         if size.op == "div":
             return a // b if b else 0

@@ -1,4 +1,4 @@
-"""Graphs of several devices, and their parts, each of one device.
+"""Partitions graphs of several devices into parts of one device each.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of
@@ -178,7 +178,7 @@ class _Partition:
         inputs: dict[int, tuple[Value, Value]] = {}
 
         def enter(value: Value) -> Value:
-            """What stands for a value in the part."""
+            """The part's own value in place of a value of the whole."""
             if id(value) in known or value.is_constant:
                 return known.get(id(value), value)
             node = value.node

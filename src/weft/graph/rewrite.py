@@ -1,4 +1,4 @@
-"""Rebuilding graphs: nodes are immutable, so a rewritten graph is a new one that shares what did not change.
+"""Applies the rewrite rules of passes: nodes are immutable, so the result is a new graph that shares unchanged nodes.
 
 A rule looks at one node of the old graph and gives the values that replace its outputs, made of new values, or None.
 Rules are used again until none finds anything. A `local` rule declares the operators that it replaces: it sees no other
@@ -77,8 +77,8 @@ def complete(rule: RuleT) -> RuleT:
 def rewrite(graph: Graph, rule: Rule, show: Show | None = None, drop: Show | None = None) -> Graph:
     """The graph with the rule applied wherever it gives something, over and over; the same object if nowhere.
 
-    show: is told of each rewrite; drop: of each that is not taken. What a rule gives is taken if
-    * its types are those of the outputs that it replaces: rules need not ask what promotion and broadcasting do;
+    show: is called with each rewrite; drop: with each that is not taken. What a rule gives is taken if
+    * its types are those of the outputs that it replaces: rules need not compute what promotion and broadcasting do;
     * the same random numbers are drawn;
     * what a caller gets as memory of its own does not become a view of an input.
     """
@@ -103,7 +103,7 @@ def rewrite(graph: Graph, rule: Rule, show: Show | None = None, drop: Show | Non
 
 
 class Rewriting:
-    """One round: what a rule may ask about the old graph, and what became of it so far.
+    """One round: what a rule may read of the old graph, and what has become of it yet.
 
     notes: a place for what a rule has to remember from node to node. count: how often the rule gave something.
     """
@@ -146,7 +146,7 @@ class Rewriting:
     # For rules.
 
     def new(self, value: Value) -> Value:
-        """What stands for an old value now."""
+        """The new value in place of an old one."""
         return self._new.get(id(value), value)
 
     def reader(self, value: Value) -> Node | None:
@@ -155,11 +155,11 @@ class Rewriting:
         return readers[0] if len(readers) == 1 and id(value) not in self._outputs else None
 
     def is_read(self, value: Value) -> bool:
-        """Whether anybody wants an old value."""
+        """Whether an old value has a reader."""
         return id(value) in self._readers or id(value) in self._outputs
 
     def is_made(self, value: Value) -> bool:
-        """Whether what stands for an old value is there already, as this one is reached."""
+        """Whether the new value in place of an old one exists already when this node is reached."""
         return value.node.op is None or id(value.node) in self._reached
 
     def is_stable(self, value: Value) -> bool:
@@ -176,8 +176,8 @@ class Rewriting:
         for node in self.graph.nodes:
             if node.op is None:
                 continue
-            asked = (not roots or isinstance(node.op, roots)) and id(node) not in seen
-            given = rule(node, self) if asked else None
+            applies = (not roots or isinstance(node.op, roots)) and id(node) not in seen
+            given = rule(node, self) if applies else None
             made = None if given is None else self._checked(node, given)
             if made is not None:
                 self.count += 1
@@ -259,7 +259,7 @@ class Rewriting:
         return self._drawn[id(node)]
 
     def _may_leave(self, old: Value, new: Value) -> bool:
-        """Whether callers who get memory of their own still do."""
+        """Whether callers that get memory of their own still do."""
         if self._escaping is None:
             self._escaping = _escaping(self.graph)
         if id(old) not in self._escaping or not _makes_memory(old.node):
@@ -284,7 +284,7 @@ def _first(op: Op, types: tuple[TensorType | None, ...]) -> Any:
 
 
 def _makes_memory(node: Node) -> bool:
-    """Whether the outputs of a node surely are no views."""
+    """Whether no output of a node is a view."""
     return isinstance(first_choice(node), Loop | Native | Parts | Several)
 
 

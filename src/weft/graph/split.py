@@ -1,6 +1,6 @@
-"""A graph in two: what a first program computes, and the rest, which reads what the first one kept.
+"""Splits a graph in two: a first program, and a second one that reads values kept by the first.
 
-Training with an executor is such a pair: forward, and backward when the user asks for it. Nothing is computed twice but
+Training with an executor is such a pair: forward, and backward when the user calls it. Nothing is computed twice but
 views, which cost nothing.
 
 >>> from weft.base.dtype import float32

@@ -54,7 +54,7 @@ class SymbolNode(Node):
 
     inputs: values and numbers, None where an optional one is missing. is_open: whether training was left open. attrs:
     the user's own texts. init: a text for the code that gives a variable its first value. count: how many outputs
-    callers get, where the operator and the number of its inputs do not tell.
+    callers get, where the operator and the number of its inputs do not determine it.
     Raises GraphError if the number of outputs is not known.
     """
 

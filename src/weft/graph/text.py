@@ -1,4 +1,4 @@
-"""Graphs and symbols as JSON: operators by name, attributes as they are typed, values by the number of their node.
+"""Writes and reads graphs and symbols as JSON: operators by name, typed attributes, values by their node's index.
 
 A node is an input, a constant or an operator, ``{"op": "exp", ...}``. In a symbol it is a variable,
 ``{"variable": "x", ...}``, or an operator that also has a name and the user's attributes, and no types; numbers among
@@ -122,7 +122,7 @@ def symbol_to_json(values: Sequence[Value]) -> str:
 
 
 def _content(graph: Graph) -> dict[str, Any]:
-    """What stands in a document of a graph."""
+    """The content of a document of a graph."""
     others = [node for node in graph.nodes if all(node is not v.node for v in graph.inputs)]
     nodes = [*(v.node for v in graph.inputs), *others]
     index = {id(node): k for k, node in enumerate(nodes)}
@@ -135,7 +135,7 @@ def _content(graph: Graph) -> dict[str, Any]:
 
 
 def _symbol_content(values: Sequence[Value]) -> dict[str, Any]:
-    """What stands in a document of symbols; nodes are in the order of the program that made them."""
+    """The content of a document of symbols; nodes are in the order of the program that made them."""
     nodes = [node for node in Graph((), values).nodes if isinstance(node, SymbolNode)]
     check_names(nodes)
     index = {id(node): k for k, node in enumerate(nodes)}
@@ -146,7 +146,7 @@ def _symbol_content(values: Sequence[Value]) -> dict[str, Any]:
 
 
 def _reference(value: Value | None, index: dict[int, int]) -> Any:
-    """[node, output]; a number for a constant that is no node of the document, null for nothing."""
+    """[node, output]; a number for a constant that is not a node of the document, null for nothing."""
     if value is None:
         return None
     number = index.get(id(value.node))
@@ -191,7 +191,7 @@ def _encode_symbol_node(node: SymbolNode, index: dict[int, int]) -> dict[str, An
 
 
 class Source:
-    """A part of a document, and where it stands, for messages."""
+    """A part of a document, and its place there, for messages."""
 
     def __init__(self, value: Any, where: str) -> None:
         self.value, self.where = value, where
@@ -257,12 +257,12 @@ def document(text: str | bytes, format: str, version: int = VERSION) -> Source:
     """The document in a text. Raises GraphError unless it is JSON of this format and version."""
 
     def refuse(word: str) -> Any:
-        raise ValueError(f"{word} is no JSON")
+        raise ValueError(f"{word} is not JSON")
 
     def no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise ValueError("a name stands twice in one object")
+            raise ValueError("a name occurs twice in one object")
         return found
 
     if not isinstance(text, str | bytes):
@@ -331,7 +331,7 @@ _RENAMED = {
 
 
 def checked(source: Source, make: Callable[[], Any]) -> Any:
-    """make(), whose errors are those of the document: its rules get what somebody else has written."""
+    """make(), whose errors are those of the document: its rules get what another program has written."""
     try:
         return make()
     except Exception as error:
@@ -426,7 +426,7 @@ def _read_node(part: Source, nodes: Sequence[Node]) -> Node:
     for name, each in part["runtime"].entries():
         found = _value(each, nodes)
         if name not in allowed or found is None or found.shape != ():
-            raise each.fail(f"is no number given when {op.name} runs")
+            raise each.fail(f"is not a number given when {op.name} runs")
         runtime[name] = found
     node: Node = checked(part, lambda: make_node(op, inputs, runtime))
     types = [_decode_type(each) for each in part["types"].items()]

@@ -10,7 +10,7 @@
 >>> verify(Graph([x], [x + y]))
 Traceback (most recent call last):
     ...
-weft.base.errors.GraphError: graph: Add() reads y, f32[2]@cpu:0, which is no input of the graph and made by no node
+weft.base.errors.GraphError: graph: Add() reads y, f32[2]@cpu:0, which is neither an input nor made by a node
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["same_interface", "verify"]
 def verify(graph: Graph, name: str = "graph") -> None:
     """Raise GraphError, whose message begins with name, unless the graph is sound.
 
-    Inputs are given from outside, each once. Every node stands there once, after what it reads, which is an input, a
+    Inputs are given from outside, each once. Every node is listed once, after what it reads, which is an input, a
     constant or made by a node of the graph. Its types are those that its operator infers, its runtime values are of
     Runtime attributes. What is written is an input of the output's type, once each.
     """
@@ -46,9 +46,7 @@ def verify(graph: Graph, name: str = "graph") -> None:
             known.update(map(id, node.outputs))
     for k, value in enumerate(graph.outputs):
         if value is not None and id(value) not in known:
-            raise GraphError(
-                f"{name}: output {k}, {value.type}, is no input of the graph and made by no node"
-            )
+            raise GraphError(f"{name}: output {k}, {value.type}, is neither an input nor made by a node")
     _check_writes(graph, name)
 
 
@@ -63,11 +61,13 @@ def _check_inputs(graph: Graph, name: str) -> None:
 def _check_reads(node: Node, known: set[int], name: str) -> None:
     for value in node.reads:
         if value.index >= len(value.node.outputs) or value.node.outputs[value.index] is not value:
-            raise GraphError(f"{name}: {node!r} reads a value that is no output of its node {value.node!r}")
+            raise GraphError(
+                f"{name}: {node!r} reads a value that is not an output of its node {value.node!r}"
+            )
         if id(value) in known or value.is_constant:
             continue
         if value.node.op is None:
-            fact = "which is no input of the graph and made by no node"
+            fact = "which is neither an input nor made by a node"
         else:
             fact = "which is made after it, or by no node of the graph"
         raise GraphError(f"{name}: {node.op!r} reads {value!r}, {value.type}, {fact}")

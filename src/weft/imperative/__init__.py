@@ -1,4 +1,4 @@
-"""Arrays and what happens to them at once: Tensor, making them, saving them."""
+"""Tensor and eager execution: creating, indexing and saving arrays; gradients, traces, control flow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 
 from weft import _core
-from weft import storage as _storage  # noqa: F401 - the memory of arrays, which every module here may ask for
+from weft import storage as _storage  # noqa: F401 - the memory of arrays, which every module here may request
 from weft.base.typing import Any
 
 

@@ -1,4 +1,4 @@
-"""Layers of users' below the gradient: they see each operator as it is computed, of forward and backward alike.
+"""Users' transformation layers below the gradient, which see each computed operator of forward and backward.
 
 A call that is recorded becomes a Function: forward is what the layer makes of the call, and backward runs the
 operator's gradient, operator by operator, through the same layers. What the layer puts in the place of a call so has

@@ -1,4 +1,4 @@
-"""What a traced function finds outside of its arguments: variables of its closure, globals, attributes, defaults.
+"""Finds what a traced function reads beside its arguments: variables of its closure, globals, attributes, defaults.
 
 The native core compares them at each call with what they were (native/bindings/traced.cpp): numbers and texts by
 value, all else by identity. Functions found there are followed, as far as they are the user's.
@@ -19,7 +19,7 @@ from weft import _core
 
 __all__ = ["ABSENT", "CapturedEnvironment", "captured_environment"]
 
-ABSENT = NotImplemented  # the value of a Place where there is nothing; the native core knows it, too
+ABSENT = NotImplemented  # the value of a Place where there is nothing; the native core uses it, too
 
 _WEFT = str(Path(__file__).parents[1])
 _LIBRARY = sysconfig.get_path("stdlib")

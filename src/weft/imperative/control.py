@@ -100,8 +100,8 @@ def while_loop(
     leaves, structure = _arrays("while_loop", state)
 
     def step(leaves: Sequence[Any]) -> Any:
-        made = body(*structure.build(leaves))
-        return (made,) if len(state) == 1 else made
+        result = body(*structure.build(leaves))
+        return (result,) if len(state) == 1 else result
 
     if in_graph(leaves):
         leaves = _while_in_graph(condition, step, leaves, structure, max_iterations)
@@ -109,8 +109,8 @@ def while_loop(
         mark = memory_mark()
         with separate_stream(leaves):
             leaves = _as_in_graph(_while_on_arrays(condition, step, leaves, structure, max_iterations), mark)
-    found = structure.build(leaves)
-    return found[0] if len(state) == 1 else found
+    result = structure.build(leaves)
+    return result[0] if len(state) == 1 else result
 
 
 def foreach(body: Callable[..., Any], data: Any, state: Any) -> tuple[Any, Any]:
@@ -130,17 +130,17 @@ def foreach(body: Callable[..., Any], data: Any, state: Any) -> tuple[Any, Any]:
     tensor([1.5, 3.5], dtype=float32, device=cpu:0)
     """
     if (symbol := _symbol([data, state])) is not None:
-        made: tuple[Any, Any] = symbol.__weft_control__("foreach", body, data, state)
-        return made
+        outputs_and_state: tuple[Any, Any] = symbol.__weft_control__("foreach", body, data, state)
+        return outputs_and_state
     sequences, data_structure = _arrays("foreach", data)
     states, structure = _arrays("foreach", state)
     _length(sequences)
 
     def step(slices: Sequence[Any], states: Sequence[Any]) -> tuple[Any, Any]:
-        made = body(data_structure.build(slices), structure.build(states))
-        if not isinstance(made, tuple) or len(made) != 2:
+        result = body(data_structure.build(slices), structure.build(states))
+        if not isinstance(result, tuple) or len(result) != 2:
             raise TypeError("foreach: body must give a pair, the output and the new state")
-        return made
+        return result
 
     if in_graph([*sequences, *states]):
         return _foreach_in_graph(step, sequences, states, structure)
@@ -192,21 +192,29 @@ def _foreach_on_arrays(
     if not _length(sequences):
         capture = Capture("foreach", unused_stream_words())
         outputs, output_structure, *_ = _write_step(capture, step, sequences, states, structure)
-        made = [empty((0, *v.shape), v.dtype, v.type.device) for v in outputs]
-        return output_structure.build(made), structure.build(states)
-    given: list[list[Any]] = []  # what each run of the body gives
+        stacks = [empty((0, *v.shape), v.dtype, v.type.device) for v in outputs]
+        return output_structure.build(stacks), structure.build(states)
+    items_of_runs: list[list[Any]] = []  # what each run of the body gives
     first: Structure | None = None
     for slices in zip(*(F.unstack(x, axis=0) for x in sequences), strict=True):
         mark = _core.last_serial()
         output, new = step(slices, states)
         states = _next_state("foreach", states, structure, new)
-        items, found = _arrays("foreach", output)
-        first = first or found
-        _check_same("foreach", "an output was", first, (given or [items])[0], "and is", found, items)
+        items, structure_of_items = _arrays("foreach", output)
+        first = first or structure_of_items
+        _check_same(
+            "foreach",
+            "an output was",
+            first,
+            (items_of_runs or [items])[0],
+            "and is",
+            structure_of_items,
+            items,
+        )
         memory = {_core.geometry(x)[0] for x in states}
-        given.append([_kept(x, mark, memory) for x in items])
+        items_of_runs.append([_kept(x, mark, memory) for x in items])
     assert first is not None
-    stacked = [F.stack(stack, axis=0) for stack in zip(*given, strict=True)]
+    stacked = [F.stack(stack, axis=0) for stack in zip(*items_of_runs, strict=True)]
     return first.build(stacked), structure.build(states)
 
 
@@ -239,13 +247,13 @@ def _foreach_in_graph(
         sequences=len(sequences),
         states=count,
     )
-    kept = [capture.found[k] for k in written]
-    made = applied(op, [*sequences, *states, *kept, *capture.others(written)])
-    write_back_found(capture, written, made[len(states) : count])
-    items = made[count : count + len(outputs)]
-    for k, end in zip(written_slices, made[count + len(outputs) :], strict=True):
+    captures = [capture.found[k] for k in written]
+    results = applied(op, [*sequences, *states, *captures, *capture.others(written)])
+    write_back_found(capture, written, results[len(states) : count])
+    items = results[count : count + len(outputs)]
+    for k, end in zip(written_slices, results[count + len(outputs) :], strict=True):
         write_back(capture, data[k], end)
-    return output_structure.build(items), structure.build(_write_states(capture, changed, states, made))
+    return output_structure.build(items), structure.build(_write_states(capture, changed, states, results))
 
 
 def _write_step(
@@ -259,22 +267,22 @@ def _write_step(
     types = [type_of(x) for x in sequences]
     slices = [capture.input(t.like(t.shape[1:])) for t in types]
     befores = [capture.input(type_of(x)) for x in states]
-    found: list[Structure] = []
+    structures: list[Structure] = []
     news: list[Any] = []
 
     def run() -> list[Any]:
         output, new = step(slices, befores)
         items, shape = flatten(output)
         leaves, new_shape = flatten(new)
-        found.extend((shape, new_shape))
+        structures.extend((shape, new_shape))
         news.extend(leaves)
         return [*leaves, *items]
 
-    made = capture.run(run)
-    count = len(made) - _leaves(found[0])
-    _check_same("foreach", "the state was", structure, befores, "and becomes", found[1], made[:count])
+    results = capture.run(run)
+    count = len(results) - _leaves(structures[0])
+    _check_same("foreach", "the state was", structure, befores, "and becomes", structures[1], results[:count])
     changed = _written_states(capture, befores, news, states)
-    return made[count:], found[0], [*slices, *befores], made[:count], changed
+    return results[count:], structures[0], [*slices, *befores], results[:count], changed
 
 
 def _written_states(
@@ -334,12 +342,12 @@ def _while_in_graph(
     _check_predicate("while_loop", holds)
     if capture.written or any(capture.content(x) is not None for x in values):
         capture.refuse("the condition writes an array; only the body of a loop can")
-    made, new_structure, news = _written(capture, lambda: step(values))
+    next_leaves, new_structure, news = _written(capture, lambda: step(values))
     changed = _written_states(capture, values, news, leaves)
-    _check_same("while_loop", "the state was", structure, values, "and becomes", new_structure, made)
+    _check_same("while_loop", "the state was", structure, values, "and becomes", new_structure, next_leaves)
     written = list(capture.written)
     befores = [*values, *(capture.extra[k] for k in written)]
-    afters = [*made, *capture.written.values()]
+    afters = [*next_leaves, *capture.written.values()]
     states = [*leaves, *(capture.found[k] for k in written)]
     if capture.drew:
         befores.append(capture.position)
@@ -351,9 +359,9 @@ def _while_in_graph(
         states=len(states),
         limit=limit,
     )
-    found = applied(op, [*states, *capture.others(written)])
-    write_back_found(capture, written, found[len(leaves) : len(leaves) + len(written)])
-    return _write_states(capture, changed, leaves, found)
+    results = applied(op, [*states, *capture.others(written)])
+    write_back_found(capture, written, results[len(leaves) : len(leaves) + len(written)])
+    return _write_states(capture, changed, leaves, results)
 
 
 def _cond_in_graph(
@@ -372,15 +380,15 @@ def _cond_in_graph(
     _check_same("cond", "then gives", shape, outputs, "otherwise", other_shape, others)
     numbers = sorted({k for each in written for k in each})
     ends = [[each.get(k, capture.extra[k]) for k in numbers] for each in written]
-    given = [capture.position] if capture.drew else []
+    position = [capture.position] if capture.drew else []
     operands = [positions([pred, *leaves], None, 1)] if capture.drew else []
     op = CondBranch(
-        then=capture.subgraph(given, [*outputs, *ends[0]]),
-        otherwise=capture.subgraph(given, [*others, *ends[1]]),
+        then=capture.subgraph(position, [*outputs, *ends[0]]),
+        otherwise=capture.subgraph(position, [*others, *ends[1]]),
     )
-    made = applied(op, [pred, *operands, *capture.found])
-    write_back_found(capture, numbers, made[len(outputs) :])
-    return shape.build(made[: len(outputs)])
+    branch_results = applied(op, [pred, *operands, *capture.found])
+    write_back_found(capture, numbers, branch_results[len(outputs) :])
+    return shape.build(branch_results[: len(outputs)])
 
 
 def _symbol(given: Any) -> Any:
@@ -419,16 +427,16 @@ def _length(sequences: Sequence[Any]) -> Any:
 
 def _written(capture: Capture, function: Callable[[], Any]) -> tuple[list[Value], Structure, list[Any]]:
     """What a function on Values gives, its structure, and what it holds of it."""
-    given: list[Any] = []
-    found: list[Structure] = []
+    all_leaves: list[Any] = []
+    structures: list[Structure] = []
 
     def run() -> list[Any]:
         leaves, structure = flatten(function())
-        given.extend(leaves)
-        found.append(structure)
+        all_leaves.extend(leaves)
+        structures.append(structure)
         return leaves
 
-    return capture.run(run), found[0], given
+    return capture.run(run), structures[0], all_leaves
 
 
 def _leaves(structure: Structure) -> int:
@@ -449,8 +457,8 @@ def _check_predicate(name: str, x: Any) -> Any:
 
 
 def _next_state(name: str, before: Sequence[Any], structure: Structure, new: Any) -> list[Any]:
-    leaves, found = _arrays(name, new)
-    _check_same(name, "the state was", structure, before, "and becomes", found, leaves)
+    leaves, new_structure = _arrays(name, new)
+    _check_same(name, "the state was", structure, before, "and becomes", new_structure, leaves)
     return leaves
 
 

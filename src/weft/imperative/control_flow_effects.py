@@ -1,8 +1,8 @@
-"""Random numbers and writes in the functions of control flow, on arrays and in graphs alike.
+"""Supports random numbers and writes in the functions of control flow, on arrays and in graphs alike.
 
 Random numbers: an operator of control flow takes two words of the stream that is in use, once, whatever its functions
 draw. They are the key and the stream of numbers of its own, in which its functions take positions one after the other.
-So what follows it draws the same numbers however often a body ran, which nobody knows when a program is launched.
+So what follows it draws the same numbers however often a body ran, which is not known when a program is launched.
 
 Writes: an array that a function finds and writes is a state of the loop, or a result of the branch, which is written to
 the array at the end. So are operands that it writes: those of a branch are found, too, and those of a loop are states.

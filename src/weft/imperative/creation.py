@@ -1,4 +1,4 @@
-"""New tensors, from Python's and other libraries' data, and regular ones.
+"""Functions that create tensors: from data of Python and other libraries, and filled or regular ones.
 
 >>> import weft as wf
 >>> wf.tensor([[1., 2.]])
@@ -52,8 +52,10 @@ def of_sizes(shape: Any, value: Any, dtype: DTypeLike, device: DeviceLike) -> An
 
     sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     number = value.settle() if hasattr(value, "settle") else value
-    wanted = as_dtype(float if dtype is None else dtype)
-    return apply(Full, (), {"shape": sizes, "value": number, "dtype": wanted, "device": as_device(device)})
+    element_type = as_dtype(float if dtype is None else dtype)
+    return apply(
+        Full, (), {"shape": sizes, "value": number, "dtype": element_type, "device": as_device(device)}
+    )
 
 
 @names_keywords
@@ -92,12 +94,12 @@ def asarray(
     where = as_device(device)
     if isinstance(obj, Size):
         raise NeedsSizes(f"an array of {obj}")
-    is_array = hasattr(obj, "__array__") and not _is_known_number(obj)
-    made = None if is_array else _core.from_nested(obj, wanted, where)
-    if made is not None:
+    is_array = hasattr(obj, "__array__") and not _is_traced_float(obj)
+    tensor = None if is_array else _core.from_nested(obj, wanted, where)
+    if tensor is not None:
         if copy is False:
             raise ValueError("asarray: copy=False, but Python numbers and lists have to be copied")
-        return made
+        return tensor
     shared = _shared(obj, where)
     if shared is not None:
         converted: Tensor = _core.below_layers(_converted, shared, wanted, where, copy)
@@ -107,7 +109,7 @@ def asarray(
     return _through_numpy(obj, wanted, where)
 
 
-def _is_known_number(x: object) -> bool:
+def _is_traced_float(x: object) -> bool:
     from weft.imperative.traced_float import TracedFloat  # first arrays need none of it
 
     return type(x) is TracedFloat
@@ -183,7 +185,7 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
     """A Tensor over the memory of an object with ``__dlpack__``; copy: as in asarray.
 
     While the other library's array lives, operations on this memory finish before the call that pushes them returns.
-    Raises DeviceError if it does not lie on a cpu, DTypeError if weft lacks its type, BufferError if it refuses.
+    Raises DeviceError if it is not on a cpu, DTypeError if weft lacks its type, BufferError if it refuses.
 
     >>> import numpy as np
     >>> from_dlpack(np.arange(3))
@@ -198,8 +200,8 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
         capsule = x.__dlpack__(max_version=(1, 1))
     except TypeError:  # written before version 1.0
         capsule = x.__dlpack__()
-    made = _core.from_dlpack_capsule(capsule, where)
-    return _core.below_layers(made.copy) if copy else made
+    tensor = _core.from_dlpack_capsule(capsule, where)
+    return _core.below_layers(tensor.copy) if copy else tensor
 
 
 @names_keywords

@@ -1,6 +1,6 @@
-"""Gradients of one's own in programs that are written down launch by launch.
+"""Records custom gradients (wf.Function) in programs that are recorded launch by launch.
 
-A trace runs a wf.Function's forward on arrays; its backward runs only where a gradient is asked for, which may be that
+A trace runs a wf.Function's forward on arrays; its backward runs only where a gradient is computed, which may be that
 of the program, later. So backward is written down, too, at once and without doing anything, and becomes part of the
 outputs' node (weft.graph.custom_vjp).
 """
@@ -24,7 +24,7 @@ from weft.ops.node import Value, input_value, make_node
 __all__ = ["HIDDEN", "give_custom_vjp"]
 
 HIDDEN = (
-    "the function refers to a tensor that wants a gradient and that is none of its arguments, nor found by the names in"
+    "the function refers to a tensor that requires a gradient and is none of its arguments, nor found by the names in"
     " it; pass it as an argument"
 )
 
@@ -34,7 +34,7 @@ def give_custom_vjp(
 ) -> list[Any]:
     """The outputs of a wf.Function, whose contents have its gradient in what the recorder writes.
 
-    mark: the last serial before forward began; outputs that lie in older memory are copied, so that what is known of
+    mark: the last serial before forward began; outputs in older memory are copied, so that what is known of
     that stays as it is.
     """
     fresh = [y if _core.geometry(y)[0] > mark else y.copy() for y in outputs]

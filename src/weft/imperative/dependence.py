@@ -1,4 +1,4 @@
-"""What programs depend on besides arrays: objects with attributes, such as modules and optimizers.
+"""Tracks the state that programs depend on besides arrays: objects such as modules and optimizers.
 
 Such an object has a method ``__weft_state__``, whose result equals an earlier one if nothing has changed that matters.
 It calls depends_on(self) where it is used, and changed() when it changes.
@@ -68,7 +68,7 @@ def all_within(value: Any, seen: set[int] | None = None) -> Iterator[Any]:
 
 
 def objects_in(state: Any) -> Iterator[Any]:
-    """What a state knows by identity."""
+    """What a state compares by identity."""
     if isinstance(state, _Same):
         yield state.value
     elif isinstance(state, list | tuple):

@@ -202,7 +202,7 @@ def vjp(f: Callable[..., Any], *x: Any, has_aux: bool = False) -> Any:
     x: arrays, or structures of them; y: an array or a structure. pull takes dy, of y's structure and shapes; it gives
     zeros for what y does not depend on, and None for integers. It may be called any number of times, also under vmap.
     has_aux: f gives (y, anything), and so (y, pull, anything) is given.
-    Raises TypeError for arguments that are no arrays. pull raises TypeError, ShapeError or DTypeError for a dy that
+    Raises TypeError for arguments that are not arrays. pull raises TypeError, ShapeError or DTypeError for a dy that
     does not fit, and ValueError if an array that it reads was written in the meantime.
     Source: JAX's vjp.
 
@@ -335,7 +335,7 @@ def jacobian(
     one program. None: the one that takes fewer. has_aux: f gives (y, anything); so does the result, as
     (derivatives, anything).
     Raises ValueError for another mode and for argnums that name no positional argument, or one twice; TypeError for
-    what is no array, DTypeError for integers.
+    what is not an array, DTypeError for integers.
     Source: JAX's jacrev and jacfwd.
 
     >>> import weft as wf

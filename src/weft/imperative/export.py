@@ -12,7 +12,7 @@
 tensor([3., 4.], dtype=float32, device=cpu:0)
 
 A file is one of weft.save: the arrays that the function found outside of its arguments, and, as metadata, one JSON
-document with the graphs and how calls are told apart. Loading checks all of it and runs nothing.
+document with the graphs and how calls are distinguished. Loading checks all of it and runs nothing.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ class _Finds:
         else:
             raise part.fail("expected an argument or a tensor")
         if not isinstance(x, Tensor):
-            raise part.fail("is no array")
+            raise part.fail("is not an array")
         if window is None:
             return find, x
         return find.with_window(self._inside(part, x, window)), _core.window(x, *window)

@@ -1,4 +1,4 @@
-"""Arguments of programs that are other libraries': their arrays become Tensors, NumPy's scalars Python's numbers.
+"""Converts other libraries' arguments of programs: arrays to Tensors, NumPy's scalars to Python's numbers.
 
 >>> import numpy as np
 >>> without_foreign("f", ([np.float32(2.0)], np.int8(3)))

@@ -1,4 +1,4 @@
-"""Gradients of what ran: GradManager, grad, value_and_grad, no_grad, Function.
+"""Gradients of eager code: GradManager, grad, value_and_grad, no_grad, Function.
 
 >>> import weft as wf
 >>> x = wf.tensor([1., 2.])
@@ -9,7 +9,7 @@
 >>> x.grad
 tensor([2., 4.], dtype=float32, device=cpu:0)
 
-Calls are recorded only while an input wants a gradient. A record is owned by the results it explains, so results that
+Calls are recorded only while an input requires a gradient. The results own their record, so results that
 are dropped free their history.
 """
 
@@ -53,10 +53,10 @@ _of_thread = threading.local()
 
 def _recordings() -> _Recordings:
     """Of the calling thread."""
-    found: _Recordings | None = getattr(_of_thread, "recordings", None)
-    if found is None:
-        found = _of_thread.recordings = _Recordings()
-    return found
+    recordings: _Recordings | None = getattr(_of_thread, "recordings", None)
+    if recordings is None:
+        recordings = _of_thread.recordings = _Recordings()
+    return recordings
 
 
 def gradients_of(tensors: Iterable[Tensor]) -> list[Tensor | None]:
@@ -67,8 +67,8 @@ def gradients_of(tensors: Iterable[Tensor]) -> list[Tensor | None]:
     if (recorder := _core.get_recorder()) is not None:
         for x in listed:
             recorder.gradient_read(x)
-    found: list[Tensor | None] = _core.gradients(listed)
-    return found
+    gradients: list[Tensor | None] = _core.gradients(listed)
+    return gradients
 
 
 def forget_gradients(tensors: Iterable[Tensor]) -> None:
@@ -159,7 +159,7 @@ class GradManager:
         return self
 
     def attached_tensors(self) -> list[Tensor]:
-        """The tensors attached so far."""
+        """The attached tensors."""
         return list(self._watched)
 
     def record(self) -> None:
@@ -232,27 +232,27 @@ class GradManager:
         run = _Run(watched, hooks) if hooks else None
         # Gradients that are recorded in turn are what they are only once recording has ended.
         early = run.gradient if run is not None and capture is None and not nested else None
-        wanted = [leaves[id(x)] for x in watched]
+        tracked = [leaves[id(x)] for x in watched]
         try:
             try:
-                found = _backward(ys, dys, wanted, create_graph=nested, on_final=early)
+                gradients = _backward(ys, dys, tracked, create_graph=nested, on_final=early)
             finally:
                 self.release()
             if run is not None:
-                for k, dx in enumerate(found):
+                for k, dx in enumerate(gradients):
                     if dx is not None:
                         run.gradient(k, dx)
         finally:
             if run is not None:
                 run.finish()
         if run is not None:
-            found = [run.final.get(id(x)) for x in watched]
-        for x, dx, before in zip(watched, found, gradients_of(watched), strict=True):
+            gradients = [run.final.get(id(x)) for x in watched]
+        for x, dx, before in zip(watched, gradients, gradients_of(watched), strict=True):
             if dx is None:
                 continue
             if before is not None:
-                known = before if capture is None else capture.lift(before)
-                dx = _core.below_layers(registry.function("add"), known, dx)
+                previous = before if capture is None else capture.lift(before)
+                dx = _core.below_layers(registry.function("add"), previous, dx)
             keep_gradient(x, dx)
 
 
@@ -328,8 +328,8 @@ def _backward(
         cotangents = [_filled_like(y, 1.0) if dy is None else dy for y, dy in zip(ys, dys, strict=True)]
         values: list[Any] = capture.gradients(ys, cotangents, leaves, create_graph)
         return values
-    found: list[Tensor | None] = _core.backward(list(ys), list(dys), list(leaves), create_graph, on_final)
-    return found
+    gradients: list[Tensor | None] = _core.backward(list(ys), list(dys), list(leaves), create_graph, on_final)
+    return gradients
 
 
 def recorded_backward(
@@ -395,14 +395,14 @@ def value_and_grad(
             is_array = isinstance(y, Tensor | Value)
             if not is_array or any(n != 1 for n in y.shape):
                 raise ShapeError(f"grad: the function must give one number, got {y.shape if is_array else y}")
-            found = _backward([y], [None], leaves, create_graph=is_outside and recordings.active > 1)
+            gradients = _backward([y], [None], leaves, create_graph=is_outside and recordings.active > 1)
         finally:
             _core.swap_recording_off(before)
             recordings.active -= 1
         if not is_outside:
             result = _without_history(result)
         cotangents = [
-            _filled_like(args[k], 0.0) if dx is None else dx for k, dx in zip(numbers, found, strict=True)
+            _filled_like(args[k], 0.0) if dx is None else dx for k, dx in zip(numbers, gradients, strict=True)
         ]
         return result, cotangents[0] if isinstance(argnums, int) else tuple(cotangents)
 
@@ -534,8 +534,8 @@ class Function:
         with no_grad():
             result = self.forward(*args)
         ys = [here.lift(y) for y in (result if isinstance(result, tuple | list) else (result,))]
-        made = with_gradient(type(self).__name__, ys, xs, self.backward)
-        return tuple(made) if isinstance(result, tuple | list) else made[0]
+        outputs = with_gradient(type(self).__name__, ys, xs, self.backward)
+        return tuple(outputs) if isinstance(result, tuple | list) else outputs[0]
 
 
 setattr(Function, "__dir__", visible_names)  # noqa: B010 - of the class and its subclasses
@@ -548,7 +548,7 @@ def _restore(states: dict[str, Any]) -> None:
 
 
 def recompute(f: Callable[..., Any], *args: Any) -> Any:
-    """f(*args), of which nothing inside is kept for the gradient: it is computed again when that is asked for.
+    """f(*args), of which nothing inside is kept for the gradient: it is computed again when that runs.
 
     Arguments that are tensors have gradients, and so have tensors, and parameters of modules, that f is or refers to by
     its own names; others that want one raise ValueError. Random numbers come out the same the second time.
@@ -583,9 +583,9 @@ def _tracked_in(f: Any) -> list[Tensor]:
     from weft.imperative.captured_environment import captured_environment
 
     names = captured_environment(f).values if callable(f) else []
-    found: list[Any] = [f, getattr(f, "__self__", None), *flatten(names)[0]]
+    objects: list[Any] = [f, getattr(f, "__self__", None), *flatten(names)[0]]
     tensors: list[Any] = []
-    for x in found:
+    for x in objects:
         tensors += x.parameters() if hasattr(x, "named_parameters") else [x]
     once = {
         id(x): x for x in tensors if isinstance(x, Tensor)
@@ -615,20 +615,20 @@ class _Region(Function):
         _core.begin_noting()
         try:
             with contextlib.nullcontext() if self.recorder is None else self.recorder.region(self.positions):
-                made = self.f(*x[: self.count])
+                result = self.f(*x[: self.count])
         finally:
             others = _core.end_noting(list(x))
         if others:
             from weft.imperative.custom_vjp import HIDDEN
 
             raise ValueError(f"recompute: {HIDDEN}")
-        # What nothing wants a gradient of now may be written by f.
+        # Tensors that require no gradient now may be written by f.
         self.others = [
             each
             for each, before in zip(self.others, writes, strict=True)
             if _core.is_tracked(each) or _core.state_of(each)[1] == before
         ]
-        return made
+        return result
 
     def _inputs(self, args: Sequence[Any]) -> list[Tensor]:
         return [x for x in args[: self.count] if isinstance(x, Tensor)] + self.others
@@ -647,9 +647,9 @@ class _Region(Function):
         outer = _core.set_random_stream(copy.copy(self.stream))
         is_float = [isinstance(x, Tensor) and x.dtype.is_differentiable for x in self.args]
         watched = [
-            self._again(x, writer) if wanted else x for x, wanted in zip(self.args, is_float, strict=True)
+            self._again(x, writer) if is_leaf else x for x, is_leaf in zip(self.args, is_float, strict=True)
         ]
-        leaves = [_core.watch(x) for x, wanted in zip(watched, is_float, strict=True) if wanted]
+        leaves = [_core.watch(x) for x, is_leaf in zip(watched, is_float, strict=True) if is_leaf]
         besides = [_core.watch(x) for x in self.others]
         nested = _core.is_recording()
         recordings = _recordings()
@@ -657,11 +657,11 @@ class _Region(Function):
         if not nested:
             _core.set_recording(True)
         try:
-            given = [*watched, *self.others]
-            with contextlib.nullcontext() if writer is None else writer.again(self.positions, given):
+            operands = [*watched, *self.others]
+            with contextlib.nullcontext() if writer is None else writer.again(self.positions, operands):
                 y = self.f(*watched)
             ys = [y] if isinstance(y, Tensor) else list(y)
-            found = iter(_backward(ys, list(dy), [*leaves, *besides], nested))
+            gradients = iter(_backward(ys, list(dy), [*leaves, *besides], nested))
         finally:
             if not nested:
                 _core.set_recording(False)
@@ -671,9 +671,9 @@ class _Region(Function):
             _core.set_random_stream(outer)
             if draws:
                 _restore(now)
-        cotangents = [next(found) if wanted else None for wanted in is_float]
-        given = [dx for dx, x in zip(cotangents, self.args, strict=True) if isinstance(x, Tensor)]
-        return (*given, *found)
+        cotangents = [next(gradients) if tracked else None for tracked in is_float]
+        operands = [dx for dx, x in zip(cotangents, self.args, strict=True) if isinstance(x, Tensor)]
+        return (*operands, *gradients)
 
     @staticmethod
     def _again(x: Tensor, writer: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""What x[key] means: a view for the basic parts of a key, and index arrays for the others.
+"""Implements x[key] and x[key] = value: a view for the basic parts of a key, index arrays for the others.
 
 >>> import numpy as np
 >>> key = parse((slice(1, None), None, [0, 2]), (3, 4))
@@ -8,7 +8,7 @@
 (2, 1, 2)
 
 A key holds integers, slices, None, Ellipsis, integer arrays and lists, and boolean masks, with NumPy's meaning: the
-dimensions of the index arrays, broadcast together, come in place of theirs if all of them (integers count) stand side
+dimensions of the index arrays, broadcast together, come in place of theirs if all of them (integers count) are side
 by side, else first. Pure Python on shapes; no array is read but masks, which `nonzero` does.
 """
 
@@ -52,7 +52,7 @@ def parse(key: Any, shape: Sequence[int], nonzero: Callable[[Any], Sequence[Any]
     """The meaning of a key. nonzero: gives the index arrays of a mask's true elements; by default NumPy's.
 
     Raises IndexError for too many indices, two Ellipsis, integers out of range, masks of another shape, index arrays
-    that do not fit together, or what is no index at all. Values of index arrays are not looked at.
+    that do not fit together, or what is not an index at all. Values of index arrays are not looked at.
     """
     parts = [_part(item) for item in (key if isinstance(key, tuple) else (key,))]
     parts = _without_ellipsis(parts, len(shape))
@@ -61,8 +61,8 @@ def parse(key: Any, shape: Sequence[int], nonzero: Callable[[Any], Sequence[Any]
     view: list[int] = []
     indices: list[Any] = []
     axes: list[int] = []
-    places: list[int] = []  # where in the key what counts as an index array stands
-    firsts: list[int] = []  # and how many dimensions of the view lie before it
+    places: list[int] = []  # positions in the key of what counts as an index array
+    firsts: list[int] = []  # and how many dimensions of the view precede it
 
     def index(array: Any, size: int) -> None:
         indices.append(array)
@@ -181,7 +181,7 @@ def _span(part: slice, size: Any) -> tuple[Any, Any, int]:
 
 
 def _span_of_size(part: slice, size: Any) -> tuple[Any, Any, int]:
-    """The same where sizes are symbols; NeedsSizes where it cannot be told whether an end is inside."""
+    """The same where sizes are symbols; NeedsSizes where it is not known whether an end is inside."""
     if part.step == -1 and part.start is None and part.stop is None:
         return size - 1, size, -1
     if part.step not in (None, 1):
@@ -339,7 +339,7 @@ def assign(x: Any, key: Any, value: Any) -> None:
     seen = registry.function("basic_index")(x, items=found.items)
     if recorded:
         made = put(seen, value, *indices, **where)
-        del seen  # a view of x: with another one alive, no gradient knows what is written
+        del seen  # a view of x: with another one alive, no gradient sees what is written
         _core.call_into(registry.function("basic_put"), x, (x, made), {"items": found.items})
     else:
         _core.call_into(put, seen, (seen, value, *indices), where)

@@ -296,7 +296,7 @@ class Methods:
     def trunc(self, /) -> Tensor:
         """The whole number nearest to x that is not farther from 0."""
     def unstack(self, /, axis: int=0) -> tuple[Tensor, ...]:
-        """The arrays that lie side by side along an axis, without that axis, as views."""
+        """The arrays along an axis, without that axis, as views."""
     def var(self, /, axis: int | Sequence[int] | None=None, *, correction: float=0, keepdims: bool=False) -> Tensor:
         """The variance along axes: the sum of (x - mean)^2, divided by their number less correction."""
     def vecdot(self, x2: Operand, /, *, axis: int=-1) -> Tensor:

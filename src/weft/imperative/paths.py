@@ -1,4 +1,4 @@
-"""In which module a line runs: found in the frames of Python, so that calls of modules need not say it.
+"""Finds the path of the module that a line runs in from Python's frames, so that calls of modules need not record it.
 
 What a trace writes down carries it: the line of a node is then a Line, a str with the path of the module. Records of
 calls for gradients carry the number of the path, which the way back sets for what it computes.
@@ -109,7 +109,7 @@ def number_of(path: str) -> int:
 
 
 def number_here() -> int:
-    """The number of the path of the module that the calling thread is in; native code asks while a trace records."""
+    """The number of the path of the calling thread's current module; native code calls it while a trace records."""
     return number_of(_path_here())
 
 

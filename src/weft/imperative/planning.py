@@ -1,4 +1,4 @@
-"""What functions of operators ask when they meet operands that they have no plan for.
+"""Plans single calls: functions of operators call it for operands that they have no plan for.
 
 The native function object calls plan_call once for each new key, and the tape plan_backward once for each plan and set
 of inputs whose gradients are wanted; from then on native code replays.
@@ -129,7 +129,7 @@ def plan_backward(info: PlanInfo, wanted: list[bool], given: list[bool]) -> Any:
 
         optimized = optimize(backward)
     strides: tuple[Any, ...] = ()
-    if info.exact:  # gradients are wanted as the outputs lie; those that come otherwise are copied before
+    if info.exact:  # gradients must have the outputs' strides; others are copied before
         shown = [pair for pair, come in zip(zip(outputs, info.made, strict=True), given, strict=True) if come]
         cotangents = (s if is_dense(v.shape, s) else row_major(v.shape) for v, s in shown)
         strides = (*info.strides, *info.made, *cotangents)
@@ -141,7 +141,7 @@ def plan_backward(info: PlanInfo, wanted: list[bool], given: list[bool]) -> Any:
         exact=info.exact,
     )
     if many:
-        plan.info.graph = backward  # with what its own gradient asks for
+        plan.info.graph = backward  # with what its own gradient needs
         plan.is_of_many()
         reached = reaching(graph, wants)
         plan.have_history([id(v.node) in reached for v in outputs])
@@ -188,7 +188,7 @@ def plan_recording(info: PlanInfo) -> tuple[Any, list[tuple[int, int]]]:
 
 
 def _values(operands: Sequence[Any], scope: str) -> list[Value | None]:
-    known: dict[int, Any] = {0: 0, 1: 1}  # what stands for a size
+    known: dict[int, Any] = {0: 0, 1: 1}  # size -> its symbol, or itself
     arrays = 0
     values: list[Value | None] = []
     for k, x in enumerate(operands):

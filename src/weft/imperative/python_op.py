@@ -1,13 +1,13 @@
-"""Operators that compute by calling Python: functions on whole arrays, wherever operators go.
+"""Operators that compute by calling Python functions on whole arrays, in eager calls, graphs and symbols.
 
 On arrays, a call is pushed to the engine as it is. In graphs it is a node: a step that calls Python on arrays of its
 own, in the program's order. Its gradient is one more such operator, which is given what was declared and nothing else.
 
 Both are methods of a *worker*, which keeps what it likes from forward to backward. Each call on arrays has one, and so
-has each node of a graph, for all its runs: `place` tells them apart, so no two nodes are taken for one.
+has each node of a graph, for all its runs: `place` distinguishes them, so no two nodes are taken for one.
 
     worker.forward(context, x, req, y, states)             writes y, and states
-    worker.backward(context, dy, x, y, req, dx, states)    writes dx; None stands for what is not wanted or not read
+    worker.backward(context, dy, x, y, req, dx, states)    writes dx; None in place of what is not requested or not read
 
 All but the Context are lists, of tensors, whose memory numpy() shows without waiting, or of what is wanted: "write",
 "null", in graphs also "inplace" (a result is the same tensor as an operand) and "add" (to what the result holds).
@@ -51,10 +51,10 @@ _node: Any = functools.cache(_core.operator_function)  # of a class, the functio
 
 
 class Context(NamedTuple):
-    """What a function is told of its run.
+    """The context that a function gets of its run.
 
-    is_train: a gradient may be asked for. run_context: the engine's; in graphs its name and device are all that it
-    tells. requested: the resources, in the order of their request: for "temp_space" a function (shape, dtype="float32")
+    is_train: a gradient may be computed later. run_context: the engine's; in graphs it has a name and a device only.
+    requested: the resources, in the order of their request: for "temp_space" a function (shape, dtype="float32")
     that makes a NumPy array of undefined content, whose memory comes from the device's pool and goes back to it with
     the array; for "random" a numpy.random.Generator, decided by the device's seed and the order of calls.
     """
@@ -134,7 +134,7 @@ class PythonOp(Op):
 
     @classmethod
     def attributes_of(cls, keywords: dict[str, Any]) -> dict[str, Any]:
-        """The attributes that a call means by its keywords that are no arrays."""
+        """The attributes that a call means by its keywords that are not arrays."""
         return keywords
 
     @classmethod
@@ -203,7 +203,7 @@ class PythonOp(Op):
         return inputs[:first], inputs[first : first + states], inputs[first + states :]
 
     def worker(self, device: Device) -> _Held:
-        """The worker of this place; whoever uses it keeps it."""
+        """The worker of this place; its users keep it alive."""
         values = [repr(value) for name, value in self.values().items() if name != "training"]
         key = (self.name, device, *values)
         return _workers.get(key) or _workers.setdefault(key, _Held(self.make_worker(device)))
@@ -446,7 +446,7 @@ class PythonGradient(PythonOp):
         return [(i, j) for i, j in found if i is not None and j is not None and j not in self.added]
 
     def without(self, unread: Sequence[int]) -> PythonGradient | None:
-        """Raises nothing: what nothing reads is not asked for ("null")."""
+        """Raises nothing: what nothing reads is not requested ("null")."""
         if self.added:
             return None
         results = _numbers(self.wanted)

@@ -1,4 +1,4 @@
-"""Going on after an operation has failed."""
+"""Recovers after an operation has failed."""
 
 from __future__ import annotations
 

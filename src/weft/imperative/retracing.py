@@ -1,4 +1,4 @@
-"""Functions that are traced again and again: what differs from call to call, and when tracing no longer pays.
+"""Detects functions that are traced again and again: reports what differs, and stops tracing when it no longer pays.
 
 A program is worth its making if it runs again. One that is dropped for newer ones before it did has cost more than it
 gave, and where that happens ENOUGH times in a row, further calls that no program fits run as Python.

@@ -2,7 +2,7 @@
 
 A file is the header's length (8 bytes, little endian), the header (JSON in UTF-8, padded with spaces), and the bytes
 of the tensors: dense, row-major, little endian, one after the other without holes. Nothing in it is ever executed.
-Source: https://github.com/huggingface/safetensors (Format). The upper part of this module knows bytes, descriptors and
+Source: https://github.com/huggingface/safetensors (Format). The upper part of this module has bytes, descriptors and
 names of types; save, load and load_metadata, at the end, know tensors.
 """
 
@@ -159,7 +159,7 @@ def parse_header(text: bytes, where: str) -> tuple[dict[str, Any], dict[str, str
         return found
 
     if not text.startswith(b"{"):
-        raise FileFormatError(f"{where}: the header is no JSON object, it begins with {text[:8]!r}")
+        raise FileFormatError(f"{where}: the header is not a JSON object, it begins with {text[:8]!r}")
     try:
         header: dict[str, Any] = json.loads(text.decode(), object_pairs_hook=distinct)
     except FileFormatError:
@@ -169,7 +169,7 @@ def parse_header(text: bytes, where: str) -> tuple[dict[str, Any], dict[str, str
     except RecursionError:
         raise FileFormatError(f"{where}: the header is nested too deeply") from None
     except ValueError as error:  # JSONDecodeError, and an integer of too many digits
-        raise FileFormatError(f"{where}: the header is no JSON: {error}") from None
+        raise FileFormatError(f"{where}: the header is not JSON: {error}") from None
     metadata = header.pop(METADATA, {})
     if not isinstance(metadata, dict):
         raise FileFormatError(f"{where}: {METADATA} is {_short(metadata)}, not an object")
@@ -244,7 +244,7 @@ def _are_sizes(value: Any) -> bool:
     if not isinstance(value, list):
         return False
     for each in value:  # noqa: SIM110 - of some thousand tensors, `all` takes a tenth of what reading a file does
-        if type(each) is not int or each < 0:  # True is no size
+        if type(each) is not int or each < 0:  # True is not a size
             return False
     return True
 
@@ -322,7 +322,7 @@ def read_at(fd: int, begin: int, size_bytes: int, where: str) -> memory_map.mmap
 
 
 def map_privately(fd: int, size_bytes: int) -> memory_map.mmap:
-    """A file mapped copy-on-write; where Python knows the flag, one larger than the machine's memory can be, too."""
+    """A file mapped copy-on-write; where Python has the flag, one larger than the machine's memory can be, too."""
     flags = memory_map.MAP_PRIVATE | getattr(memory_map, "MAP_NORESERVE", 0)
     return memory_map.mmap(fd, size_bytes, flags, memory_map.PROT_READ | memory_map.PROT_WRITE)
 
@@ -373,7 +373,7 @@ def replace_file(path: str | os.PathLike[str], chunks: Iterable[Bytes]) -> None:
             os.close(fd)
         _sync_folder(folder)
     except OSError as error:
-        if error.filename in (None, temporary):  # no space, say: name what the caller knows
+        if error.filename in (None, temporary):  # no space, say: name the file that the caller named
             error.filename = os.fsdecode(path)
         raise
     finally:
@@ -589,7 +589,7 @@ def parse_structure(text: str | None, names: set[str], where: str) -> Any:
     try:
         structure = json.loads(text)
     except (ValueError, RecursionError):
-        raise FileFormatError(f"{fault} is no JSON") from None
+        raise FileFormatError(f"{fault} is not JSON") from None
     left = set(names)
     waiting = [(structure, 0)]
     while waiting:

@@ -1,4 +1,4 @@
-"""What the Python array API standard (2024.12) asks of a namespace beyond operators.
+"""What the Python array API standard (2024.12) requires of a namespace beyond operators.
 
 Limits of types, promotion, inspection, constants.
 

@@ -1,4 +1,4 @@
-"""The methods of Tensor that need no native code, and functions of the same meaning.
+"""Methods of Tensor that are written in Python, and functions of the same meaning.
 
 >>> import weft as wf
 >>> x = wf.tensor([[1, 2, 3], [4, 5, 6]])
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from weft import _core
-from weft import storage as storage  # sets up the memory that tensors lie in
+from weft import storage as storage  # sets up the memory of tensors
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import ShapeError
@@ -84,7 +84,7 @@ else:
 
 
 def shares_memory(x: Tensor, y: Tensor) -> bool:
-    """Whether writing an element of one may change the other; True if that is hard to tell.
+    """Whether writing an element of one may change the other; True if that is not known.
 
     Raises TypeError unless both are tensors.
 
@@ -101,7 +101,7 @@ def shares_memory(x: Tensor, y: Tensor) -> bool:
 
 
 def waitall() -> None:
-    """Wait until all operations pushed so far have finished.
+    """Wait until all operations that have been pushed have finished.
 
     Raises EngineError for a failure since the last waitall() that was not cleared, EngineErrorGroup for several.
 
@@ -138,7 +138,7 @@ def _copy(self: Tensor) -> Tensor:
 
 
 def _contiguous(self: Tensor) -> Tensor:
-    """The tensor itself if its elements lie one after the other in row-major order, else such a copy."""
+    """The tensor itself if its elements are contiguous in row-major order, else such a copy."""
     return self if _core.is_contiguous(self) else self.copy()
 
 
@@ -156,7 +156,7 @@ def _astype(self: Tensor, dtype: DType | str | Any, *, copy: bool = True) -> Ten
 
 
 def _to_device(self: Tensor, device: Device | str, *, stream: None = None) -> Tensor:
-    """The tensor on a device: itself if it lies there, else a copy, made on the device's copy queue.
+    """The tensor on a device: itself if it is there, else a copy, made on the device's copy queue.
 
     >>> import weft as wf
     >>> wf.ones(2).to_device("cpu:1").device
@@ -176,7 +176,7 @@ def _repr(self: Tensor) -> str:
 
     shown = (
         _core.copy_of(self, as_dtype("float32")) if self.dtype.name == "bfloat16" else self
-    )  # NumPy knows how to write these
+    )  # NumPy can write these
     values = np.array2string(shown.numpy(), separator=", ", prefix="tensor(")
     if not self.size and self.ndim != 1:
         values += f", shape={self.shape}"
@@ -232,10 +232,10 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
 
         cls = registry.find(name)
         if cls is not None and cls.public:
-            made = registry.function(name)(*inputs)
+            result = registry.function(name)(*inputs)
             if out[0] is None:
-                return made
-            out[0][...] = made
+                return result
+            out[0][...] = result
             return out[0]
     tensors = [x for x in (*inputs, *out) if isinstance(x, Tensor)]
     if _core.is_recording() and any(x.requires_grad for x in tensors):
@@ -243,11 +243,11 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
             f"numpy.{ufunc.__name__}: is computed by NumPy here, where gradients end; "
             "give it x.detach(), or use a function of weft.functional"
         )
-    given = [x.numpy() if isinstance(x, Tensor) else x for x in inputs]
+    operands = [x.numpy() if isinstance(x, Tensor) else x for x in inputs]
     if any(x is not None for x in out):
         kwargs["out"] = tuple(x.numpy() if isinstance(x, Tensor) else x for x in out)
-    made = getattr(ufunc, method)(*given, **kwargs)
-    return out[0] if len(out) == 1 and out[0] is not None else made
+    result = getattr(ufunc, method)(*operands, **kwargs)
+    return out[0] if len(out) == 1 and out[0] is not None else result
 
 
 def _tolist(self: Tensor) -> Any:
@@ -333,13 +333,13 @@ def keep_gradient(x: Tensor, dx: Tensor | None) -> None:
 
 def _get_grad(self: Tensor) -> Tensor | None:
     """The gradient that GradManagers have added up, None before the first; may be set, or set to None."""
-    found: Tensor | None = _core.gradient(self)
+    gradient: Tensor | None = _core.gradient(self)
     if (capture := _core.capture()) is not None:
-        of_graph: Tensor | None = capture.gradient_of(self, found)
+        of_graph: Tensor | None = capture.gradient_of(self, gradient)
         return of_graph
     if (recorder := _core.get_recorder()) is not None:
         recorder.gradient_read(self)
-    return found
+    return gradient
 
 
 def _set_grad(self: Tensor, value: Tensor | None) -> None:
@@ -402,13 +402,13 @@ def _add_operators() -> None:
     from weft.ops import registry
     from weft.ops.index import METHODS
 
-    own = set(vars(Tensor))
+    methods = set(vars(Tensor))
     for name in METHODS:
-        if name not in own:
+        if name not in methods:
             _core.add_method(name)
 
     def add(cls: type[Any]) -> None:
-        if cls.public and cls.method and cls.name not in own:
+        if cls.public and cls.method and cls.name not in methods:
             _core.add_method(cls.name)
 
     registry.listen(add)

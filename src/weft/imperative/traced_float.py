@@ -1,11 +1,11 @@
-"""Numbers that a traced function was given, so that they stay inputs of what is written down.
+"""Numbers among the arguments of a traced function, which stay inputs of the recorded program.
 
 Arithmetic with them is computed again at each call. Where Python has to know something of one (a comparison, int(), its
 value for math.sqrt, NumPy or json) that becomes part of what the trace was made for. Once the trace is written, those
 that are still referenced somewhere are plain numbers.
 
 They cannot be a subclass of float: C code reads the value of such an object where no method sees it, so a trace would
-be frozen at its first value. Of an object that is not a float C code asks for ``__float__``, which is seen.
+be frozen at its first value. Of an object that is not a float C code calls ``__float__``, which is seen.
 
 >>> lr = TracedFloats([0.5]).numbers[0]
 >>> (lr * 2 + 1).value
@@ -62,7 +62,7 @@ class TracedFloat:
     def __init__(self, owner: TracedFloats | None, value: Any, origin: int) -> None:
         self.owner, self.value, self.origin = owner, value, origin
 
-    # isinstance() sees a float, as untraced code does; C code does not, so it asks for the value with __float__.
+    # isinstance() sees a float, as untraced code does; C code does not, so it reads the value with __float__.
     __class__ = property(lambda _: float)
 
     def learn(self, function: Callable[..., Any], *others: Any) -> Any:
@@ -158,7 +158,7 @@ def compute_of(number: Any) -> Compute:
 
 
 def is_same_number(a: Any, b: Any) -> bool:
-    """Whether nothing can tell them apart: of one type, zeros of one sign, NaN like NaN.
+    """Whether they cannot be distinguished: of one type, zeros of one sign, NaN like NaN.
 
     >>> is_same_number(0.0, -0.0), is_same_number(math.nan, math.nan), is_same_number(1, 1.0)
     (False, True, False)
@@ -227,7 +227,7 @@ for _name in ("is_integer", "as_integer_ratio", "hex"):
 
 @functools.cache
 def _teach_json() -> None:
-    """json's encoder tells floats by their C type, and asks ``default`` about anything else."""
+    """json's encoder recognizes floats by their C type, and calls ``default`` for anything else."""
     from json import JSONEncoder
 
     refuse = JSONEncoder.default

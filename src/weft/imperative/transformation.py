@@ -1,4 +1,4 @@
-"""Transformations: layers of one's own that calls of operators pass through.
+"""Transformations: user-defined layers that calls of operators pass through.
 
 >>> import weft as wf
 >>> class Names(wf.Transformation):
@@ -72,7 +72,7 @@ class Transformation(contextlib.ContextDecorator):
         """What a call gives. ``op(*args)`` passes it on, as do all calls made here, to the next layer out.
 
         op: the operator, a frozen value with all its attributes (weft.ops.Op). args: its inputs, one for each: tensors
-        or numbers, None where an optional one is missing; any number of inputs stand one after the other. The result is
+        or numbers, None where an optional one is missing; the inputs of a variadic one are listed flat. The result is
         what the call gives, a tuple where the operator has several outputs. For ``x += y`` and ``x[key] = value`` it
         is then written to x.
         """

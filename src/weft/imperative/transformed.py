@@ -1,6 +1,6 @@
-"""Transformed functions: a function is written down as a graph, which is transformed and run as a program.
+"""Transformed functions: a function is recorded as a graph, which is transformed and run as a program.
 
-Programs are kept by the kind of the arguments, by the means of traced functions with dynamic axes
+Programs are stored by the kind of the arguments, like those of traced functions with dynamic axes
 (weft.imperative.dynamic): the function's Python runs once, on Values. Where it is called while another function is
 written down, the transformed graph becomes part of that one's.
 """
@@ -141,7 +141,7 @@ class CapturedFunction:
 
 
 def fresh(v: Value) -> Value:
-    """The value as an operator gives it: a result is no number and no argument, but an array of its own."""
+    """The value as an operator gives it: a result is an array of its own, neither a number nor an argument."""
     if v.node.op is not None:
         return v
     made: Value = F.reshape(v, shape=v.shape, copy=True)
@@ -216,7 +216,7 @@ class Transformed:
         return self._trace(*args, **kwargs)
 
     def _apart(self, given: Any) -> Any:
-        """The arguments, copies of those that the function finds elsewhere, too: a program cannot tell them apart."""
+        """The arguments; copies of those that the function captures, too: a program cannot distinguish the two."""
         leaves, structure = flatten(given)
         return structure.build([x.copy() if _is_shared(x, self._shared) else x for x in leaves])
 
@@ -225,7 +225,7 @@ class Transformed:
 
     @property
     def programs(self) -> list[Any]:
-        """The programs made so far, the newest last."""
+        """The programs made until now, the newest last."""
         return self._trace.programs
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""vmap: a function for every example of a batch at once.
+"""vmap: calls a function of one example on all examples of a batch at once.
 
 >>> import weft as wf
 >>> dot = lambda a, b: (a * b).sum()

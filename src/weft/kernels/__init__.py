@@ -9,7 +9,7 @@ quicker on one kind of device is registered here, in ``weft/kernels/KIND/FAMILY.
         yield Native(lambda *_: _core.kernel_sort(...), exact=False)
 
 A registered function is called with the operator and the types of its inputs, None for a missing one, and yields
-choices of weft.ops.kernels, best first; where it yields none, the next one is asked, and at last the operator itself. A
+choices of weft.ops.kernels, best first; where it yields none, the next one is tried, and at last the operator itself. A
 Native choice declares what it needs: layouts of its operands, what it may overwrite, parameters, packed operands.
 
 >>> from weft.base.dtype import float32
@@ -70,7 +70,7 @@ def kernel(
 ) -> Callable[[F], F]:
     """Function decorator: registers what offers kernels of an operator on a kind of device, behind those there are.
 
-    when(op, *types): whether it may be asked; without it, always. Kernels of a class are those of its subclasses, too,
+    when(op, *types): whether it may be tried; without it, always. Kernels of a class are those of its subclasses, too,
     unless these have their own. storages: of inputs, all of which have one of these.
     Raises TypeError if cls is not a class of operators.
 
@@ -94,7 +94,7 @@ def residuals(cls: type[Op], *, device: str = "cpu") -> Callable[[F], F]:
 
     The function is called with the operator, the standard types of its residuals (Op.residual_types) and the types of
     its inputs, and gives the types of what is left instead, one for each. It holds for subclasses, too.
-    Raises TypeError if cls is no class of operators or has no residuals.
+    Raises TypeError if cls is not a class of operators or has no residuals.
 
     >>> from weft.ops.registry import get
     >>> residuals(get("relu"))
@@ -149,7 +149,7 @@ def registered(cls: type[Op], device: str = "cpu") -> Sequence[Registered]:
 def choices(op: Op, types: Sequence[TensorType | None]) -> Iterator[Any]:
     """The kernels that an operator may run with on inputs of these types, best first.
 
-    A copy from one kind of device to another may be the work of either: what is not cpu is asked first.
+    A copy from one kind of device to another may be the work of either: the kind other than cpu is tried first.
     """
     stored = {t.storage for t in types if t is not None}
     for device in _device_kinds(op, types):
@@ -173,7 +173,7 @@ def _device_kind(op: Op, types: Sequence[TensorType | None]) -> str:
 
 
 def _device_kinds(op: Op, types: Sequence[TensorType | None]) -> Sequence[str]:
-    """The kinds whose kernels may be taken, in the order that they are asked."""
+    """The kinds whose kernels may be taken, in the order in which they are tried."""
     kind = _device_kind(op, types)
     if op.home() is None:
         return (kind,)

@@ -1,4 +1,4 @@
-"""Kinds of devices beside the processor: what one brings, and how it is added.
+"""Adds kinds of devices beside the processor.
 
     toy = add_device_kind("toy")              # from now on there are wf.Device("toy", 0), "toy:1", ...
 
@@ -35,7 +35,7 @@ class DeviceKind:
         return Device(self.name, index)
 
     def counters(self) -> dict[str, int]:
-        """What was done so far: kernels that ran on its devices; copies_in, copies_out, bytes_in and bytes_out, between
+        """Counts: kernels that ran on its devices; copies_in, copies_out, bytes_in and bytes_out, between
         them and devices of other kinds."""
         found: dict[str, int] = _core.device_kind_counters(self.name)
         return found
@@ -54,13 +54,13 @@ def add_device_kind(
     loops: Callable[[Any], Any] | None = None,
 ) -> DeviceKind:
     """Add a kind of device; it stays as long as the process. Of a name that was added, the same kind, with what is
-    given in the place of what it had, for what has not been asked yet.
+    given in the place of what it had, for what has not been looked up yet.
 
     stream(index, queue): a number that says where commands of a device's queue ("compute", "wide", "copy", "io",
-    "priority") go, for kernels to find in their run context; it is asked once for each. None: there are none.
+    "priority") go, for kernels to find in their run context; it is called once for each. None: there are none.
     loops(code): the kernel (_core.Kernel) of a weft.executor.loop_code.LoopCode; None: code.native(), which runs
     machine code of the processor on memory that the processor can address.
-    Raises ValueError for "cpu" and for what is no name, and if there are 8 kinds.
+    Raises ValueError for "cpu" and for what is not a name, and if there are 8 kinds.
 
     >>> add_device_kind("cpu")
     Traceback (most recent call last):

@@ -18,7 +18,7 @@ Key = int | str
 S = TypeVar("S", bound="type[KVStore]")
 
 _kinds: dict[str, type[KVStore]] = {}
-# Where kinds are that come with weft; imported when one is asked for.
+# The modules of weft's own kinds, which are imported when a kind is first used.
 _BUILTIN = {
     "local": "weft.kvstore.local",
     "device": "weft.kvstore.local",
@@ -220,7 +220,7 @@ def same_types(name: str, old: Iterator[Key] | Sequence[Key], new: Sequence[Key]
 
 
 def new_keys(name: str, old: Sequence[Key], key: Any, value: Any) -> list[tuple[Key, list[Tensor]]]:
-    """Keys with their first values. Raises ValueError for a key that is there, TypeError for what is no Tensor."""
+    """Keys with their first values. Raises ValueError for a key that is there, TypeError for what is not a Tensor."""
     pairs = listed(name, key, value)
     same_types(name, old, [k for k, _ in pairs])
     for k, values in pairs:

@@ -3,7 +3,7 @@
 A snapshot is a safetensors file, which replaces the one before at once. The journal has a record for each committed
 update, written before the update is acknowledged. After a restart the snapshot is loaded and the records behind it are
 applied in their order, which gives the same state bit for bit. Records are numbered: those that a snapshot has already
-are left out, so a server may die between writing a snapshot and beginning anew.
+are left out, so a server may die between writing a snapshot and beginning again.
 
 Behind a snapshot the journal begins at the front of its file again, because writing over memory that the system holds
 already is much quicker than extending a file. What an earlier round has left behind the last record is none: the

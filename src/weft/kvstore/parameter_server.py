@@ -2,7 +2,7 @@
 
 Small arrays are whole on one server, large ones are divided among all. A push or pull is an asynchronous operation of
 the engine for each part: it begins when its arrays are ready, holds no worker while the server works, and comes after
-the pushes and pulls of its key that this worker asked for before. A pull that is asked for before the push in front of
+the pushes and pulls of its key that this worker requested before. A pull that is requested before the push in front of
 it has begun goes with that: one call of the server does both.
 """
 
@@ -54,7 +54,7 @@ class Piece:
         self.server, self.begin, self.end, self.by_rows, self.whole = server, begin, end, by_rows, whole
 
     def of(self, array: Any) -> Any:
-        """The part of a NumPy array; a view if the array lies densely."""
+        """The part of a NumPy array; a view if the array is dense."""
         if self.whole:
             return array
         return array[self.begin : self.end] if self.by_rows else array.reshape(-1)[self.begin : self.end]
@@ -80,7 +80,7 @@ def divided(key: Key, shape: Sequence[int], servers: int, big: int = BIG) -> lis
 
 
 class _Known:
-    """What this worker knows of a key."""
+    """This worker's state of a key."""
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, pieces: list[Piece]) -> None:
         self.shape, self.dtype, self.pieces = shape, dtype, pieces
@@ -222,13 +222,13 @@ class ParameterServerStore(KVStore):
     def _watch(self) -> None:
         """Name servers that do not answer for long, on stderr; end rounds that cannot end by themselves."""
         period: float = flags.get("WEFT_STALL_S")
-        told: dict[object, float] = {}
+        reported: dict[object, float] = {}
         while True:
             time.sleep(min(max(period / 4, 0.05), 1.0))
             now = time.monotonic()
             for key, (of, server, begin) in list(self._calls.items()):
-                if now - max(begin, told.get(key, 0.0)) > period:
-                    told[key] = now
+                if now - max(begin, reported.get(key, 0.0)) > period:
+                    reported[key] = now
                     sys.stderr.write(
                         f"weft: rank {self.rank} has waited {now - begin:.0f} s in {of.text} for server {server}\n"
                     )
@@ -240,7 +240,7 @@ class ParameterServerStore(KVStore):
         """Let a round fail if the workers that it waits for wait in a barrier.
 
         They wait for this worker there, which comes to no barrier before this push has ended. So what the first server
-        says of them still holds when the other one, which has the round, is asked.
+        says of them still holds when the other one, which has the round, is queried.
         """
         with contextlib.suppress(Exception):
             meeting = self._ray.get(self._servers[0].meeting.remote())
@@ -515,7 +515,7 @@ class ParameterServerStore(KVStore):
         self._configure("compression", parameters, f"set_gradient_compression {parameters}")
 
     def _configure(self, what: str, value: Any, text: str) -> None:
-        """Rank 0 tells the servers; all wait until they know."""
+        """Rank 0 sends it to the servers; all wait until they have it."""
         self._finish()
         if self.rank == 0:
             self._all("configure", what, value)
@@ -600,7 +600,7 @@ def close_all() -> None:
 
 
 class _Asked:
-    """A push or pull: what it is, the user's line, when it was asked for; push: how servers know a push."""
+    """A push or pull: what it is, the user's line, when it was requested; push: its identity on the servers."""
 
     def __init__(self, text: str, push: tuple[Key, str, int, int] | None = None) -> None:
         self.text, self.push = text, push

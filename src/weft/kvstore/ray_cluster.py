@@ -53,15 +53,15 @@ def connect() -> Any:
 def _stay_on_loopback(ray: Any) -> None:
     """Let the processes of a cluster of this machine listen on 127.0.0.1 alone.
 
-    On Linux Ray takes the address of the network where it is given that of the loopback device, unless it is told that
-    there are no clusters of several machines.
+    On Linux Ray replaces the address of the loopback device by that of the network, unless clusters of several machines
+    are switched off.
     """
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # for the processes that it starts
     ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # it may have been imported before
 
 
 def server_actors(job: str, count: int, arguments: tuple[Any, ...], folder: str | None) -> list[Any]:
-    """Handles of the job's servers, which the first worker that asks makes. They are restarted as often as they die."""
+    """Handles of the job's servers, which the first worker starts. They are restarted as often as they die."""
     ray = connect()
     from weft.kvstore.server import Server
 

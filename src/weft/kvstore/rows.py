@@ -103,7 +103,7 @@ def lazy_update(optimizer: Optimizer, stored: Tensor, gradient: RowSparse) -> No
     """One update of the rows that a gradient has, and of their state; the other rows stay as they are.
 
     optimizer: of stored alone, whose update treats elements one by one, as all of weft's do. So momentum, averages and
-    weight decay of a row stand still while it has no gradient; the number of the step counts all updates.
+    weight decay of a row pause while it has no gradient; the number of the step counts all updates.
     """
     unique = gradient.unique()
     if not unique.rows.size:

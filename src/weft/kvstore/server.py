@@ -1,6 +1,6 @@
 """A parameter server: a part of the keys, the optimizer that updates them, and what makes it survive being killed.
 
-It knows nothing of Ray; its methods are coroutines of one event loop, so only one of them runs at a time between two
+It does not depend on Ray; its methods are coroutines of one event loop, so only one of them runs at a time between two
 awaits. parameter_server.py makes actors of it.
 
 Invariants. (1) An update is committed when its record is in the journal; a push is acknowledged after that, so what was
@@ -88,7 +88,7 @@ class Server:
         self.versions: dict[Key, int] = {}  # committed updates of each key
         self.applied: dict[str, _Applied] = {}  # by worker
         self.clocks: dict[Key, dict[int, int]] = {}  # pushes of each rank, of each key
-        self.active: dict[int, str] = {}  # rank -> who it is
+        self.active: dict[int, str] = {}  # rank -> the worker's identity
         self.seen: set[int] = set()  # ranks that have come, or died before they could
         self.idle: set[int] = set()  # ranks that wait in a barrier
         self.rounds: dict[
@@ -130,7 +130,7 @@ class Server:
         await self._notify()
 
     async def rest(self, rank: int, waits: bool) -> None:
-        """A worker comes to a barrier, or goes on behind it: meanwhile nobody who runs ahead of it is kept waiting."""
+        """A worker comes to a barrier, or goes on behind it: meanwhile no worker ahead of it waits."""
         self._do_rest([rank, waits])
         self._record({"do": "rest", "value": [rank, waits]}, [])
         await self._notify()
@@ -259,7 +259,7 @@ class Server:
         return await self._take_part(key, worker, number, rank, pushed)
 
     async def refuse(self, key: Key, worker: str, number: int, rank: int, why: str) -> None:
-        """A worker cannot push what its turn is to push: the round fails for all, which are told why."""
+        """A worker cannot push what its turn is to push: the round fails for all, with the reason."""
         if self.mode == "dist_sync_ps" and key in self.versions:
             with contextlib.suppress(DistributedError):
                 await self._take_part(key, worker, number, rank, _Refused(why))
@@ -320,7 +320,7 @@ class Server:
         return {r for r in self._expected() - self.idle if clocks.get(r, 0) < own - self.staleness}
 
     async def state(self) -> dict[str, Any]:
-        """For tests and people: versions, who is there, how much is in the journal."""
+        """For tests and people: versions, the workers present, how much is in the journal."""
         return {
             "versions": dict(self.versions),
             "active": dict(self.active),
@@ -352,7 +352,7 @@ class Server:
             return RowSparse(parts[0], asarray(parts[1].copy()), stored.shape)
         if kind == "compressed":
             if self.codec is None:
-                raise ValueError("push: the value is compressed, and the server was not told how")
+                raise ValueError("push: the value is compressed, but set_gradient_compression was not called")
             with no_grad():
                 x = self.codec.decode([asarray(part.copy()) for part in parts], stored.size)
                 return x.reshape(stored.shape)
@@ -538,7 +538,7 @@ class Server:
                             f"{text}: not all workers came within {limit:g} s: {names or 'none is missing'}"
                         ) from None
                     sys.stderr.write(
-                        f"weft: the server has waited {waited:.0f} s in {text} for {names or 'nobody'}\n"
+                        f"weft: the server has waited {waited:.0f} s in {text} for {names or 'no worker'}\n"
                     )
                     sys.stderr.flush()
 
@@ -642,5 +642,5 @@ def reference_of(thing: Any) -> str:
             f"{name or thing!r} must be at the top of a module, not of the script"
         )
     if isinstance(thing, type) and not issubclass(thing, Optimizer):
-        raise TypeError(f"set_optimizer: {name} is no optimizer")
+        raise TypeError(f"set_optimizer: {name} is not an optimizer")
     return f"{module}:{name}"

@@ -96,7 +96,7 @@ class GPT(Module):
     forward(tokens): int[n, t], t up to config.context -> logits float[n, t, vocabulary], where position i has seen
     tokens 0 ... i. Weights of linear layers and embeddings begin normal(0, 0.02), biases with 0.
     Text is continued with a cache, whose memory is written in place: `prefill` reads the beginning, and every `decode`
-    one token more. Where that token stands is an array as well, so `wf.trace` makes one program of the step for all
+    one token more. The position of that token is an array as well, so `wf.trace` makes one program of the step for all
     positions, and steps are queued without waiting for what the one before chose.
     Source: Radford et al. 2019, Language models are unsupervised multitask learners.
 
@@ -154,8 +154,8 @@ class GPT(Module):
     def decode(self, token: Tensor, position: Tensor, cache: Cache) -> Tensor:
         """Logits float[n, vocabulary] after one token more: int[n], at a position below config.context, int[].
 
-        The cache has to hold all positions before; this one is written. Attention reads the whole cache, and what lies
-        behind the position counts for nothing.
+        The cache has to hold all positions before; this one is written. Attention reads the whole cache, and the part
+        behind the position has no weight.
         """
         seen = arange(self.config.context, device=token.device) <= position
         attend = [partial(cache.decode, seen, position[None], layer) for layer in range(len(self.blocks))]

@@ -64,10 +64,10 @@ class OperatorLayer(Module):
             raise TypeError(
                 f"{type(self).__name__}: takes {len(names)} arguments by position, got {len(args)}"
             )
-        given = dict(zip(names, args, strict=False))
-        if twice := given.keys() & attributes.keys():
+        by_position = dict(zip(names, args, strict=False))
+        if twice := by_position.keys() & attributes.keys():
             raise TypeError(f"{type(self).__name__}: {', '.join(sorted(twice))} given twice")
-        self._given = {**given, **attributes}
+        self._given = {**by_position, **attributes}
         cls(**self._given)  # raises what the function would raise
         for name, value in self._given.items():
             setattr(self, name, value)

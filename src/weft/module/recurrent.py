@@ -119,14 +119,14 @@ class _Recurrent(Module):
 
     def _layer_by_layer(self, x: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """With zeros drawn between the layers."""
-        step, found = self._directions, []
+        step, ends = self._directions, []
         for layer in range(self.num_layers):
             if layer:
                 x = F.dropout(x, self.dropout)
-            own = [s[layer * step : (layer + 1) * step] for s in states]
-            x, *last = self._run(x, own, self._parameters_of(layer))
-            found.append(last)
-        return x, [F.concat(list(each), axis=0) for each in zip(*found, strict=True)]
+            layer_states = [s[layer * step : (layer + 1) * step] for s in states]
+            x, *last = self._run(x, layer_states, self._parameters_of(layer))
+            ends.append(last)
+        return x, [F.concat(list(each), axis=0) for each in zip(*ends, strict=True)]
 
 
 class LSTM(_Recurrent):

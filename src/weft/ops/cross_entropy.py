@@ -1,4 +1,4 @@
-"""Losses of classes: which of several each row is; by rows, whose probabilities are never stored."""
+"""Classification losses, computed by rows, whose probabilities are never stored."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Classes(Op):
         return target, weight, axis
 
     def reduced(self, losses: Any, shares: Any, axis: int) -> Any:
-        """The rows' losses as the reduction wants them; shares: what each row counts for the mean."""
+        """The rows' losses, reduced; shares: the weight of each row in the mean."""
         if self.reduction == "none":
             return F.squeeze(losses, axis=axis)
         total = F.sum(losses)
@@ -143,7 +143,7 @@ class CrossEntropyRows(ClassRow):
     """cross_entropy's loss of every row, and what the row counts for the mean.
 
     The probabilities are not stored: one pass finds the greatest logit, one sums the exponentials and picks the
-    target's. A target that is no class and not ignore_index gives NaN.
+    target's. A target that is not a class and not ignore_index gives NaN.
     """
 
     primitive: ClassVar[bool] = True

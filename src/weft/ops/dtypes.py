@@ -1,4 +1,4 @@
-"""Rules of dtypes: what an operator's outputs have by the dtypes of its inputs, whatever the shapes.
+"""Rules of dtypes: the dtypes of an operator's outputs by those of its inputs, independent of shapes.
 
     x: float, target: int|float, weight: float -> x
 

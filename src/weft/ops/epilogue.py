@@ -10,17 +10,15 @@ from weft.ops.op import Op, op
 from weft.ops.pointwise import Pointwise
 from weft.ops.types import TensorType
 
-Step = tuple[
-    Pointwise, int, int
-]  # the operator, the place of the value so far among its operands, their number
+Step = tuple[Pointwise, int, int]  # the operator, the index of the value among its operands, their number
 
 
 @op
 class Epilogue(Op):
-    """What an operator gives, the first of it changed by pointwise steps.
+    """An operator whose first output is changed by pointwise steps, as one node for a native kernel.
 
     Inputs: those of the operator, then what the steps read beside the value, then the values of the operator's Runtime
-    attributes named by `runtime`. of: the operator. steps: (pointwise operator, the place of the value so far among its
+    attributes named by `runtime`. of: the operator. steps: (pointwise operator, the index of the value among its
     operands, their number) each. Where a native kernel takes the steps, half types are rounded once, at the end.
     """
 

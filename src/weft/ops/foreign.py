@@ -1,11 +1,11 @@
-"""Calls on array types of others: what an object with `__weft_function__` makes of an operator.
+"""Dispatches calls on other libraries' array types to their `__weft_function__`.
 
     def __weft_function__(self, op, args, attributes): ...
 
 op: the operator with its attributes; args: one entry for each of its inputs, in order, None for one that is missing;
 attributes: the operator's attributes by name. The result is what the caller gets, or NotImplemented.
 
-Which object is asked follows NumPy's `__array_function__` (NEP 18): each type once, for the first of its objects; a
+Which object is called follows NumPy's `__array_function__` (NEP 18): each type once, for the first of its objects; a
 type of higher `__weft_priority__` (0 by default) before one of lower, a subclass before what it inherits from, else
 from left to right. If all decline, the operator is run as what it decomposes to, each part of which is a call again;
 so a type needs rules for primitives only. A primitive that all decline raises TypeError.
@@ -53,33 +53,33 @@ def is_foreign(x: Any) -> bool:
 
 
 def owners(args: Sequence[Any]) -> list[Any]:
-    """The objects to ask, in order: one of each type."""
-    found: list[Any] = []
+    """The objects to call, in order: one of each type."""
+    objects: list[Any] = []
     for x in args:
         kind = type(x)
-        if not hasattr(kind, NAME) or any(type(other) is kind for other in found):
+        if not hasattr(kind, NAME) or any(type(other) is kind for other in objects):
             continue
-        place = next((k for k, other in enumerate(found) if issubclass(kind, type(other))), len(found))
-        found.insert(place, x)
-    found.sort(key=lambda x: -getattr(type(x), "__weft_priority__", 0))  # stable
-    return found
+        place = next((k for k, other in enumerate(objects) if issubclass(kind, type(other))), len(objects))
+        objects.insert(place, x)
+    objects.sort(key=lambda x: -getattr(type(x), "__weft_priority__", 0))  # stable
+    return objects
 
 
 def call(op: Op, args: tuple[Any, ...]) -> Any:
     """What an operator gives on inputs of which some are foreign; called by the native core."""
-    asked = owners(args)
+    objects = owners(args)
     attributes = op.values()
-    for x in asked:
-        made = getattr(type(x), NAME)(x, op, args, attributes)
-        if made is not NotImplemented:
-            return made
-    return decomposed(op, args, [type(x).__name__ for x in asked])
+    for x in objects:
+        result = getattr(type(x), NAME)(x, op, args, attributes)
+        if result is not NotImplemented:
+            return result
+    return decomposed(op, args, [type(x).__name__ for x in objects])
 
 
 def decomposed(op: Op, args: Sequence[Any], declined: Sequence[str] = ()) -> Any:
     """An operator as calls of what it decomposes to.
 
-    Raises TypeError for a primitive, and for objects that do not tell their shape and dtype.
+    Raises TypeError for a primitive, and for objects without a shape and a dtype.
     """
     values = [_stand_in(op, x) for x in args]
     made = (

@@ -193,7 +193,7 @@ def _float(value: Any) -> bool:
 
 
 def _part(x: Any, indices: Any, axis: int) -> Any:
-    """x without what lies beyond the indices in dimensions other than the axis."""
+    """x without the elements beyond the indices in dimensions other than the axis."""
     place = axis % x.ndim
     if all(
         n is m or n == m for d, (n, m) in enumerate(zip(x.shape, indices.shape, strict=True)) if d != place

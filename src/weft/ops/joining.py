@@ -24,7 +24,7 @@ def region(axis: int, start: Any, size: Any) -> Any:
 
 
 def device_of(*inputs: TensorType) -> Any:
-    """The device of the first that is no number."""
+    """The device of the first that is not a number."""
     return next((t.device for t in inputs if not t.weak), inputs[0].device)
 
 
@@ -216,7 +216,7 @@ class Chunk(Pieces):
             raise ValueError(f"chunk: chunks must be at least 1, got {self.chunks}")
 
     def count_outputs(self, count: int) -> int | None:
-        return self.chunks  # fewer if the size is too small, which a symbol notices when it knows it
+        return self.chunks  # fewer if the size is too small, which a symbol finds once the size is known
 
     def sizes_of(self, size: Any) -> tuple[Any, ...]:
         size = int(size)
@@ -228,7 +228,7 @@ class Chunk(Pieces):
 
 @op
 class Unstack(Pieces):
-    """The arrays that lie side by side along an axis, without that axis, as views.
+    """The arrays along an axis, without that axis, as views.
 
     x: [..., n, ...]; axis: which. Returns a tuple of n, x's dtype. Raises IndexError if the axis is out of range.
     Source: array API 2024.12, unstack.

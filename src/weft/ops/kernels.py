@@ -33,7 +33,7 @@ Scalar = e.Scalar
 
 ROW_MAJOR, CHANNELS_LAST, LIKE_INPUT = "row_major", "channels_last", "like_input"
 LARGE = 3
-ANY = "any"  # strides: whatever the kernel likes best
+ANY = "any"  # strides: those that the kernel prefers
 
 # Numbers of a random operator's kernel: the seed, the device's stream, the first position reserved; uint64.
 KEY, STREAM, OFFSET = "key", "stream", "offset"
@@ -67,20 +67,20 @@ class Native(Record):
     It is called with (dtype name, shape, strides in elements) for every operand, with None for an input that is missing
     and for an output that is not read, if it is one of `optional`; the kernel then does not have that operand.
     exact: made for exact sizes; else make may get Sizes, and the kernel sees them when it runs.
-    order: operand numbers, outputs after inputs, in the order that the kernel wants; None: all, as they come.
+    order: operand numbers, outputs after inputs, in the order that the kernel expects; None: all, in order.
     numbers: Values or numbers that become its parameters, as (value, dtype name).
     KEY, STREAM and OFFSET among them stand for what was reserved for a random operator.
-    contiguous: inputs that it wants row-major. Kernels ask for scratch memory by themselves.
-    layouts: how the outputs should lie, for the planner to choose their strides before it calls make:
+    contiguous: inputs that must be row-major. Kernels request scratch memory by themselves.
+    layouts: preferred layouts of the outputs, for the planner to choose strides before it calls make:
     ROW_MAJOR (also where nothing is said), CHANNELS_LAST, or LIKE_INPUT: channels last if the first input's elements
-    lie so. A view, or a place that another step prescribes, comes as it is.
+    are in that order. A view, or a place that another step prescribes, comes as it is.
     in_place: (input, output) pairs that may be the same memory.
     options: keywords that make also takes: accumulate (True: adds to the output), post_ops (what else to do with the
     result before it is written, as words of weft.kernels.cpu.epilogue; their operands are more inputs).
-    wide: it opens parallel regions whatever the sizes.
+    wide: it opens parallel regions at all sizes.
     ordered: it may have effects that others of its kind see, so these run in the program's order.
     packed: (input, axes) of inputs that make also takes with ANY for strides: the kernel then says in which layout it
-    wants the input with its axes in that order. It is asked so where the input is prepared once for many runs.
+    prefers the input with its axes in that order; it is called where the input is prepared once for many runs.
     """
 
     make: Callable[[Sequence[Any], Sequence[Any]], Any]
@@ -128,7 +128,7 @@ class Parts(Record):
     Inputs have the shape of their view, or broadcast to it; they are converted to the output's type as cast does. They
     are copied in this order: where parts overlap, the last one stays. fill: what the rest of the output is filled with,
     a number or a Runtime attribute's Value; None: the parts cover all of it. With write mode "add" parts are added, and
-    fill is added to the rest. Inputs that are no part are not read; they only lend their shape.
+    fill is added to the rest. Inputs that are not parts are not read; they only lend their shape.
     """
 
     parts: tuple[tuple[int, See], ...]

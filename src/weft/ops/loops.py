@@ -1,6 +1,6 @@
-"""Recurrences, for operators whose meaning is one: a step, planned once, that runs for every slice of an array.
+"""Recurrences, for operators such as LSTM: a step, planned once, that runs for every slice of an array.
 
-What runs the step is an operator of another layer (weft.executor.control), which is found by name.
+The step is run by an operator of another layer (weft.executor.control), which is looked up by name.
 
 >>> from weft.base.dtype import float32
 >>> from weft.ops.node import input_value
@@ -48,7 +48,7 @@ def scan_gradient(
     ditems: Sequence[Any],
     reverse: bool = False,
 ) -> list[Any]:
-    """The gradients of a scan's sequences, states and rest, one after the other; None for what is no float.
+    """The gradients of a scan's sequences, states and rest, one after the other; None for what is not a float.
 
     befores: for each state what every step began with, stacked; dstates, ditems: the gradients of the last states and
     of the items, None for zero.

@@ -1,4 +1,4 @@
-"""What rules are written on: Values, made by Nodes, each an operator applied to Values. Immutable; no data.
+"""Values and Nodes, on which operators' rules are written: a Node applies an operator to Values. Immutable; no data.
 
 >>> from weft.base.dtype import float32
 >>> from weft.ops.node import input_value
@@ -56,7 +56,7 @@ class Node:
         "where",
     )
 
-    choice: Any  # what weft.graph.rewrite.first_choice has found, once it was asked for
+    choice: Any  # the result of weft.graph.rewrite.first_choice, once it was called
     _reads: tuple[Value, ...]
 
     def __init__(
@@ -81,27 +81,27 @@ class Node:
     def _place(self, types: Sequence[TensorType]) -> Device | None:
         if self.op is None:
             return None if self.value is not None or types[0].weak else types[0].device
-        found = None
+        common = None
         for value in self.inputs:
             device = None if value is None else value.node.device
-            if found is None or device is None:
-                found = found or device
-            elif device is not found:
+            if common is None or device is None:
+                common = common or device
+            elif device is not common:
                 listed = ", ".join(repr(v.type) for v in self.inputs if v is not None)
                 raise DeviceError(
                     f"{self.op.name}: operands on different devices: {listed}; x.to_device(device) copies"
                 )
-        return self.op.home() or found
+        return self.op.home() or common
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        """The values that it reads, once for each time; each pass over a graph asks for them several times."""
+        """The values that it reads, once for each time; each pass over a graph reads this several times."""
         try:
             return self._reads
         except AttributeError:
-            found = tuple(v for v in (*self.inputs, *self.runtime.values()) if v is not None)
-            self._reads = found
-            return found
+            values = tuple(v for v in (*self.inputs, *self.runtime.values()) if v is not None)
+            self._reads = values
+            return values
 
     def reading(self, new: Callable[[Value], Value]) -> Node:
         """The same node on other values: new gives for each value that it reads one of the same type and device."""
@@ -127,7 +127,7 @@ class Node:
 
 
 class ArrayMethods:
-    """Methods of arrays that are no operators of these names, by operators; name= and attr= are a symbol's."""
+    """Methods of arrays that are not operators of these names, by operators; name= and attr= are a symbol's."""
 
     __slots__ = ()
 
@@ -294,12 +294,12 @@ def add_operators(
 def _add_in_place_operators() -> None:
     def in_place(name: str) -> Any:
         def method(self: Value, other: Any) -> Any:
-            made = registry.function(name)(self, other)
+            result = registry.function(name)(self, other)
             capture = _core.capture()
             if capture is None or self.type.weak:  # a rule at work, or a number
-                return made
-            check_in_place(name, made, self)
-            self[...] = made
+                return result
+            check_in_place(name, result, self)
+            self[...] = result
             return self
 
         return method
@@ -346,7 +346,7 @@ def constant(value: bool | int | float | Size, dtype: DType | None = None) -> Va
 
 
 def _missing(cls: type[Op], spec: Input) -> Any:
-    """What stands for an input that a call does not have."""
+    """The placeholder of an input that a call does not have."""
     if spec.optional:
         return None
     raise TypeError(f"{cls.name}: {spec.name} must be given")
@@ -362,7 +362,7 @@ def bind(
 
     Positional arguments are cls.prefix if there is one, then the inputs in order and the attributes of cls.positional,
     or just cls.positional where it names inputs, too. Inputs may be named. Any number of inputs come as a list, before
-    attributes, or one by one. missing: what stands for inputs that are not given, by default None where they are
+    attributes, or one by one. missing: the placeholder of inputs that are not given, by default None where they are
     optional.
     Raises TypeError where they do not fit.
     """
@@ -411,7 +411,7 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
     Raises what the operator's checks and infer raise.
     """
     capture = _core.capture()  # see weft.graph.subgraph
-    given = inputs
+    arguments = inputs
     if capture is not None:
         inputs = [capture.lift(value) for value in inputs]
         attributes = {name: capture.lift(value) for name, value in attributes.items()}
@@ -421,13 +421,13 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
         for a in cls.attributes
         if a.runtime and isinstance(attributes.get(a.name), Value)
     }
-    made = cls(**attributes)
+    op = cls(**attributes)
     if runtime:  # the node has the Values; its operator is the same whatever they are
-        made = made.with_runtime({name: 0.0 if v.dtype.is_floating else 0 for name, v in runtime.items()})
-    node = make_node(made, [_lift(cls, value) for value in inputs], runtime)
-    outputs = node.outputs if capture is None else capture.made(node, given)
-    visible = tuple(outputs[: len(outputs) - made.hidden])
-    return visible[0] if len(visible) == 1 and not made.outputs[0].startswith("*") else visible
+        op = op.with_runtime({name: 0.0 if v.dtype.is_floating else 0 for name, v in runtime.items()})
+    node = make_node(op, [_lift(cls, value) for value in inputs], runtime)
+    outputs = node.outputs if capture is None else capture.made(node, arguments)
+    visible = tuple(outputs[: len(outputs) - op.hidden])
+    return visible[0] if len(visible) == 1 and not op.outputs[0].startswith("*") else visible
 
 
 def _fitted(
@@ -452,10 +452,10 @@ def make_node(
     op: Op, inputs: Sequence[Value | None], runtime: dict[str, Value] | None = None, like: Node | None = None
 ) -> Node:
     """A Node of the operator, its types inferred; like: the node that it replaces, if any."""
-    given = [None if value is None else value.type for value in inputs]
-    if any(t is not None and t.storage != "dense" for t in given):
-        op.require_storage(given)
-    types = op.infer(*given)
+    types_of_inputs = [None if value is None else value.type for value in inputs]
+    if any(t is not None and t.storage != "dense" for t in types_of_inputs):
+        op.require_storage(types_of_inputs)
+    types = op.infer(*types_of_inputs)
     return Node(op, inputs, (types,) if isinstance(types, TensorType) else tuple(types), runtime, like=like)
 
 

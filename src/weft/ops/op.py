@@ -113,13 +113,13 @@ def parameters(rule: Callable[..., Any]) -> tuple[Input, ...]:
     code, count = rule.__code__, rule.__code__.co_argcount
     defaults = rule.__defaults__ or ()
     required = count - len(defaults)
-    found = [
+    inputs = [
         Input(name, k >= required and defaults[k - required] is None, False)
         for k, name in enumerate(code.co_varnames[:count])
     ]
     if code.co_flags & VARIADIC:
-        found.append(Input(code.co_varnames[count + code.co_kwonlyargcount], False, True))
-    return tuple(found[1:])
+        inputs.append(Input(code.co_varnames[count + code.co_kwonlyargcount], False, True))
+    return tuple(inputs[1:])
 
 
 def _integer(value: Any) -> Any:
@@ -222,7 +222,7 @@ def converter_of(text: str) -> Callable[[Any], Any]:
     >>> converter_of("list[int]")
     Traceback (most recent call last):
         ...
-    TypeError: 'list[int]' is no type of attributes; accepted are int, float, bool, str, DType, Device, None, object, \
+    TypeError: 'list[int]' is not an attribute type; accepted are int, float, bool, str, DType, Device, None, object, \
 classes with @attribute_type, tuple[T, ...], Literal[...] and T | U
     >>> converter_of("Literal['sum', 'mean']")("mean")
     'mean'
@@ -242,7 +242,7 @@ classes with @attribute_type, tuple[T, ...], Literal[...] and T | U
         else:
             words = (name for name in _CONVERTERS if name.isidentifier() and name not in _declared)
             raise TypeError(
-                f"{text!r} is no type of attributes; accepted are {', '.join(words)}, "
+                f"{text!r} is not an attribute type; accepted are {', '.join(words)}, "
                 "classes with @attribute_type, tuple[T, ...], Literal[...] and T | U"
             )
         _CONVERTERS[text] = converter
@@ -273,11 +273,11 @@ class Op:
     channel_axis: where a result is linear in the inputs weight[c, ...] and bias[c] together, its axis of size c.
     sizes_rule: which sizes agree, as weft.ops.shapes has it; for symbols, which find unknown ones by it.
     dtype_rule: the outputs' dtypes by the inputs', as weft.ops.dtypes has it; for symbols, too. An attribute
-    called training is left open by symbols that are not told; executors know.
+    called training is left open by symbols that do not set it; executors do.
     storages: the kinds of storage of inputs that its rules take, of weft.ops.types.STORAGES.
     writes: inputs that the operator writes, with the output that has their new content (running statistics).
     random: it draws random numbers, as draws says. stops_gradient: no gradient goes to its inputs.
-    is_mark: only gradients ask for it; its value is its first input.
+    is_mark: only gradients need it; its value is its first input.
     ranges: the least and the greatest value of Runtime attributes, checked at every call.
     fitted: inputs and Runtime attributes whose numbers are written to the first input: they are cut to integers where
     it has integers, and OverflowError is raised for those that its type cannot hold.
@@ -321,13 +321,13 @@ class Op:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        own = [
+        attributes = [
             Attribute(name, text, getattr(cls, name, Attribute.REQUIRED))
             for name, annotation in cls.__annotations__.items()
             if not (text := _written(annotation)).startswith("ClassVar")
         ]
-        inherited = [a for a in cls.attributes if a.name not in {mine.name for mine in own}]
-        cls.attributes = (*own, *inherited)
+        inherited = [a for a in cls.attributes if a.name not in {mine.name for mine in attributes}]
+        cls.attributes = (*attributes, *inherited)
         cls.registered = False
         if "ahead" in cls.__dict__:  # its name until 0.2
             cls.aot_dtypes = cls.__dict__["ahead"]
@@ -441,10 +441,10 @@ class Op:
 
     def with_runtime(self, values: dict[str, Any]) -> Op:
         """The operator with other Runtime attributes; in rules they are the values that stand for them."""
-        made: Op = object.__new__(type(self))
+        op: Op = object.__new__(type(self))
         for a in self.attributes:
-            object.__setattr__(made, a.name, values.get(a.name, getattr(self, a.name)))
-        return made
+            object.__setattr__(op, a.name, values.get(a.name, getattr(self, a.name)))
+        return op
 
     def runtime_names(self) -> tuple[str, ...]:
         """The names of its Runtime attributes, which are given when it runs.
@@ -502,7 +502,7 @@ class Op:
 
         standard: what its decomposition computes, such as the logarithms of attention's sums. The kernels of one kind
         of device may leave something else for those of the gradient, of a type that is declared beside them
-        (weft.kernels.residuals): an index of another width, a workspace whose size only a library knows.
+        (weft.kernels.residuals): an index of another width, a workspace whose size only a library defines.
 
         >>> from weft.base.dtype import uint8
         >>> from weft.ops.registry import get
@@ -578,11 +578,11 @@ class Op:
         known = dict(zip(names, inputs, strict=False))
         known |= dict(zip(self.outputs, outputs, strict=False))
         try:
-            found = solve(rule, self.values(), known)
+            shapes = solve(rule, self.values(), known)
         except Contradiction as wrong:
             raise ShapeError(f"{self.name}: {wrong}: {rule}") from None
-        return [*(found[name] for name in names), *inputs[len(names) :]], [
-            found.get(name, known) for name, known in zip(self.outputs, outputs, strict=False)
+        return [*(shapes[name] for name in names), *inputs[len(names) :]], [
+            shapes.get(name, known) for name, known in zip(self.outputs, outputs, strict=False)
         ]
 
     def solve_dtypes(
@@ -611,7 +611,7 @@ class Op:
         return None
 
     def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
-        """Inputs' shapes that are likely where nothing says them; for symbols, which ask last."""
+        """Default shapes of inputs that nothing else determines; symbols use them last."""
         return list(inputs)
 
     def written(self, count: int) -> dict[int, int]:

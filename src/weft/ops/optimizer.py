@@ -42,7 +42,7 @@ class Update(Op):
     """Base. operands: the numbers of `scalars`; then all parameters, all gradients, and for each further name of
     `roles` all of its tensors.
 
-    Scalars are Python numbers, or 0-d tensors on the parameters' device: what lies in a tensor may change without a new
+    Scalars are Python numbers, or 0-d tensors on the parameters' device: a tensor's content may change without a new
     call, so a recorded training step can be replayed with another learning rate and the next step's number.
 
     Outputs, the new content of what is written: all parameters, then for each further role but the gradients all of its
@@ -66,7 +66,7 @@ class Update(Op):
         raise NotImplementedError
 
     def groups(self, count: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """For each parameter: the numbers of its inputs and of its outputs."""
+        """For each parameter: the indices of its inputs and of its outputs."""
         return _groups(len(self.scalars), len(self.roles()), count)
 
     def written(self, count: int) -> dict[int, int]:

@@ -15,10 +15,10 @@ from weft.ops.types import TensorType
 
 @op
 class ToDevice(Op):
-    """x on a device: x itself if it lies there, else a copy, made on the device's copy queue.
+    """x on a device: x itself if it is there, else a copy, made on the device's copy queue.
 
     x: any dtype [...]; device: a Device or its name. Returns x's shape and dtype. Its gradient is copied back.
-    Raises DeviceError for what is no device. Source: array API 2024.12, to_device.
+    Raises DeviceError for what is not a device. Source: array API 2024.12, to_device.
 
     >>> import weft as wf
     >>> import weft.functional as F

@@ -1,4 +1,4 @@
-"""What can be told of sums and products of dynamic sizes without their numbers: each is at least 2.
+"""Facts about sums and products of dynamic sizes without their numbers: each is at least 2.
 
 A polynomial is {monomial: coefficient}, a monomial the sorted tuple of the names of its sizes.
 

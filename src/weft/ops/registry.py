@@ -1,4 +1,4 @@
-"""Finding operators by name. Their modules are imported when the first of their operators is asked for.
+"""Finds operators by name. Their modules are imported when the first of their operators is looked up.
 
 >>> get("relu")
 <class 'weft.ops.activation.Relu'>
@@ -126,7 +126,7 @@ def cached(maxsize: int) -> Callable[[Callable[..., Any]], Any]:
 
 
 def listen(listener: Callable[[type[Any]], None]) -> None:
-    """Call this with every operator of users, those registered so far and those to come; adds methods to arrays."""
+    """Call this with every operator of users, present and future; adds methods to arrays."""
     with _lock:
         known = [cls for name, cls in _classes.items() if not is_builtin(name)]
         _listeners.append(lambda cls: None if is_builtin(cls.name) else listener(cls))

@@ -15,7 +15,7 @@ from weft.ops.types import TensorType, normalize_axes
 
 
 class Viewing(Op):
-    """Base: the output is a view; a class gives see(shape, strides), as weft.ops.kernels.View wants it.
+    """Base: the output is a view; a class gives see(shape, strides), as weft.ops.kernels.View needs it.
 
     keeps_order: the elements in row-major order in another shape, which is a copy where strides allow no view.
     """
@@ -507,7 +507,7 @@ class Slice(Viewing):
 class Diagonal(Viewing):
     """A view of the elements at equal places of two axes, as a new last dimension.
 
-    x: [..., n, ..., m, ...]; offset: how far axis2's place lies after axis1's; axis1, axis2: which. Returns x's dtype.
+    x: [..., n, ..., m, ...]; offset: by how much axis2's index exceeds axis1's; axis1, axis2: which. Returns x's dtype.
     Raises IndexError if an axis is out of range, ValueError if both are the same.
     Source: NumPy's diagonal.
 

@@ -133,7 +133,7 @@ def solve(rule: str, attributes: Mapping[str, Any], known: Mapping[str, Partial]
 
 
 class _Solver:
-    """One rule and what is known so far; names map to (value, operand that said so)."""
+    """One rule and what is known yet; names map to (value, operand that it comes from)."""
 
     def __init__(self, rule: str, attributes: Mapping[str, Any], known: Mapping[str, Partial]) -> None:
         self.operands = [(name, dims) for name, dims in _parsed(rule) if name in known]
@@ -206,7 +206,7 @@ class _Solver:
             elif known is not None and len(unknown) == 1 and value:
                 if known % value:
                     what = "*".join(map(str, product))
-                    raise Contradiction(f"{known} in {operand} is no multiple of {value}, as {what} is")
+                    raise Contradiction(f"{known} in {operand} is not a multiple of {value}, as {what} is")
                 self.sizes[unknown[0]] = (known // value, operand)
         return known
 

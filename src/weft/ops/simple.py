@@ -65,23 +65,25 @@ class SimpleOp(Pointwise):
         plain = super().make_function()
         if "random" not in cls.resources:
             return plain
-        given = cls.inputs[:-1]
+        array_inputs = cls.inputs[:-1]
 
         def call(*args: Any, **kwargs: Any) -> Any:
             """A call that gives the random numbers, too, is the operator itself: that of a Transformation."""
             arrays = [x for x in args if not isinstance(x, bool | int | float | str | tuple | None)]
-            if cls.inputs[-1].name in kwargs or len(arrays) > len(given):
+            if cls.inputs[-1].name in kwargs or len(arrays) > len(array_inputs):
                 return plain(*args, **kwargs)
             operands = [
-                x for x in (*args[: len(given)], *(kwargs.get(i.name) for i in given)) if x is not None
+                x
+                for x in (*args[: len(array_inputs)], *(kwargs.get(i.name) for i in array_inputs))
+                if x is not None
             ]
             if not operands:
                 return plain(*args, **kwargs)  # which says what is missing
             drawn = F.uniform_like(operands)
             # The random numbers are behind the other inputs, and attributes by position behind them.
-            first = list(args[: len(given)])
-            named = {cls.inputs[-1].name: drawn} if len(first) < len(given) else {}
-            return plain(*first, *([] if named else [drawn]), *args[len(given) :], **kwargs, **named)
+            first = list(args[: len(array_inputs)])
+            named = {cls.inputs[-1].name: drawn} if len(first) < len(array_inputs) else {}
+            return plain(*first, *([] if named else [drawn]), *args[len(array_inputs) :], **kwargs, **named)
 
         call.__name__ = call.__qualname__ = cls.name
         call.__doc__ = cls.__doc__
@@ -89,20 +91,20 @@ class SimpleOp(Pointwise):
 
     def scalar(self, *x: Scalar | None) -> Scalar:
         """One element: the function, called with elements and attributes."""
-        made = type(self).function(*x, **self.values())
-        if not isinstance(made, Scalar):
-            raise TypeError(f"{self.name}: must return an expression of its elements, got {made!r}")
+        expression = type(self).function(*x, **self.values())
+        if not isinstance(expression, Scalar):
+            raise TypeError(f"{self.name}: must return an expression of its elements, got {expression!r}")
         like = next(each for each in x if each is not None)
-        return made if made.dtype == "bool" else e.cast(made, like.dtype)
+        return expression if expression.dtype == "bool" else e.cast(expression, like.dtype)
 
     def trial(self, dtype: str, missing: Sequence[bool]) -> Scalar:
         """The expression for elements of a type. Raises TypeError where it is not defined."""
         numbers = [a.name for a in self.attributes if a.runtime and getattr(self, a.name, None) is not None]
         bound: Any = self.with_runtime({name: e.parameter(k, dtype) for k, name in enumerate(numbers)})
-        made: Scalar = bound.scalar(*(None if no else e.load(k, dtype) for k, no in enumerate(missing)))
-        if dtype not in e.FLOATS and any(part.op == "div" for part in e.walk(made)):
+        expression: Scalar = bound.scalar(*(None if no else e.load(k, dtype) for k, no in enumerate(missing)))
+        if dtype not in e.FLOATS and any(part.op == "div" for part in e.walk(expression)):
             raise TypeError(f"/ of {dtype}")  # is a fraction
-        return made
+        return expression
 
     def compute_dtype(self, *inputs: TensorType | None) -> DType:
         """That of the operands and numbers together; float32 for integers that the function is not defined on."""
@@ -117,20 +119,20 @@ class SimpleOp(Pointwise):
 
     def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...]:
         common = self.compute_dtype(*inputs)
-        made = self.trial(common.name, [t is None for t in inputs])
-        return (bool_ if made.dtype == "bool" else common,)
+        expression = self.trial(common.name, [t is None for t in inputs])
+        return (bool_ if expression.dtype == "bool" else common,)
 
     def infer(self, *inputs: TensorType | None) -> TensorType:
-        found = super().infer(*inputs)
-        made = self.trial(found.dtype.name, [t is None for t in inputs])
+        y = super().infer(*inputs)
+        expression = self.trial(y.dtype.name, [t is None for t in inputs])
         if self.equal:
             self._check_equal(inputs)
         if self.shape_rule is None:
-            return found.like(dtype=bool_) if made.dtype == "bool" else found
+            return y.like(dtype=bool_) if expression.dtype == "bool" else y
         named = {i.name: t for i, t in zip(self.inputs, inputs, strict=True) if t is not None}
         attributes = {name: getattr(self, name) for name in self.shape_attributes}
         shape = tuple(self.shape_rule(*(None if t is None else t.shape for t in inputs), **attributes))
-        whole = found.like(shape, bool_ if made.dtype == "bool" else None)
+        whole = y.like(shape, bool_ if expression.dtype == "bool" else None)
         if broadcast_shapes(self.name, {**named, "the shape given": whole}) != shape:
             raise self.fail(ShapeError, f"operands do not fit into the shape {shape}", **named)
         return whole
@@ -163,20 +165,20 @@ class SimpleOp(Pointwise):
         if not y.dtype.is_differentiable:
             return (None,) * len(inputs)
         if self.rule is None:
-            found = pointwise_gradients(self, inputs, y, dy)
+            pointwise = pointwise_gradients(self, inputs, y, dy)
             return tuple(
-                None if i.name in self.fixed else dx for i, dx in zip(self.inputs, found, strict=True)
+                None if i.name in self.fixed else dx for i, dx in zip(self.inputs, pointwise, strict=True)
             )
         types = [None if x is None else x.type for x in inputs]
         common = self.compute_dtype(*types)
-        given = {
+        numbers = {
             a.name: getattr(self, a.name) for a in self.attributes if isinstance(getattr(self, a.name), Value)
         }
         plain = (
-            self.with_runtime(dict.fromkeys(given, 0.0)) if given else self
+            self.with_runtime(dict.fromkeys(numbers, 0.0)) if numbers else self
         )  # the operands have their types
-        known = {"dy": dy, "y": y} | {i.name: x for i, x in zip(self.inputs, inputs, strict=True)} | given
-        reads = tuple(name for name in inspect.signature(self.rule).parameters if name in known)
+        by_name = {"dy": dy, "y": y} | {i.name: x for i, x in zip(self.inputs, inputs, strict=True)} | numbers
+        reads = tuple(name for name in inspect.signature(self.rule).parameters if name in by_name)
         gradients: list[Any] = []
         for k, x in enumerate(inputs):
             is_fixed = self.inputs[k].name in self.fixed
@@ -184,7 +186,7 @@ class SimpleOp(Pointwise):
                 gradients.append(None)
                 continue
             dtypes = (*(common for _ in reads), x.dtype)
-            operands = [known[name] for name in reads]
+            operands = [by_name[name] for name in reads]
             dx = F.simple_gradient(*operands, of=plain, wrt=k, reads=reads, dtypes=dtypes)
             gradients.append(unbroadcast(dx, x))
         return tuple(gradients)
@@ -192,16 +194,16 @@ class SimpleOp(Pointwise):
     def slopes(self, named: dict[str, Any]) -> list[Any]:
         """What the rule gives, for each input; named: what it reads of dy, y, inputs and attributes."""
         assert self.rule is not None
-        wanted = inspect.signature(self.rule).parameters
-        values = {name: named[name] if name in named else getattr(self, name) for name in wanted}
-        places = [values.pop(name) for name, p in wanted.items() if p.kind is p.POSITIONAL_ONLY]
-        made = type(self).rule(*places, **values)  # type: ignore[misc]
-        listed = list(made) if isinstance(made, tuple | list) else [made]
+        parameters = inspect.signature(self.rule).parameters
+        values = {name: named[name] if name in named else getattr(self, name) for name in parameters}
+        places = [values.pop(name) for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
+        result = type(self).rule(*places, **values)  # type: ignore[misc]
+        listed = list(result) if isinstance(result, tuple | list) else [result]
         if len(listed) != len(self.inputs) or not all(
             isinstance(x, Scalar | int | float | None) for x in listed
         ):
             raise TypeError(
-                f"{self.name}: its gradient must return {_expressions(len(self.inputs))}, got {made!r}"
+                f"{self.name}: its gradient must return {_expressions(len(self.inputs))}, got {result!r}"
             )
         return listed
 
@@ -230,9 +232,13 @@ class SimpleGradient(Pointwise):
     def scalar(self, *x: Scalar | None) -> Scalar:
         """One element of the gradient."""
         of: Any = self.of
-        made = of.slopes(dict(zip(self.reads, x, strict=True)))[self.wrt]
+        expression = of.slopes(dict(zip(self.reads, x, strict=True)))[self.wrt]
         dtype = self.dtypes[-1].name
-        return e.cast(made, dtype) if isinstance(made, Scalar) else e.constant(made or 0, dtype)
+        return (
+            e.cast(expression, dtype)
+            if isinstance(expression, Scalar)
+            else e.constant(expression or 0, dtype)
+        )
 
     def infer(self, *operands: TensorType | None) -> TensorType:
         named = {name: t for name, t in zip(self.reads, operands, strict=True) if t is not None}
@@ -264,8 +270,8 @@ class UniformLike(Op):
         return TensorType(shape, common if common.is_floating else float32, device)
 
     def draws(self, *x: TensorType | None) -> tuple[str, DType, Any]:
-        made = self.infer(*(t for t in x if t is not None))
-        return "uniform", made.dtype, made.size
+        y = self.infer(*(t for t in x if t is not None))
+        return "uniform", y.dtype, y.size
 
     def vjp(self, x: Any, dy: Any) -> Any:
         return ([None] * len(x),)
@@ -296,8 +302,8 @@ class SimpleReduction(Op):
         )
 
     def infer(self, *inputs: TensorType | None) -> TensorType:
-        made: TensorType = self.decompose(*(None if t is None else input_value(t) for t in inputs)).type
-        return made
+        y: TensorType = self.decompose(*(None if t is None else input_value(t) for t in inputs)).type
+        return y
 
     def decompose(self, *inputs: Any) -> Any:
         y = registry.function(self.elements.name)(*inputs, **self.values())
@@ -386,18 +392,22 @@ class SimpleFunction:
 
     def _give(self, rule: Callable[..., Any], inplace: Sequence[tuple[str, str]]) -> Callable[..., Any]:
         cls = self.elements
-        known = ["dy", "y", *(i.name for i in cls.inputs), *(a.name for a in cls.attributes)]
+        names_in_scope = ["dy", "y", *(i.name for i in cls.inputs), *(a.name for a in cls.attributes)]
         reads = [*inspect.signature(rule).parameters]
         for pair in inplace:
-            if pair[0] not in reads or pair[0] not in known or pair[1] not in [i.name for i in cls.inputs]:
+            if (
+                pair[0] not in reads
+                or pair[0] not in names_in_scope
+                or pair[1] not in [i.name for i in cls.inputs]
+            ):
                 raise ValueError(
                     f"{cls.name}: inplace has (what the gradient reads, input) pairs, of {', '.join(reads)} and "
                     f"{', '.join(i.name for i in cls.inputs)}; got {pair}"
                 )
         for name, p in inspect.signature(rule).parameters.items():
-            if name not in known or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            if name not in names_in_scope or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
                 raise TypeError(
-                    f"{cls.name}: its gradient names {name}; there are: {', '.join(dict.fromkeys(known))}"
+                    f"{cls.name}: its gradient names {name}; there are: {', '.join(dict.fromkeys(names_in_scope))}"
                 )
         before, cls.rule = cls.rule, staticmethod(rule)
         try:
@@ -553,8 +563,8 @@ def _make(
     shared = {
         key: content[key] for key in ("__module__", "__doc__", "__annotations__", "inputs", "positional")
     }
-    own = {"name": name, "elements": cls, "reduce": reduce, "axis": axis, "keepdims": keepdims}
-    return SimpleFunction(type(title, (SimpleReduction,), {**shared, **own, **shape_rule, **defaults}), cls)
+    parts = {"name": name, "elements": cls, "reduce": reduce, "axis": axis, "keepdims": keepdims}
+    return SimpleFunction(type(title, (SimpleReduction,), {**shared, **parts, **shape_rule, **defaults}), cls)
 
 
 def _parameters(
@@ -609,29 +619,29 @@ def _attributes_of_shape(
     name: str, shape: Callable[..., Sequence[int]], inputs: Sequence[Input], annotations: dict[str, str]
 ) -> tuple[str, ...]:
     """The attributes that a function of shapes takes, by name, behind the shapes."""
-    found = []
+    names = []
     for p in list(inspect.signature(shape).parameters.values())[len(inputs) :]:
         kind = annotations.get(p.name)
         if kind is None and (p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)):
             continue
         if kind is None or kind.startswith("Runtime"):
-            why = "is given at run time; annotate it int" if kind else "is no attribute"
+            why = "is given at run time; annotate it int" if kind else "is not an attribute"
             raise TypeError(
                 f"{name}: shape takes the shapes of the inputs, then attributes by name: {p.name} {why}"
             )
-        found.append(p.name)
-    return tuple(found)
+        names.append(p.name)
+    return tuple(names)
 
 
 def _example(cls: type[SimpleOp]) -> SimpleOp | None:
     """An operator to try the function with; None if an attribute that decides about the code has no default."""
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for a in cls.attributes:
         if a.default is a.REQUIRED:
             if not a.runtime:
                 return None
-            given[a.name] = 1.0
-    return cls(**given)
+            values[a.name] = 1.0
+    return cls(**values)
 
 
 def _first_defined(cls: type[SimpleOp], attempt: Callable[[str], object]) -> None:

@@ -1,7 +1,7 @@
-"""Sizes that are given only when a plan runs.
+"""Symbolic sizes, whose numbers are known only when a plan runs.
 
 A plan for a pattern of operands holds for all sizes of that pattern: its types carry Sizes, computed from the sizes of
-the inputs by the native replay. Rules use them like ints. A rule that has to know the number (those of libraries do)
+the inputs by the native replay. Rules use them like ints. A rule that needs the number (those of libraries do)
 raises NeedsSizes without noticing, by comparing or converting one; the planner then plans for the exact sizes. Of
 dynamic sizes and extents, which are at least 2, more is known (weft.ops.polynomial): 6 n / 2 n, or that n + 1 > 0.
 
@@ -25,7 +25,7 @@ Arithmetic = Callable[["Size", Any], "int | Size"]
 
 
 class NeedsSizes(Exception):  # not a failure: the planner's way to the exact sizes
-    """A rule asked for the number behind a Size."""
+    """A rule read the number behind a Size."""
 
 
 def _of_integers(method: Arithmetic) -> Arithmetic:
@@ -163,7 +163,7 @@ class Size:
         return self != 0
 
     def _is_above(self, other: int | Size, by: int) -> bool:
-        """Whether self - other >= by, if that can be told."""
+        """Whether self - other >= by; NeedsSizes if that is not known."""
         difference = _difference(self, other)
         if difference is not None:
             above, below = least(difference), least(plus({}, difference, -1))

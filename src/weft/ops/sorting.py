@@ -1,4 +1,4 @@
-"""Order: sorting, and the first of an order."""
+"""Sorting, and selecting the first elements of an order."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Parts of an array by offset, sizes and strides: what views mean in a graph, however they were made.
+"""Operators on parts of an array by offset, sizes and strides, which represent all kinds of views in a graph.
 
-Offsets and strides count elements of x as if it were row-major, whatever its shape.
+Offsets and strides count elements of x as if it were row-major.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Strided(Op):
         low = self.offset + sum(n * s for n, s in steps if s < 0)
         high = self.offset + sum(n * s for n, s in steps if s > 0)
         if low < 0 or high >= x.size:
-            raise self.fail(ShapeError, f"elements {low}..{high} do not lie inside", x=x)
+            raise self.fail(ShapeError, f"elements {low}..{high} are not inside", x=x)
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> Any:
-        """The window of an array that lies so; None if it is not row-major."""
+        """The window of an array with these strides; None if it is not row-major."""
         step = 1
         for n, s in zip(reversed(shape), reversed(strides), strict=True):
             if n != 1 and s != step:
@@ -59,7 +59,7 @@ class Strided(Op):
         return np.lib.stride_tricks.as_strided(flat, self.shape, steps)
 
     def distinct(self) -> bool:
-        """Whether no element of x is in the window twice. Sizes of which it cannot be told count as more than 1."""
+        """Whether no element of x is in the window twice. Sizes that are not known to be 1 count as more than 1."""
         spans = [(n, s if s >= 0 else -s) for n, s in zip(self.shape, self.strides, strict=True)]
         several = [span for span in spans if not (isinstance(span[0], int) and span[0] == 1)]
         step = 1

@@ -1,4 +1,4 @@
-"""What is known of a value before it is computed: shape, element type, device. Sizes may be symbols.
+"""Types of values: shape, element type, device, as known before the value is computed. Sizes may be symbols.
 
 >>> from weft.ops.types import TensorType
 >>> from weft.base.dtype import float32

@@ -1,4 +1,4 @@
-"""Windows that move over images: what convolutions and pooling have in common, and both in terms of views."""
+"""Sliding windows over images: the common base of convolutions and pooling, and both in terms of views."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class SlidingWindows(Viewing):
     """A view with the elements of windows in new last dimensions; windows may overlap.
 
     x: [..., *spatial]; start: the first element of the first window; count: of windows; size, stride, dilation: theirs;
-    a dilation below 0 counts backwards. All must lie inside x. Returns [..., *count, *size].
+    a dilation below 0 counts backwards. All must be inside x. Returns [..., *count, *size].
     """
 
     public: ClassVar[bool] = False
@@ -117,7 +117,7 @@ class Spread(Op):
         return x.like((*x.shape[:lead], *(low + (n - 1) * step + 1 + high for n, low, high, step in sizes)))
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-        """Where x lies in the result."""
+        """The window of the result that x fills."""
         lead = len(shape) - len(self.low)
         sizes = zip(shape[lead:], self.low, self.high, self.step, strict=True)
         spatial = tuple((n - low - high - 1) // step + 1 for n, low, high, step in sizes)

@@ -35,15 +35,15 @@ def clip_grad_norm(params: Tensor | Iterable[Tensor], max_norm: float, ord: floa
     """
     if not max_norm > 0 or not ord > 0:
         raise ValueError(f"clip_grad_norm: max_norm and ord must be positive, got {max_norm} and {ord}")
-    found = _with_gradients(params)
-    if not found:
+    pairs = _with_gradients(params)
+    if not pairs:
         return zeros(())
-    home = found[0][1].device
+    home = pairs[0][1].device
     with no_grad():
-        norms = [_norm(g, ord).to_device(home) for _, g in found]
+        norms = [_norm(g, ord).to_device(home) for _, g in pairs]
         total = _norm(F.stack(norms), ord)
         factor = F.minimum(max_norm / total, 1.0)
-        for p, g in found:  # not in place: gradients of two parameters can be the same memory
+        for p, g in pairs:  # not in place: gradients of two parameters can be the same memory
             p.grad = g * factor.to_device(g.device).astype(g.dtype)
     return total
 

@@ -19,7 +19,7 @@ __all__ = ["Option", "ParameterGroup", "StepGroup"]
 
 
 class Option:
-    """One option of an optimizer: its default, and the range it must lie in; of a bool just the default.
+    """One option of an optimizer: its default, and the range of its values; of a bool just the default.
 
     >>> Option(0.9, 0, 1).checked("SGD", "momentum", 2)
     Traceback (most recent call last):
@@ -60,7 +60,7 @@ class StepGroup:
 
     @classmethod
     def new(cls, parameters: list[Tensor], roles: Sequence[str]) -> StepGroup:
-        """Before the first step. State of 16-bit parameters is float32: sums of small numbers would stand still."""
+        """Before the first step. State of 16-bit parameters is float32: small summands would be lost."""
         state = {
             role: [zeros_like(p, dtype="float32") if p.itemsize < 4 else zeros_like(p) for p in parameters]
             for role in roles

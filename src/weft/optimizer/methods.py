@@ -21,14 +21,14 @@ class _Fused(Optimizer):
     """Base: one call of an operator for all parameters of a step group."""
 
     operator: ClassVar[str]
-    fixed: ClassVar[Mapping[str, Any]] = {}  # attributes of the operator that are no options
+    fixed: ClassVar[Mapping[str, Any]] = {}  # attributes of the operator that are not options
 
     def update(self, group: ParameterGroup, step_group: StepGroup, gradients: list[Tensor]) -> None:
         named = {"lr": group.rate(step_group.step.device), "step": step_group.step}
         numbers = [named[name] for name in registry.get(self.operator).scalars]
-        kept = itertools.chain.from_iterable(step_group.state.values())
+        states = itertools.chain.from_iterable(step_group.state.values())
         function = registry.function(self.operator)
-        function(*numbers, *step_group.parameters, *gradients, *kept, **self.attributes(group, step_group))
+        function(*numbers, *step_group.parameters, *gradients, *states, **self.attributes(group, step_group))
 
     def attributes(self, group: ParameterGroup, step_group: StepGroup) -> dict[str, Any]:
         """The operator's attributes."""
@@ -84,13 +84,13 @@ class SGD(_Fused):
         return self.roles if group["momentum"] else ()
 
     def attributes(self, group: ParameterGroup, step_group: StepGroup) -> dict[str, Any]:
-        kept = bool(step_group.state)
-        if group["momentum"] and not kept:
+        has_momentum = bool(step_group.state)
+        if group["momentum"] and not has_momentum:
             raise ValueError(
                 f"SGD: momentum={group['momentum']} cannot be set now: the group was made with momentum=0 and has no "
                 "momentum tensors; make a new optimizer"
             )
-        return {**super().attributes(group, step_group), "with_momentum": kept}
+        return {**super().attributes(group, step_group), "with_momentum": has_momentum}
 
     def check_options(self, group: ParameterGroup) -> None:
         if group["nesterov"] and not (group["momentum"] > 0 and group["dampening"] == 0):

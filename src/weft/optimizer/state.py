@@ -21,17 +21,17 @@ def entries(groups: Sequence[ParameterGroup]) -> Iterator[tuple[str, Tensor, Ste
     for group in groups:
         for p in group.params:
             numbers[id(p)] = len(numbers)
-    found = []
+    sorted_entries = []
     for group in groups:
         for step_group in group.step_groups:
             for k, p in enumerate(step_group.parameters):
-                kept = {role: tensors[k] for role, tensors in step_group.state.items()} | {
+                tensors_by_role = {role: tensors[k] for role, tensors in step_group.state.items()} | {
                     STEP: step_group.step
                 }
-                found.append((numbers[id(p)], kept, step_group))
-    found.sort(key=lambda each: each[0])
-    for number, kept, step_group in found:
-        for role, x in kept.items():
+                sorted_entries.append((numbers[id(p)], tensors_by_role, step_group))
+    sorted_entries.sort(key=lambda each: each[0])
+    for number, tensors_by_role, step_group in sorted_entries:
+        for role, x in tensors_by_role.items():
             yield f"{number}.{role}", x, step_group
 
 
@@ -63,9 +63,9 @@ def _faults_of_groups(
         yield f"groups: {count}, here {len(groups)}"
         return
     for k, (group, values) in enumerate(zip(groups, given, strict=True)):
-        wanted = {*group, PARAMETERS, INITIAL_LR}
-        if not isinstance(values, Mapping) or set(values) != wanted:
-            yield f"group {k}: needs exactly the options {', '.join(sorted(wanted))}"
+        expected = {*group, PARAMETERS, INITIAL_LR}
+        if not isinstance(values, Mapping) or set(values) != expected:
+            yield f"group {k}: needs exactly the options {', '.join(sorted(expected))}"
             continue
         if values[PARAMETERS] != len(group.params):
             yield f"group {k}: {values[PARAMETERS]} parameters, here {len(group.params)}"
@@ -83,30 +83,32 @@ def _faults_of_tensors(groups: Sequence[ParameterGroup], given: Any) -> Iterator
     if not isinstance(given, Mapping):
         yield f"state is of type {type(given).__name__}"
         return
-    own = {key: x for key, x, _ in entries(groups)}
-    if missing := [key for key in own if key not in given]:
+    expected = {key: x for key, x, _ in entries(groups)}
+    if missing := [key for key in expected if key not in given]:
         yield f"missing: {', '.join(missing)}"
-    if unexpected := [str(key) for key in given if key not in own]:
+    if unexpected := [str(key) for key in given if key not in expected]:
         yield f"unexpected: {', '.join(unexpected)}"
-    for key, x in own.items():
+    for key, x in expected.items():
         value = given.get(key, x)
         if not isinstance(value, Tensor):
             yield f"{key} is of type {type(value).__name__}"
         elif (value.shape, value.dtype) != (x.shape, x.dtype):
             yield f"{key} is {_core.describe(value)}, here {_core.describe(x)}"
         elif key.endswith(f".{STEP}") and int(value) < 0:
-            yield f"{key} is {int(value)}, which is no number of steps"
+            yield f"{key} is {int(value)}, which is not a number of steps"
 
 
 def write(groups: Sequence[ParameterGroup], state: Mapping[str, Any]) -> None:
     """A checked state into groups. Waits for the numbers of steps in it."""
     tensors = state["state"]
-    own = list(entries(groups))
+    all_entries = list(entries(groups))
     with no_grad():
-        for key, x, _ in own:
+        for key, x, _ in all_entries:
             if not key.endswith(f".{STEP}"):
                 x[...] = tensors[key].to_device(x.device)
-        _set_steps(groups, own, {key: int(x) for key, x in tensors.items() if key.endswith(f".{STEP}")})
+        _set_steps(
+            groups, all_entries, {key: int(x) for key, x in tensors.items() if key.endswith(f".{STEP}")}
+        )
     for group, values in zip(groups, state["groups"], strict=True):
         for name in group:
             group[name] = values[name]

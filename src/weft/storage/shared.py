@@ -94,11 +94,11 @@ def alloc_shared(size_bytes: int) -> SharedMemory:
 def attach_shared(name: str) -> SharedMemory:
     """The memory of this name, of a process that still holds it.
 
-    Raises ValueError for what is no such name, or if it is held no longer; OSError if the process may not be looked at.
+    Raises ValueError for any other name, or one that is held no longer; OSError if the process may not be looked at.
     """
     parts = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)\.(\d+)", name) if isinstance(name, str) else None
     if parts is None:
-        raise ValueError(f"attach_shared: {name!r} is no name of shared memory")
+        raise ValueError(f"attach_shared: {name!r} is not a name of shared memory")
     process, number, inode, size_bytes = (int(part) for part in parts.groups())
     gone = ValueError(f"attach_shared: {name!r} is not held any more")
     try:

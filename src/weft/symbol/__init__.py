@@ -1,4 +1,4 @@
-"""Symbols: programs composed before anything is known of their arrays, and the executors that run them.
+"""Symbols: programs composed before their arrays are known, and the executors that run them.
 
 >>> import weft.symbol as sym
 >>> import weft.functional as F

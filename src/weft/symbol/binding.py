@@ -1,4 +1,4 @@
-"""Binding symbols: from arrays or shapes, by name or in order, to executors. All that can be wrong is found here."""
+"""Binds symbols to arrays or shapes, given by name or in order, and checks all of them; the result is an executor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of operators on symbols: the node that a call makes, and the variables it makes by itself."""
+"""Composes symbols: makes the node of an operator call on symbols, and the variables of inputs that are not given."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _inside(
     slices: int = 0,
     length: int | None = None,
 ) -> Inference:
-    """What is known in a body, of whose operands it also tells; slices: how many of these are read slice by slice."""
+    """What is known in a body, and through it of its operands; slices: how many of these are read slice by slice."""
     inner, pairs = _inner(inference, op, subgraph, operands, slices)
     for k, formal, operand in pairs:
         if operand is not None and is_partial(operand):
@@ -291,7 +291,7 @@ class _Functions:
 
 
 def operand(name: str, x: Any) -> Value:
-    """Raises TypeError for what is no symbol."""
+    """Raises TypeError for what is not a symbol."""
     if not isinstance(x, Outputs):
         raise TypeError(f"{name}: takes symbols beside other symbols, got {type(x).__name__}")
     return single(name, x)

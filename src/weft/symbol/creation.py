@@ -1,4 +1,4 @@
-"""Symbols without inputs beside full, zeros and ones: ranges, and random numbers that are drawn at each run."""
+"""Functions that create symbols without inputs: ranges, and random numbers that are drawn at each run."""
 
 from __future__ import annotations
 

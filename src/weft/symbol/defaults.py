@@ -116,7 +116,7 @@ def _add_types(inference: Inference, variable: Value, t: TensorType | None, dtyp
 def add_default_dtype(inference: Inference, shaped: bool) -> bool:
     """Add the dtype of one variable that has none; returns whether there was one.
 
-    shaped: of one whose shape is known, by which some readers tell indices of classes from shares.
+    shaped: of one whose shape is known, by which some readers distinguish class indices from shares.
     """
     for node in inference.nodes:
         value = node.outputs[0]

@@ -53,7 +53,7 @@ def _is_default(op: Op, name: str) -> bool:
 def _picture(
     values: Sequence[Value], shape_of: Callable[[Value], Any] | None
 ) -> tuple[list[Box], list[Edge]]:
-    """Boxes and edges; variables that belong to one operator stand in its box."""
+    """Boxes and edges; variables that belong to one operator are named in its box."""
     nodes = nodes_of(values)
     readers: dict[int, list[SymbolNode]] = {}
     for node in nodes:

@@ -105,7 +105,7 @@ class Executor:
     def forward(self, is_train: bool = False, **arrays: Any) -> list[Tensor]:
         """Compute the outputs; arrays (or what weft.asarray takes) are copied into the arguments of these names first.
 
-        is_train: for operators that were not told whether they are training; auxiliary states are updated, and backward
+        is_train: for operators that leave open whether they are training; auxiliary states are updated, and backward
         may follow. Raises GraphError for names that are not there, ShapeError for other shapes.
         Under transformations, operators run one by one, as if they were called, so that each is seen.
         """
@@ -139,7 +139,7 @@ class Executor:
         """Compute the gradients of the arguments, and write them or add them to grad_arrays.
 
         out_grads: the gradients of the outputs, None for ones, as for losses. What forward computed is computed again
-        only where a memory budget asks for it.
+        only where a memory budget requires it.
         Raises RuntimeError unless forward(is_train=True) came before, GraphError if bind was called without
         args_grad, ShapeError for other shapes.
         """

@@ -27,7 +27,7 @@ __all__ = ["RULES", "BodyRule", "Inference", "infer", "open_type"]
 class BodyRule(NamedTuple):
     """What operators with graphs inside say of their values, instead of their own rules.
 
-    infer: tells what is known, in both directions. inside: for a variable that a node reads, what is known inside and
+    infer: states what is known, in both directions. inside: for a variable that a node reads, what is known inside and
     the variables that stand for it there.
     """
 

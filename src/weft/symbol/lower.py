@@ -36,7 +36,7 @@ class Lowered:
         self._values[id(value)] = made
 
     def on(self, device: Device, value: Value) -> Value:
-        """The value on a device: itself if it is there or anywhere, else a copy, the same for all who want it."""
+        """The value on a device: itself if it is there or anywhere, else a copy, the same for all readers."""
         if value.is_constant or value.device is device:
             return value
         key = id(value), device
@@ -50,7 +50,7 @@ def lower(
 ) -> Lowered:
     """The values of exact types that symbols' values stand for, and all that they need.
 
-    types: of the variables; training: for operators that were not told. Raises what operators' rules raise.
+    types: of the variables; training: for operators that leave it open. Raises what operators' rules raise.
     Operators run where placement says; what they read from elsewhere is copied.
     """
     given = {

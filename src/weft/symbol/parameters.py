@@ -1,4 +1,4 @@
-"""Arrays that stand for variables: what a module's parameters are where the module is called with a symbol.
+"""Arrays that represent variables: the parameters of a module that is called with a symbol.
 
 >>> import weft as wf, weft.functional as F, weft.symbol as sym
 >>> w = wf.ones((3, 2))

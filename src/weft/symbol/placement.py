@@ -1,4 +1,4 @@
-"""Where symbols run: the devices of their groups, and what follows for everything else.
+"""Placement of symbols: the devices of their groups, and those that follow for all other nodes.
 
 >>> import weft.functional as F, weft.symbol as sym
 >>> with sym.AttrScope(device_group="second"):

@@ -43,7 +43,7 @@ class Signature:
 
 
 class PlanTable:
-    """Plans that executors of one symbol share, the latest of them. Threads ask at will; one makes, others wait."""
+    """Plans that executors of one symbol share, the latest of them. Threads may call it; one makes, others wait."""
 
     MOST = 64
 

@@ -1,4 +1,4 @@
-"""Executors under transformations: operators run one by one, as calls on arrays, so that layers see each of them."""
+"""Executors under transformations: run operators one by one, as calls on arrays, so that layers see each of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["SeenRun"]
 class SeenRun:
     """One forward of an executor, and what its backward needs.
 
-    arrays: of arguments; wanted: for each whether it has a gradient; training: for operators that were not told, and
+    arrays: of arguments; wanted: for each whether it has a gradient; training: for operators that leave it open, and
     whether backward may follow. Auxiliary states are written.
     Raises GraphError for loops, branches and gradients inside of the symbol: those are programs, not calls.
     """

@@ -1,6 +1,6 @@
 """Operators of symbols whose meaning is known with the rank: x[key], x[key] = value, and x.T.
 
-They stand in graphs of symbols only. With types they become what arrays' own keys become (weft.imperative.indexing).
+They are in graphs of symbols only. With types they become what arrays' own keys become (weft.imperative.indexing).
 
 >>> from weft.base.dtype import float32
 >>> Subscript(key=(("slice", 1, None, None), "...")).infer(TensorType((4, 3), float32))

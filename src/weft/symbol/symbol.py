@@ -479,7 +479,7 @@ class Symbol(Outputs, ArrayMethods):
         return drawing.to_dot(self.values)
 
     def to_svg(self, **shapes: Partial) -> str:
-        """A drawing as SVG. shapes: as infer_shape's; then sizes stand beside the edges."""
+        """A drawing as SVG. shapes: as infer_shape's; then sizes are written beside the edges."""
         known = infer_with_defaults(self.values, {k: checked_shape(k, v) for k, v in shapes.items()}, {})
         return drawing.to_svg(self.values, known.shape_of if shapes else None)
 
@@ -541,7 +541,7 @@ def var(
 ) -> Symbol:
     """A variable: an array that is given when the symbol is bound.
 
-    shape, dtype: as far as known already; init: a text for whoever gives it its first value; attr and other keywords:
+    shape, dtype: as far as known already; init: a text for the initializer of its first value; attr and other keywords:
     texts for everybody's own use. Raises TypeError for what is not of these kinds.
 
     >>> var("w", shape=(None, 3), lr_mult="0.1").attr("lr_mult")

@@ -32,7 +32,7 @@ def assert_close(
     actual, expected: tensors, NumPy arrays, numbers, or sequences and mappings of them, of the same structure. rtol and
     atol go together; by default they follow from the coarser dtype: 1.3e-6 and 1e-5 for float32, 1e-2 for 16-bit
     floats, 1e-7 for float64, 0 for all else. equal_nan: NaN is near NaN. check_dtype, check_device: tensors must agree
-    in them, too; what is no tensor takes the other's. Raises ValueError if only one of rtol and atol is given.
+    in them, too; what is not a tensor takes the other's. Raises ValueError if only one of rtol and atol is given.
 
     >>> import weft as wf
     >>> assert_close(wf.tensor([1., 2.]), wf.tensor([1., 2.1]))

@@ -25,7 +25,7 @@ class detect_anomaly(contextlib.ContextDecorator):  # its public name
 
     infinite: infinite elements count, too; masks of attention are infinite on purpose. What waits for the result
     raises EngineError with the operator, the line of the code, where the first NaN is, and what the kernel read, so
-    that NaN that came in can be told from NaN that was made. It holds for the whole process, eager calls and steps of
+    that NaN in inputs is distinguished from NaN that was made. It holds for the whole process, eager calls and steps of
     traced functions and executors alike. Each result is read once more; entering and leaving wait for pending
     operations.
 

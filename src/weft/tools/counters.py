@@ -1,4 +1,4 @@
-"""What weft has done so far, counted: the first thing to look at when a program is slow, since counts do not vary."""
+"""Counts what weft has done: the first thing to look at when a program is slow, since counts do not vary."""
 
 from __future__ import annotations
 

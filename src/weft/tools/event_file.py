@@ -161,7 +161,7 @@ class EventWriter:
             self._file.close()
 
     def flush(self) -> None:
-        """Write everything so far."""
+        """Write everything that was added."""
         with self._lock:
             self._file.flush()
 

@@ -202,7 +202,7 @@ def of_operator(op: Op, inputs: Sequence[Any], outputs: Sequence[Any]) -> Count:
 def _decomposed(op: Op, inputs: Sequence[Any]) -> Count | None:
     try:
         graph = graph_of(op.decompose, list(inputs))
-    except (NotImplementedError, AttributeError, TypeError):  # what decompose wants to know is not there
+    except (NotImplementedError, AttributeError, TypeError):  # what decompose reads is not there
         return None
     return of_graph(graph)
 

@@ -130,7 +130,7 @@ def _steps(name: str, graph: Graph, strides: Sequence[Any]) -> tuple[list[str], 
 
 
 def _layouts(name: str, graph: Graph, strides: Sequence[Any]) -> dict[int, str]:
-    """How arrays lie that are not row-major, by id of the value."""
+    """Strides of arrays that are not row-major, by id of the value."""
     try:
         lowering = Lowering(graph, name, strides, exact=True)
         lowering.run()

@@ -319,6 +319,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    from weft.tools import memory  # the module that programs import, so that mark() knows of the watch
+    from weft.tools import memory  # the module that programs import, so that mark() finds the watch
 
     sys.exit(memory.main())

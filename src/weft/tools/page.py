@@ -35,7 +35,7 @@ def part(name: str) -> str:
 
 
 def filled(template: str, **parts: str) -> str:
-    """A page with its parts: each name stands in the template as a comment, as in /*DATA*/."""
+    """A page with its parts: each name is in the template as a comment, as in /*DATA*/."""
     text = part(template)
     for name, content in parts.items():
         text = text.replace(f"/*{name}*/", content, 1)

@@ -11,7 +11,7 @@
 
 The native core notes operations of engines, steps of programs, memory and waits (native/calls/recording.h); here
 are added what Python does (weft.base.events), exchanges, calls of modules, and batches that the program waits for.
-Times are seconds since the recording began; a Recording is plain arrays and lists, and knows nothing of the running
+Times are seconds since the recording began; a Recording is plain arrays and lists, and holds nothing of the running
 process any more.
 """
 
@@ -128,7 +128,7 @@ class Moment(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """An exchange with other processes, in seconds: when it was asked for, when this process was ready, when all were.
+    """An exchange with other processes, in seconds: when it was requested, when this process was ready, when all were.
 
     name: what it does; arrays: their types; bytes: of this process's part; number: of a collective, the same on all
     ranks, else 0.
@@ -414,7 +414,7 @@ class Recorder:
 
     def _started(self, start: Any) -> Any:
         def begin(thread: threading.Thread) -> None:
-            self._threads.append(thread)  # which knows its number also after its end
+            self._threads.append(thread)  # which has its number also after its end
             start(thread)
 
         return begin

@@ -174,7 +174,7 @@ class Timeline:
     def write(self, path: str | Path) -> None:
         """Write the spans as trace events in JSON, which chrome://tracing and ui.perfetto.dev show.
 
-        Devices are processes there, threads of the engine are threads; steps lie below the operation they belong to.
+        Devices are processes there, threads of the engine are threads; steps are below their operation.
         Source: Trace Event Format, Chromium project.
         """
         Path(path).write_text(json.dumps({"traceEvents": list(self._events()), "displayTimeUnit": "ns"}))

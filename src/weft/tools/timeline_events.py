@@ -26,7 +26,7 @@ __all__ = [
     "worker_of",
 ]
 
-# Kinds of lanes in the order in which they stand in a thread.
+# Kinds of lanes in their order in a thread.
 KINDS = ("step", "module", "python", "data", "wait", "push", "operation", "kernel", "exchange")
 
 
@@ -48,7 +48,7 @@ class Detail(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """Events first to last of one kind that one thread ran; depth: below how many others of the kind they stand."""
+    """Events first to last of one kind that one thread ran; depth: how many others of the kind contain them."""
 
     worker: str
     thread: str
@@ -116,7 +116,7 @@ class _Builder:
         counts: bool = False,
         inside: Sequence[tuple[float, float]] = (),
     ) -> None:
-        """Events of one thread and kind; keys: numbers by which others name them. inside: what is no time of theirs."""
+        """Events of one thread and kind; keys: numbers by which others name them. inside: time that is not theirs."""
         if not len(start):
             return
         order = np.lexsort((-end, start))
@@ -182,7 +182,7 @@ class _Builder:
 
 
 def _nested(start: Any, end: Any) -> tuple[Any, Any]:
-    """How many others each interval lies in, and its length without those that lie in it; sorted by start."""
+    """How many others contain each interval, and its length without those inside of it; sorted by start."""
     own = end - start
     depth = np.zeros(len(start), np.int64)
     if len(start) < 2 or np.all(np.maximum.accumulate(end[:-1]) <= start[1:]):

@@ -1,4 +1,4 @@
-"""Pictures of a program: its graph before and after each pass that changes it, its steps, and where its memory lies.
+"""Pictures of a program: its graph before and after each pass that changes it, its steps, and its memory.
 
     python -m weft.tools.viz PROGRAM [--out FOLDER]
 

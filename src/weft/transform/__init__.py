@@ -1,4 +1,4 @@
-"""Transformations of graphs: a graph for one example becomes one for a batch, a function its derivative."""
+"""Transformations of graphs: batching (vmap) and forward-mode derivatives (jvp)."""
 
 from weft.transform import control as control  # they register rules
 from weft.transform import rules as rules

@@ -1,4 +1,4 @@
-"""An operator applied to every example of a batch, by its own kernel with one more axis.
+"""Applies an operator to every example of a batch, by its own kernel with one more axis.
 
 >>> from weft.base.dtype import float32
 >>> from weft.ops import registry

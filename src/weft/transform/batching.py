@@ -1,4 +1,4 @@
-"""A graph for one example becomes a graph for a batch of them: what vmap does.
+"""Turns a graph for one example into a graph for a batch of examples; vmap calls it.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of
@@ -232,7 +232,7 @@ class Batch:
         ]
         try:
             made = self.again(node, op, operands)
-        except ShapeError:  # it wants operands of one shape
+        except ShapeError:  # it needs operands of one shape
             wide = self.spread_all(inputs, flags)
             made = self.again(node, op, [v if v is None else self.aligned(v, True, rank) for v in wide])
         return made if made[0].shape == (self.size, *node.outputs[0].shape) else None

@@ -142,7 +142,7 @@ if r < 2:
 same(D.all_reduce(x).numpy(), sum(every))
 for wrong in (lambda: D.broadcast(x, root=n), lambda: D.send(x, to=r), lambda: D.all_reduce(x, "median")):
     raises(wrong)
-raises(lambda: D.reduce_scatter(wf.zeros(n + 1)), "is no multiple of")
+raises(lambda: D.reduce_scatter(wf.zeros(n + 1)), "is not a multiple of")
 raises(lambda: D.all_reduce(wf.zeros(2) > 0), "takes numbers, got bool")
 D.barrier()
 print("right", r)

@@ -22,7 +22,7 @@ class _:
 
     @classmethod
     def errors(cls):
-        yield ShapeError, "do not lie inside", Sample(arrays((3,)), shape=(2,), strides=(3,))
+        yield ShapeError, "are not inside", Sample(arrays((3,)), shape=(2,), strides=(3,))
         yield ShapeError, "2 sizes, but 1 strides", Sample(arrays((3,)), shape=(2, 1), strides=(3,))
 
 
@@ -63,4 +63,4 @@ class _:
         one = {"sizes": ((2,),), "strides": ((1,),), "offsets": (0,)}
         yield ShapeError, "does not fit", Sample([arrays((3,))], shape=(4,), **one)
         yield ShapeError, "2 parts, but 1 windows", Sample([arrays((2,)), arrays((2,))], shape=(4,), **one)
-        yield ShapeError, "do not lie inside", Sample([arrays((2,))], shape=(1,), **one)
+        yield ShapeError, "are not inside", Sample([arrays((2,))], shape=(1,), **one)

@@ -17,7 +17,7 @@ class Layout(Record):
 
     @property
     def magic(self) -> float:
-        """Adding it rounds to an integer, which then stands in the lowest bits: 1.5 times the number whose ulp is 1."""
+        """Adding it rounds to an integer, which is then in the lowest bits: 1.5 times the number whose ulp is 1."""
         return 1.5 * 2.0**self.fraction
 
     def bits(self, value: float) -> int:

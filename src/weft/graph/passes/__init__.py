@@ -49,32 +49,32 @@ class Pass(Record):
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass(marks, "stop-gradients and gradients of one's own are for those that differentiate the graph"),
+    Pass(marks, "stop-gradients and custom gradients have an effect only where the graph is differentiated"),
     Pass(
         batch_norm,
         "at inference a normalization after a convolution is a factor and a summand, which its kernel can do",
-        after=("marks",),  # which would stand between the two
+        after=("marks",),  # which would be between the two
         exact=False,
     ),
     Pass(
         decompose,
-        "what has no kernel is decomposed anyway; done here, the parts can be shared, simplified and fused",
+        "operators without kernels are decomposed anyway; done here, the parts can be shared, simplified and fused",
         after=("batch_norm",),  # which looks for the whole operator
     ),
     Pass(updates, "each parameter is updated as soon as its gradient is final, and that is freed"),
     Pass(
         constant_folding,
-        "gradients begin with arrays of ones and zeros that nobody has to write or read",
+        "gradients begin with arrays of ones and zeros that need not be written or read",
         after=("decompose",),
     ),
     Pass(
         algebraic_simplify,
-        "recorded programs hold casts to the type that is there and products with one",
-        after=("decompose", "constant_folding"),  # it knows numbers, not arrays of them
+        "recorded programs hold casts to a value's own type and products with one",
+        after=("decompose", "constant_folding"),  # it handles numbers, not arrays of them
     ),
     Pass(
         views,
-        "views of views keep kernels from taking their operands as they lie",
+        "views of views keep kernels from taking their operands without copies",
         after=("decompose", "algebraic_simplify"),  # which may bring two views together
     ),
     Pass(
@@ -85,16 +85,16 @@ PASSES: tuple[Pass, ...] = (
             "constant_folding",
             "algebraic_simplify",
             "views",
-        ),  # which make equal what meant the same
+        ),  # which make equivalent nodes equal
     ),
     Pass(
         regions,
-        "what gradients compute again is not what was computed first, and from here on like anything else",
+        "recomputed regions must stay apart from their first computation only until equal nodes are merged",
         after=("common_subexpressions",),  # which would find the two equal
     ),
     Pass(
         assembled,
-        "gradients of what was taken apart are sums of arrays that are mostly zeros",
+        "gradients of slices and parts are sums of arrays that are mostly zeros",
         after=("views", "common_subexpressions"),  # which leave one view of a sum where there were many
         exact=False,
     ),
@@ -190,8 +190,8 @@ _OLD_NAMES = {
 def skipped(skip: Collection[str] = ()) -> set[str]:
     """The names of the passes that are off: those of skip, and those in WEFT_SKIP_PASSES."""
     names = {each.name for each in PASSES} | {PREPARATION}
-    given = {*skip, *filter(None, (flags.get("WEFT_SKIP_PASSES") or "").split(","))}
-    off = {_OLD_NAMES.get(name, name) for name in given}
+    words = {*skip, *filter(None, (flags.get("WEFT_SKIP_PASSES") or "").split(","))}
+    off = {_OLD_NAMES.get(name, name) for name in words}
     unknown = sorted(off - names - {"all"})
     if unknown:
         raise ValueError(f"no pass {', '.join(unknown)}; there are: {', '.join(sorted(names))}, all")

@@ -1,7 +1,7 @@
-"""Arithmetic that changes nothing, or that something simpler gives exactly, with NaN, infinities and signed zeros.
+"""Removes or simplifies arithmetic where the result is exactly the same, with NaN, infinities and signed zeros.
 
 So x + 0 stays (it makes 0 of -0), x - x (NaN), x * 0; x + -0.0, x - 0, x * 1 go. What numbers the operands are promoted
-to, and to what they broadcast, is not asked here: a rewrite that changes a type is not taken.
+to, and to what they broadcast, is not checked here: a rewrite that changes a type is not taken.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of
@@ -81,41 +81,41 @@ def algebraic_simplify(node: Node, graph: Rewriting) -> Value | None:
     b = rest[0] if rest else None
     if a is None or not node.inputs:
         return None
-    kept: Value | None = None
+    result: Value | None = None
     match node.op:
         case Multiply() if _is(a, 1):
-            kept = b
+            result = b
         case Multiply() | Divide() | Pow() if _is(b, 1):
-            kept = a
+            result = a
         case Add() if _is_nothing(a, node):
-            kept = b
+            result = b
         case Add() if _is_nothing(b, node):
-            kept = a
+            result = a
         case Subtract() if _is(b, 0) and _is_positive(b):
-            kept = a
+            result = a
         case BitwiseOr() | BitwiseXor() | BitwiseLeftShift() | BitwiseRightShift() if _is(b, 0):
-            kept = a
+            result = a
         case BitwiseAnd() if _is(b, -1):
-            kept = a
+            result = a
         case Maximum() | Minimum() | BitwiseAnd() | BitwiseOr() if a is b:
-            kept = a
+            result = a
         case Positive():
-            kept = a
+            result = a
         case Negative() | BitwiseInvert() | LogicalNot() if type(a.node.op) is type(node.op):
-            kept = a.node.inputs[0]
+            result = a.node.inputs[0]
         case Abs() | Relu() | Rounding() if a.node.op == node.op:
-            kept = a
+            result = a
         case Where() if a.is_constant:
-            kept = node.inputs[1 if a.node.value else 2]
+            result = node.inputs[1 if a.node.value else 2]
         case Where() if b is node.inputs[2]:
-            kept = b
+            result = b
         case Pow() if _is(b, 2):
             return make_node(Multiply(), [graph.new(a), graph.new(a)], like=node).outputs[0]
         case Pow() if _is(b, -1):
             return make_node(Reciprocal(), [graph.new(a)], like=node).outputs[0]
         case Cast():
             return _cast(a, node.op.dtype, node, graph)
-    return None if kept is None else graph.new(kept)
+    return None if result is None else graph.new(result)
 
 
 def _is(value: Value | None, number: float) -> bool:

@@ -1,4 +1,4 @@
-"""Sums of arrays that are zero where the others are not: one array, put together from its parts.
+"""Replaces a sum of arrays that are zero where the others are not by one array, assembled from its parts.
 
 Gradients of what was taken apart are such sums. Written out, each summand is an array of zeros and a copy into it.
 
@@ -40,7 +40,7 @@ class _Box(Record):
 
 
 def assembled(node: Node, graph: Rewriting) -> Value | None:
-    """A sum of arrays of zeros and parts elsewhere, as one; a reshape or a permutation of one, written as it lies."""
+    """One Assemble for a sum of arrays of zeros and parts elsewhere, or for its reshape or permutation."""
     if isinstance(node.op, Add):
         return _sum(node, graph)
     return _seen(node, graph)
@@ -53,10 +53,10 @@ def _sum(node: Node, graph: Rewriting) -> Value | None:
     for value in node.inputs:
         if value is None or value.type != whole.type or graph.reader(value) is not node:
             return None
-        found = _parts(value)
-        if found is None:
+        pieces = _parts(value)
+        if pieces is None:
             return None
-        for window, part in found:
+        for window, part in pieces:
             windows.append(window)
             parts.append(graph.new(part))
     boxes = [_box(window, whole.shape) for window in windows]
@@ -72,13 +72,13 @@ def _parts(value: Value) -> list[tuple[Geometry, Value]] | None:
         return None
     if choice.fill is not None and (not isinstance(choice.fill, int | float) or choice.fill != 0):
         return None
-    found = []
+    parts = []
     for k, see in choice.parts:
         window, part = see(value.shape, row_major(value.shape)), value.node.inputs[k]
         if window is None or part is None or part.type != value.type.like(window[0]):
             return None
-        found.append(((tuple(window[0]), tuple(window[1]), window[2]), part))
-    return found
+        parts.append(((tuple(window[0]), tuple(window[1]), window[2]), part))
+    return parts
 
 
 def _seen(node: Node, graph: Rewriting) -> Value | None:

@@ -1,4 +1,4 @@
-"""Batch normalization with known statistics, after a product or a convolution, as a factor and a summand per channel.
+"""Turns batch normalization with known statistics, after a product or convolution, into a scale and shift per channel.
 
 Where weights and statistics seldom change (Graph.stable_inputs), they are folded into the weights and the bias: that is
 done once, and costs a run nothing. Else they are computed from the statistics inside the graph, c numbers each; an
@@ -24,7 +24,7 @@ __all__ = ["batch_norm"]
 
 @local(BatchNorm)
 def batch_norm(node: Node, graph: Rewriting) -> Value | None:
-    """x * scale + shift for a normalization of what a native kernel gives to nobody else; all in one type."""
+    """x * scale + shift for a normalization of what only this node reads of a native kernel; all in one type."""
     if not isinstance(node.op, BatchNorm) or node.op.training:
         return None
     x, mean, variance, *_ = node.inputs
@@ -41,8 +41,8 @@ def batch_norm(node: Node, graph: Rewriting) -> Value | None:
     scale, shift = _affine(node, graph, graph.new)
     columns = tuple(range(1, x.ndim - 1))  # behind the channels
     scaled = F.multiply(graph.new(x), F.expand_dims(scale, axis=columns))
-    made: Value = F.add(scaled, F.expand_dims(shift, axis=columns))
-    return made
+    result: Value = F.add(scaled, F.expand_dims(shift, axis=columns))
+    return result
 
 
 def _affine(node: Node, graph: Rewriting, read: Callable[[Value], Value]) -> tuple[Value, Value]:
@@ -71,8 +71,8 @@ def _folded(node: Node, before: Node, graph: Rewriting) -> Value | None:
         return None
 
     def wide(value: Value) -> Value:
-        made: Value = F.cast(graph.new(_unrounded(value)), dtype=float32)
-        return made
+        result: Value = F.cast(graph.new(_unrounded(value)), dtype=float32)
+        return result
 
     scale, shift = _affine(node, graph, wide)
     if bias is not None:

@@ -1,4 +1,4 @@
-"""What is computed twice is computed once.
+"""Merges equal nodes, so that each is computed once.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of
@@ -26,7 +26,7 @@ __all__ = ["common_subexpressions"]
 def common_subexpressions(node: Node, graph: Rewriting) -> Sequence[Value] | None:
     """The outputs of an earlier node with the same operator, inputs and runtime values; never of a random one.
 
-    Nodes are compared by what stands for their operands now, so one round joins whole expressions.
+    Nodes are compared by what their operands have become, so one round joins whole expressions.
     """
     assert node.op is not None
     if node.op.random:

@@ -1,4 +1,4 @@
-"""What is known before the program runs: arithmetic on numbers, and arrays whose elements all are one number.
+"""Computes what is known before the program runs: arithmetic on numbers, and on arrays that are filled with one number.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of
@@ -54,10 +54,10 @@ def _number(value: Value | None, graph: Rewriting) -> Number | None:
     """The number that every element of a value is, converted to its type; None if that is not known."""
     if value is None:
         return None
-    known: dict[int, Number | None] = graph.notes
-    if id(value) not in known:
-        known[id(value)] = _found(value, graph)
-    return known[id(value)]
+    numbers: dict[int, Number | None] = graph.notes
+    if id(value) not in numbers:
+        numbers[id(value)] = _found(value, graph)
+    return numbers[id(value)]
 
 
 def _found(value: Value, graph: Rewriting) -> Number | None:
@@ -88,8 +88,8 @@ def _computed(node: Node, numbers: Sequence[Number | None]) -> Number | None:
         for n, v in zip(numbers, node.inputs, strict=True)
     ]
     with np.errstate(all="ignore"):
-        (made,) = evaluate_loop(loop, arrays, [node.outputs[0].dtype.numpy])
-    return _python(made)
+        (result,) = evaluate_loop(loop, arrays, [node.outputs[0].dtype.numpy])
+    return _python(result)
 
 
 def _converted(number: Number, dtype: DType) -> Number:
@@ -126,9 +126,9 @@ def _with_numbers(node: Node, graph: Rewriting) -> Value | None:
     numbers = [None if v is None or v.is_constant else _number(v, graph) for v in node.inputs]
     if all(n is None for n in numbers):
         return None
-    given = zip(node.inputs, numbers, strict=True)
+    pairs = zip(node.inputs, numbers, strict=True)
     rest: dict[str, TensorType] = {
-        str(k): v.type for k, (v, n) in enumerate(given) if v is not None and n is None
+        str(k): v.type for k, (v, n) in enumerate(pairs) if v is not None and n is None
     }
     shape = broadcast_shapes(node.op.name if node.op else "", rest) if rest else ()
     if shape != node.outputs[0].shape:

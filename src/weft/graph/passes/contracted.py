@@ -1,4 +1,4 @@
-"""The sum over a batch of products of matrices as one product: of the rows of all of them with all their columns.
+"""Replaces a sum over a batch of matrix products by one product, of all their rows with all their columns.
 
 So the mean of per-example gradients, each the product of a column and a row, is never written out example by example.
 
@@ -34,7 +34,7 @@ __all__ = ["contracted"]
 
 
 def contracted(node: Node, graph: Rewriting) -> Value | None:
-    """One product for the sum or the mean over the first axis of a product that nobody else reads."""
+    """One product for the sum or the mean over the first axis of a product with no other reader."""
     op: Any = node.op
     product = node.inputs[0] if isinstance(op, Sum | Mean) else None
     if product is None or not isinstance(product.node.op, Matmul) or graph.reader(product) is not node:
@@ -54,7 +54,7 @@ def contracted(node: Node, graph: Rewriting) -> Value | None:
         return make_node(op, inputs, like=node).outputs[0]
 
     rows = make(Reshape(shape=(m, count * inner)), make(PermuteDims(axes=(1, 0, 2)), graph.new(a)))
-    made = make(Matmul(), rows, make(Reshape(shape=(count * inner, n)), graph.new(b)))
+    total = make(Matmul(), rows, make(Reshape(shape=(count * inner, n)), graph.new(b)))
     if isinstance(op, Mean):
-        made = make(Divide(), made, constant(count))
-    return made
+        total = make(Divide(), total, constant(count))
+    return total

@@ -1,6 +1,6 @@
-"""Operators without kernels of their own as what they decompose to, so that other passes see the parts.
+"""Replaces operators without kernels of their own by their decompositions, so that other passes see the parts.
 
-The planner would do the same later. What it would choose kernels for stays whole.
+The planner would do the same later. Operators that it would choose kernels for are kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def decompose(node: Node, graph: Rewriting) -> Sequence[Value] | None:
     ):
         return None
     bound = op.with_runtime({name: graph.new(v) for name, v in node.runtime.items()})
-    made: Any = bound.decompose(*(None if v is None else graph.new(v) for v in node.inputs))
-    if made is NotImplemented:
+    outputs: Any = bound.decompose(*(None if v is None else graph.new(v) for v in node.inputs))
+    if outputs is NotImplemented:
         return None
-    return made if isinstance(made, tuple | list) else (made,)
+    return outputs if isinstance(outputs, tuple | list) else (outputs,)

@@ -1,4 +1,4 @@
-"""Where views see the elements of a row-major array, for passes."""
+"""Computes which elements of a row-major array a view shows; used by passes about views."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Geometry = tuple[tuple[int, ...], tuple[int, ...], int]  # sizes, strides and of
 
 
 def see_of(node: Node) -> Any:
-    """How a node sees its first input; None if it is no view, or one that insists on being no copy."""
+    """How a node sees its first input; None if it is not a view, or one that insists on being no copy."""
     choice = first_choice(node)
     if not isinstance(choice, View) or getattr(node.op, "copy", None) is False:
         return None

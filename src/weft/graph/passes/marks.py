@@ -1,7 +1,7 @@
-"""What only gradients ask for is gone before anything is planned.
+"""Removes marks, which only gradients read, before anything is planned.
 
 Graphs keep their marks (stop-gradients, gradients of one's own, where a recording began) for those that differentiate
-them; what is computed does not know them. So no other pass has to.
+them; they have no effect on values. So no other pass has to handle them.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of
@@ -33,5 +33,5 @@ def marks(node: Node, graph: Rewriting) -> Sequence[Value] | None:
     op = node.op
     if not isinstance(op, Mark) or isinstance(op, Again):
         return None
-    made: Any = op.decompose(*(None if v is None else graph.new(v) for v in node.inputs))
-    return made if isinstance(made, tuple | list) else (made,)
+    outputs: Any = op.decompose(*(None if v is None else graph.new(v) for v in node.inputs))
+    return outputs if isinstance(outputs, tuple | list) else (outputs,)

@@ -1,4 +1,4 @@
-"""Large results that are cheap to compute again where the program needs them late, instead of kept until then.
+"""Recomputes large, cheap results where the program needs them late, instead of keeping them until then.
 
 In a training step nearly all memory is alive when the forward part ends: what gradients will read. A *candidate* is a
 value made before that moment and read behind it, whose operator can compute it again from what is there
@@ -83,8 +83,8 @@ class Candidate:
 def candidates(graph: Graph) -> list[Candidate]:
     """Those of a graph, in the order of its nodes."""
     lives = Lives(graph)
-    found = (lives.candidate(v) for node in graph.nodes[: lives.peak] for v in node.outputs[:1])
-    return [each for each in found if each is not None and each.size_bytes > 0]
+    values = (lives.candidate(v) for node in graph.nodes[: lives.peak] for v in node.outputs[:1])
+    return [each for each in values if each is not None and each.size_bytes > 0]
 
 
 def recompute(node: Node, graph: Rewriting) -> Sequence[Value | None] | None:
@@ -133,10 +133,10 @@ class _Again:
 
     def rewritten(self, node: Node) -> Sequence[Value | None] | None:
         """What replaces a node: a reader's outputs, on what is computed again; numbers that are drawn again."""
-        made = self.reader(node)
-        if made is None and id(node) in self.random:
+        copies = self.reader(node)
+        if copies is None and id(node) in self.random:
             return self.noted(node)
-        return made
+        return copies
 
     def noted(self, node: Node) -> Sequence[Value]:
         """A random node as a function of a position in the stream, so that it can draw the same again."""
@@ -165,7 +165,7 @@ class _Again:
         return Node(node.op, inputs, [v.type for v in node.outputs], runtime, like=node).outputs
 
     def has_own(self, loop: Node, value: Value) -> bool:
-        """Whether a loop computes the value for itself: no kernel near it wants it in memory."""
+        """Whether a loop computes the value for itself: no kernel near it reads it from memory."""
         candidate = self.chosen.get(id(value))
         if candidate is None or candidate.runs_again:
             return False
@@ -175,7 +175,7 @@ class _Again:
         return not any(near)
 
     def in_memory(self, value: Value) -> Value:
-        """The copy that all share who want it in memory, made where the first one reads it."""
+        """The copy that all readers share that need it in memory, made where the first one reads it."""
         self.make_shared([value])
         return self.shared[id(value)]
 
@@ -206,16 +206,16 @@ class _Again:
         return [v for v in sources if id(v) in self.is_again and id(v) not in self.shared]
 
     def read(self, value: Value) -> Value:
-        found = self.shared.get(id(value))
-        return self.graph.new(value) if found is None else found
+        copy = self.shared.get(id(value))
+        return self.graph.new(value) if copy is None else copy
 
     def made(self, value: Value) -> list[tuple[Value, Value]]:
         """Values of the old graph, the first of which is this one, and what is computed again for them."""
         node, candidate = value.node, self.chosen.get(id(value))
         if candidate is not None and not candidate.runs_again:
-            made = _again(value, self.read)
-            assert made is not None, "a candidate can be computed again"
-            return [(value, made)]
+            again = _again(value, self.read)
+            assert again is not None, "a candidate can be computed again"
+            return [(value, again)]
         op, position = self.drawn.get(id(node), (node.op, ()))
         inputs = [None if v is None else self.read(v) for v in node.inputs]
         runtime = {name: self.read(v) for name, v in node.runtime.items()}
@@ -249,9 +249,9 @@ class Lives:
             int, int
         ] = {}  # until when a node needs what it reads: a view of it, as long as the view
         for node in reversed(graph.nodes):
-            own = end = self.place[id(node)]
+            place = end = self.place[id(node)]
             for v in node.outputs:
-                last = self.last.setdefault(id(v), own)
+                last = self.last.setdefault(id(v), place)
                 if id(node) in self.views:
                     end = max(end, last)
             self.until[id(node)] = end
@@ -271,12 +271,12 @@ class Lives:
                     size, last = size_bytes_of(v), self.last[id(v)]
                     change[k] += size
                     change[last + 1 if last >= k else k] -= size
-        live = most = found = 0
+        live = most = peak = 0
         for k, difference in enumerate(change):
             live += difference
             if live > most:
-                most, found = live, k
-        return found
+                most, peak = live, k
+        return peak
 
     def is_kept(self, value: Value, until: int) -> bool:
         """Whether its memory is there at this place anyway."""
@@ -293,16 +293,16 @@ class Lives:
         late = [n for n in dict.fromkeys(late) if n.place != node.place]  # else it is such a copy
         if not late or any(id(v) in self.leaving for v in same):
             return None
-        made = _again(value, lambda v: v)
-        if made is None or made.type != value.type:
+        copy = _again(value, lambda v: v)
+        if copy is None or copy.type != value.type:
             return None
         least = size_bytes_of(value) * SMALL_SHARE
-        sources = [v for v in dict.fromkeys(_leaves(made, node)) if size_bytes_of(v) > least]
+        sources = [v for v in dict.fromkeys(_leaves(copy, node)) if size_bytes_of(v) > least]
         until = max(self.until[id(n)] for n in late)
         more = sum(size_bytes_of(v) for v in sources if not self.is_kept(v, until))
         inside = [n for n in late if is_loop(n) and any(v is value for v in n.inputs)]
         traffic = self._traffic(value, inside, len(inside) < len(late), sources)
-        is_cheap = _operations(made, node) <= CHEAP
+        is_cheap = _operations(copy, node) <= CHEAP
         nodes = min(self.place[id(n)] for n in late) - self.place[id(node)]
         return Candidate(
             value, late, same[1:], sources, size_bytes_of(value) - more, traffic, is_cheap, nodes
@@ -313,11 +313,11 @@ class Lives:
         node = value.node
         views = self._early_views(value)
         late = [n for v in views for n in self.readers.get(id(v), ()) if self.place[id(n)] > self.peak]
-        made = None if value.index else _again(value, lambda v: v)
+        copy = None if value.index else _again(value, lambda v: v)
         size, nothing = size_bytes_of(value), (0, False, 0)
-        if made is not None and made.type == value.type and _operations(made, node) <= CHEAP:
-            own = {*map(id, node.outputs)}
-            sources = [v for v in dict.fromkeys(_leaves(made, node)) if id(v) not in own]
+        if copy is not None and copy.type == value.type and _operations(copy, node) <= CHEAP:
+            outputs = {*map(id, node.outputs)}
+            sources = [v for v in dict.fromkeys(_leaves(copy, node)) if id(v) not in outputs]
             return Candidate(value, list(dict.fromkeys(late)), views[1:], sources, size, *nothing)
         return Candidate(
             value, list(dict.fromkeys(late)), views[1:], node.reads, size, *nothing, runs_again=True
@@ -325,29 +325,29 @@ class Lives:
 
     def _early_views(self, value: Value) -> list[Value]:
         """The value, and the views of it that are made before the peak."""
-        found = [value]
-        for v in found:
+        views = [value]
+        for v in views:
             for n in self.readers.get(id(v), ()):
                 if self.place[id(n)] <= self.peak and n.inputs[0] is v and id(n) in self.views:
-                    found.append(n.outputs[0])
-        return found
+                    views.append(n.outputs[0])
+        return views
 
     def _traffic(self, value: Value, loops: Sequence[Node], is_stored: bool, sources: Sequence[Value]) -> int:
         """Bytes that go through memory more: a copy for the kernels; less: loops read the sources instead."""
-        size, own = size_bytes_of(value), sum(map(size_bytes_of, sources))
-        more = own + size if is_stored else 0
+        size, source_bytes = size_bytes_of(value), sum(map(size_bytes_of, sources))
+        more = source_bytes + size if is_stored else 0
         for reader in loops:
-            passes, found = self._near(reader, sources)
-            more += passes * (sum(size_bytes_of(v) for v in sources if id(v) not in found) - size)
+            passes, shared_sources = self._near(reader, sources)
+            more += passes * (sum(size_bytes_of(v) for v in sources if id(v) not in shared_sources) - size)
         return more
 
     def _near(self, reader: Node, sources: Sequence[Value]) -> tuple[int, set[int]]:
         """How often the loop that a reader will be part of goes over memory, and which of the sources it reads."""
-        wanted, found = {id(v) for v in sources}, set[int]()
+        source_ids, shared_sources = {id(v) for v in sources}, set[int]()
         passes, nodes = 1, [reader]
         for _ in range(NEAR):
             for node in nodes:
-                found |= wanted & {id(v) for v in node.reads}
+                shared_sources |= source_ids & {id(v) for v in node.reads}
                 choice = first_choice(node)
                 if isinstance(choice, Loop) and choice.axes:
                     passes = max(passes, len(choice.stages))
@@ -359,7 +359,7 @@ class Lives:
                 for n in self.readers.get(id(v), ())
                 if is_loop(n)
             ]
-        return passes, found
+        return passes, shared_sources
 
 
 def _again(value: Value, read: Callable[[Value], Value]) -> Value | None:
@@ -368,20 +368,20 @@ def _again(value: Value, read: Callable[[Value], Value]) -> Value | None:
     assert node.op is not None
     op = node.op.with_runtime({k: read(v) for k, v in node.runtime.items()}) if node.runtime else node.op
     inputs = [None if v is None else read(v) for v in node.inputs]
-    made: Value | None = op.recomputed(inputs, [None, *(read(v) for v in node.outputs[1:])])
-    return made
+    copy: Value | None = op.recomputed(inputs, [None, *(read(v) for v in node.outputs[1:])])
+    return copy
 
 
 def _leaves(made: Value, node: Node) -> list[Value]:
     """What a computation reads of what there was before: the inputs of the node, and its other outputs."""
-    known = {*map(id, node.reads), *map(id, node.outputs)}
-    return [v for v in _within(made, known) if id(v) in known]
+    boundary = {*map(id, node.reads), *map(id, node.outputs)}
+    return [v for v in _within(made, boundary) if id(v) in boundary]
 
 
 def _operations(made: Value, node: Node) -> int:
     """How many operations a computation does on an element; a function is many."""
-    known = {*map(id, node.reads), *map(id, node.outputs)}
-    loops = [first_choice(v.node) for v in _within(made, known) if id(v) not in known]
+    boundary = {*map(id, node.reads), *map(id, node.outputs)}
+    loops = [first_choice(v.node) for v in _within(made, boundary) if id(v) not in boundary]
     roots = [
         s.value for loop in loops if isinstance(loop, Loop) for stage in loop.stages for s in parts(stage)
     ]
@@ -394,15 +394,15 @@ def _instructions(part: e.Scalar) -> int:
 
 def _within(made: Value, known: Collection[int]) -> list[Value]:
     """The values that a computation consists of, down to known ones, by id, and with those."""
-    found, stack, seen = [], [made], set[int]()
+    values, stack, seen = [], [made], set[int]()
     while stack:
         v = stack.pop()
         if id(v) not in seen:
             seen.add(id(v))
-            found.append(v)
+            values.append(v)
             if id(v) not in known:
                 stack.extend(v.node.reads)
-    return found
+    return values
 
 
 def size_bytes_of(value: Value) -> int:

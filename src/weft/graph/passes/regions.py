@@ -1,4 +1,4 @@
-"""What is computed again for gradients is an ordinary computation, now that nothing makes it one with the first.
+"""Removes the marks of regions that gradients recompute, once the pass that merges equal nodes has run.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of

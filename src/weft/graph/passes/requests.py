@@ -1,6 +1,6 @@
-"""Operators give only what is read, and add it to what is there, where they say that they can.
+"""Restricts operators that support it to the results that are read, and lets them accumulate into an array.
 
-Kernels of users' are asked so for gradients: what an executor's grad_req "null" leaves unread is not computed, and
+Users' kernels get such requests for gradients: what an executor's grad_req "null" leaves unread is not computed, and
 "add" adds to the array that holds the gradient (Op.without, Op.adding).
 """
 
@@ -20,8 +20,8 @@ def requests(node: Node, graph: Rewriting) -> Sequence[Value | None] | None:
     """A node that leaves out what nothing reads, or adds an output to an input of the graph that it was added to."""
     op = node.op
     assert op is not None
-    if isinstance(op, Add) and (made := graph.notes.get(id(node))) is not None:
-        return [made]
+    if isinstance(op, Add) and (accumulated := graph.notes.get(id(node))) is not None:
+        return [accumulated]
     if type(op).without is not Op.without:
         unread = [k for k, value in enumerate(node.outputs) if not graph.is_read(value)]
         if unread and (less := op.without(unread)) is not None:

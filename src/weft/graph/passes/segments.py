@@ -1,4 +1,4 @@
-"""Whole segments of a training step computed again, for memory budgets that cheap results do not meet.
+"""Recomputes whole segments of a training step, for memory budgets that cheap results do not meet.
 
 The nodes before the moment when most is alive are cut into pieces. Of a piece that is computed again, only what lives
 across its ends is kept; when the backward part reaches it, its nodes run once more, and their results serve that
@@ -12,7 +12,7 @@ unknown operator): those are kept, as if they lived across each cut. Random resu
 stream, which is kept (`as_drawn`), so the second run draws what the first one drew.
 
 **How much memory.** `room` is what saved values and checkpoints may take: the budget without what the plain plan needs
-besides saved values. Let a piece begin when K bytes are kept so far. While its gradients are computed, what is behind
+besides saved values. Let a piece begin when K bytes have been kept. While its gradients are computed, what is behind
 it has been freed, so K and what the piece saves are all that is alive: it may save room - K. When the forward part
 ends, everything kept is alive: the sum of all checkpoints, and of what pieces save that are not computed again, is at
 most room. Pieces are therefore the longest that fit, in the program's order, so they become shorter towards the end.
@@ -103,9 +103,9 @@ class Segments:
             if self.saved[-1] - sum(self._saved_in(units[k], units[k + 1]) for k in again) > room_bytes:
                 continue
             for share in shares:
-                kept = self._kept(units, again, room_bytes, share * room_bytes)
-                if kept is not None:
-                    return self._candidates(units, again, kept)
+                checkpoints = self._kept(units, again, room_bytes, share * room_bytes)
+                if checkpoints is not None:
+                    return self._candidates(units, again, checkpoints)
         return None
 
     # Units.
@@ -113,13 +113,13 @@ class Segments:
     def _units(self) -> list[int]:
         """Where units begin, and the end of the last: near equal parts of what is saved, where the least is alive."""
         step = self.saved[-1] / UNITS
-        found = [0]
+        cuts = [0]
         for k in range(1, UNITS):
             begin, end = (bisect_left(self.saved, (k + shift) * step) for shift in (-0.5, 0.5))
-            cut = self._best_cut(max(begin, found[-1] + 1), min(end, len(self.nodes) - 1))
+            cut = self._best_cut(max(begin, cuts[-1] + 1), min(end, len(self.nodes) - 1))
             if cut is not None:
-                found.append(cut)
-        return [*found, len(self.nodes)]
+                cuts.append(cut)
+        return [*cuts, len(self.nodes)]
 
     def _best_cut(self, begin: int, end: int) -> int | None:
         """The position in begin..end across which the fewest bytes are alive, the last of several."""
@@ -143,7 +143,7 @@ class Segments:
 
         piece_bytes: what a piece saves at the most; and where kept values stay, the largest comes on top of them all.
         """
-        kept: set[int] = set()
+        checkpoints: set[int] = set()
         unit_of = [k for k in range(len(units) - 1) for _ in range(units[k], units[k + 1])]
         room = room_bytes - self.fixed_bytes
         bytes_so_far = 0
@@ -153,8 +153,8 @@ class Segments:
             nonlocal bytes_so_far
             for v in self.movable:
                 born = self.lives.place[id(v.node)]
-                if born < position <= self.until[id(v)] and id(v) not in kept:
-                    kept.add(id(v))
+                if born < position <= self.until[id(v)] and id(v) not in checkpoints:
+                    checkpoints.add(id(v))
                     if not (unit_of[born] not in again and self.lives.last[id(v)] > self.lives.peak):
                         bytes_so_far += size_bytes_of(v)  # else it was counted as what its unit saves
 
@@ -181,7 +181,7 @@ class Segments:
                     keep_across(end)
             if bytes_so_far > room:
                 return None
-        return kept if self.frees or bytes_so_far + longest <= room else None
+        return checkpoints if self.frees or bytes_so_far + longest <= room else None
 
     def _end_of_piece(self, begin: int, room: float) -> int | None:
         if room <= 0:
@@ -200,15 +200,15 @@ class Segments:
 
     def _read_until(self) -> dict[int, int]:
         """For each value, the last place before the peak where it, or a view of it, is read."""
-        found: dict[int, int] = {}
+        positions: dict[int, int] = {}
         place = self.lives.place
         for node in reversed(self.nodes):
             at = place[id(node)]
             if is_view(node):
-                at = max([at, *(found.get(id(v), at) for v in node.outputs)])
+                at = max([at, *(positions.get(id(v), at) for v in node.outputs)])
             for v in node.reads:
-                found[id(v)] = max(found.get(id(v), at), at)
-        return found
+                positions[id(v)] = max(positions.get(id(v), at), at)
+        return positions
 
 
 def _may_run_again(node: Node) -> bool:
@@ -223,13 +223,13 @@ def _cost(node: Node) -> float:
         return 0
     sizes = [size_bytes_of(v) for v in (*node.reads, *node.outputs)]
     y = node.outputs[0]
-    given = [v for v in node.inputs if v is not None and not v.type.weak]
+    arrays = [v for v in node.inputs if v is not None and not v.type.weak]
     family = getattr(getattr(node.op, "of", node.op), "family", "")
     multiply_adds = 0.0
-    if family == "convolution" and len(given) > 1 and given[1].shape:
-        multiply_adds = y.size * given[1].size / max(given[1].shape[0], 1)
-    elif family == "attention" and len(given) > 1:
-        multiply_adds = 2.0 * y.size * given[1].shape[-2]
-    elif family in ("matrix", "recurrent") and len(given) > 1:
-        multiply_adds = math.sqrt(float(given[0].size) * given[1].size * y.size)
+    if family == "convolution" and len(arrays) > 1 and arrays[1].shape:
+        multiply_adds = y.size * arrays[1].size / max(arrays[1].shape[0], 1)
+    elif family == "attention" and len(arrays) > 1:
+        multiply_adds = 2.0 * y.size * arrays[1].shape[-2]
+    elif family in ("matrix", "recurrent") and len(arrays) > 1:
+        multiply_adds = math.sqrt(float(arrays[0].size) * arrays[1].size * y.size)
     return sum(sizes) + multiply_adds / MULTIPLY_ADDS_PER_BYTE

@@ -1,4 +1,4 @@
-"""One update of many parameters as one for each, so that each can run as soon as its gradient is final."""
+"""Splits an update of many parameters into one for each, so that each can run as soon as its gradient is final."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def updates(node: Node, graph: Rewriting) -> Sequence[Value] | None:
     inputs = [None if v is None else graph.new(v) for v in node.inputs]
     shared = inputs[: len(op.scalars)]
     runtime = {name: graph.new(v) for name, v in node.runtime.items()}
-    found: dict[int, Value] = {}
+    outputs: dict[int, Value] = {}
     for reads, makes in groups:
         one = make_node(op, [*shared, *(inputs[k] for k in reads)], runtime, like=node)
-        found |= dict(zip(makes, one.outputs, strict=True))
-    return [found[k] for k in sorted(found)]
+        outputs |= dict(zip(makes, one.outputs, strict=True))
+    return [outputs[k] for k in sorted(outputs)]

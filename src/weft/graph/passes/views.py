@@ -1,6 +1,6 @@
-"""Views of views as one, and views of nothing else than the whole as what they show.
+"""Merges views of views into one, and removes views that show the whole array unchanged.
 
-What a view shows is known from where it sees the elements of a row-major array, so no operator is named here.
+A view is described by the elements of a row-major array that it shows, so no operator is named here.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of
@@ -37,17 +37,17 @@ def views(node: Node, graph: Rewriting) -> Value | None:
     inner = see_of(source.node)
     base = source.node.inputs[0] if inner is not None else None
     if inner is not None and base is not None:
-        seen = inner(base.shape, row_major(base.shape))
-        both = None if seen is None else outer(seen[0], seen[1])
-        if seen is not None and both is not None:
-            found = _simplest((both[0], both[1], seen[2] + both[2]), graph.new(base), node)
-            if found is not None:
-                return found
+        inner_view = inner(base.shape, row_major(base.shape))
+        both = None if inner_view is None else outer(inner_view[0], inner_view[1])
+        if inner_view is not None and both is not None:
+            simplest = _simplest((both[0], both[1], inner_view[2] + both[2]), graph.new(base), node)
+            if simplest is not None:
+                return simplest
     alone = outer(source.shape, row_major(source.shape))
     if alone is None or not (isinstance(node.op, AsStrided) or alone[0] == source.shape):
         return None
-    found = _simplest(alone, graph.new(source), node)
-    return found if found is graph.new(source) or isinstance(node.op, AsStrided) else None
+    simplest = _simplest(alone, graph.new(source), node)
+    return simplest if simplest is graph.new(source) or isinstance(node.op, AsStrided) else None
 
 
 def _simplest(seen: Geometry, source: Value, node: Node) -> Value | None:
@@ -58,10 +58,10 @@ def _simplest(seen: Geometry, source: Value, node: Node) -> Value | None:
     if same_strides(shape, strides, row_major(shape)) or 0 in shape:
         if shape == source.shape:
             return source
-        made = make_node(Reshape(shape=shape), [source], like=node)
+        view = make_node(Reshape(shape=shape), [source], like=node)
     else:
         axes = permutation(seen, source.shape)
         if axes is None:
             return None
-        made = make_node(PermuteDims(axes=axes), [source], like=node)
-    return made.outputs[0]
+        view = make_node(PermuteDims(axes=axes), [source], like=node)
+    return view.outputs[0]

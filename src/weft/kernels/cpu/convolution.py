@@ -27,7 +27,7 @@ def native_windows(windows: Windows, groups: int) -> dict[str, Any]:
 
 def of_any_size(of: str, dtype: DType, keywords: dict[str, Any], layout: str) -> Native:
     """The kernel for all sizes. of: "dst", "src" or "weights", as the native core calls it."""
-    # Of a padding that follows from the window's size the numbers are asked for.
+    # Of a padding that follows from the window's size the numbers are read.
     keywords["padding"] = [(int(low), int(high)) for low, high in keywords["padding"]]
     return Native(
         lambda *_: _core.onednn_convolution_of_any_size(dtype, of=of, **keywords),

@@ -32,7 +32,7 @@ def dense(shape: Sequence[int], channels_last: bool) -> tuple[int, ...]:
 
 
 def lies(x: Geometry, channels_last: bool) -> bool:
-    """Whether x has no gaps and lies so."""
+    """Whether x has no gaps and this order of dimensions."""
     wanted = dense(x[1], channels_last)
     return all(n == 1 or s == w for n, s, w in zip(x[1], x[2], wanted, strict=True))
 

@@ -30,7 +30,7 @@ def is_native(*types: TensorType) -> bool:
 
 
 def row_major(t: TensorType) -> Geometry:
-    """As the native core is asked for it: without gaps.
+    """As the native core takes it: without gaps.
 
     >>> row_major(TensorType((2, 3), float32))
     ('float32', (2, 3), (3, 1))

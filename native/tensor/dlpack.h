@@ -1,16 +1,30 @@
-// dlpack.h: the parts of the DLPack 1.x ABI that nanobind's header does not declare: managed tensors and the
-// C exchange API (DLPack 1.3). Layouts are fixed by https://dmlc.github.io/dlpack/latest/c_api.html.
+// dlpack.h: the DLPack 1.x ABI: arrays, managed arrays and the C exchange API (DLPack 1.3). Layouts are fixed
+// by https://dmlc.github.io/dlpack/latest/c_api.html.
 #pragma once
-
-#include <nanobind/ndarray.h>
 
 #include <cstdint>
 
 namespace weft::dlpack {
 
-using Tensor = nanobind::dlpack::dltensor;
-using DTypeCode = nanobind::dlpack::dtype_code;
 inline constexpr int32_t kCpu = 1, kCudaHost = 3;
+
+struct DType {
+  enum Code : uint8_t { kInt, kUInt, kFloat, kOpaque, kBfloat, kComplex, kBool };
+  uint8_t code, bits;
+  uint16_t lanes;
+  bool operator==(const DType&) const = default;
+};
+
+struct Tensor {
+  void* data;
+  struct {
+    int32_t type, index;
+  } device;
+  int32_t ndim;
+  DType dtype;
+  int64_t *shape, *strides;  // strides in elements; null: row-major
+  uint64_t byte_offset;
+};
 
 struct Version {
   uint32_t major = 1, minor = 1;

@@ -1,0 +1,133 @@
+#include "tensor/exchange.h"
+
+#include <cstring>
+#include <memory>
+
+namespace weft {
+
+Share::Share(const Tensor& x) noexcept : chunk_(x.chunk.get()) {
+  chunk_->retain();
+  chunk_->lent.fetch_add(1, std::memory_order_relaxed);
+  chunk_->shares.fetch_add(1, std::memory_order_seq_cst);
+}
+
+void Share::end(Chunk* chunk) noexcept {
+  chunk->shares.fetch_sub(1, std::memory_order_release);  // what was written is there for whoever sees it
+  chunk->release();
+}
+
+char* address_of(const Tensor& x) noexcept {
+  alignas(64) static char nothing[64];
+  return x.data ? x.data : nothing;
+}
+
+void put_geometry(const Tensor& x, int64_t* shape, int64_t* strides) noexcept {
+  for (int i = 0; i < x.ndim; ++i) {
+    shape[i] = x.shape[i];
+    strides[i] = x.strides[i] * static_cast<int64_t>(x.itemsize());
+  }
+}
+
+void adopt(Tensor& x, Device device, void (*drop)(void* owner) noexcept, void* owner, bool read_only,
+           const char* function) {
+  if (reinterpret_cast<uintptr_t>(x.data) % x.itemsize() != 0)
+    throw BufferError(std::string(function) + ": the memory is not aligned to its elements");
+  // From the lowest to behind the highest element.
+  const auto itemsize = static_cast<int64_t>(x.itemsize());
+  int64_t lowest = 0, highest = 0;
+  for (int i = 0; i < x.ndim; ++i) {
+    const int64_t reach = (x.shape[i] - 1) * x.strides[i] * itemsize;
+    (reach < 0 ? lowest : highest) += reach;
+  }
+  Chunk::Foreign foreign{x.data, 0, drop, owner, read_only};
+  if (x.size) {
+    foreign.data = x.data + lowest;
+    foreign.bytes = static_cast<size_t>(highest - lowest + itemsize);
+  }
+  x.chunk = Chunk::adopt(device, foreign);
+}
+
+DType dtype_of_format(const char* given, size_t itemsize) {
+  const char* format = given ? given : "B";
+  if (*format == '@' || *format == '=' || *format == '<') ++format;
+  if (std::strlen(format) == 1) {
+    const char c = *format == 'l' ? 'q' : *format == 'L' ? 'Q' : *format == 'c' ? 'B' : *format;
+    for (int i = 0; i < kDTypes; ++i)
+      if (kDTypeTable[i].format && *kDTypeTable[i].format == c && size_of(static_cast<DType>(i)) == itemsize)
+        return static_cast<DType>(i);
+  }
+  throw DTypeError("asarray: no element type of weft is that of the buffer's format '" +
+                   std::string(given ? given : "") + "'");
+}
+
+dlpack::DType to_dlpack(DType dtype) noexcept {
+  using Code = dlpack::DType::Code;
+  const Code code = dtype == DType::bool_      ? Code::kBool
+                    : dtype == DType::bfloat16 ? Code::kBfloat
+                    : is_floating(dtype)       ? Code::kFloat
+                    : is_unsigned(dtype)       ? Code::kUInt
+                                               : Code::kInt;
+  return {code, static_cast<uint8_t>(size_of(dtype) * 8), 1};
+}
+
+DType from_dlpack(dlpack::DType dtype) {
+  for (int i = 0; i < kDTypes; ++i)
+    if (to_dlpack(static_cast<DType>(i)) == dtype) return static_cast<DType>(i);
+  throw DTypeError("from_dlpack: no element type of weft has DLPack's code " + std::to_string(dtype.code) +
+                   " with " + std::to_string(dtype.bits) + " bits and " + std::to_string(dtype.lanes) +
+                   " lanes");
+}
+
+dlpack::Tensor lend(Tensor& x) {
+  wait_for(x, writable(x));
+  return {x.data, {dlpack::kCpu, 0}, x.ndim, to_dlpack(x.dtype), x.shape, x.strides, 0};
+}
+
+Loan* Loan::make(const Tensor& x, bool copied) {
+  Share share(x);
+  Tensor lent(x);
+  auto loan = std::make_unique<Loan>();
+  loan->managed.tensor = lend(lent);
+  std::copy_n(x.shape, x.ndim, loan->shape);
+  std::copy_n(x.strides, x.ndim, loan->strides);
+  loan->managed.tensor.shape = loan->shape;
+  loan->managed.tensor.strides = loan->strides;
+  loan->versioned.tensor = loan->managed.tensor;
+  loan->versioned.flags = (writable(x) ? 0 : dlpack::ManagedVersioned::kReadOnly) |
+                          (copied ? dlpack::ManagedVersioned::kCopied : 0);
+  loan->managed.context = loan->versioned.context = loan.get();
+  loan->managed.deleter = [](dlpack::Managed* self) { static_cast<Loan*>(self->context)->end(); };
+  loan->versioned.deleter = [](dlpack::ManagedVersioned* self) { static_cast<Loan*>(self->context)->end(); };
+  loan->versioned.version = {};
+  loan->chunk = share.take();
+  return loan.release();
+}
+
+void Loan::end() noexcept {
+  Share::end(chunk);
+  delete this;
+}
+
+Tensor take_over(const dlpack::Tensor& from, Device device, void (*drop)(void* managed) noexcept,
+                 void* managed, bool read_only) {
+  if (from.device.type != dlpack::kCpu && from.device.type != dlpack::kCudaHost)
+    throw DeviceError("from_dlpack: the array lies on a device of DLPack's type " +
+                      std::to_string(from.device.type) + ", not on the cpu");
+  if (from.ndim < 0 || from.ndim > kMaxDims)
+    throw ShapeError("from_dlpack: at most " + std::to_string(kMaxDims) + " dimensions, got " +
+                     std::to_string(from.ndim));
+  Tensor x;
+  x.dtype = from_dlpack(from.dtype);
+  x.ndim = from.ndim;
+  std::copy_n(from.shape, x.ndim, x.shape);
+  x.size = checked_size(x.dims(), x.itemsize());
+  if (from.strides)
+    std::copy_n(from.strides, x.ndim, x.strides);
+  else
+    row_major(x.dims(), x.strides);
+  if (x.size) x.data = static_cast<char*>(from.data) + from.byte_offset;
+  adopt(x, device, drop, managed, read_only, "from_dlpack");
+  return x;
+}
+
+}  // namespace weft
