@@ -19,7 +19,17 @@ from weft import functional as F
 from weft.base.errors import DTypeError
 from weft.distributed.collective import SMALL_BYTES, Pending, described, exchanged, raise_failed
 from weft.distributed.compression import Cast, Codec, make_codec
-from weft.distributed.transport import AllGather, AllReduce, AllToAll, _mpi_op, in_pieces, pieces, wide
+from weft.distributed.transport import (
+    COMPUTING_BYTES,
+    PART_BYTES,
+    AllGather,
+    AllReduce,
+    AllToAll,
+    _mpi_op,
+    in_pieces,
+    pieces,
+    wide,
+)
 from weft.distributed.world import world
 from weft.imperative.control_flow_effects import in_graph
 from weft.imperative.creation import zeros
@@ -35,8 +45,9 @@ FIRST_BYTES = 1 << 20  # of the first bucket of a backward, which begins the ear
 class Gathered:
     """All-reduce of several arrays of one type as one."""
 
-    def __init__(self, op: str) -> None:
+    def __init__(self, op: str, computing: bool = False) -> None:
         self.op = op
+        self.part_bytes = COMPUTING_BYTES if computing else PART_BYTES
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Iterator[Any]:
         """Gather them where they are reduced: in the output, unless that is of another type than MPI adds."""
@@ -49,7 +60,7 @@ class Gathered:
 
         def begun() -> Iterator[tuple[Any, Callable[[], None]]]:
             there = 0
-            for piece in pieces(flat.size, flat.itemsize, comm.size):
+            for piece in pieces(flat.size, flat.itemsize, comm.size, self.part_bytes):
                 while there < piece.stop:
                     there = next(gathered)
 
@@ -95,10 +106,11 @@ def reduce_together(
     name: str = "all_reduce",
     priority: int = 0,
     here_bytes: int = SMALL_BYTES,
+    computing: bool = False,
 ) -> Callable[[], list[Tensor]]:
     """Begin the all-reduce of arrays of one type and device, as one exchange; the function gives the results.
 
-    priority, here_bytes: see exchanged.
+    priority, here_bytes: see exchanged; computing: see AllReduce.
     """
     kinds = ", ".join(map(described, xs))
     size = sum(x.size for x in xs)
@@ -106,9 +118,10 @@ def reduce_together(
     types = [(tuple(xs[0].shape) if one else (size,), xs[0].dtype, xs[0].device)]
     if one:
         text = f"{name} {op}: {kinds}"
-        return exchanged(text, AllReduce(op), xs, types, priority, here_bytes=here_bytes).outputs
+        what = AllReduce(op, computing)
+        return exchanged(text, what, xs, types, priority, here_bytes=here_bytes).outputs
     text = f"{name} {op} of {len(xs)}: {kinds}"
-    pending = exchanged(text, Gathered(op), xs, types, priority, here_bytes=here_bytes)
+    pending = exchanged(text, Gathered(op, computing), xs, types, priority, here_bytes=here_bytes)
     return Apart(pending, [tuple(x.shape) for x in xs])
 
 
@@ -269,7 +282,7 @@ class GradientExchange:
         xs, dxs = [x for x, _ in bucket], [dx for _, dx in bucket]
         with no_grad():
             if self.codec is None:
-                results = reduce_together(dxs, self.op, "gradients")
+                results = reduce_together(dxs, self.op, "gradients", computing=True)
             else:
                 results = self._compressed(xs, dxs, self.codec)
         self._sent.append((xs, results))

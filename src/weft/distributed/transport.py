@@ -35,7 +35,8 @@ __all__ = [
 ]
 
 HEADER_BYTES = 256
-PART_BYTES = 256 << 10  # what each rank adds up of a piece
+PART_BYTES = 256 << 10  # what each rank adds up of a piece,
+COMPUTING_BYTES = 8 << 20  # and where it computes meanwhile: it may come late to each piece
 AT_ONCE = 2  # pieces that MPI moves
 SLEEP_S = 20e-6  # of a crowded host, between questions, where others want the core
 LATE_S = 50e-6  # a thread that gave way for so long has not been alone on its core,
@@ -94,17 +95,17 @@ def wide(x: Any) -> Any:
     return x.astype("float32") if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
 
 
-def pieces(size: int, itemsize: int, ranks: int) -> Iterator[slice]:
+def pieces(size: int, itemsize: int, ranks: int, part_bytes: int) -> Iterator[slice]:
     """How many elements are reduced in pieces: what one of them needs stays in the caches of the cores.
 
     Each rank adds up its part of a piece, and pieces grow with their number, so that messages stay as long.
 
-    >>> list(pieces(300_000, 4, 2))
+    >>> list(pieces(300_000, 4, 2, 256 << 10))
     [slice(0, 131072, None), slice(131072, 262144, None), slice(262144, 300000, None)]
-    >>> list(pieces(0, 4, 2))
+    >>> list(pieces(0, 4, 2, 256 << 10))
     [slice(0, 0, None)]
     """
-    step = max(1, PART_BYTES * ranks // itemsize)
+    step = max(1, part_bytes * ranks // itemsize)
     for begin in range(0, max(size, 1), step):
         yield slice(begin, min(begin + step, size))
 
@@ -127,15 +128,19 @@ def in_pieces(begun: Iterable[tuple[Any, Callable[[], None]]]) -> Iterator[Any]:
 
 
 class AllReduce:
-    """One array, in pieces. A second output is written as well: each piece while the cache holds it."""
+    """One array, in pieces. A second output is written as well: each piece while the cache holds it.
 
-    def __init__(self, op: str) -> None:
+    computing: this rank computes meanwhile.
+    """
+
+    def __init__(self, op: str, computing: bool = False) -> None:
         self.op = op
+        self.part_bytes = COMPUTING_BYTES if computing else PART_BYTES
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Iterator[Any]:
         (x,), (y, *outs) = inputs, outputs
         dense = np.ascontiguousarray(x)
-        if x.nbytes <= PART_BYTES:  # one piece, with as little of Python as there can be
+        if x.nbytes <= self.part_bytes:  # one piece, with as little of Python as there can be
             request, target = self._begun(comm, dense, y)
             yield request
             self._end(comm, target, y)
@@ -146,7 +151,7 @@ class AllReduce:
         by_pieces = [out.reshape(-1) for out in outs if out.flags.c_contiguous and _apart_or_same(out, x)]
 
         def begun() -> Iterator[tuple[Any, Callable[[], None]]]:
-            for piece in pieces(flat.size, flat.itemsize, comm.size):
+            for piece in pieces(flat.size, flat.itemsize, comm.size, self.part_bytes):
                 request, target = self._begun(comm, dense[piece], flat[piece])
 
                 def then(target: Any = target, piece: slice = piece) -> None:

@@ -9,7 +9,8 @@ import weft as wf
 import weft.functional as F
 import weft.module as M
 import weft.optimizer as optim
-from weft.distributed import collective
+from weft.distributed import collective, gradients, transport
+from weft.kvstore import synchronous
 
 D = wf.distributed
 r, n = D.rank(), D.world_size()
@@ -230,8 +231,10 @@ for parameters in ({"type": "2bit", "threshold": 0.05}, {"type": "topk", "ratio"
         check(each, found[0], 1e-5)
 
 # large values, which are received where they are stored and pulled to; with small ones between them
-kv = wf.kvstore.create("dist_sync")
-sizes = [700_001, 3, 1_500_000, 5, 20_000]
+kv = wf.kvstore.create("dist_sync", bucket_bytes=40_000)
+transport.PART_BYTES = gradients.PART_BYTES = 1 << 12
+synchronous.DIRECT_BYTES = 0
+sizes = [7_001, 3, 15_000, 5, 200]
 firsts = [wf.zeros(size) for size in sizes]
 kv.init([f"l{k}" for k in range(5)], firsts)
 for step in range(3):
@@ -248,14 +251,22 @@ for step in range(3):
     kv.pushpull("l2", wf.full(sizes[2], float(r)), out=single)
     assert set(single.numpy().tolist()) == {sum(range(n))}
 
-# gradients in a bucket of several pieces
-exchange = wf.kvstore.all_reduce(bucket_bytes=16 << 20)
-parts = [wf.full(size, float(r)) for size in (400_000, 7, 350_000, 800_001)]
-for x in parts:
-    exchange(x, x)
-for x, dx in exchange.finish():
-    assert dx.shape == x.shape
-    assert set(dx.numpy().tolist()) == {(n - 1) / 2}
+# buckets of several pieces, in stores and in backward
+parts = [wf.full(size, float(r)) for size in (4_000, 7, 3_500, 8_001)]
+kv = wf.kvstore.create("dist_sync", bucket_bytes=160_000)
+kv.init(keys := list(range(4)), parts)
+kv.push(keys, parts)
+for x, total in zip(parts, kv.pull(keys), strict=True):
+    assert total.shape == x.shape
+    assert set(total.numpy().tolist()) == {sum(range(n))}
+for size in (transport.COMPUTING_BYTES, 1 << 10):
+    gradients.COMPUTING_BYTES = transport.COMPUTING_BYTES = size
+    exchange = wf.kvstore.all_reduce(bucket_bytes=60_000)
+    for x in parts:
+        exchange(x, x)
+    for x, dx in exchange.finish():
+        assert dx.shape == x.shape
+        assert set(dx.numpy().tolist()) == {(n - 1) / 2}
 
 # rows
 kv = wf.kvstore.create("dist_sync")
@@ -337,10 +348,10 @@ for sharded in (False, True):
     step(wf.ones((1, 2)))
     D.barrier()
     assert any((p.numpy() != a).any() for p, a in zip(params, before, strict=True))
-kv.init("g", wf.ones(20_000))
-out = wf.broadcast_to(wf.ones(1), (20_000,)) if r == 0 else wf.ones(20_000)
+kv.init("g", wf.ones(2_000))
+out = wf.broadcast_to(wf.ones(1), (2_000,)) if r == 0 else wf.ones(2_000)
 fails(
-    lambda: kv.pushpull("g", wf.ones(20_000), out=out).numpy(),
+    lambda: kv.pushpull("g", wf.ones(2_000), out=out).numpy(),
     "several indices of x refer to the same element",
 )
 kv.barrier()
