@@ -121,6 +121,7 @@ def trim(device: Device | str | None = None) -> int:
 
     >>> import weft as wf
     >>> x = wf.zeros((1024, 1024))
+    >>> x.wait()  # else what fills it keeps its memory for a while
     >>> del x
     >>> trim() > 0
     True
