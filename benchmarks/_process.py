@@ -115,7 +115,7 @@ class Process:
         try:
             answer = json.loads(line)
         except ValueError:
-            raise SideError(f"answered {line[:80].decode(errors='replace')!r}, which is no JSON") from None
+            raise SideError(f"answered {line[:80].decode(errors='replace')!r}, which is not JSON") from None
         if "error" in answer:
             raise SideError(answer["error"])
         return answer

@@ -184,6 +184,13 @@ void bind_tape(nb::module_& m) {
     tensor_of(x, "is_tracked");
     return static_cast<bool>(tracked_of(x.ptr()).node);
   });
+  // Whether both have the same history, or none.
+  def(m, "have_same_past", [](nb::handle x, nb::handle y) {
+    tensor_of(x, "have_same_past");
+    tensor_of(y, "have_same_past");
+    const Tracked &a = tracked_of(x.ptr()), &b = tracked_of(y.ptr());
+    return a.node.get() == b.node.get() && (!a.node || a.index == b.index);
+  });
   // Before x is written by what no operator does: gradients that have saved its content find it overwritten.
   // Raises ValueError where x cannot be written. Gives whether x is all of its memory.
   def(

@@ -775,3 +775,45 @@ def test_control_flow_that_finds_an_array_and_the_same_detached(form, chosen, lo
         found = gradients_of(wf.trace(f, dynamic={"v": 0} if form == "dynamic axes" else None), w, v)
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(a.numpy(), b.numpy())
+
+
+class Doubled(wf.Function):
+    """Gives its operand itself; its gradient is doubled."""
+
+    def forward(self, x):
+        return x
+
+    def backward(self, dy):
+        return dy * 2
+
+
+@pytest.mark.parametrize("form", ["lazy step", "step", "trace", "eager"])
+@pytest.mark.parametrize("chosen", [0.0, 1.0])
+def test_control_flow_that_finds_an_array_and_another_one_of_its_memory(form, chosen):
+    """Each has a history of its own."""
+    w, v = wf.tensor([1.0, 2.0]), wf.tensor([chosen, 3.0])
+
+    def f(w, v):
+        y = Doubled()(w)
+        return wf.cond(v[0] < 0.1, lambda x: x, lambda x: y, w).sum() + (v * v).sum()
+
+    gm = wf.GradManager().attach([w, v])
+
+    def step():
+        w.grad = v.grad = None
+        with gm:
+            gm.backward(f(w, v))
+
+    if form == "trace":
+        gradients_of(wf.trace(f), w, v)
+    elif form == "step":
+        traced = wf.trace(step)
+        traced()
+        traced()
+    elif form == "lazy step":
+        with wf.lazy():
+            step()
+    else:
+        step()
+    assert w.grad.tolist() == ([1.0, 1.0] if chosen == 0.0 else [2.0, 2.0])
+    assert v.grad.tolist() == [2 * chosen, 6.0]

@@ -389,7 +389,7 @@ def test_the_command(tmp_path):
         ("raise ValueError('planned')", 1, "planned"),
         ("import sys; sys.exit(3)", 3, "SystemExit"),
         ("raise KeyboardInterrupt", 130, "KeyboardInterrupt"),
-        ("this is not Python", 1, "SyntaxError"),
+        ("this is no Python", 1, "SyntaxError"),
     ],
 )
 def test_a_program_that_fails_leaves_a_report(tmp_path, end, status, shown):

@@ -331,7 +331,7 @@ class Capture(Recorder):
                 is_whole = geometry.same_window(whole)
                 if is_whole and not is_stopped:
                     self._take_gradient(storage, x)
-                if is_stopped or (not self._is_stopped(storage) and _have_same_past(x, storage.handle)):
+                if is_stopped or (not self._is_stopped(storage) and _core.have_same_past(x, storage.handle)):
                     part = geometry._replace(address=geometry.address - whole.address)
                     return self._add(
                         x, Window(x, storage, storage.base if is_whole else part, None, is_stopped)
@@ -530,11 +530,6 @@ class Capture(Recorder):
 def type_of(x: Any) -> TensorType:
     """The type of an array or of a Value."""
     return x.type if isinstance(x, Value) else TensorType(x.shape, x.dtype, x.device)
-
-
-def _have_same_past(x: Any, y: Any) -> bool:
-    """Whether both arrays have a history, or none; of an array that was detached before, the other may have one."""
-    return bool(_core.is_tracked(x)) == bool(_core.is_tracked(y))
 
 
 def _is_row_major(x: Geometry) -> bool:
