@@ -36,6 +36,7 @@ __all__ = ["World", "init", "is_first", "known_rank", "rank", "seed", "world", "
 UNDER_MPI = ("PMI_RANK", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK")
 RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 EXIT_S = 20.0
+FORWARD_S = 0.2  # for mpiexec to pass on what a rank has written
 
 
 class World:
@@ -187,13 +188,19 @@ def _end_all_on_errors(MPI: Any, queue: Queue) -> None:
     def hook(kind: Any, error: Any, trace: Any) -> None:
         before(kind, error, trace)
         sys.stderr.write(f"weft: rank {MPI.COMM_WORLD.rank} ends the job because of this error\n")
-        sys.stderr.flush()
         if queue.dead:
             time.sleep(GRACE_S)  # the other ranks find out by themselves
-        sys.stdout.flush()
-        MPI.COMM_WORLD.Abort(1)
+        _abort(MPI)
 
     sys.excepthook = hook
+
+
+def _abort(MPI: Any) -> None:
+    """End the job, after mpiexec has had time to pass on what was written: it drops what is in its pipes then."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(FORWARD_S)
+    MPI.COMM_WORLD.Abort(1)
 
 
 def _leave(joined: World) -> None:
@@ -212,10 +219,7 @@ def _leave(joined: World) -> None:
             from mpi4py import MPI
 
             time.sleep(GRACE_S if queue.dead else 0)
-
-            sys.stderr.flush()
-            sys.stdout.flush()
-            MPI.COMM_WORLD.Abort(1)
+            _abort(MPI)
     queue.stop(EXIT_S)
 
 
