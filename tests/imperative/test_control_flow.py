@@ -328,6 +328,14 @@ def test_results_are_new_arrays(run, name):
     near(w, plain_w)
 
 
+def test_empty_results_inside_of_no_grad_have_no_history():
+    x = wf.zeros((0, 3))
+    gm = wf.GradManager().attach([x])
+    with gm, wf.no_grad():
+        y = wf.cond(wf.tensor(True), lambda x: x, lambda x: x * 2, x)
+    assert not _core.is_tracked(y)
+
+
 def test_results_do_not_share_memory_with_each_other(run):
     def f(x):
         a, b = wf.cond(x.sum() > 0, lambda x: (y := x * 2, y), lambda x: (x, -x), x)

@@ -161,11 +161,14 @@ class ValueStorage(Storage):
     handle: the Value or the array outside that represents all of it. Its sizes may be symbols. Its windows come from
     view operators, so they are inside. is_row_major: False where the memory has other strides, which are not known:
     then it is not known, either, which reshapes of it are views. is_watched: some window has a content of its own.
+    is_stopped: the handle has no gradient, as x.detach().
     """
 
-    def __init__(self, handle: Any, value: Value, is_row_major: bool = True) -> None:
+    def __init__(
+        self, handle: Any, value: Value, is_row_major: bool = True, is_stopped: bool = False
+    ) -> None:
         self.base = Geometry(None, 0, value.shape, row_major(value.shape), value.dtype, value.device)
-        self.handle, self.is_row_major = handle, is_row_major
+        self.handle, self.is_row_major, self.is_stopped = handle, is_row_major, is_stopped
         self.value = self.initial = value
         self.source, self.first, self.is_watched = None, 0, False
         self.written, self.version = False, 0

@@ -126,7 +126,6 @@ class Capture(Recorder):
         self._windows: dict[int, Window] = {}  # by id of what the function holds, which they keep
         self._storages: list[ValueStorage] = []  # of what was found, as in found
         self._in_memory: dict[int, list[tuple[Geometry, ValueStorage]]] = {}  # of arrays outside, by serial
-        self._stopped_finds: set[int] = set()  # indices of those of found that have no gradient
         self._of_outer: dict[int, Window] = {}  # all of a storage of the capture around this one, by its id
         self._outer_memory: dict[int, int] = {}  # the ids of such storages, by number of found
         self._is_moving = False  # contents go from and to storages
@@ -188,7 +187,7 @@ class Capture(Recorder):
         op, given = node.op, node.inputs if given is None else given
         assert op is not None
         if self._is_moving:
-            return self._noted(node, node.outputs)
+            return self._noted(node.outputs)
         if isinstance(op, Pieces):  # views, each by itself
             return tuple(op.decompose(given[0]))
         written = op.written(len(node.inputs))
@@ -196,7 +195,7 @@ class Capture(Recorder):
             if node.inputs[number] is not None:
                 self.write(given[number], stopped(node.outputs[output]))
                 self._add(node.outputs[output], self._window(given[number]))  # eagerly, it is that array
-        outputs = self._noted(node, self.draw(node) if op.random else node.outputs)
+        outputs = self._noted(self.draw(node) if op.random else node.outputs)
         if (
             len(given) == 1
             and len(outputs) == 1
@@ -209,7 +208,7 @@ class Capture(Recorder):
     def inlined(self, node: Node) -> Sequence[Value]:
         """As made, for a node of another function's graph, whose writes that function has seen."""
         assert node.op is not None
-        return self._noted(node, self.draw(node) if node.op.random else node.outputs)
+        return self._noted(self.draw(node) if node.op.random else node.outputs)
 
     def write(self, target: Any, content: Value) -> None:
         """Make content that of an array, or of a Value that stands for one."""
@@ -331,7 +330,7 @@ class Capture(Recorder):
                 is_whole = geometry.same_window(whole)
                 if is_whole and not is_stopped:
                     self._take_gradient(storage, x)
-                if is_stopped or (not self._is_stopped(storage) and _core.have_same_past(x, storage.handle)):
+                if is_stopped or (not storage.is_stopped and _core.have_same_past(x, storage.handle)):
                     part = geometry._replace(address=geometry.address - whole.address)
                     return self._add(
                         x, Window(x, storage, storage.base if is_whole else part, None, is_stopped)
@@ -366,26 +365,18 @@ class Capture(Recorder):
         stand_in = self.input(type)
         self.found.append(x)
         self.extra.append(stand_in)
-        storage = ValueStorage(x, stand_in, is_row_major)
+        storage = ValueStorage(x, stand_in, is_row_major, is_stopped)
         self._storages.append(storage)
-        if is_stopped:
-            self._stopped_finds.add(len(self._storages) - 1)
         content = None if is_stopped else stand_in
         window = self._windows[id(x)] = Window(x, storage, storage.base, content, is_stopped)
         self._windows[id(stand_in)] = Window(stand_in, storage, storage.base, stand_in)
         return window
 
-    def _is_stopped(self, storage: ValueStorage) -> bool:
-        """Whether the array that is its content at the beginning has no gradient, as x.detach()."""
-        return any(self._storages[k] is storage for k in self._stopped_finds)
-
     def _take_gradient(self, storage: ValueStorage, x: Any) -> None:
         """x, which is all of the storage, becomes what was found of it, if that has no gradient."""
-        for k in self._stopped_finds:
-            if self._storages[k] is storage:
-                self.found[k] = storage.handle = x
-                self._stopped_finds.remove(k)
-                return
+        if storage.is_stopped:
+            storage.is_stopped = False
+            storage.handle = self.found[self._storages.index(storage)] = x
 
     def _add(self, x: Any, like: Window) -> Window:
         """x is in the memory of another window."""
@@ -424,9 +415,9 @@ class Capture(Recorder):
         is_stopped = window.is_stopped or _core.is_stopping()
         self._windows[id(y)] = Window(y, storage, geometry, y, is_stopped)
 
-    def _noted(self, node: Node, outputs: Sequence[Value]) -> Sequence[Value]:
+    def _noted(self, outputs: Sequence[Value]) -> Sequence[Value]:
         if not _core.is_recording():
-            self._constant.update((id(each), each) for each in (node, *(v.node for v in outputs)))
+            self._constant.update((id(v.node), v.node) for v in outputs)
         return [stopped(v) for v in outputs] if _core.is_stopping() and not self._is_moving else outputs
 
     def draw(self, node: Node) -> Sequence[Value]:

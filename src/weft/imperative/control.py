@@ -160,16 +160,18 @@ def _as_in_graph(results: Any, mark: int) -> Any:
     arrays = []
     leaves, structure = flatten(results)
     for x in leaves:
-        if isinstance(x, _core.Tensor) and x.size:
-            serial = _core.geometry(x)[0]
-            is_own = is_newer(serial, mark) and serial not in memory
-            memory.add(serial)
-            if not is_own:
-                x = x.copy()
-            elif stops and _core.is_tracked(x):
-                x = _core.alias(x, keep_past=False)
+        if isinstance(x, _core.Tensor):
+            y = _own(x, mark, memory)
+            memory.add(_core.geometry(y)[0])
+            x = _core.alias(y, keep_past=False) if stops and _core.is_tracked(y) else y
         arrays.append(x)
     return structure.build(arrays)
+
+
+def _own(x: Any, mark: int, memory: set[int]) -> Any:
+    """The array, or a copy where its memory was there before the mark or is that of others, by serial."""
+    serial = _core.geometry(x)[0]
+    return x if not x.size or (is_newer(serial, mark) and serial not in memory) else x.copy()
 
 
 def _while_on_arrays(
@@ -212,16 +214,10 @@ def _foreach_on_arrays(
             items,
         )
         memory = {_core.geometry(x)[0] for x in states}
-        items_of_runs.append([_kept(x, mark, memory) for x in items])
+        items_of_runs.append([_own(x, mark, memory) for x in items])
     assert first is not None
     stacked = [F.stack(stack, axis=0) for stack in zip(*items_of_runs, strict=True)]
     return first.build(stacked), structure.build(states)
-
-
-def _kept(x: Any, mark: int, memory: set[int]) -> Any:
-    """An output as it is now: a copy where later runs of the body may write it."""
-    serial = _core.geometry(x)[0]
-    return x.copy() if serial <= mark or serial in memory else x
 
 
 def _foreach_in_graph(

@@ -432,7 +432,7 @@ class _WholeFunction(Capture):
         self._note_gradient(x, _core.gradient(x))
         self.cotangents[id(x)] = (x, dx)
 
-    draw = Recorder.draw
+    draw = Recorder.draw  # as a whole program, not as a body that runs again
 
     def refuse(self, fact: str) -> NoReturn:
         raise CannotRecord(self.name, f"{self.reason}, {fact}")

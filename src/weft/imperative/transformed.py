@@ -44,7 +44,7 @@ PROGRAMS = 64  # of one transformed function; the oldest are dropped
 class _Written(Capture):
     """Writes a function down that is going to be transformed: what draws random numbers stays as it is."""
 
-    draw = Recorder.draw
+    draw = Recorder.draw  # as a whole program, not as a body that runs again
 
     def set_gradient(self, x: Any, dx: Any) -> None:
         self.refuse("it sets the grad of an array; a transformed function may use grad or vjp inside of it")

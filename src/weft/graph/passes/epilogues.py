@@ -56,7 +56,7 @@ def _ends_with(value: Value, reader: Node, graph: Rewriting) -> bool:
 
 
 def _steps(node: Node) -> int:
-    """The number of steps of an Epilogue: of the nodes that could do a step, the one with the fewest is asked first."""
+    """The number of steps of an Epilogue: of the nodes that could do a step, the one with the fewest is tried first."""
     steps: Any = node.op.steps if isinstance(node.op, Epilogue) else ()
     return len(steps)
 
