@@ -294,7 +294,7 @@ class Recorder:
         self._engines = list({id(e): e for e in (default_engine(), *engines)}.values())
         self._memory, self._limit = memory, limit
         self._paths: dict[tuple[int, ...], int] = {}
-        self._kept: list[Any] = []  # modules whose ids are in use, and plan infos, which may go with their plans
+        self._kept: list[Any] = []  # modules whose ids are in use, and plan infos, which go with plans
         self._begin = 0
         self._here = threading.local()
         self._restore: list[tuple[type, str, Any]] = []
