@@ -98,7 +98,7 @@ def with_gradient(
 
     subgraph = capture.subgraph(cotangents, capture.run(run))
     made: tuple[Value, ...] = CustomVjp(backward=subgraph, count=len(ys), wanted=tuple(wanted))(
-        *ys, *xs, *capture.found
+        *ys, *xs, *capture.captures
     )
     return made
 

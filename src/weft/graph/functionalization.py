@@ -95,7 +95,7 @@ class Storage:
     def __init__(self, base: Geometry, value: Value, source: Any = None) -> None:
         self.base, self.value, self.source = base, value, source
         self.first, self.end = base.extent()
-        self.written, self.version = False, 0
+        self.is_written, self.version = False, 0
 
     def holds(self, x: Geometry) -> bool:
         first, end = x.extent()
@@ -117,7 +117,7 @@ class Storage:
 
     def write(self, x: Geometry, value: Value) -> None:
         """Make value, of x's type, the content of the window x."""
-        self.written = True
+        self.is_written = True
         self.version += 1
         if self.is_base(x):
             self.value = value
@@ -171,11 +171,11 @@ class ValueStorage(Storage):
         self.handle, self.is_row_major, self.is_stopped = handle, is_row_major, is_stopped
         self.value = self.initial = value
         self.source, self.first, self.is_watched = None, 0, False
-        self.written, self.version = False, 0
+        self.is_written, self.version = False, 0
 
     def reset(self) -> None:
         """Give it the content that it had first."""
-        self.value, self.written = self.initial, False
+        self.value, self.is_written = self.initial, False
         self.version += 1
 
     def is_base(self, x: Geometry) -> bool:

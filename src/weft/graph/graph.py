@@ -100,7 +100,7 @@ def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
         if id(node) not in found:
             found[id(node)] = node
             stack.extend([v.node for v in reversed(node.reads) if id(v.node) not in found])
-    return tuple(_in_order(sorted(found.values(), key=lambda node: node.place)))
+    return tuple(_in_order(sorted(found.values(), key=lambda node: node.order)))
 
 
 def _in_order(nodes: Sequence[Node]) -> list[Node]:

@@ -135,7 +135,7 @@ def _drawn(choice: Native, offset: int) -> Native:
 
 def blocks_of(op: Op, *types: TensorType | None) -> Any:
     """How many positions of a stream one run of a random operator takes; a Size where its sizes are symbols."""
-    kind, dtype, count = op.draws(*types)
+    kind, dtype, count = op.random_numbers(*types)
     if not isinstance(count, Size):
         return int(_core.random_blocks(kind, dtype, count))
     first = int(_core.random_blocks(kind, dtype, 1))
@@ -147,7 +147,7 @@ def blocks_of(op: Op, *types: TensorType | None) -> Any:
 class Position(Inner):
     """The position of the device's stream for a draw, as the words and the offset of Drawn; the stream advances.
 
-    kind, dtype, count: what is drawn, as Op.draws has it; device: whose stream it is.
+    kind, dtype, count: what is drawn, as Op.random_numbers has it; device: whose stream it is.
     """
 
     primitive: ClassVar[bool] = True
@@ -158,13 +158,13 @@ class Position(Inner):
     count: int
     device: Device = cpu(0)
 
-    def home(self) -> Device:
+    def fixed_device(self) -> Device:
         return self.device
 
     def infer(self) -> tuple[TensorType, TensorType]:
         return TensorType((2,), int64, self.device), TensorType((), int64, self.device)
 
-    def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
+    def random_numbers(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
         return self.kind, self.dtype, self.count
 
     def kernels(self) -> Iterator[Native]:
@@ -186,7 +186,7 @@ def as_drawn(node: Node, position: Sequence[Value] | None = None) -> tuple[Seque
         found = node.outputs if position is None else position
         return found, found
     if position is None:
-        kind, dtype, count = op.draws(*(None if v is None else v.type for v in node.inputs))
+        kind, dtype, count = op.random_numbers(*(None if v is None else v.type for v in node.inputs))
         made = Position(kind=kind, dtype=dtype, count=count, device=node.device or cpu(0))
         position = make_node(made, (), like=node).outputs
     drawn = make_node(Drawn(of=op), [*node.inputs, *position], dict(node.runtime), like=node)

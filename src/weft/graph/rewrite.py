@@ -237,7 +237,7 @@ class Rewriting:
             self._settled.add(id(made))
             self._kept.append(made)
             # The line of the one that it replaces, unless a rule has named one of what it merges.
-            made.place, made.where = node.place, made.where or node.where
+            made.order, made.where = node.order, made.where or node.where
             stack.extend(v.node for v in made.reads)
 
     def _draws(self, node: Node) -> frozenset[int]:
@@ -254,7 +254,7 @@ class Rewriting:
                 continue
             stack.pop()
             self._kept.append(top)
-            own = {top.place} if top.op is not None and top.op.random else frozenset[int]()
+            own = {top.order} if top.op is not None and top.op.random else frozenset[int]()
             self._drawn[id(top)] = frozenset(own).union(*(self._drawn[id(v.node)] for v in top.reads))
         return self._drawn[id(node)]
 

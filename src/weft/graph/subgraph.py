@@ -9,7 +9,7 @@
 >>> (y,) = capture.run(lambda: [x * outer])
 >>> capture.subgraph([x], [y])
 <graph(x0: f32[2]@cpu:0, x1: f32[2]@cpu:0) | v0 = Mul...
->>> capture.found[0] is outer
+>>> capture.captures[0] is outer
 True
 """
 
@@ -116,9 +116,9 @@ class Capture(Recorder):
     def __init__(self, name: str, stream: Any = None) -> None:
         super().__init__(name)
         self.stream = stream
-        self.found: list[Any] = []
-        self.extra: list[Value] = []
-        self.written: dict[int, Value] = {}
+        self.captures: list[Any] = []
+        self.capture_inputs: list[Value] = []
+        self.new_contents: dict[int, Value] = {}
         self.assigned: set[int] = set()  # those of written that the program writes, not an operator
         self.blocks: Any = 0
         self.drew = False
@@ -131,7 +131,7 @@ class Capture(Recorder):
         self._is_moving = False  # contents go from and to storages
         self._outer, self._outer_epoch = _core.capture(), _core.epoch()
         self._local: set[int] = set()  # arrays that a function made: nobody else sees them
-        self._start = self.input(TensorType((), bool_)).node.place
+        self._start = self.input(TensorType((), bool_)).node.order
         self._before_watch: dict[int, Value | None] = {}  # by id of what is watched
         self._constant: dict[int, Node] = {}  # by id; kept, so that it stays theirs
 
@@ -151,10 +151,10 @@ class Capture(Recorder):
         finally:
             _core.set_capture(before)
             _core.end_epoch(epoch)
-        self.written = {
+        self.new_contents = {
             k: storage.value
             for k, storage in enumerate(self._storages)
-            if storage.written and k not in self._local
+            if storage.is_written and k not in self._local
         }
         self._check_written()
         return made
@@ -182,7 +182,7 @@ class Capture(Recorder):
         """What stands for a number that a trace was given: it becomes part of what the trace is for."""
         return x.settle() if self._outer is None else self._outer.number(x)
 
-    def made(self, node: Node, given: Sequence[Any] | None = None) -> Sequence[Value]:
+    def record(self, node: Node, given: Sequence[Any] | None = None) -> Sequence[Value]:
         """What stands for the outputs of a node here; called for every node. given: what the program applies it to."""
         op, given = node.op, node.inputs if given is None else given
         assert op is not None
@@ -190,7 +190,7 @@ class Capture(Recorder):
             return self._noted(node.outputs)
         if isinstance(op, Pieces):  # views, each by itself
             return tuple(op.decompose(given[0]))
-        written = op.written(len(node.inputs))
+        written = op.writes_by_index(len(node.inputs))
         for number, output in written.items():
             if node.inputs[number] is not None:
                 self.write(given[number], stopped(node.outputs[output]))
@@ -205,7 +205,7 @@ class Capture(Recorder):
             self._note_view(node, given[0], outputs[0])
         return outputs
 
-    def inlined(self, node: Node) -> Sequence[Value]:
+    def record_inlined(self, node: Node) -> Sequence[Value]:
         """As made, for a node of another function's graph, whose writes that function has seen."""
         assert node.op is not None
         return self._noted(self.draw(node) if node.op.random else node.outputs)
@@ -256,7 +256,7 @@ class Capture(Recorder):
     def content(self, given: Value) -> Value | None:
         """What an array that the function was given holds at the end, if it was written."""
         window = self._windows.get(id(given))
-        return window.storage.value if window is not None and window.storage.written else None
+        return window.storage.value if window is not None and window.storage.is_written else None
 
     def is_same(self, x: Any, y: Any) -> bool:
         """Whether two that the function holds are one array."""
@@ -285,7 +285,7 @@ class Capture(Recorder):
 
     def _is_inside(self, x: Value) -> bool:
         """Whether a Value belongs to the graph that is made here."""
-        return x.node.place >= self._start or x.is_constant
+        return x.node.order >= self._start or x.is_constant
 
     def _read(self, window: Window) -> Value:
         try:
@@ -338,7 +338,7 @@ class Capture(Recorder):
         window = self._find(x, type_of(x), _is_row_major(geometry), is_stopped)
         known.append((geometry, window.storage))
         if self._is_new(x):
-            self._local.add(len(self.found) - 1)
+            self._local.add(len(self.captures) - 1)
         return window
 
     def _find_through(self, outer: Capture, x: Any) -> Window:
@@ -358,13 +358,13 @@ class Capture(Recorder):
             return self._add(x, Window(x, whole.storage, there.geometry, None, there.is_stopped))
         else:  # its gradient is not that of the memory
             window = self._find(x, type_of(x), storage.is_row_major)
-        self._outer_memory[len(self.found) - 1] = id(storage)
+        self._outer_memory[len(self.captures) - 1] = id(storage)
         return window
 
     def _find(self, x: Any, type: TensorType, is_row_major: bool, is_stopped: bool = False) -> Window:
         stand_in = self.input(type)
-        self.found.append(x)
-        self.extra.append(stand_in)
+        self.captures.append(x)
+        self.capture_inputs.append(stand_in)
         storage = ValueStorage(x, stand_in, is_row_major, is_stopped)
         self._storages.append(storage)
         content = None if is_stopped else stand_in
@@ -376,7 +376,7 @@ class Capture(Recorder):
         """x, which is all of the storage, becomes what was found of it, if that has no gradient."""
         if storage.is_stopped:
             storage.is_stopped = False
-            storage.handle = self.found[self._storages.index(storage)] = x
+            storage.handle = self.captures[self._storages.index(storage)] = x
 
     def _add(self, x: Any, like: Window) -> Window:
         """x is in the memory of another window."""
@@ -431,9 +431,9 @@ class Capture(Recorder):
         return make_node(drawn, [*node.inputs, self.lift(self.stream), self.position]).outputs
 
     def _check_written(self) -> None:
-        for k in self.written:
-            for j, other in enumerate(self.found):
-                mine = self.found[k]
+        for k in self.new_contents:
+            for j, other in enumerate(self.captures):
+                mine = self.captures[k]
                 both = isinstance(mine, _core.Tensor) and isinstance(other, _core.Tensor)
                 is_shared = both and _core.shares_memory(mine, other)
                 is_shared = is_shared or self._outer_memory.get(k, k) == self._outer_memory.get(j, j)
@@ -450,13 +450,13 @@ class Capture(Recorder):
 
     def watch(self, x: Any) -> Value:
         """From now on x is a Value of its own, which gradients can be asked of."""
-        watched = self.another(x)
+        watched = self.watched_alias(x)
         window = self._window(x)
         self._before_watch[id(watched)] = window.value
         window.value = watched
         return watched
 
-    def another(self, x: Any) -> Value:
+    def watched_alias(self, x: Any) -> Value:
         """An array in the memory of x, which gradients can be asked of."""
         if not isinstance(x, Value | _core.Tensor):
             raise TypeError(f"{self.name}: only arrays have gradients, got {type(x).__name__}")
@@ -508,14 +508,14 @@ class Capture(Recorder):
 
     # What became of them.
 
-    def others(self, numbers: Sequence[int]) -> list[Any]:
-        """What was found, but for these."""
-        return [x for k, x in enumerate(self.found) if k not in numbers]
+    def other_captures(self, indices: Sequence[int]) -> list[Any]:
+        """The captures but for those of these indices."""
+        return [x for k, x in enumerate(self.captures) if k not in indices]
 
     def subgraph(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> Subgraph:
         """The graph from the inputs given, and those found that are not among them, to the outputs."""
         given = set(map(id, inputs))
-        return Subgraph(Graph([*inputs, *(v for v in self.extra if id(v) not in given)], outputs))
+        return Subgraph(Graph([*inputs, *(v for v in self.capture_inputs if id(v) not in given)], outputs))
 
 
 def type_of(x: Any) -> TensorType:

@@ -85,7 +85,7 @@ class SymbolNode(Node):
         super().__init__(op, operands, [unknown] * (1 if count is None else count), name=name)
         self.where = where
 
-    def _place(self, types: Sequence[TensorType]) -> Device | None:
+    def _run_device(self, types: Sequence[TensorType]) -> Device | None:
         return None  # executors place symbols
 
     def resolved(self, training: bool) -> Op:
@@ -106,7 +106,7 @@ class SymbolNode(Node):
             where=self.where,
             count=len(self.outputs),
         )
-        made.place = self.place
+        made.order = self.order
         return made
 
     @property
@@ -129,7 +129,7 @@ class SymbolNode(Node):
 
     def states(self) -> list[int]:
         """The inputs that the operator writes when it is training, whether it is now or not."""
-        return [] if self.op is None else list(trained(self.op).written(len(self.inputs)))
+        return [] if self.op is None else list(trained(self.op).writes_by_index(len(self.inputs)))
 
     def __repr__(self) -> str:
         return self.name if self.op is None else f"{self.op!r} {self.name}"

@@ -118,7 +118,7 @@ def same_interface(before: Graph, after: Graph, name: str = "graph") -> None:
     types = [[None if v is None else v.type for v in graph.outputs] for graph in (before, after)]
     if types[0] != types[1]:
         raise GraphError(f"{name}: gives {_listed(types[1])}, before {_listed(types[0])}")
-    drawn = [[n.place for n in graph.nodes if n.op is not None and n.op.random] for graph in (before, after)]
+    drawn = [[n.order for n in graph.nodes if n.op is not None and n.op.random] for graph in (before, after)]
     if drawn[0] != drawn[1]:
         raise GraphError(f"{name}: draws random numbers at the places {drawn[1]}, before {drawn[0]}")
 

@@ -147,7 +147,7 @@ class LazyRecorder(LaunchRecorder):
         wanted = list(self.written_sources())
         for storage in self.storages:
             made_here = storage.source is None or storage.source.is_constant
-            if made_here and storage.written and self.is_wanted(storage):
+            if made_here and storage.is_written and self.is_wanted(storage):
                 wanted.append((_memory_of(storage), storage.value))
         if not wanted and not self.random:
             return None
@@ -313,7 +313,7 @@ class LazyTrace(LazyRecorder):
         """
         given = {id(storage) for storage, array in places if array is not None}
         made = (s for s in self.storages if s.source is None or s.source.is_constant)
-        seen = (s for s in made if s.written and not s.base.held.alone)
+        seen = (s for s in made if s.is_written and not s.base.held.alone)
         if len(given) < len(places) or any(id(s) not in given for s in seen):
             return  # later, by a program that gives more
         numbers = [self._values[origin] for origin in origins]
@@ -344,7 +344,7 @@ class LazyTrace(LazyRecorder):
     def read(self, geometry: Any) -> None:
         x = Geometry(*geometry)
         storage = self._find(x) if x.size else None
-        if storage is not None and (storage.written or not is_constant(storage)):
+        if storage is not None and (storage.is_written or not is_constant(storage)):
             self._end(looked_at(x))
         super().read(geometry)
 

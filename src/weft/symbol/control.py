@@ -231,7 +231,7 @@ _began: ContextVar[int] = ContextVar(
 
 def check_assigned(value: Value) -> None:
     """Raise GraphError if a function that is being composed assigns to a symbol from outside of it."""
-    if value.node.place < _began.get():
+    if value.node.order < _began.get():
         raise GraphError(
             f"symbol: a function assigns elements of {value.node.name}, which is not its own: give it as an operand or"
             " a state"
@@ -306,7 +306,7 @@ def compose_control(made: Callable[[Sequence[Value]], Any], kind: str, *args: An
         "function": _function,
     }
     name = named(None, kind)
-    token = _began.set(variable(name).node.place)
+    token = _began.set(variable(name).node.order)
     try:
         return composers[kind](_Functions(kind, name, made), *args, **kwargs)
     finally:

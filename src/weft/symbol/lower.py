@@ -92,18 +92,18 @@ def _run(made: Lowered, node: SymbolNode, training: bool, device: Device) -> Non
 def _apply(made: Lowered, node: SymbolNode, training: bool, device: Device) -> None:
     op = node.resolved(training)
     operands = [None if v is None else made[v] for v in node.inputs]
-    if op.home() is None:
+    if op.fixed_device() is None:
         operands = [None if v is None else made.on(device, v) for v in operands]
     result = make_node(op, operands)
     result.where = node.where
-    outputs = result.outputs if (here := _core.capture()) is None else here.made(result)
+    outputs = result.outputs if (here := _core.capture()) is None else here.record(result)
     if len(result.outputs) - op.hidden != len(node.outputs):
         raise GraphError(
             f"{op.name}: makes {len(result.outputs) - op.hidden} outputs, not the {len(node.outputs)} of {node.name}"
         )
     for value, new in zip(node.outputs, outputs, strict=False):
         made[value] = made.on(device, new)  # which may be of numbers only, and nowhere
-    for index, output in op.written(len(node.inputs)).items():
+    for index, output in op.writes_by_index(len(node.inputs)).items():
         operand = node.inputs[index]
         if operand is not None and is_partial(operand):  # later readers get the new content
             new = made.on(made[operand].device, outputs[output])

@@ -63,7 +63,7 @@ class Placement:
             self._found[id(node)] = device
 
     def _own(self, node: SymbolNode) -> Device | None:
-        home = None if node.op is None else node.op.home()
+        home = None if node.op is None else node.op.fixed_device()
         return home or self.groups.get(node.attrs.get(GROUP, ""))
 
     def _of_inputs(self, node: SymbolNode) -> Device | None:

@@ -67,7 +67,7 @@ def _fused(node: Node, value: Value, reader: Node, graph: Rewriting) -> Node | N
     value: what the reader reads in the old graph, for which the first output of the node stands.
     """
     op, step = node.op, reader.op
-    if op is None or op.random or op.home() is not None:
+    if op is None or op.random or op.fixed_device() is not None:
         return None
     own_kernel = first_choice(node)
     if isinstance(own_kernel, View) or (isinstance(own_kernel, Loop) and not own_kernel.axes):

@@ -290,7 +290,7 @@ class Lives:
             return None
         same = self._early_views(value)
         late = [n for v in same for n in self.readers.get(id(v), ()) if self.place[id(n)] > self.peak]
-        late = [n for n in dict.fromkeys(late) if n.place != node.place]  # else it is such a copy
+        late = [n for n in dict.fromkeys(late) if n.order != node.order]  # else it is such a copy
         if not late or any(id(v) in self.leaving for v in same):
             return None
         copy = _again(value, lambda v: v)
