@@ -21,7 +21,7 @@ from typing import Any
 
 from weft import _core
 from weft.base.dtype import bool_, int64
-from weft.graph.functionalization import Geometry, Overlap, ValueStorage, Window, row_major
+from weft.graph.functionalization import Geometry, Overlap, ValueStorage, Window
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph
 from weft.graph.inner import Drawn, Rewritten, StopGradient, Watched, blocks_of, stopped
@@ -31,6 +31,7 @@ from weft.ops.joining import Pieces
 from weft.ops.kernels import View
 from weft.ops.node import Node, Value, apply, bind, constant, input_value, make_node
 from weft.ops.op import Op, attribute_type
+from weft.ops.shapes import row_major
 from weft.ops.sizes import NeedsSizes, Size
 from weft.ops.types import TensorType
 

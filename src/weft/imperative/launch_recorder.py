@@ -276,7 +276,7 @@ class LaunchRecorder(Recorder):
                 return
             inputs.append(found)
         again = self.draw if self._regions or self._again else None
-        outputs = [v for v in instantiate(graph, inputs, located(where), drawn=again) if v is not None]
+        outputs = [v for v in instantiate(graph, inputs, located(where), draw=again) if v is not None]
         for value, geometry in zip(outputs, results, strict=True):
             op = value.node.op
             if op is not None and op.random:

@@ -16,7 +16,7 @@ from weft.base.dtype import bool_
 from weft.base.errors import GraphError, ShapeError
 from weft.base.structure import Structure, flatten
 from weft.executor.control import CondBranch, Control, ForeachLoop, WhileLoop
-from weft.graph.custom_vjp import CustomVjp, checked, with_gradient
+from weft.graph.custom_vjp import CustomVjp, listed_gradients, with_gradient
 from weft.graph.subgraph import Subgraph
 from weft.graph.symbols import SymbolNode, body, is_partial, is_variable, nodes_of, user_line, variable
 from weft.imperative import control
@@ -375,7 +375,7 @@ def _function(functions: _Functions, function: Any, *args: Any) -> Any:
     xs = [single("function", x) for x in args if isinstance(x, Outputs)]
     ys, structure = functions.leaves(function.forward(*args))
     cotangents = functions.variables("cotangent", len(ys))
-    found = checked(type(function).__name__, function.backward(*cotangents), len(xs))
+    found = listed_gradients(type(function).__name__, function.backward(*cotangents), len(xs))
     functions.write([operand("function", dx) for dx in found if dx is not None])
     op = CustomVjp(
         backward=functions.bodies()[0], count=len(ys), wanted=tuple(dx is not None for dx in found)

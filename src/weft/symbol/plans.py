@@ -20,6 +20,7 @@ from weft.graph.passes import optimize
 from weft.graph.split import split
 from weft.ops import functions as F
 from weft.ops.node import Value, input_value
+from weft.ops.shapes import row_major
 from weft.ops.types import TensorType
 from weft.symbol.defaults import learnable_variables
 from weft.symbol.lower import Lowered, lower
@@ -178,7 +179,7 @@ class Plans:
         inputs = [*self._inputs(made.lowered), *made.kept, *made.cotangents]
         outputs: list[Value] = []
         writes: dict[int, int] = {}
-        strides = [*signature.strides, *kept, *(_row_major(v.shape) for v in made.cotangents)]
+        strides = [*signature.strides, *kept, *(row_major(v.shape) for v in made.cotangents)]
         for name, found, request, lie in zip(
             self.arguments, made.found, signature.requests, signature.gradient_strides, strict=True
         ):
@@ -266,12 +267,3 @@ class _Training:
 def _there(value: Value | None) -> Value:
     assert value is not None
     return value
-
-
-def _row_major(shape: Sequence[Any]) -> Strides:
-    strides: list[int] = []
-    step = 1
-    for n in reversed(shape):
-        strides.append(step)
-        step *= max(int(n), 1)
-    return tuple(reversed(strides))
