@@ -88,9 +88,9 @@ def checked(attrs: Mapping[str, object]) -> dict[str, str]:
     return {str(key): str(value) for key, value in attrs.items()}
 
 
-def attributes(own: Mapping[str, object] | None) -> dict[str, str]:
+def attributes(attrs: Mapping[str, object] | None) -> dict[str, str]:
     """A new symbol's attributes: those of the scopes, and its own."""
-    return {**_attrs.get(), **checked(own or {})}
+    return {**_attrs.get(), **checked(attrs or {})}
 
 
 def prefix() -> str:
