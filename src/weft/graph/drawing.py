@@ -12,7 +12,7 @@ pulled towards them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -139,41 +139,40 @@ def _neighbours(
     return above, below
 
 
+def _sweeps(
+    layers: Sequence[list[int]], above: list[list[int]], below: list[list[int]]
+) -> Iterator[tuple[list[int], list[list[int]]]]:
+    """The layers from top to bottom with the neighbours above each vertex, then back with those below, and so on."""
+    for sweep in range(SWEEPS):
+        down = sweep % 2 == 0
+        for layer in layers if down else reversed(layers):
+            yield layer, above if down else below
+
+
 def _ordered(vertices: Sequence[_Vertex], paths: Sequence[Sequence[int]]) -> list[list[int]]:
     """The vertices of each layer from left to right, so that few edges cross: by the middle of their neighbours."""
-    above, below = _neighbours(vertices, paths)
     layers: list[list[int]] = [[] for _ in range(max((p.layer for p in vertices), default=-1) + 1)]
     for k, vertex in enumerate(vertices):
         layers[vertex.layer].append(k)
     position = {k: float(i) for layer in layers for i, k in enumerate(layer)}
-    for sweep in range(SWEEPS):
-        down = sweep % 2 == 0
-        for layer in layers if down else reversed(layers):
-            near = above if down else below
-            middle = {
-                k: sum(position[n] for n in near[k]) / len(near[k]) if near[k] else position[k] for k in layer
-            }
-            layer.sort(key=lambda k: middle[k])
-            position.update({k: float(i) for i, k in enumerate(layer)})
+    for layer, near in _sweeps(layers, *_neighbours(vertices, paths)):
+        middle = {
+            k: sum(position[n] for n in near[k]) / len(near[k]) if near[k] else position[k] for k in layer
+        }
+        layer.sort(key=middle.__getitem__)
+        position.update({k: float(i) for i, k in enumerate(layer)})
     return layers
 
 
-def _pull(
-    vertices: Sequence[_Vertex], layers: Sequence[Sequence[int]], paths: Sequence[Sequence[int]]
-) -> None:
+def _pull(vertices: Sequence[_Vertex], layers: Sequence[list[int]], paths: Sequence[Sequence[int]]) -> None:
     """Gives every vertex its x: near its neighbours, without touching those beside it."""
-    above, below = _neighbours(vertices, paths)
     for layer in layers:
         _spread(vertices, layer, dict.fromkeys(layer, 0.0))
-    for sweep in range(SWEEPS):
-        down = sweep % 2 == 0
-        for layer in layers if down else reversed(layers):
-            near = above if down else below
-            targets = {
-                k: sum(vertices[n].x for n in near[k]) / len(near[k]) if near[k] else vertices[k].x
-                for k in layer
-            }
-            _spread(vertices, layer, targets)
+    for layer, near in _sweeps(layers, *_neighbours(vertices, paths)):
+        targets = {
+            k: sum(vertices[n].x for n in near[k]) / len(near[k]) if near[k] else vertices[k].x for k in layer
+        }
+        _spread(vertices, layer, targets)
 
 
 def _spread(vertices: Sequence[_Vertex], layer: Sequence[int], targets: dict[int, float]) -> None:

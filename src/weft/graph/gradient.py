@@ -143,17 +143,11 @@ def joint_graph(graph: Graph, needs_gradient: Sequence[bool], has_cotangent: Seq
 
     Inputs: those of the graph, then the gradients of outputs. So its gradient is the second one.
     """
-    cotangents: dict[int, Value] = {}
-    upstream = []
-    for k, (value, has_dy) in enumerate(zip(graph.outputs, has_cotangent, strict=True)):
-        if value is not None and has_dy:
-            upstream.append(input_value(value.type, f"dy{k}"))
-            _add(cotangents, value, upstream[-1])
-    _propagate(graph, needs_gradient, cotangents, lambda value: value)
-    dxs = [
-        cotangents.get(id(v)) for v, is_needed in zip(graph.inputs, needs_gradient, strict=True) if is_needed
-    ]
-    return Graph([*graph.inputs, *upstream], dxs)
+    ys = [(k, v) for k, (v, has_dy) in enumerate(zip(graph.outputs, has_cotangent, strict=True)) if has_dy]
+    pairs = [(v, input_value(v.type, f"dy{k}")) for k, v in ys if v is not None]
+    xs = [v for v, is_needed in zip(graph.inputs, needs_gradient, strict=True) if is_needed]
+    dys = [dy for _, dy in pairs]
+    return Graph([*graph.inputs, *dys], gradients([y for y, _ in pairs], xs, dys))
 
 
 def gradients(

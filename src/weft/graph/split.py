@@ -38,7 +38,7 @@ def split(
     """
     computed = {id(node) for node in Graph((), first).nodes if node.op is not None}
     parts = _Second(computed, {id(value) for value in overwritten})
-    return parts.kept, [None if value is None else parts.value(value) for value in second]
+    return parts.saved, [None if value is None else parts.value(value) for value in second]
 
 
 class _Second:
@@ -46,7 +46,7 @@ class _Second:
 
     def __init__(self, computed: set[int], overwritten: set[int]) -> None:
         self.computed, self.overwritten = computed, overwritten
-        self.kept: dict[Value, Value] = {}  # stand-in -> value
+        self.saved: dict[Value, Value] = {}  # stand-in -> value
         self.values: dict[int, Value] = {}
 
     def value(self, output: Value) -> Value:
@@ -61,8 +61,8 @@ class _Second:
             if node.op is None and id(value) not in self.overwritten:
                 self.values[id(value)] = value
             elif node.op is None or (id(node) in self.computed and not _is_view(node)):
-                stand_in = input_value(value.type, f"kept{len(self.kept)}")
-                self.kept[stand_in] = value
+                stand_in = input_value(value.type, f"kept{len(self.saved)}")
+                self.saved[stand_in] = value
                 self.values[id(value)] = stand_in
             else:
                 missing = [v for v in node.reads if id(v) not in self.values]

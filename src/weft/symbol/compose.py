@@ -14,8 +14,8 @@ from weft.ops.node import Value, bind
 from weft.ops.op import Op
 from weft.ops.sizes import NeedsSizes
 from weft.symbol.inference import Inference, infer, open_type
-from weft.symbol.names import attributes, named
-from weft.symbol.parameters import inside, named_as
+from weft.symbol.names import attributes, scoped_name
+from weft.symbol.parameters import is_naming, variable_for
 
 __all__ = ["Outputs", "compose", "single"]
 
@@ -45,7 +45,7 @@ def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple
     """
     keywords = dict(kwargs)
     attrs = attributes(keywords.pop("attr", None))
-    name = named(keywords.pop("name", None), cls.name)
+    name = scoped_name(keywords.pop("name", None), cls.name)
     inputs, values = bind(cls, args, keywords, missing=lambda cls, spec: _ABSENT)
     for key, value in values.items():
         if key not in {a.name for a in cls.attributes}:
@@ -53,7 +53,7 @@ def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple
             raise TypeError(f"{cls.name}: no argument {key}; there are: {accepted}")
         if isinstance(value, Outputs):
             raise TypeError(f"{cls.name}: {key} must be a number in a symbol, got the symbol {value!r}")
-    if inside() and values.get(TRAINING) is True:  # a module in training: executors say whether it is
+    if is_naming() and values.get(TRAINING) is True:  # a module in training: executors say whether it is
         del values[TRAINING]
     is_open = any(a.name == TRAINING for a in cls.attributes) and TRAINING not in values
     op = cls(**values)
@@ -113,7 +113,7 @@ def _operand(cls: type[Op], value: Any) -> Operand:
         return value
     if isinstance(value, Outputs):
         return single(cls.name, value)
-    if (parameter := named_as(value)) is not None:
+    if (parameter := variable_for(value)) is not None:
         return parameter
     raise TypeError(
         f"{cls.name}: expected a symbol or a number beside other symbols, got {type(value).__name__}"

@@ -26,7 +26,7 @@ from weft.ops.shapes import Partial
 from weft.symbol.compose import Outputs, single
 from weft.symbol.defaults import add_learnable_types
 from weft.symbol.inference import RULES, BodyRule, Inference
-from weft.symbol.names import attributes, named
+from weft.symbol.names import attributes, scoped_name
 
 __all__ = ["LOWERED", "compose_control"]
 
@@ -304,7 +304,7 @@ def compose_control(
         "foreach": _foreach,
         "function": _function,
     }
-    name = named(None, kind)
+    name = scoped_name(None, kind)
     token = _began.set(variable(name).node.order)
     try:
         return composers[kind](_Functions(kind, name, make_symbol), *args, **kwargs)

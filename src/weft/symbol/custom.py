@@ -7,7 +7,7 @@ from typing import Any
 from weft.base.errors import GraphError
 from weft.imperative.python_op import PythonOp
 from weft.ops import registry
-from weft.symbol.names import named, prefix
+from weft.symbol.names import prefix, scoped_name
 from weft.symbol.symbol import Symbol, var
 
 __all__ = ["Custom"]
@@ -48,6 +48,6 @@ def Custom(*args: Any, op_type: str, name: str | None = None, **kwargs: Any) -> 
         raise TypeError(f"Custom: expected symbols, got {type(args[0]).__name__}")
     attributes = cls.attributes_of(kwargs)
     first = cls(**{k: v for k, v in attributes.items() if k not in ("name", "attr")}).argument_names()[0]
-    title = named(name, cls.name)
+    title = scoped_name(name, cls.name)
     whole: Symbol = registry.function(op_type)(var(f"{title}_{first}"), name=title[len(prefix()) :], **kwargs)
     return whole

@@ -32,13 +32,13 @@ class EagerRun:
         placement: Placement,
         arrays: Sequence[Tensor],
         states: Sequence[Tensor],
-        wanted: Sequence[bool],
+        needs_gradient: Sequence[bool],
         training: bool,
     ) -> None:
         bound = dict(zip(plans.arguments, (_core.alias(x, keep_past=False) for x in arrays), strict=True))
         self._leaves: list[Any] = [
-            _core.watch(bound[name]) if training and want else None
-            for name, want in zip(plans.arguments, wanted, strict=True)
+            _core.watch(bound[name]) if training and is_needed else None
+            for name, is_needed in zip(plans.arguments, needs_gradient, strict=True)
         ]
         bound |= dict(zip(plans.states, states, strict=True))
         results: dict[int, Any] = {}

@@ -89,9 +89,9 @@ class Executor:
             placement.key,
             memory_budget,
         )
-        self._kept: list[Tensor] | None = None
+        self._saved: list[Tensor] | None = None
         self._eager_run: EagerRun | None = None  # the last forward, under transformations
-        self._kept_monitored = False
+        self._saved_monitored = False
         self._callback: Callback | None = None
         self._monitor_all = False
         self._lock = threading.RLock()
@@ -115,7 +115,7 @@ class Executor:
                 hint = "; reshape() makes another executor"
                 for name, value in arrays.items():
                     _put("forward", "argument", self.arg_dict, name, value, hint)
-            self._kept = self._eager_run = None  # their memory may serve the next run
+            self._saved = self._eager_run = None  # their memory may serve the next run
             if _core.layers() is not None:
                 return self._forward_eagerly(is_train)
         with self._lock, no_grad():
@@ -124,7 +124,7 @@ class Executor:
             results = _core.run_plan(forward_plan.plan, [*self.arg_arrays, *self.aux_arrays])
             self.outputs = [results[k] for k in forward_plan.outputs]
             if is_train:
-                self._kept, self._kept_monitored = [results[k] for k in forward_plan.kept], monitored
+                self._saved, self._saved_monitored = [results[k] for k in forward_plan.saved], monitored
             if self._callback is not None:
                 self._report(self._callback, [(name, results[k]) for name, k in forward_plan.named])
             return self.outputs
@@ -146,16 +146,16 @@ class Executor:
                     "backward: no argument has an array for its gradient: give bind args_grad={name: array}, or use "
                     f"simple_bind; arguments are {', '.join(self.grad_req)}"
                 )
-            if self._kept is None:
+            if self._saved is None:
                 raise RuntimeError("backward: forward(is_train=True) must come first")
-            strides = [_strides(x) for x in self._kept]
-            plan = self._plans.backward(self._signature, self._kept_monitored, strides)
+            strides = [_strides(x) for x in self._saved]
+            plan = self._plans.backward(self._signature, self._saved_monitored, strides)
             if plan is None:
                 return
             gradients = [g for g in self.grad_arrays if g is not None]
             _core.run_plan(
                 plan,
-                [*self.arg_arrays, *self.aux_arrays, *self._kept, *self._cotangents(out_grads), *gradients],
+                [*self.arg_arrays, *self.aux_arrays, *self._saved, *self._cotangents(out_grads), *gradients],
             )
 
     def _forward_eagerly(self, is_train: bool) -> list[Tensor]:
@@ -254,13 +254,13 @@ class Executor:
         with self._lock:
             forward, plans = self._step_plans()
             graph = forward.plan.info.graph
-            kept = set(forward.kept) - set(forward.outputs)
+            saved = set(forward.saved) - set(forward.outputs)
             return {
                 "arguments": sum(x.nbytes for x in self.arg_arrays),
                 "gradients": sum(g.nbytes for g in self.grad_arrays if g is not None),
                 "auxiliary states": sum(x.nbytes for x in self.aux_arrays),
                 "outputs": sum(size_bytes(graph.outputs[k].type) for k in set(forward.outputs)),
-                "kept for backward": sum(size_bytes(graph.outputs[k].type) for k in kept),
+                "kept for backward": sum(size_bytes(graph.outputs[k].type) for k in saved),
                 "temporary": max(plan.info.memory_report().arena_bytes for plan in plans),
                 "prepared": sum(plan.info.memory_report().kept_bytes for plan in plans),
             }
@@ -271,7 +271,7 @@ class Executor:
         forward = self._plans.forward(self._signature, training, False)
         if not training:
             return forward, [forward.plan]
-        kept_strides = [forward.plan.info.made[k] for k in forward.kept]
+        kept_strides = [forward.plan.info.made[k] for k in forward.saved]
         return forward, [forward.plan, self._plans.backward(self._signature, False, kept_strides)]
 
     def debug_str(self) -> str:

@@ -32,8 +32,8 @@ class Lowered:
     def __getitem__(self, value: Value) -> Value:
         return self._values[id(value)] if is_partial(value) else value
 
-    def __setitem__(self, value: Value, made: Value) -> None:
-        self._values[id(value)] = made
+    def __setitem__(self, value: Value, new: Value) -> None:
+        self._values[id(value)] = new
 
     def on(self, device: Device, value: Value) -> Value:
         """The value on a device: itself if it is there or anywhere, else a copy, the same for all readers."""

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
 
-__all__ = ["AttrScope", "NameScope", "attributes", "named", "prefix"]
+__all__ = ["AttrScope", "NameScope", "attributes", "prefix", "scoped_name"]
 
 
 class _Counter:
@@ -98,7 +98,7 @@ def prefix() -> str:
     return _scope.get()[0]
 
 
-def named(name: str | None, kind: str) -> str:
+def scoped_name(name: str | None, kind: str) -> str:
     """The given name with the scopes' prefixes, or the next one of its kind, such as linear0.
 
     Raises TypeError for anything but a text that is not empty.

@@ -21,7 +21,7 @@ from weft.imperative.tensor import Tensor
 from weft.ops.node import Value
 from weft.symbol.names import attributes, prefix
 
-__all__ = ["inside", "named_as", "naming"]
+__all__ = ["is_naming", "naming", "variable_for"]
 
 Variables = dict[Any, tuple[Tensor, Value]]
 
@@ -71,12 +71,12 @@ def naming(owner: Any, arrays: Mapping[str, Tensor]) -> Iterator[None]:
         _current.reset(token)
 
 
-def inside() -> bool:
+def is_naming() -> bool:
     """Whether arrays have names now."""
     return _current.get() is not None
 
 
-def named_as(x: object) -> Value | None:
+def variable_for(x: object) -> Value | None:
     """The variable that an array stands for, if any."""
     names = _current.get()
     return names.variable(x) if names is not None and isinstance(x, Tensor) else None

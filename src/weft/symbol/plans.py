@@ -70,7 +70,7 @@ class Forward:
 
     plan: Any
     outputs: tuple[int, ...]
-    kept: tuple[int, ...]
+    saved: tuple[int, ...]
     named: tuple[tuple[str, int], ...]
 
 
@@ -98,14 +98,14 @@ class Plans:
         key = ("forward", signature, training, monitored)
         return self.table.get(key, lambda: self._make_forward(signature, training, monitored))
 
-    def backward(self, signature: Signature, monitored: bool, kept: Sequence[Strides]) -> Any:
+    def backward(self, signature: Signature, monitored: bool, saved: Sequence[Strides]) -> Any:
         """The plan of the gradients: of arguments and states, what was kept, outputs' gradients, gradient arrays.
 
         kept: the strides of what forward kept. None if nothing has a gradient.
         """
-        key = ("backward", signature, monitored, tuple(kept))
+        key = ("backward", signature, monitored, tuple(saved))
         return self.table.get(
-            key, lambda: self._backward_of(signature, self._training(signature, monitored), kept)
+            key, lambda: self._backward_of(signature, self._training(signature, monitored), saved)
         )
 
     # Making them.
@@ -132,8 +132,8 @@ class Plans:
         return self._compiled(signature, lowered, outputs, lowered.new_contents, [], monitored, False)
 
     def _forward_of(self, signature: Signature, values: _Training, monitored: bool) -> Forward:
-        lowered, outputs, kept = values.lowered, values.outputs, list(values.kept.values())
-        return self._compiled(signature, lowered, outputs, values.new_contents, kept, monitored, True)
+        lowered, outputs, saved = values.lowered, values.outputs, list(values.saved.values())
+        return self._compiled(signature, lowered, outputs, values.new_contents, saved, monitored, True)
 
     def _compiled(
         self,
@@ -141,12 +141,12 @@ class Plans:
         lowered: Lowered,
         outputs: Sequence[Value],
         new_contents: Mapping[str, Value],
-        kept: Sequence[Value],
+        saved: Sequence[Value],
         monitored: bool,
         training: bool,
     ) -> Forward:
-        named = self._named(lowered) if monitored else []
-        results = list({id(v): v for v in (*outputs, *kept, *(v for _, v in named))}.values())
+        named = self._named_values(lowered) if monitored else []
+        results = list({id(v): v for v in (*outputs, *saved, *(v for _, v in named))}.values())
         index = {id(v): k for k, v in enumerate(results)}
         names = [*self.arguments, *self.states]
         writes = {len(results) + k: names.index(name) for k, name in enumerate(new_contents)}
@@ -159,11 +159,11 @@ class Plans:
         return Forward(
             plan,
             tuple(index[id(v)] for v in outputs),
-            tuple(index[id(v)] for v in kept),
+            tuple(index[id(v)] for v in saved),
             tuple((name, index[id(v)]) for name, v in named),
         )
 
-    def _named(self, lowered: Lowered) -> list[tuple[str, Value]]:
+    def _named_values(self, lowered: Lowered) -> list[tuple[str, Value]]:
         return [
             (name, lowered[value])
             for node in lowered.nodes
@@ -171,11 +171,11 @@ class Plans:
             for value, name in zip(node.outputs, node.output_names(), strict=True)
         ]
 
-    def _backward_of(self, signature: Signature, values: _Training, kept: Sequence[Strides]) -> Any:
-        inputs = [*self._inputs(values.lowered), *values.kept, *values.cotangents]
+    def _backward_of(self, signature: Signature, values: _Training, saved: Sequence[Strides]) -> Any:
+        inputs = [*self._inputs(values.lowered), *values.saved, *values.cotangents]
         outputs: list[Value] = []
         writes: dict[int, int] = {}
-        strides = [*signature.strides, *kept, *(row_major(v.shape) for v in values.cotangents)]
+        strides = [*signature.strides, *saved, *(row_major(v.shape) for v in values.cotangents)]
         for name, dx, request, gradient_strides in zip(
             self.arguments, values.gradients, signature.requests, signature.gradient_strides, strict=True
         ):
@@ -214,7 +214,9 @@ class _Training:
         dxs = dict(zip(map(id, xs), gradients(floats, xs, self.cotangents), strict=True))
         second = [dxs.get(id(v)) for v in arguments]
         if monitored:
-            self._divide([*self.outputs, *self.new_contents.values()], second, plans._named(self.lowered))
+            self._divide(
+                [*self.outputs, *self.new_contents.values()], second, plans._named_values(self.lowered)
+            )
             return
         inputs = [*plans._inputs(self.lowered), *self.cotangents]
         # The passes over both parts together decide what has to be kept.
@@ -247,16 +249,16 @@ class _Training:
         self, first: Sequence[Value], second: Sequence[Value | None], named: Sequence[tuple[str, Value]]
     ) -> None:
         overwritten = [self.lowered.inputs[name] for name in self.lowered.new_contents]
-        self.kept, self.gradients = split([*first, *(value for _, value in named)], second, overwritten)
+        self.saved, self.gradients = split([*first, *(value for _, value in named)], second, overwritten)
 
     def measured(self, plans: Plans, signature: Signature) -> int:
         """The bytes of what is kept for backward, and of temporary space."""
         self.forward = forward = plans._forward_of(signature, self, False)
         graph, info = forward.plan.info.graph, forward.plan.info
-        backward = plans._backward_of(signature, self, [info.made[k] for k in forward.kept])
-        kept = [graph.outputs[k] for k in sorted(set(forward.kept) - set(forward.outputs))]
+        backward = plans._backward_of(signature, self, [info.made[k] for k in forward.saved])
+        saved = [graph.outputs[k] for k in sorted(set(forward.saved) - set(forward.outputs))]
         arenas = [each.info.memory_report().arena_bytes for each in (forward.plan, backward)]
-        return sum(size_bytes(v.type) for v in kept) + max(arenas)
+        return sum(size_bytes(v.type) for v in saved) + max(arenas)
 
 
 def size_bytes(t: TensorType) -> int:

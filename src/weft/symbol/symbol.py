@@ -45,8 +45,8 @@ from weft.symbol.control import check_assigned, compose_control
 from weft.symbol.defaults import infer_with_defaults
 from weft.symbol.executor import Executor, refuse_recorded
 from weft.symbol.inference import Inference
-from weft.symbol.names import attributes, named
-from weft.symbol.parameters import inside, naming
+from weft.symbol.names import attributes, scoped_name
+from weft.symbol.parameters import is_naming, naming
 from weft.symbol.plans import Plans, PlanTable
 from weft.symbol.subscript import ReverseDims, Subscript, SubscriptAssign, split_key
 
@@ -82,7 +82,7 @@ class Symbol(Outputs, ArrayMethods):
 
     def __weft_naming__(self, owner: Any, arrays: Callable[[], Mapping[str, Any]]) -> Any:
         """For a module that is called with a symbol: see weft.symbol.parameters; None inside of another one's call."""
-        return naming(owner, arrays()) if not inside() else None
+        return naming(owner, arrays()) if not is_naming() else None
 
     def __weft_control__(self, kind: str, *args: Any, **kwargs: Any) -> Any:
         """What wf.cond, wf.while_loop and wf.foreach do that are called with a symbol."""
@@ -313,7 +313,7 @@ class Symbol(Outputs, ArrayMethods):
         (tensor([12.], dtype=float32, device=cpu:0), tensor([12.], dtype=float32, device=cpu:0))
         """
         variables = [names] if isinstance(names, str) else list(names)
-        node = gradient_node(self.values, variables, named(name, "gradient"), attributes(None))
+        node = gradient_node(self.values, variables, scoped_name(name, "gradient"), attributes(None))
         return Symbol(node.outputs)
 
     # What it will be.

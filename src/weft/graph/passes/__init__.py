@@ -21,9 +21,8 @@ from weft.graph.passes.constant_folding import constant_folding
 from weft.graph.passes.contracted import contracted
 from weft.graph.passes.decompose import decompose
 from weft.graph.passes.epilogues import epilogues
-from weft.graph.passes.marks import marks
+from weft.graph.passes.marks import marks, regions
 from weft.graph.passes.recompute import recompute
-from weft.graph.passes.regions import regions
 from weft.graph.passes.requests import requests
 from weft.graph.passes.updates import updates
 from weft.graph.passes.views import views
