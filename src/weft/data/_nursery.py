@@ -80,9 +80,6 @@ class Slot:
         self.address = self.memory.__array_interface__["data"][0]
         self.used = 0
 
-    def begin(self) -> None:
-        self.used = self.beyond = 0
-
     def allocate(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """An array in the slot; outside of it while the slot is too small, which write() mends."""
         size_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -117,9 +114,9 @@ class Slot:
         return offset, len(packed)
 
     def _grow(self, size_bytes: int) -> None:
-        wanted = -(-(size_bytes + size_bytes // 8) // (1 << 16)) << 16
-        os.posix_fallocate(self.file, 0, wanted)  # an error here, not SIGBUS later
-        self.size_bytes = wanted
+        new_size_bytes = -(-(size_bytes + size_bytes // 8) // (1 << 16)) << 16
+        os.posix_fallocate(self.file, 0, new_size_bytes)  # an error here, not SIGBUS later
+        self.size_bytes = new_size_bytes
         self._map()
 
 
@@ -167,9 +164,9 @@ def pack_payload(value: Any) -> tuple[int, bool]:
         pieces = [(0, memoryview(np.int64(len(packed)).tobytes() + packed))]
         pieces += [(begin, each) for (begin, _), each in zip(spans, raw, strict=True)]
         for begin, each in pieces:
-            done = 0
-            while done < each.nbytes:
-                done += os.pwrite(file, each[done:], begin + done)
+            offset = 0
+            while offset < each.nbytes:
+                offset += os.pwrite(file, each[offset:], begin + offset)
     except BaseException:
         os.close(file)
         raise
@@ -179,13 +176,13 @@ def pack_payload(value: Any) -> tuple[int, bool]:
 # -- the worker --
 
 
-def work(link: socket.socket, payload: int, number: int, count: int) -> None:
+def work(link: socket.socket, payload: int, number: int, workers: int) -> None:
     """Serve a loader until it closes the link."""
-    from weft.data.collator import mapped
-    from weft.data.place import WorkerInfo, here
+    from weft.data.collator import map_leaves
+    from weft.data.sample_context import WorkerInfo, context
     from weft.imperative.tensor import Tensor
 
-    here.worker = WorkerInfo(number, count)
+    context.worker = WorkerInfo(number, workers)
     slots: dict[int, Slot] = {}
     try:
         fetch = load_payload(payload)
@@ -206,12 +203,12 @@ def work(link: socket.socket, payload: int, number: int, count: int) -> None:
             slot = slots[which] = Slot(slot.file)
         if task is None:
             task = pickle.loads(bytes(slot.memory[:task_bytes]))
-        slot.begin()
-        here.allocate = slot.allocate
+        slot.used = 0
+        context.allocate = slot.allocate
         batch = None
         try:
             fetch.seed_process(task)
-            batch = mapped(fetch(task), lambda x: x.numpy(), Tensor)
+            batch = map_leaves(fetch(task), lambda x: x.numpy(), Tensor)
             answer: tuple[str, Any, Any] = ("batch", ticket, (*slot.write(batch), slot.size_bytes))
         except BaseException as error:
             answer = ("error", ticket, ErrorReport(error))
@@ -233,11 +230,11 @@ class Nursery:
         while os.getppid() == self.parent:  # a child of the loader's process may hold the connection open
             for file, _ in self.poll.poll(PARENT_CHECK_MS):
                 if file != self.link.fileno():
-                    self.report(file)
-                elif not self.obey():
+                    self.report_exit(file)
+                elif not self.handle_message():
                     return
 
-    def obey(self) -> bool:
+    def handle_message(self) -> bool:
         message, files, _, _ = socket.recv_fds(self.link, MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return False
@@ -274,7 +271,7 @@ class Nursery:
         self.poll.register(pidfd, select.POLLIN)
         self.link.send(pickle.dumps(("forked", number, pid)))
 
-    def report(self, pidfd: int) -> None:
+    def report_exit(self, pidfd: int) -> None:
         number, pid = self.workers.pop(pidfd)
         self.poll.unregister(pidfd)
         os.close(pidfd)

@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 from weft.data.fetch import Task
 
-__all__ = ["MOST_ATTEMPTS", "Options", "Ticket", "WorkerError"]
+__all__ = ["MAX_ATTEMPTS", "Options", "Ticket", "WorkerError"]
 
-MOST_ATTEMPTS = 3  # workers that may end over one batch
+MAX_ATTEMPTS = 3  # workers that may end over one batch
 
 
 class WorkerError(RuntimeError):

@@ -37,8 +37,8 @@ class Order(Sequence[int]):
         return len(self.indices)
 
     def __getitem__(self, key: Any) -> Any:
-        found = self.indices[key]
-        return found.tolist() if isinstance(key, slice) else int(found)
+        values = self.indices[key]
+        return values.tolist() if isinstance(key, slice) else int(values)
 
     def __iter__(self) -> Iterator[int]:
         for begin in range(0, len(self.indices), self.PART):
@@ -100,7 +100,7 @@ class Sampler:
             )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Give the orders that the sampler of this state gave."""
+        """Take over the state: the orders become those of the sampler that saved it."""
         self.check_state_dict(state)
 
 
@@ -133,7 +133,7 @@ class _Seeded(Sampler):
 
     seed: int
 
-    def _take_seed(self, seed: int | None) -> None:
+    def _set_seed(self, seed: int | None) -> None:
         self.seed = int(random.randint(0, 2**62)) if seed is None else operator.index(seed)
         if self.seed < 0:
             raise ValueError(f"{type(self).__name__}: seed must be at least 0, got {seed}")
@@ -178,7 +178,7 @@ class RandomSampler(_Seeded):
         self.count = self.size if count is None else operator.index(count)
         if self.count < 0 or (self.count > self.size and not (replacement and self.size)):
             raise ValueError(f"RandomSampler: {self.count} of {self.size} samples cannot be drawn")
-        self._take_seed(seed)
+        self._set_seed(seed)
 
     def order(self, epoch: int) -> Order:
         generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
@@ -209,13 +209,15 @@ class WeightedSampler(_Seeded):
         self.count = len(array) if count is None else operator.index(count)
         if self.count < 0:
             raise ValueError(f"WeightedSampler: count must be at least 0, got {count}")
-        self._take_seed(seed)
+        self._set_seed(seed)
 
     def order(self, epoch: int) -> Order:
-        drawn = np.random.Generator(np.random.PCG64([self.seed, epoch])).random(self.count)
-        found = np.searchsorted(self.bounds, drawn * self.bounds[-1], side="right")
-        last = np.searchsorted(self.bounds, self.bounds[-1], side="left")  # the last one of a weight above 0
-        return Order(np.minimum(found, last))
+        points = np.random.Generator(np.random.PCG64([self.seed, epoch])).random(self.count)
+        indices = np.searchsorted(self.bounds, points * self.bounds[-1], side="right")
+        last = np.searchsorted(
+            self.bounds, self.bounds[-1], side="left"
+        )  # the last index with a weight above 0
+        return Order(np.minimum(indices, last))
 
     def __len__(self) -> int:
         return self.count
@@ -252,12 +254,12 @@ class InfiniteSampler(_Wrapping):
         self.sampler = sampler
 
     def order(self, epoch: int) -> Iterator[int]:
-        for each in itertools.count(epoch):
-            before = True
-            for index in self.sampler.order(each):
-                before = False
+        for number in itertools.count(epoch):
+            is_empty = True
+            for index in self.sampler.order(number):
+                is_empty = False
                 yield index
-            if before:
+            if is_empty:
                 raise ValueError("InfiniteSampler: the sampler's order is empty")
 
     def __len__(self) -> int:
@@ -291,9 +293,8 @@ class ShardedSampler(_Wrapping):
             whole = list(whole)
         size, count = len(whole), len(self)
         part = whole[self.part_index :: self.num_parts][:count]
-        if len(part) < count:  # "pad": the order goes on from its beginning
-            position = self.part_index + len(part) * self.num_parts
-            part = [*part, *(whole[k % size] for k in range(position, position + 1))]
+        if len(part) < count:  # "pad": one index is missing, which comes from the order's beginning
+            part = [*part, whole[(self.part_index + len(part) * self.num_parts) % size]]
         return part
 
     def __len__(self) -> int:
@@ -347,8 +348,8 @@ class BatchSampler(Sampler):
         return whole + (rest > 0 and not self.drop_last)
 
     def state_dict(self) -> dict[str, Any]:
-        own = self.sampler.state_dict() if isinstance(self.sampler, Sampler) else {}
-        return {"batch_size": self.batch_size, "drop_last": self.drop_last, "sampler": own}
+        sampler_state = self.sampler.state_dict() if isinstance(self.sampler, Sampler) else {}
+        return {"batch_size": self.batch_size, "drop_last": self.drop_last, "sampler": sampler_state}
 
     def check_state_dict(self, state: Mapping[str, Any]) -> None:
         super().check_state_dict(state)

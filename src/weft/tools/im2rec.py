@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from weft.data import images
-from weft.data.recordio import IndexedRecordWriter, IRHeader, pack, paths_of
+from weft.data.recordio import IndexedRecordWriter, IRHeader, expand_paths, pack
 
 AHEAD = 16  # pictures that each thread may be ahead of the writer
 MODES = {1: "RGB", 0: "L"}
@@ -112,7 +112,7 @@ def write_records(options: argparse.Namespace) -> int:
     """The records of all lists PREFIX*.lst; returns 1 if pictures were left out."""
     lists = [Path(f"{options.prefix}.lst")]
     if not lists[0].exists():
-        lists = [Path(each) for each in paths_of(f"{options.prefix}*.lst")]
+        lists = [Path(each) for each in expand_paths(f"{options.prefix}*.lst")]
     left_out = 0
     for each in lists:
         entries = read_list(each)
