@@ -223,7 +223,7 @@ class WeightedSampler(_Seeded):
         return self.count
 
 
-class _Wrapping(Sampler):
+class WrappingSampler(Sampler):
     """A sampler that changes the order of another one, whose state is its own."""
 
     sampler: Sampler
@@ -240,7 +240,7 @@ class _Wrapping(Sampler):
         self.sampler.load_state_dict(state["sampler"])
 
 
-class InfiniteSampler(_Wrapping):
+class InfiniteSampler(WrappingSampler):
     """The orders of another sampler's epochs one after the other, without end: for training by steps.
 
     A loader with it has no length, and one epoch that goes on until the loop leaves it.
@@ -266,7 +266,7 @@ class InfiniteSampler(_Wrapping):
         raise TypeError("InfiniteSampler: has no length")
 
 
-class ShardedSampler(_Wrapping):
+class ShardedSampler(WrappingSampler):
     """One part of another sampler's order: indices part_index, part_index + num_parts, ... of it. For several ranks.
 
     The sampler must give the same order on all ranks: give a RandomSampler the same seed on each. uneven, for an order

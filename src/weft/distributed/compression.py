@@ -127,8 +127,8 @@ class TwoBit(Codec):
 
     def decode(self, parts: Sequence[Tensor], size: int) -> Tensor:
         with no_grad():
-            found: Tensor = self._decode(parts[0])
-            return found if found.size == size else found[:size]
+            values: Tensor = self._decode(parts[0])
+            return values if values.size == size else values[:size]
 
 
 class TopK(Codec):
@@ -156,10 +156,9 @@ class TopK(Codec):
     def decode(self, parts: Sequence[Tensor], size: int) -> Tensor:
         indices, values = parts
         with no_grad():
-            found: Tensor = F.index_put(
-                zeros(size, device=values.device), values, indices, axes=(0,), mode="add"
-            )
-            return found
+            target = zeros(size, device=values.device)
+            y: Tensor = F.index_put(target, values, indices, axes=(0,), mode="add")
+            return y
 
 
 class Cast(Codec):

@@ -27,7 +27,7 @@ from weft import _core
 from weft.base import events, flags
 from weft.base.errors import DTypeError, EngineError
 from weft.base.users_line import users_line
-from weft.distributed.collective import described
+from weft.distributed.collective import type_text
 from weft.distributed.compression import Codec, make_codec
 from weft.distributed.errors import DistributedError
 from weft.distributed.world import world
@@ -256,7 +256,7 @@ class ParameterServerStore(KVStore):
             with contextlib.suppress(DistributedError):  # what the others get
                 self._meet(f"init failed: {type(error).__name__}: {error}")
             raise
-        self._meet("init " + "; ".join(f"{k!r} {described(first)}" for k, (first, *_) in pairs))
+        self._meet("init " + "; ".join(f"{k!r} {type_text(first)}" for k, (first, *_) in pairs))
         waiting: list[Any] = []
         for (k, (first, *_)), array in zip(pairs, arrays, strict=True):
             shape = tuple(first.shape)

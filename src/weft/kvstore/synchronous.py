@@ -15,7 +15,7 @@ import numpy as np
 from weft import _core
 from weft import functional as F
 from weft.base.errors import DTypeError
-from weft.distributed.collective import LARGE_BYTES, described, exchanged, fail
+from weft.distributed.collective import LARGE_BYTES, fail, push_exchange, type_text
 from weft.distributed.compression import Codec
 from weft.distributed.functions import barrier
 from weft.distributed.gradients import BUCKET_BYTES, compressed_sum, reduce_into, reduce_together
@@ -234,5 +234,5 @@ def _every(x: RowSparse, text: str, priority: int) -> RowSparse:
 def _behind_each_other(x: Tensor, text: str, priority: int) -> Tensor:
     """All ranks' x, which has as many elements on each."""
     kind = ((world().size * x.shape[0], *x.shape[1:]), x.dtype, x.device)
-    (found,) = exchanged(f"{text} {described(x)}", AllGather(), [x], [kind], priority).outputs()
+    (found,) = push_exchange(f"{text} {type_text(x)}", AllGather(), [x], [kind], priority).outputs()
     return found
