@@ -139,9 +139,7 @@ def push_exchange(
         job.priority = priority
         try:
             is_begun = current.queue.run_inline(job)
-        except (
-            BaseException
-        ):  # Ctrl-C: it goes on elsewhere, or has failed, and `targets` are known elsewhere
+        except BaseException:  # Ctrl-C: it continues elsewhere, or has failed, and others have `targets`
             exchange.pending(job, aliases, outputs, targets)
             raise
         if is_begun:
@@ -297,11 +295,10 @@ def _job_on_memory(
 ) -> Job:
     """received: how many of the results come from other ranks; the rest are copies."""
     size = max(sum(x.nbytes for x in arrays), sum(y.nbytes for y in results[:received]))
+    run = None if what is None else lambda comm: what.run(comm, arrays, results)
     if getattr(what, "point_to_point", False):
-        steps = lambda comm: what.run(comm, arrays, results)  # noqa: E731
-        return Job(text, where, None, done, point_to_point=steps, size_bytes=size)
-    work = None if what is None else lambda comm: what.run(comm, arrays, results)
-    return Job(text, where, work, done, size_bytes=size)
+        return Job(text, where, None, done, point_to_point=run, size_bytes=size)
+    return Job(text, where, run, done, size_bytes=size)
 
 
 # In graphs.

@@ -40,9 +40,7 @@ SPIN_S = 500e-6  # how long an agreement is polled before the thread sleeps long
 MAX_SLEEP_S = 400e-6
 WATCH_INTERVAL_S = 0.25  # between looks at the processes of other ranks
 GRACE_S = 1.0  # between a rank's word that others have died, and the end of the job
-INLINE_WAIT_S = (
-    200e-6  # how long a pushing thread waits for other ranks, before the queue's thread takes over,
-)
+INLINE_WAIT_S = 200e-6  # how long a pushing thread waits for other ranks before the queue's takes over,
 BYTES_PER_S = 1e9  # and, if they have come, for MPI to move what is exchanged, besides
 MAX_MISSES = 2  # after so many waits in vain, one after the other, it does not wait,
 RETRY_EVERY = 16  # but for one exchange in so many
@@ -54,8 +52,9 @@ class Job:
     """One exchange. text: what it is, equal on all ranks; where: the user's line; work(comm): what follows agreement,
     an iterator that gives each request of MPI that has to end before it goes on, or None.
 
-    done(error): called at the end, on the thread that has run it. point_to_point: None for a collective; for an exchange
-    of two ranks a function that gives a generator, which yields while it waits. size_bytes: of this rank's arrays.
+    done(error): called at the end, on the thread that has run it. point_to_point: None for a collective; for an
+    exchange of two ranks a function that gives a generator, which yields while it waits. size_bytes: of this rank's
+    arrays.
     priority: equal on all ranks; else the least of theirs counts.
     """
 
@@ -146,8 +145,8 @@ class Queue:
         self._next: tuple[Schedule, int] | None = None  # what the ranks have agreed to take, if not the first
         self._unfinished: Job | None = None  # began inline, and continues on the queue's thread
         self._misses = 0  # waits in vain, see run_inline
-        self._new_exchanges: deque[Job] = deque()
-        self._exchanges: list[tuple[Job, Generator[None, None, None]]] = []
+        self._new_pairs: deque[Job] = deque()  # exchanges of two ranks
+        self._pairs: list[tuple[Job, Generator[None, None, None]]] = []
         self._collective_began_s: float | None = None  # when the collective that runs now began
         self._is_moving = False  # the ranks have agreed, and MPI moves data
         self._current = ""
@@ -184,13 +183,13 @@ class Queue:
         with self._changed:
             next_job = None
             if job.point_to_point is not None:
-                self._new_exchanges.append(job)
+                self._new_pairs.append(job)
             elif ticket is None:
                 self._programs.jobs[self._program_count] = job
                 self._program_count += 1
             else:
                 self._numbered.jobs[ticket] = job
-                if inline and not (self._new_exchanges or self._exchanges):
+                if inline and not (self._new_pairs or self._pairs):
                     next_job = self._take()
             if next_job is None and not self._busy:  # else the busy thread looks for more when it is done
                 self._changed.notify_all()
@@ -205,7 +204,7 @@ class Queue:
         raises.
         """
         with self._changed:
-            others = self._busy or self._next or self._new_exchanges or self._exchanges or self._programs.jobs
+            others = self._busy or self._next or self._new_pairs or self._pairs or self._programs.jobs
             if others or self._stopping or self._numbered.base != self._tickets:
                 return False
             self._numbered.jobs[self._tickets] = job
@@ -263,7 +262,7 @@ class Queue:
             with self._changed:
                 job, self._unfinished = self._unfinished or self._take(), None
                 # While a collective runs elsewhere, that thread lets exchanges of two ranks go on.
-                while job is None and (self._busy or not (self._exchanges or self._new_exchanges)):
+                while job is None and (self._busy or not (self._pairs or self._new_pairs)):
                     if self._stopping and not self._busy:
                         return
                     self._changed.wait()
@@ -276,7 +275,7 @@ class Queue:
                 self._poll()
                 with self._changed:
                     self._busy = False
-                if self._exchanges:
+                if self._pairs:
                     time.sleep(50e-6)
 
     def _run_collective(self, job: Job) -> None:
@@ -285,13 +284,13 @@ class Queue:
         self._complete(job)
 
     def _complete(self, job: Job) -> None:
-        if self._new_exchanges or self._exchanges:
+        if self._new_pairs or self._pairs:
             self._poll()
         with self._changed:
             self._busy = False
             # The queue's thread is woken only if there is something for it: that costs as much as a small exchange.
             collectives = self._numbered.jobs or self._programs.jobs
-            if collectives or self._new_exchanges or self._exchanges or self._stopping:
+            if collectives or self._new_pairs or self._pairs or self._stopping:
                 self._changed.notify_all()
         self._report(job, job.error)
 
@@ -305,13 +304,13 @@ class Queue:
 
     def _poll(self) -> None:
         """Let exchanges of two ranks go on; they come between collectives, also while one waits for other ranks."""
-        while self._new_exchanges:
-            job = self._new_exchanges.popleft()
+        while self._new_pairs:
+            job = self._new_pairs.popleft()
             assert job.point_to_point is not None
             job.began_ns = job.agreed_ns = time.perf_counter_ns()
-            self._exchanges.append((job, job.point_to_point(self.comm)))
+            self._pairs.append((job, job.point_to_point(self.comm)))
         going = []
-        for job, steps in self._exchanges:
+        for job, steps in self._pairs:
             try:
                 next(steps)
                 going.append((job, steps))
@@ -319,7 +318,7 @@ class Queue:
                 self._report(job, None)
             except Exception as error:
                 self._report(job, error)
-        self._exchanges = going
+        self._pairs = going
 
     def _advance(self, job: Job, max_wait_s: float = math.inf) -> bool:
         """Go on with a collective; False if MPI has kept this thread waiting, and it has not ended.
@@ -356,10 +355,8 @@ class Queue:
 
     def _begin(self, job: Job) -> None:
         self.count += 1
-        self._current, self._collective_began_s = (
-            f"{job.text} at {job.where}" if job.where else job.text,
-            time.monotonic(),
-        )
+        self._current = f"{job.text} at {job.where}" if job.where else job.text
+        self._collective_began_s = time.monotonic()
         if self._counters is not None:
             self._counters[self.comm.rank, 0] = self.count
         job.began_ns = job.agreed_ns = time.perf_counter_ns()
