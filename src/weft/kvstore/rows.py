@@ -90,9 +90,9 @@ class RowSparse:
         """The sum of several, each row once."""
         if len(parts) == 1:
             return parts[0].unique()
-        home = parts[0].device
+        device = parts[0].device
         with no_grad():
-            values = F.concat([part.values.to_device(home) for part in parts])
+            values = F.concat([part.values.to_device(device) for part in parts])
         return RowSparse(np.concatenate([part.rows for part in parts]), values, parts[0].shape).unique()
 
     def __repr__(self) -> str:
