@@ -246,25 +246,27 @@ class EventWriter:
 
 def _nodes_of(program: str, graph: Any) -> list[bytes]:
     """NodeDef messages of a graph."""
-    used: dict[str, int] = {}
+    counts: dict[str, int] = {}
     name_of: dict[int, str] = {}
-    found = []
+    messages = []
 
     def unique(name: str) -> str:
-        count = used[name] = used.get(name, -1) + 1
+        count = counts[name] = counts.get(name, -1) + 1
         return f"{name}_{count}" if count else name
 
     def node(name: str, op: str, inputs: Iterable[str], types: Sequence[Any], text: str) -> bytes:
         shapes = b"".join(
-            data(7, b"".join(data(2, integer(1, int(n))) for n in t.shape)) for t in types if _known(t.shape)
+            data(7, b"".join(data(2, integer(1, int(n))) for n in t.shape))
+            for t in types
+            if _is_fixed(t.shape)
         )
         attributes = {"_output_shapes": data(1, shapes)} | ({"attributes": data(2, text)} if text else {})
-        made = data(1, name) + data(2, op) + b"".join(data(3, i) for i in inputs)
-        return made + b"".join(data(5, data(1, key) + data(2, value)) for key, value in attributes.items())
+        content = data(1, name) + data(2, op) + b"".join(data(3, i) for i in inputs)
+        return content + b"".join(data(5, data(1, key) + data(2, value)) for key, value in attributes.items())
 
     for k, value in enumerate(graph.inputs):
         name = name_of[id(value)] = unique(f"{program}/inputs/x{k}")
-        found.append(node(name, "Input", (), [value.type], ""))
+        messages.append(node(name, "Input", (), [value.type], ""))
     for each in graph.nodes:
         if each.op is None:
             continue
@@ -272,18 +274,18 @@ def _nodes_of(program: str, graph: Any) -> list[bytes]:
         name = unique("/".join(part for part in (program, module, each.op.name) if part))
         reads = [name_of[id(v)] for v in each.inputs if v is not None and id(v) in name_of]
         text = ", ".join(f"{key}={value!r}" for key, value in each.op.values().items())
-        found.append(node(name, each.op.name, reads, [v.type for v in each.outputs], text))
+        messages.append(node(name, each.op.name, reads, [v.type for v in each.outputs], text))
         for k, value in enumerate(each.outputs):
             name_of[id(value)] = f"{name}:{k}" if k else name
     for k, value in enumerate(graph.outputs):
         if value is not None and id(value) in name_of:
-            found.append(
+            messages.append(
                 node(unique(f"{program}/result"), "Result", [name_of[id(value)]], [value.type], f"{k}")
             )
-    return found
+    return messages
 
 
-def _known(shape: Sequence[Any]) -> bool:
+def _is_fixed(shape: Sequence[Any]) -> bool:
     with contextlib.suppress(TypeError, ValueError):
         return all(isinstance(n, int) for n in shape)
     return False

@@ -74,11 +74,7 @@ class Profile:
         """
         if by not in BY:
             raise ValueError(f"table: by must be one of {', '.join(BY)}, got {by!r}")
-        limits = (0.0, np.inf)
-        if step is not None:
-            chosen = steps_of(self.recording)[step]
-            limits = (chosen.start_s, chosen.end_s)
-        rows = self.events.table(BY[by], *limits)
+        rows = self.events.table(BY[by], *_limits(self.recording, step))
         whole = sum(seconds for _, seconds, _, _ in rows.values()) or 1.0
         flops_peak, bytes_peak = machine_peaks()
         return [
@@ -107,12 +103,8 @@ class Profile:
         """
         rows = []
         for k, r in enumerate(self.recordings):
-            limits = (0.0, np.inf)
-            if step is not None:
-                chosen = steps_of(r)[step]
-                limits = (chosen.start_s, chosen.end_s)
             worker = worker_of(self.recordings, k)
-            rows += [{**row._asdict(), "worker": worker} for row in exchange_rows(r, *limits)]
+            rows += [{**row._asdict(), "worker": worker} for row in exchange_rows(r, *_limits(r, step))]
         return sorted(rows, key=lambda row: (len(row["worker"]), row["worker"]))
 
     def steps(self) -> list[dict[str, Any]]:
@@ -120,7 +112,7 @@ class Profile:
         events, steps = self.events, steps_of(self.recording)
         work = np.nonzero(events.counts)[0]
         work = work[np.argsort(events.start[work], kind="stable")]
-        total = np.concatenate([[0.0], np.cumsum(events.own[work])])
+        total = np.concatenate([[0.0], np.cumsum(events.self_seconds[work])])
         first, end = (
             np.searchsorted(events.start[work], [getattr(s, name) for s in steps])
             for name in ("start_s", "end_s")
@@ -136,8 +128,13 @@ class Profile:
 
         Raises IndexError if there is no such step.
         """
-        found = [{row["operator"]: row["seconds"] for row in self.table("operator", step=k)} for k in (a, b)]
-        rows = [(name, found[0].get(name, 0.0), found[1].get(name, 0.0)) for name in {**found[0], **found[1]}]
+        seconds = [
+            {row["operator"]: row["seconds"] for row in self.table("operator", step=k)} for k in (a, b)
+        ]
+        rows = [
+            (name, seconds[0].get(name, 0.0), seconds[1].get(name, 0.0))
+            for name in {**seconds[0], **seconds[1]}
+        ]
         return sorted(rows, key=lambda row: -abs(row[2] - row[1]))
 
     def warnings(self) -> list[Advice]:
@@ -182,10 +179,10 @@ class Profile:
             for k in range(lane.first, lane.last):
                 d = events.details[events.detail[k]]
                 facts = {name: value for name, value in d._asdict().items() if value and name != "name"}
-                place = {"pid": workers[lane.worker], "tid": tid}
+                ids = {"pid": workers[lane.worker], "tid": tid}
                 start = float(events.start[k]) * 1e6
                 yield {
-                    **place,
+                    **ids,
                     "ph": "X",
                     "name": d.name,
                     "cat": d.kind,
@@ -195,17 +192,12 @@ class Profile:
                 }
                 parent = int(events.parent[k])
                 if lane.kind == "operation" and parent >= 0:
-                    of = events.lanes[int(lane_of[parent])]
+                    parent_lane = events.lanes[int(lane_of[parent])]
                     flow = {"name": "push", "cat": "flow", "id": k}
                     pushed = float(events.start[parent]) * 1e6
-                    yield {
-                        **flow,
-                        "ph": "s",
-                        "pid": workers[of.worker],
-                        "tid": int(lane_of[parent]),
-                        "ts": pushed,
-                    }
-                    yield {**flow, **place, "ph": "f", "bp": "e", "ts": start}
+                    source = {"pid": workers[parent_lane.worker], "tid": int(lane_of[parent])}
+                    yield {**flow, **source, "ph": "s", "ts": pushed}
+                    yield {**flow, **ids, "ph": "f", "bp": "e", "ts": start}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one HTML file that shows all of it in a browser, without a network.
@@ -234,11 +226,11 @@ class Profile:
             raise ValueError("load: takes the files that dump wrote")
         recordings = [read_recording(path) for path in paths]
         first = min(recordings, key=lambda r: r.facts.get("begin_ns", 0))
-        found = Profile([first, *(r for r in recordings if r is not first)])
+        joined = Profile([first, *(r for r in recordings if r is not first)])
         for k, r in enumerate(recordings):
             if len(recordings) > 1:
                 r.facts.setdefault("worker", f"worker {k}")
-        return found
+        return joined
 
     def __str__(self) -> str:
         """The table of operators, memory and warnings."""
@@ -255,6 +247,14 @@ class Profile:
             lines.append(f"memory: {most / 2**20:.1f} MiB at most")
         lines += [f"{w.kind}: {w.text.splitlines()[-1]}\n  at {w.where or '?'}" for w in self.warnings()]
         return "\n".join(lines)
+
+
+def _limits(recording: Recording, step: int | None) -> tuple[float, float]:
+    """Begin and end, in seconds, of a step of the program; of None all times."""
+    if step is None:
+        return 0.0, np.inf
+    limits = steps_of(recording)[step]
+    return limits.start_s, limits.end_s
 
 
 class profile(Profile):  # its public name
