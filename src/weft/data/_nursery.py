@@ -78,15 +78,15 @@ class Slot:
         if self.size_bytes:
             self.memory = np.frombuffer(mmap.mmap(self.file, self.size_bytes), np.uint8)
         self.address = self.memory.__array_interface__["data"][0]
-        self.used = 0
+        self.end = 0
 
     def allocate(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """An array in the slot; outside of it while the slot is too small, which write() mends."""
         size_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        begin, end = span_of(self.used, size_bytes)
+        begin, end = span_of(self.end, size_bytes)
         if end > self.size_bytes or dtype.hasobject or not size_bytes:
             return np.empty(shape, dtype)
-        self.used = end
+        self.end = end
         return self.memory[begin:end].view(dtype).reshape(shape)
 
     def write(self, batch: Any) -> tuple[int, int]:
@@ -95,7 +95,7 @@ class Slot:
         body = pickle.dumps(batch, protocol=5, buffer_callback=buffers.append)
         raw = [np.frombuffer(each.raw(), np.uint8) for each in buffers]
         spans: Spans = []
-        used, copies = self.used, []
+        used, copies = self.end, []
         for array in raw:
             offset = array.__array_interface__["data"][0] - self.address
             if array.size and offset >= 0 and offset + array.size <= self.size_bytes:
@@ -124,11 +124,8 @@ class _Unpickler(pickle.Unpickler):
     """Finds what was defined in the program's main module, which was imported under another name."""
 
     def find_class(self, module: str, name: str) -> Any:
-        return super().find_class("__mp_main__" if module == "__main__" and _main() else module, name)
-
-
-def _main() -> bool:
-    return "__mp_main__" in sys.modules
+        is_main = module == "__main__" and "__mp_main__" in sys.modules
+        return super().find_class("__mp_main__" if is_main else module, name)
 
 
 def load_payload(file: int) -> Any:
@@ -203,7 +200,7 @@ def work(link: socket.socket, payload: int, number: int, workers: int) -> None:
             slot = slots[which] = Slot(slot.file)
         if task is None:
             task = pickle.loads(bytes(slot.memory[:task_bytes]))
-        slot.used = 0
+        slot.end = 0
         context.allocate = slot.allocate
         batch = None
         try:
@@ -295,7 +292,10 @@ def main(arguments: Sequence[str]) -> None:
     try:
         preparation = pickle.loads(link.recv(1 << 20))
         try:
-            _prepare(preparation)
+            if preparation:
+                from multiprocessing import spawn
+
+                spawn.prepare(preparation)
         except BaseException as error:
             link.send(pickle.dumps(("failed", None, ErrorReport(error))))
             return
@@ -305,10 +305,3 @@ def main(arguments: Sequence[str]) -> None:
         pass  # the loader has gone
     finally:
         nursery.kill_all()
-
-
-def _prepare(preparation: dict[str, Any]) -> None:
-    if preparation:
-        from multiprocessing import spawn
-
-        spawn.prepare(preparation)

@@ -63,7 +63,7 @@ def decode(content: bytes, mode: str = "RGB", *, min_size: tuple[int, int] | Non
             )
             return image
         except ValueError:
-            pass  # colours that it does not know, or damage: Pillow decides
+            pass  # unsupported colours, or damage: Pillow decides
     pillow = _pillow()
     try:
         with pillow.open(io.BytesIO(content)) as picture:

@@ -122,7 +122,9 @@ class DataLoader:
         self._epoch = self._batch = (
             0  # of the current iteration, and the number of its batches that were delivered
         )
-        self._begun = False  # whether the current iteration has started; otherwise the next one resumes it
+        self._is_running = (
+            False  # whether the current iteration has started; otherwise the next one resumes it
+        )
         self.stats = Statistics()
         self._local_fetch = self._fetch()  # makes batches without workers
         self._pool: ThreadPool | ProcessPool | None = None
@@ -171,9 +173,9 @@ class DataLoader:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Any]:
-        if self._begun:  # the loop left the iteration before in the middle of its epoch
+        if self._is_running:  # the loop left the iteration before in the middle of its epoch
             self._epoch, self._batch = self._epoch + 1, 0
-        self._begun = True
+        self._is_running = True
         epoch, number = self._epoch, self._batch
         batches = self._batches(self._tasks(epoch, number))
         stats, begin = self.stats, time.perf_counter()
@@ -198,7 +200,7 @@ class DataLoader:
             stats.total_s += time.perf_counter() - begin
             batches.close()
         if self._epoch == epoch:
-            self._epoch, self._batch, self._begun = epoch + 1, 0, False
+            self._epoch, self._batch, self._is_running = epoch + 1, 0, False
 
     def _tasks(self, epoch: int, first: int) -> Iterator[Task]:
         if isinstance(self.dataset, StreamDataset):
@@ -321,7 +323,7 @@ class DataLoader:
         """
         self.check_state_dict(state)
         self.batches.load_state_dict(state["batches"])
-        self._epoch, self._batch, self._begun = state["epoch"], state["batch"], False
+        self._epoch, self._batch, self._is_running = state["epoch"], state["batch"], False
         self.seed = state["seed"]
 
 

@@ -204,7 +204,7 @@ class ProcessPool:
     # -- batches --
 
     def submit(self, task: Task) -> Ticket:
-        """Ask for a batch, of the worker that has least to do."""
+        """Request a batch, from the worker with the fewest tickets."""
         with self._lock:
             if self._nursery is None:
                 self._start()

@@ -140,7 +140,7 @@ class ThreadPool:
         self._workers: list[_Worker] = []
 
     def submit(self, task: Task) -> Ticket:
-        """Ask for a batch."""
+        """Request a batch."""
         ticket = Ticket(task)
         ticket.lock = _thread.allocate_lock()
         ticket.lock.acquire()
@@ -178,8 +178,8 @@ class ThreadPool:
                 return
             if worker is not None:
                 worker.is_abandoned = True
-        who = f"worker thread {worker.info.number}" if worker is not None else "no worker thread"
-        text = f"DataLoader: {who} did not finish {describe(ticket.task)} within timeout_s={self.options.timeout_s}"
+        name = f"worker thread {worker.info.number}" if worker is not None else "no worker thread"
+        text = f"DataLoader: {name} did not finish {describe(ticket.task)} within timeout_s={self.options.timeout_s}"
         if worker is None or self.options.on_error == "raise" or shared.fetch.is_stream:
             self.close()
             raise WorkerError(text if worker is not None else f"{text}: all work on other batches")

@@ -177,7 +177,7 @@ class _Send(Function):
 
 
 def send(x: Any, /, to: int, tag: int = 0) -> Any:
-    """Send x to another rank, which calls recv; gives a 0 that stands for what was sent: add it to the loss.
+    """Send x to another rank, which calls recv; gives a 0 that depends on what was sent: add it to the loss.
 
     Its gradient is what recv's output had there: backward receives it, so both ranks must call backward.
     Raises ValueError for a rank that is none or this one.

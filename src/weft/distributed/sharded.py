@@ -153,7 +153,7 @@ class ShardedOptimizer:
             self._buckets = [_Bucket(each) for each in _make_buckets(self.params, bucket_bytes)]
         self._bucket_of = {id(p): bucket for bucket in self._buckets for p in bucket.params}
         self.inner = make([bucket.shard for bucket in self._buckets], **options)
-        self._begun: list[tuple[_Bucket, Pending]] = []
+        self._pending: list[tuple[_Bucket, Pending]] = []
         self._paused = False
         hook = _Hook(self)
         for p in self.params:
@@ -175,7 +175,7 @@ class ShardedOptimizer:
         """A gradient is final."""
         if self._paused:
             return
-        if not self._begun and not any(bucket.gradients for bucket in self._buckets) and not in_graph([]):
+        if not self._pending and not any(bucket.gradients for bucket in self._buckets) and not in_graph([]):
             raise_failed()
         (before,) = gradients_of([x])
         if before is not None:  # added up by this rank alone
@@ -198,7 +198,7 @@ class ShardedOptimizer:
             kinds = ", ".join(map(type_text, arrays))
             kind = ((bucket.part,), bucket.shard.dtype, bucket.shard.device)
             text = f"sharded gradients of {len(arrays)}: {kinds}"
-            self._begun.append((bucket, push_exchange(text, _GatheredParts(), arrays, [kind])))
+            self._pending.append((bucket, push_exchange(text, _GatheredParts(), arrays, [kind])))
 
     def _add(self, bucket: _Bucket, gradient: Tensor) -> None:
         (before,) = gradients_of([bucket.shard])
@@ -211,9 +211,9 @@ class ShardedOptimizer:
         for bucket in self._buckets:
             if bucket.gradients:
                 self._begin(bucket)
-        begun, self._begun = self._begun, []
+        exchanges, self._pending = self._pending, []
         with no_grad():
-            for bucket, pending in begun:
+            for bucket, pending in exchanges:
                 self._add(bucket, pending.outputs()[0])
         return [(p, None) for p in self.params]
 

@@ -4,7 +4,7 @@ They are iterators that give each request of MPI that has to end before they can
 with them.
 
 What is only moved travels as bytes, so every type can. What is added travels as MPI's types; 16-bit floats, which MPI
-does not know, are added in float32.
+does not have, are added in float32.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEADER_BYTES = 256
 PART_BYTES = 256 << 10  # what each rank adds up of a piece,
 COMPUTING_BYTES = 8 << 20  # and where it computes meanwhile: it may come late to each piece
 MAX_IN_FLIGHT = 2  # pieces that MPI moves at a time
-SLEEP_S = 20e-6  # of a crowded host, between questions, where others want the core
+SLEEP_S = 20e-6  # between polls on a crowded host, while other threads need the core
 LATE_S = 50e-6  # a thread that gave way for so long has not been alone on its core,
 BUSY_S = 0.05  # and is taken not to be for so long
 
@@ -49,18 +49,18 @@ class Waiting:
     """How exchanges wait for MPI. crowded: the ranks of this host have fewer than two cores each."""
 
     crowded = False
-    busy_until = 0.0  # others want this thread's core
+    busy_until = 0.0  # other threads need this thread's core
 
     @classmethod
-    def pause(cls, sleep_s: float = SLEEP_S) -> None:
-        """Let others have this core before MPI is polled again: give way to them, or sleep, if there have been any.
+    def pause(cls) -> None:
+        """Yield the core to other threads before MPI is polled again, or sleep, if there have been any.
 
         Giving way costs nothing on a core of one's own. On one that another thread computes on it lasts as long as the
         system lets that run, milliseconds; from a sleep a thread comes back at once.
         """
         before = time.perf_counter()
         if before < cls.busy_until or not hasattr(os, "sched_yield"):
-            time.sleep(sleep_s)
+            time.sleep(SLEEP_S)
             return
         os.sched_yield()
         if time.perf_counter() - before > LATE_S:
@@ -70,8 +70,8 @@ class Waiting:
 def wait_for(request: Any) -> None:
     """Wait for MPI to end an exchange that all ranks have begun.
 
-    MPI waits by asking again and again, without the GIL. Where this thread may share a core with what computes, it
-    pauses between questions: else it takes the time that the other rank's half of the exchange needs to run in.
+    MPI waits by polling, without the GIL. Where this thread may share a core with what computes, it pauses between
+    polls: else it takes the time that the other rank's half of the exchange needs.
     """
     if not Waiting.crowded:
         request.Wait()
@@ -240,6 +240,7 @@ def pack_text(text: str, size_bytes: int = HEADER_BYTES) -> Any:
 
 
 def unpack_text(packed: Any) -> str:
+    """The text of such an array."""
     return bytes(packed).rstrip(b"\0").decode(errors="replace")
 
 

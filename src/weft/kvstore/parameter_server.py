@@ -329,7 +329,7 @@ class ParameterServerStore(KVStore):
             return self._number
 
     def _refuse(self, key: Key, number: int, why: str) -> None:
-        """Tell the servers that this worker does not push what the others wait for."""
+        """Notify the servers that this worker does not push what the others wait for."""
         if self.type == "dist_sync_ps":
             for piece in self._keys[key].pieces:
                 self._servers[piece.server].refuse.remote(key, self._worker, number, self.rank, why)
@@ -365,10 +365,10 @@ class ParameterServerStore(KVStore):
         inputs = [_core.alias(x, keep_past=False) for _, xs, *_ in sends for x in xs]
         request = _Request(f"push {key!r}", (key, self._worker, number, self.rank))
         push = _Push()
-        begun: list[bool] = []
+        started: list[bool] = []
 
         def start(_: Any, on_complete: Any) -> None:
-            begun.append(True)
+            started.append(True)
             pulls = push.begin()
             countdown = _Countdown(len(sends), on_complete)
             arrays = iter([x.numpy() for x in inputs])
@@ -390,7 +390,7 @@ class ParameterServerStore(KVStore):
                 self._call(request, piece.server, "pushpull", arguments, keep, countdown)
 
         def handle_end(error: Any) -> None:
-            if error is not None and not begun:  # skipped, because what it reads has failed
+            if error is not None and not started:  # skipped, because what it reads has failed
                 self._refuse(key, number, str(error).partition("\n")[0])
 
         default_engine().push_async(

@@ -114,7 +114,9 @@ def lazy_update(optimizer: Optimizer, stored: Tensor, gradient: RowSparse) -> No
     with no_grad():
         step_group.step += 1
         rows = F.take(stored, where, axis=0)
-        state = {role: [F.take(s, where, axis=0) for s in of] for role, of in step_group.state.items()}
+        state = {
+            role: [F.take(s, where, axis=0) for s in arrays] for role, arrays in step_group.state.items()
+        }
         part = StepGroup([rows], state, step_group.step)
         optimizer.update(group, part, [unique.values.to_device(stored.device)])
         stored[where] = rows

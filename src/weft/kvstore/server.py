@@ -5,10 +5,10 @@ awaits. parameter_server.py makes actors of it.
 
 Invariants. (1) An update is committed when its record is in the journal; a push is acknowledged after that, so what was
 acknowledged survives. (2) A push has a sequence number of its worker; records carry the numbers of what they contain,
-so after a restart a push that is sent again is known, and applied once. (3) Who is there, and which barriers are over,
-is in the journal, too. (4) Synchronous kinds acknowledge a push when its round is committed; a round that a killed
-server had not committed is sent again as a whole. (5) A round that one worker cannot take part in fails for all of
-them, which is in the journal as well; it changes nothing.
+so after a restart a push that is sent again is recognised, and applied once. (3) Which workers are there, and which
+barriers are over, is in the journal, too. (4) Synchronous kinds acknowledge a push when its round is committed; a round
+that a killed server had not committed is sent again as a whole. (5) A round that one worker cannot take part in fails
+for all of them, which is in the journal as well; it changes nothing.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Server:
         if self.journal is not None:
             self._restore(self.journal)
 
-    # Who is there.
+    # Members.
 
     async def join(self, rank: int, name: str) -> dict[str, Any]:
         """A worker comes, or comes again; gives the versions of all keys, and the number of the last barrier.
@@ -183,8 +183,8 @@ class Server:
         rank, name = value
         self.joined.add(rank)
         self.idle.discard(rank)
-        for of in self.rounds.values():
-            of.pop(rank, None)
+        for pushes in self.rounds.values():
+            pushes.pop(rank, None)
         if name is None:
             self.active.pop(rank, None)
         else:
@@ -456,7 +456,7 @@ class Server:
             "idle": sorted(self.idle),
             "passed": self.passed,
             "failures": [[worker, number, why] for (worker, number), why in self.failures.items()],
-            "clocks": [[key, [[r, n] for r, n in of.items()]] for key, of in self.clocks.items()],
+            "clocks": [[key, [[r, n] for r, n in ranks.items()]] for key, ranks in self.clocks.items()],
             "updater": self.updater,
             "compression": self.compression,
         }
@@ -478,7 +478,7 @@ class Server:
             self.joined, self.idle = set(values["seen"]), set(values["idle"])
             self.passed = values["passed"]
             self._do_failed(values["failures"])
-            self.clocks = {key: dict(of) for key, of in values["clocks"]}
+            self.clocks = {key: dict(ranks) for key, ranks in values["clocks"]}
             if values["compression"] is not None:
                 self._do_compression(values["compression"])
             if values["updater"] is not None:

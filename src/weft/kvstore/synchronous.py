@@ -101,14 +101,14 @@ class SynchronousStore(LocalStore):
                     self._check_compressible(merged)
                 targets = self._targets(key, pairs, out)
             dense = [(k, x) for k, x in merged if isinstance(x, Tensor)]
-            begun = []
+            exchanges = []
             for bucket in self._buckets(dense):
                 k, x = bucket[0]
                 if k in targets:
                     reduce_into(x, targets[k], "sum", f"push {[k]!r}", priority, LARGE_BYTES)
                 else:
-                    begun.append(self._exchange(bucket, codec, priority))
-            for bucket, results in begun:
+                    exchanges.append(self._exchange(bucket, codec, priority))
+            for bucket, results in exchanges:
                 for (k, _), x in zip(bucket, results(), strict=True):
                     self._update(k, x, fresh=True)
             for k, x in merged:

@@ -119,6 +119,6 @@ def by_line(allocations: Sequence[Allocation]) -> dict[str, tuple[int, int, int]
     """(allocations, bytes of all, bytes of those still there) by line, the most bytes first."""
     lines: dict[str, tuple[int, int, int]] = {}
     for a in allocations:
-        count, total, held = lines.get(a.where, (0, 0, 0))
-        lines[a.where] = (count + 1, total + a.bytes, held + (a.bytes if a.held else 0))
+        count, total, held_bytes = lines.get(a.where, (0, 0, 0))
+        lines[a.where] = (count + 1, total + a.bytes, held_bytes + (a.bytes if a.held else 0))
     return dict(sorted(lines.items(), key=lambda item: -item[1][1]))

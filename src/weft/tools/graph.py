@@ -9,7 +9,6 @@ the page, which needs no network; .svg for a picture of the graph as it is after
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import webbrowser
@@ -243,14 +242,8 @@ def write(target: Path, programs: Sequence[Program]) -> None:
 def read(path: Path, shapes: dict[str, Any] | None = None) -> list[Program]:
     """The programs of a file; shapes: of a symbol's variables. Raises FileFormatError or GraphError for other files."""
     try:
-        document = json.loads(path.read_text())
-    except (UnicodeDecodeError, json.JSONDecodeError):
-        return list(programs_in(path))
-    try:
         return list(programs_in(path))
     except (GraphError, FileFormatError) as problem:
-        if not (isinstance(document, dict) and "nodes" in document):
-            raise
         try:
             symbol = load(path)
         except GraphError:

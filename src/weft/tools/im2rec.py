@@ -186,10 +186,11 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Any = None) -> int:
     """The tool; returns the exit status."""
-    options = make_parser().parse_args(arguments)
+    parser = make_parser()
+    options = parser.parse_args(arguments)
     for name in ("chunks", "num_thread", "shards"):
         if getattr(options, name) < 1:
-            make_parser().error(f"--{name.replace('_', '-')} must be at least 1")
+            parser.error(f"--{name.replace('_', '-')} must be at least 1")
     return write_lists(options) if options.list else write_records(options)
 
 

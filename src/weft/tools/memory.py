@@ -189,16 +189,16 @@ def _group_leaks(leaks: Sequence[Allocation]) -> list[list[Any]]:
     return [[where, counts[where, shape], size, shape] for (where, shape), size in total.most_common()]
 
 
-def _decimate(seconds: Any, bytes_: Any) -> list[tuple[float, int]]:
+def _decimate(seconds: Any, used_bytes: Any) -> list[tuple[float, int]]:
     """At most POINTS points of a curve, with the highest of those that share one."""
     if len(seconds) <= POINTS:
-        return list(zip(seconds.tolist(), bytes_.tolist(), strict=True))
+        return list(zip(seconds.tolist(), used_bytes.tolist(), strict=True))
     edges = np.linspace(0, len(seconds), POINTS // 2 + 1).astype(int)
     points = sorted(
-        {int(a + np.argmax(bytes_[a:b])) for a, b in itertools.pairwise(edges) if b > a}
+        {int(a + np.argmax(used_bytes[a:b])) for a, b in itertools.pairwise(edges) if b > a}
         | {int(b - 1) for b in edges[1:]}
     )
-    return [(float(seconds[k]), int(bytes_[k])) for k in points]
+    return [(float(seconds[k]), int(used_bytes[k])) for k in points]
 
 
 def page(document: dict[str, Any]) -> str:

@@ -56,29 +56,31 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: the program's own."""
-    options = make_parser().parse_args(arguments)
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    page = options.out or Path("profile.html")
     if options.join:
         try:
             p = Profile.load(options.program, *options.arguments)
         except (ValueError, OSError) as problem:
-            make_parser().error(str(problem))
-        write(p, options.out or Path("profile.html"), options.chrome, options.csv)
+            parser.error(str(problem))
+        write(p, page, options.chrome, options.csv)
         if not options.no_open:
-            webbrowser.open((options.out or Path("profile.html")).resolve().as_uri())
+            webbrowser.open(page.resolve().as_uri())
         return 0
     if not options.module and not Path(options.program).is_file():
-        make_parser().error(f"there is no file {options.program}")
+        parser.error(f"there is no file {options.program}")
     p = profile(memory=not options.no_memory, limit=options.limit)
     status = run(p, options.program, options.arguments, options.module)
     if options.rank_folder is not None:  # weft.launch joins what all ranks write there
         k = known_rank()
         p.dump(options.rank_folder / f"rank-{k}.raw", f"rank {k}")
         return status
-    write(p, options.out or Path("profile.html"), options.chrome, options.csv)
+    write(p, page, options.chrome, options.csv)
     if options.raw is not None:
         p.dump(options.raw, options.worker)
     if not options.no_open:
-        webbrowser.open((options.out or Path("profile.html")).resolve().as_uri())
+        webbrowser.open(page.resolve().as_uri())
     return status
 
 

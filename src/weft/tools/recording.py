@@ -500,7 +500,7 @@ class Recorder:
         recording.threads = {int(k): names.get(int(k), f"thread {k}") for k in numbers}
 
     def _find_work(self, raw: Any) -> None:
-        """Tells steps of one kind from others, and what each kind computes."""
+        """Number the kinds of steps, and find the work of each kind."""
         recording = self.recording
         names, steps = ["", *raw["step_names"]], recording.steps
         columns = [steps[name] for name in ("serial", "program", "step", "name", "where", "shapes")]
@@ -530,9 +530,9 @@ class Recorder:
 
 
 def _held_before(held: Any, memory: Any) -> Any:
-    """Of blocks that were found when a record began, those that it does not know by their allocation.
+    """The blocks in use when a record began, without those whose allocation it holds as well.
 
-    The record may begin between their allocation and the look at what is there.
+    The record may begin between their allocation and the listing of blocks in use.
     """
     if not len(held) or not len(memory):
         return held

@@ -227,8 +227,8 @@ def events_of(recordings: Sequence[Recording]) -> Events:
             else np.full(len(wanted_keys), -1)
         )
 
-    for children, of in parents:
-        child, parent = events_with(children), events_with(of)
+    for children, parent_keys in parents:
+        child, parent = events_with(children), events_with(parent_keys)
         ok = (child >= 0) & (parent >= 0)
         columns["parent"][child[ok]] = parent[ok]
     # Operations with kernels are not work of their own.
@@ -424,7 +424,7 @@ def _add_kernels(
     )
     size = np.zeros(len(r.work), np.int64)
     np.maximum.at(size, r.step_work, steps["bytes"])
-    # Eager calls know no module at planning: the calling operation's does.
+    # Plans of eager calls have no module: that of the calling operation is used.
     context = np.where(operation >= 0, operations["context"][operation] if len(operations) else 0, 0)
     site = np.where(operation >= 0, operations["site"][operation] if len(operations) else 0, 0)
     needs = np.array([not (w.where and w.module) for w in r.work], bool)
