@@ -19,7 +19,7 @@ from weft.data.dataset import MapStream, StreamDataset
 from weft.data.fetch import END, End, Fetch, Task
 from weft.data.pool import Options, Ticket
 from weft.data.processes import ProcessPool
-from weft.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
+from weft.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, check_natural
 from weft.data.threads import ThreadPool
 from weft.imperative.creation import asarray
 from weft.imperative.tensor import Tensor
@@ -304,11 +304,7 @@ class DataLoader:
         if not isinstance(state, Mapping) or state.keys() != self.state_dict().keys():
             raise TypeError("load_state_dict: DataLoader: takes what state_dict() gave")
         for name in ("epoch", "batch", "seed"):
-            value = state[name]
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise ValueError(
-                    f"load_state_dict: DataLoader: {name} must be an integer from 0, got {value!r}"
-                )
+            check_natural("DataLoader", name, state[name])
         if state["samples"] != self._samples:
             raise ValueError(
                 f"load_state_dict: DataLoader: the dataset had {state['samples']} samples, here {self._samples}"

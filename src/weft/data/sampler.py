@@ -111,6 +111,12 @@ def _size(source: Sized | int) -> int:
     return size
 
 
+def check_natural(owner: str, name: str, value: Any) -> None:
+    """Raise ValueError unless a value of a state is an integer from 0."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"load_state_dict: {owner}: {name} must be an integer from 0, got {value!r}")
+
+
 class SequentialSampler(Sampler):
     """0, 1, ... of a dataset, or of a number of samples.
 
@@ -143,11 +149,7 @@ class _Seeded(Sampler):
 
     def check_state_dict(self, state: Mapping[str, Any]) -> None:
         super().check_state_dict(state)
-        seed = state["seed"]
-        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-            raise ValueError(
-                f"load_state_dict: {type(self).__name__}: seed must be an integer from 0, got {seed!r}"
-            )
+        check_natural(type(self).__name__, "seed", state["seed"])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.check_state_dict(state)

@@ -114,23 +114,20 @@ class Server:
 
         One that comes again has a new name, and passes the barriers that were passed.
         """
-        self._do_member([rank, name])
-        self._record({"do": "member", "value": [rank, name]}, [])
+        self._apply("member", [rank, name])
         await self._notify()
         return {"versions": dict(self.versions), "passed": self.passed}
 
     async def leave(self, rank: int) -> None:
         """A worker is through or dead: the others no longer wait for it."""
-        self._do_member([rank, None])
-        self._record({"do": "member", "value": [rank, None]}, [])
+        self._apply("member", [rank, None])
         for key in list(self.rounds):
             self._close_round(key)
         await self._notify()
 
     async def rest(self, rank: int, waits: bool) -> None:
         """A worker comes to a barrier, or goes on behind it: meanwhile no worker ahead of it waits."""
-        self._do_rest([rank, waits])
-        self._record({"do": "rest", "value": [rank, waits]}, [])
+        self._apply("rest", [rank, waits])
         await self._notify()
 
     async def barrier(self, number: int, rank: int, text: str = "barrier") -> None:
@@ -150,8 +147,7 @@ class Server:
             texts.pop(rank, None)
             raise
         if number > self.passed:
-            self.passed = number
-            self._record({"do": "passed", "value": number}, [])
+            self._apply("passed", number)
             if len(set(texts.values())) > 1:
                 self.disagreements[number] = _disagreement(texts)
         self.barriers.pop(number, None)
@@ -235,8 +231,7 @@ class Server:
 
     async def configure(self, what: str, value: Any) -> None:
         """The updater or the compression, as plain data."""
-        getattr(self, f"_do_{what}")(value)
-        self._record({"do": what, "value": value}, [])
+        self._apply(what, value)
 
     async def push(
         self, key: Key, worker: str, number: int, rank: int, parts: Any, form: Mapping[str, Any]
@@ -379,9 +374,7 @@ class Server:
             with no_grad():
                 self._commit(key, pushers, _sum(values))
         except Exception as error:
-            failed = [[worker, number, str(error)] for worker, number, _ in pushers]
-            self._do_failed(failed)
-            self._record({"do": "failed", "value": failed}, [])
+            self._apply("failed", [[worker, number, str(error)] for worker, number, _ in pushers])
 
     def _commit(self, key: Key, by: Sequence[tuple[str, int, int]], pushed: Any) -> None:
         if self.mode != "dist_sync_ps" and self.updater is None:
@@ -437,6 +430,11 @@ class Server:
         self.compression, self.codec = value, make_codec(value)
 
     # What survives.
+
+    def _apply(self, what: str, value: Any) -> None:
+        """Make a change that is plain data, and record it: _do_member, _do_rest, ..."""
+        getattr(self, f"_do_{what}")(value)
+        self._record({"do": what, "value": value}, [])
 
     def _record(self, header: Mapping[str, Any], arrays: Sequence[Any]) -> None:
         if self.journal is not None:

@@ -51,18 +51,6 @@ class Count(NamedTuple):
         return Count(self.multiply_adds + other.multiply_adds, self.others + other.others)
 
 
-Rule = Callable[[Any, Sequence[Any], Sequence[Any]], Count]  # operator, types of inputs and outputs
-_rules: dict[str, Rule] = {}
-
-
-def _rule(*names: str) -> Callable[[Rule], Rule]:
-    def decorate(rule: Rule) -> Rule:
-        _rules.update(dict.fromkeys(names, rule))
-        return rule
-
-    return decorate
-
-
 def _size(type: Any) -> int:
     return math.prod(type.shape)
 
@@ -71,46 +59,40 @@ def _bias_additions(x: Sequence[Any], y: Sequence[Any]) -> int:
     return _size(y[0]) if len(x) > 2 and x[2] is not None else 0
 
 
-@_rule("matmul")
-def _matmul(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
-    return Count(_size(y[0]) * x[0].shape[-1])
-
-
-@_rule("linear")
-def _linear(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
-    return Count(_size(y[0]) * x[0].shape[-1], _bias_additions(x, y))
-
-
-@_rule("outer")
-def _outer(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
-    return Count(_size(y[0]))
-
-
-@_rule("vecdot", "sum_of_products")
 def _dot(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
     rank = max(t.ndim for t in x[:2])
     shapes = [(1,) * (rank - t.ndim) + tuple(t.shape) for t in x[:2]]
     return Count(math.prod(max(pair) if min(pair) else 0 for pair in zip(*shapes, strict=True)))
 
 
-@_rule("conv1d", "conv2d", "conv3d")
 def _convolution(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
     return Count(_size(y[0]) * math.prod(x[1].shape[1:]), _bias_additions(x, y))
 
 
-@_rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-def _transposed(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
+def _transposed_convolution(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
     return Count(_size(x[0]) * math.prod(x[1].shape[1:]), _bias_additions(x, y))
 
 
-@_rule("convolution_input_gradient")
-def _input_gradient(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
-    return Count(_size(x[0]) * math.prod(x[1].shape[1:]))
+Rule = Callable[[Any, Sequence[Any], Sequence[Any]], Count]  # operator, types of inputs and outputs
+_rules: dict[str, Rule] = {
+    "matmul": lambda op, x, y: Count(_size(y[0]) * x[0].shape[-1]),
+    "linear": lambda op, x, y: Count(_size(y[0]) * x[0].shape[-1], _bias_additions(x, y)),
+    "outer": lambda op, x, y: Count(_size(y[0])),
+    **dict.fromkeys(("vecdot", "sum_of_products"), _dot),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution),
+    "convolution_input_gradient": lambda op, x, y: Count(_size(x[0]) * math.prod(x[1].shape[1:])),
+    "convolution_weight_gradient": lambda op, x, y: Count(_size(x[1]) * math.prod(y[0].shape[1:])),
+    "causal_mask": lambda op, x, y: Count(),
+}
 
 
-@_rule("convolution_weight_gradient")
-def _weight_gradient(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
-    return Count(_size(x[1]) * math.prod(y[0].shape[1:]))
+def _rule(*names: str) -> Callable[[Rule], Rule]:
+    def decorate(rule: Rule) -> Rule:
+        _rules.update(dict.fromkeys(names, rule))
+        return rule
+
+    return decorate
 
 
 @_rule("scaled_dot_product_attention")
@@ -128,11 +110,6 @@ def _attention_gradient(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
     q, k, v = types[1:4]
     pairs = math.prod(q.shape[:-1]) * k.shape[-2]
     return Count(pairs * (3 * q.shape[-1] + 2 * v.shape[-1]), 6 * pairs)
-
-
-@_rule("causal_mask")
-def _nothing(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
-    return Count()
 
 
 def _weights(types: Sequence[Any]) -> list[Any]:
