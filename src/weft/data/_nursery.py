@@ -44,7 +44,7 @@ def span_of(offset: int, size_bytes: int) -> tuple[int, int]:
 
 
 def read_packed(memory: np.ndarray, offset: int, size_bytes: int) -> Any:
-    """What is pickled at [offset, offset + size_bytes) of shared memory; its arrays are views of the memory."""
+    """Unpickle [offset, offset + size_bytes) of shared memory; arrays of the result are views of the memory."""
     spans, body = pickle.loads(memory[offset : offset + size_bytes].data)
     return pickle.loads(body, buffers=[memory[begin:end] for begin, end in spans])
 
@@ -81,7 +81,7 @@ class Slot:
         self.end = 0
 
     def allocate(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """An array in the slot; outside of it while the slot is too small, which write() mends."""
+        """An array in the slot; outside of it while the slot is too small, which write() corrects."""
         size_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         begin, end = span_of(self.end, size_bytes)
         if end > self.size_bytes or dtype.hasobject or not size_bytes:
@@ -129,7 +129,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load_payload(file: int) -> Any:
-    """What the loader packed for its workers, its arrays as private views of the shared memory."""
+    """Read what the loader packed for its workers; arrays are private views of the shared memory."""
     import io
 
     memory = np.frombuffer(mmap.mmap(file, 0, flags=mmap.MAP_PRIVATE), np.uint8)

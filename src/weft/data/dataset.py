@@ -1,4 +1,4 @@
-"""Where samples come from: by number, or one after the other."""
+"""Datasets: samples by number, or streams of samples one after the other."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a worker does, wherever it runs: the samples of one batch, transformed and put together.
+"""Loading of one batch, by any worker: its samples are read, transformed and put together.
 
-A task says all that the batch depends on. So any worker may take any task, twice if the first one died.
+A task holds all that the batch depends on. So any worker may take any task, twice if the first one died.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Task(NamedTuple):
 
 
 class End(NamedTuple):
-    """What is loaded for a batch after the last one of a stream."""
+    """The result of a task after the last batch of a stream."""
 
 
 END = End()

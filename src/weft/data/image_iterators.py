@@ -350,11 +350,11 @@ class ImageRecordIter(DataIter):
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iterator is."""
+        """The position of the iterator: the state of its loader."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where the state was taken."""
+        """Continue where the state was saved."""
         self.loader.load_state_dict(state)
         self._batches, self._ended = None, False
 

@@ -143,7 +143,7 @@ class DataIter:
         return self._current().index
 
     def getpad(self) -> int:
-        """How many samples at the end of the current batch only fill it up."""
+        """The number of samples at the end of the current batch that only fill it up."""
         return self._current().pad
 
 

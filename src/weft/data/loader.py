@@ -1,4 +1,4 @@
-"""The loader: batches of a dataset, in an order that can be taken up again in the middle."""
+"""The loader: batches of a dataset, in an order that can be resumed in the middle."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ atexit.register(_close_at_exit)  # after the engine's own, so before it
 
 
 class Statistics:
-    """What a loader counts: batches and samples that it gave, seconds waited for them, seconds since it began.
+    """Counts of a loader: batches and samples that it delivered, seconds waited for them, seconds since it began.
 
     "Since it began" leaves out the time between epochs.
     """
@@ -257,7 +257,7 @@ class DataLoader:
         return pool
 
     def close(self) -> None:
-        """End the workers; the next iteration begins new ones. Batches that were given stay.
+        """End the workers; the next iteration begins new ones. Batches that were delivered stay.
 
         >>> from weft.data import ArrayDataset
         >>> with DataLoader(ArrayDataset([1, 2]), num_workers=1) as loader:
@@ -279,7 +279,7 @@ class DataLoader:
         return batch if device is None else map_leaves(batch, lambda x: asarray(x, device=device), Tensor)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader is: the epoch, how many of its batches were given, and what the order depends on.
+        """The position: the epoch, the number of its batches that were delivered, and what the order depends on.
 
         >>> from weft.data import ArrayDataset
         >>> loader = DataLoader(ArrayDataset([1, 2, 3, 4]), batch_size=2)
@@ -312,10 +312,11 @@ class DataLoader:
         self.batches.check_state_dict(state["batches"])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on where the state was taken, whatever had been made ahead.
+        """Continue the next iteration where the state was saved, whatever had been prefetched.
 
-        What transforms draw from data.rng() is what it would have been. Of a stream the batches before are read again
-        and left out. Raises ValueError if the dataset's size, the batch's size or the kind of sampler differs.
+        Transforms draw the same numbers from data.rng() as without the interruption. Of a stream the batches before are
+        read again and left out. Raises ValueError if the dataset's size, the batch's size or the kind of sampler
+        differs.
         """
         self.check_state_dict(state)
         self.batches.load_state_dict(state["batches"])

@@ -1,4 +1,4 @@
-"""How far an epoch is: samples a second, the share of the time that the loop waited for data, time left."""
+"""Progress of an epoch: samples per second, the share of the time that the loop waited for data, time left."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Sampler:
         raise NotImplementedError(f"{type(self).__name__}: has no __len__()")
 
     def state_dict(self) -> dict[str, Any]:
-        """What the order depends on but the epoch; numbers and text only."""
+        """All that the order depends on besides the epoch, as numbers and text."""
         return {}
 
     def check_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -44,7 +44,7 @@ __all__ = ["Exchange", "Pending", "push_exchange"]
 
 
 class Exchange(Protocol):
-    """What is exchanged: run(comm, inputs, outputs), on NumPy arrays, after ranks have agreed.
+    """An exchange: run(comm, inputs, outputs), on NumPy arrays, after ranks have agreed.
 
     It is an iterator that gives each request of MPI which has to end before it goes on, or returns None.
     In programs that is memory of the program, which stays what it is until the exchange has ended.
@@ -110,7 +110,7 @@ def push_exchange(
 ) -> Pending:
     """Push an exchange. text: what every rank must say alike, the operation's name first; types: of the outputs.
 
-    priority: of collectives that are ready the highest goes first; fence: none overtakes it, nor does it overtake.
+    priority: of collectives that are ready the highest goes first; fence: no other one overtakes it, nor vice versa.
     inline_bytes: how much the calling thread exchanges itself, if the arrays and the other ranks are there.
     into: arrays that there are already, each all of its memory, as _core.overwrite has said; `what` gets them behind
     the outputs. Not in a graph.
@@ -176,7 +176,7 @@ class _CallerExchange:
         self.on_complete: Any = None
 
     def complete(self, error: BaseException | None) -> None:
-        """What the queue calls at the end."""
+        """The exchange has ended: called by the queue."""
         with self.lock:
             self.ended, self.error = True, error
             on_complete = self.on_complete
@@ -358,7 +358,7 @@ class _Step(PythonOp):
         return ([None] * len(x),)  # collectives have gradients of their own, see functions.py
 
     def on_memory(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """What the step does, on NumPy arrays."""
+        """Run the step, on NumPy arrays."""
         raise NotImplementedError
 
     def kernels(self, *x: TensorType | None) -> Iterator[Native]:

@@ -54,7 +54,7 @@ class Codec:
         raise NotImplementedError
 
     def new_residual(self, x: Tensor) -> Tensor | None:
-        """What is left of an array that nothing has been sent of."""
+        """The residual of an array before its first encode."""
         return zeros(x.size, dtype="float32", device=x.device) if self.has_residual else None
 
     def __repr__(self) -> str:
@@ -141,7 +141,7 @@ class TopK(Codec):
         self.parameters = {"type": "topk", "ratio": self.ratio}
 
     def count(self, size: int) -> int:
-        """How many elements of so many are sent."""
+        """The number of elements, of so many, that are sent."""
         return min(size, max(1, math.ceil(self.ratio * size)))
 
     def encode(self, x: Tensor, residual: Tensor | None) -> list[Tensor]:

@@ -200,7 +200,7 @@ class _Recv(Function):
 
 
 def recv(like: Any, /, source: int, tag: int = 0) -> Any:
-    """What another rank sends by send(x, to=this rank): an array of like's shape and type. Sends of a tag keep order.
+    """Receive what another rank sends by send(x, to=this rank): an array like `like`. Sends of a tag keep their order.
 
     If like is recorded, the output is, and backward sends its gradient to the source; like's own gradient is zero.
     Raises ValueError for a rank that is none or this one; if x has another shape or type, DistributedError on both.

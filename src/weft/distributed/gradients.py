@@ -229,7 +229,7 @@ class GradientExchange:
         world()  # joins the job here, not in the middle of a trace
 
     def attached(self, x: Tensor) -> None:
-        """What GradManager calls for each tensor: a trace would take a residual that it sees made for its own."""
+        """Make a residual; called by GradManager, as a trace would take one that is made inside for its own."""
         if self.codec is not None and world().size > 1:
             self._residual(x, self.codec)
 
@@ -294,7 +294,7 @@ class GradientExchange:
         return self._residuals[key][1]
 
     def finish(self) -> list[tuple[Tensor, Tensor]]:
-        """What GradManager calls at the end of backward: the tensors and their gradients."""
+        """The tensors and their gradients; called by GradManager at the end of backward."""
         self._close()
         sent, self._sent = self._sent, []
         with no_grad():

@@ -165,7 +165,7 @@ class Queue:
         self._watch = threading.Thread(target=self._watch_stalls, name="weft-stalls", daemon=True)
         self._watch.start()
 
-    # What other threads call.
+    # Called by other threads.
 
     def ticket(self, fence: bool = False) -> int:
         """The position of an exchange in the program's order; fence: priorities change nothing about it."""
@@ -244,7 +244,7 @@ class Queue:
         self.thread.join(timeout_s)
         return not self.thread.is_alive()
 
-    # What runs on the queue's thread.
+    # Run on the queue's thread.
 
     def _take(self) -> Job | None:
         """The next collective, which is then under way."""
@@ -364,7 +364,7 @@ class Queue:
         job.steps = self._steps(job)
 
     def _steps(self, job: Job) -> Iterator[Any]:
-        """What a collective does; gives each request of MPI that it waits for."""
+        """The steps of a collective: each request of MPI that it waits for."""
         yield from self._agree(job)
         job.agreed_ns = time.perf_counter_ns()
         if job.work is not None:
@@ -411,7 +411,7 @@ class Queue:
         return word * WINDOW + job.offset
 
     def _gather_texts(self, job: Job) -> Generator[Any, None, list[str]]:
-        """What each rank meant, as text: no objects of Python travel between ranks."""
+        """The description of each rank's job, as text: no objects of Python travel between ranks."""
         where = f" at {job.where}" if job.where else ""
         text = f"failed: {job.failure}" if job.failure else f"{job.text}{where}"
         packed = np.empty((self.comm.size, TEXT_BYTES), "uint8")
@@ -513,7 +513,7 @@ def _specs(words: Any) -> tuple[Any, Any]:
 
 
 def _state(pid: int) -> str:
-    """What the system says of a process of this host."""
+    """The state of a process of this host, from the system."""
     if not os.path.isdir("/proc/self"):
         return "running"
     try:

@@ -1,4 +1,4 @@
-"""What a training script does once per job or once per rank: samples, checkpoints."""
+"""Samples and checkpoints of a job of several ranks."""
 
 from __future__ import annotations
 

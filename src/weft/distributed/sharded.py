@@ -169,7 +169,7 @@ class ShardedOptimizer:
         """The one group, of shards: for schedules, and options that change."""
         return self.inner.param_groups
 
-    # What GradManager calls.
+    # Called by GradManager.
 
     def receive(self, x: Tensor, dx: Tensor) -> None:
         """A gradient is final."""
@@ -205,7 +205,7 @@ class ShardedOptimizer:
         keep_gradient(bucket.shard, gradient if before is None else before + gradient)
 
     def finish(self) -> list[tuple[Tensor, Any]]:
-        """What GradManager calls at the end of backward."""
+        """The parameters, without gradients of their own; called by GradManager at the end of backward."""
         if self._paused:
             return []
         for bucket in self._buckets:
@@ -226,7 +226,7 @@ class ShardedOptimizer:
         finally:
             self._paused = was_paused
 
-    # What optimizers have.
+    # The interface of optimizers.
 
     def step(self) -> ShardedOptimizer:
         """Update the parts that have a gradient, and the parameters of all ranks."""

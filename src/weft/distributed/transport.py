@@ -1,10 +1,10 @@
-"""What exchanges do with MPI: each on NumPy arrays, after the ranks have agreed.
+"""Exchanges over MPI: each on NumPy arrays, after the ranks have agreed.
 
-They are iterators that give each request of MPI that has to end before they can go on, so that another thread can go on
-with them.
+They are iterators that give each request of MPI that has to end before they can continue, so that another thread can
+continue them.
 
-What is only moved travels as bytes, so every type can. What is added travels as MPI's types; 16-bit floats, which MPI
-does not have, are added in float32.
+Arrays that are only moved travel as bytes, so every type can. Arrays that are added travel as MPI's types; 16-bit
+floats, which MPI does not have, are added in float32.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BUSY_S = 0.05  # and is taken not to be for so long
 
 
 class Waiting:
-    """How exchanges wait for MPI. crowded: the ranks of this host have fewer than two cores each."""
+    """Waiting for MPI. crowded: the ranks of this host have fewer than two cores each."""
 
     crowded = False
     busy_until = 0.0  # other threads need this thread's core
@@ -98,7 +98,7 @@ def wide(x: Any) -> Any:
 
 
 def pieces(size: int, itemsize: int, ranks: int, part_bytes: int) -> Iterator[slice]:
-    """How many elements are reduced in pieces: what one of them needs stays in the caches of the cores.
+    """Slices of the pieces in which elements are reduced: each stays in the caches of the cores.
 
     Each rank adds up its part of a piece, and pieces grow with their number, so that messages stay as long.
 
@@ -184,7 +184,7 @@ class AllReduce:
 
 
 def _can_copy_by_pieces(x: Any, y: Any) -> bool:
-    """Whether to write a piece of x changes no other piece of y."""
+    """Whether a piece of x can be written without changing another piece of y."""
     if not np.may_share_memory(x, y):
         return True
     return bool(x.ctypes.data == y.ctypes.data and x.strides == y.strides)
@@ -254,7 +254,7 @@ class Send:
         self.channel = ("send", to, tag)
 
     def failed(self, why: str) -> Send:
-        """What to send instead."""
+        """The message to send instead."""
         return Send(self.to, self.tag, f"nothing: {why}")
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Generator[None, None, None]:
@@ -284,7 +284,7 @@ class Receive:
         self.channel = ("recv", source, tag)
 
     def failed(self, why: str) -> Receive:
-        """What to receive instead."""
+        """The exchange to run instead."""
         return Receive(self.source, self.tag, f"nothing: {why}")
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Generator[None, None, None]:

@@ -101,7 +101,7 @@ def rank() -> int:
 
 
 def world_size() -> int:
-    """How many processes the job has."""
+    """The number of processes of the job."""
     return world().size
 
 

@@ -47,7 +47,7 @@ class KVStore:
 
     @property
     def num_workers(self) -> int:
-        """How many there are."""
+        """The number of workers."""
         return 1
 
     def init(self, key: Key | Sequence[Key], value: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a parameter server writes so that it can go on after it was killed: a snapshot, and a journal since then.
+"""Files from which a parameter server continues after it was killed: a snapshot, and a journal since then.
 
 A snapshot is a safetensors file, which replaces the one before at once. The journal has a record for each committed
 update, written before the update is acknowledged. After a restart the snapshot is loaded and the records behind it are
@@ -55,7 +55,7 @@ class Journal:
 
     @property
     def snapshot(self) -> Path:
-        """Where the snapshot is."""
+        """The path of the snapshot."""
         return self.folder / "snapshot.safetensors"
 
     def _path(self) -> Path:

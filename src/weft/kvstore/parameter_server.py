@@ -64,7 +64,7 @@ class Piece:
 
 
 def pieces_of(key: Key, shape: Sequence[int], servers: int, big: int = DIVIDE_FROM) -> list[Piece]:
-    """Where an array is: by its key if it has fewer than `big` elements, else a part on each server.
+    """The pieces of an array: all on the server of its key below `big` elements, else a part on each server.
 
     >>> pieces_of("w", (4,), 3), pieces_of("w", (4, 2), 3, big=8)
     ([Piece(0, 0:4)], [Piece(0, 0:1), Piece(1, 1:3), Piece(2, 3:4)])
@@ -100,13 +100,13 @@ class _Push:
         self.answers: dict[int, Any] = {}  # by server
 
     def take_along(self) -> bool:
-        """Whether the pull goes with it: not once it has begun."""
+        """Let a pull go with the push, unless that has begun; returns whether it does."""
         with self.lock:
             self.has_pull = not self.is_begun
             return self.has_pull
 
     def begin(self) -> bool:
-        """Whether a pull goes with it."""
+        """Begin the push; returns whether a pull goes with it."""
         with self.lock:
             self.is_begun = True
             return self.has_pull
@@ -641,6 +641,6 @@ class _States:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """What a server raised, without Ray's own frames."""
+    """The error that a server raised, without Ray's own frames."""
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, BaseException) else error

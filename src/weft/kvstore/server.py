@@ -62,7 +62,7 @@ class _Applied:
 
 
 class _Refused:
-    """What a worker pushes that cannot take part in a round: why not."""
+    """The push of a worker that cannot take part in a round, with the reason."""
 
     def __init__(self, why: str) -> None:
         self.why = why
@@ -278,7 +278,7 @@ class Server:
         return self.versions[key]
 
     async def pull(self, key: Key, rank: int, rows: Any = None) -> Any:
-        """What is stored; waits for the slowest workers if the kind is stale synchronous."""
+        """The stored value; waits for the slowest workers if the kind is stale synchronous."""
         if key not in self.versions:
             raise KeyError(f"pull: no key {key!r} was initialised on the server")
         if self.mode == "dist_ssp":
@@ -296,9 +296,9 @@ class Server:
         return await self.pull(key, rank)
 
     def _copy(self, stored: Any) -> Any:
-        """What an answer is made of while the next update may already write.
+        """A copy for an answer: the next update may already write the stored array.
 
-        In memory that an earlier answer has given back: new memory takes longer than the copy.
+        It is in memory that an earlier answer has given back: new memory takes longer than the copy.
         """
         free = self._buffers.setdefault(stored.nbytes, [])
         buffer = free.pop() if free else np.empty(stored.nbytes, "uint8")
@@ -338,7 +338,7 @@ class Server:
     # Updates.
 
     def _decode(self, key: Key, parts: Any, form: Mapping[str, Any]) -> Any:
-        """What a worker has sent, as it is given to the updater. Raises ValueError if it does not fit."""
+        """The pushed value for the updater, from what a worker has sent. Raises ValueError if it does not fit."""
         stored = self.store._stored[key]
         kind = form["kind"]
         if kind == "rows":
@@ -429,7 +429,7 @@ class Server:
     def _do_compression(self, value: Any) -> None:
         self.compression, self.codec = value, make_codec(value)
 
-    # What survives.
+    # Persistence.
 
     def _apply(self, what: str, value: Any) -> None:
         """Make a change that is plain data, and record it: _do_member, _do_rest, ..."""
@@ -553,7 +553,7 @@ class _LentBuffer:
 
 
 class _State:
-    """What a LocalStore holds, for checkpoints."""
+    """The content of a LocalStore, for checkpoints."""
 
     def __init__(self, store: LocalStore) -> None:
         self.store = store

@@ -117,7 +117,7 @@ class SynchronousStore(LocalStore):
         return {k for k, arrays in targets.items() if len(arrays) > 1}
 
     def _updater_text(self) -> str:
-        """What a sum goes to, where it is not stored: as ranks compare it."""
+        """The receiver of a sum that is not stored, as text that ranks compare."""
         if self._optimizer is not None:
             return f" by {self._optimizer.kind.__name__}"
         return "" if self._updater is None else " by an updater"
@@ -130,9 +130,9 @@ class SynchronousStore(LocalStore):
     def _targets(
         self, key: Key | Sequence[Key], pairs: list[tuple[Key, list[Any]]], out: Any
     ) -> dict[Key, list[Tensor]]:
-        """Where sums that are exchanged alone are received: in what is stored, and what the key is pulled to.
+        """Arrays that receive sums which are exchanged alone: the stored one, and the one that the key is pulled to.
 
-        Each of these is all of its memory, and has none of another key's.
+        Each of them is all of its memory, which it shares with no other key.
         """
         targets: dict[Key, list[Tensor]] = {}
         least = DIRECT_BYTES if len(pairs) == 1 else max(DIRECT_BYTES, self._bucket_bytes // 2)

@@ -125,7 +125,7 @@ _numbers = itertools.count()
 
 
 def _array(x: Any) -> Any:
-    """What was given, as a NumPy array of a type that NumPy computes with."""
+    """The value as a NumPy array of a type that NumPy computes with."""
     array = np.asarray(x.numpy() if isinstance(x, Tensor) else x)
     return array.astype(np.float64) if array.dtype.kind not in "biuf" else array
 
@@ -190,7 +190,7 @@ class EventWriter:
             self.add_scalar(f"{prefix}{tag}", value, step)
 
     def add_histogram(self, tag: str, values: Any, step: int = 0, bins: int = BINS) -> None:
-        """How the elements of an array are distributed; those that are not finite are left out."""
+        """A histogram of the elements of an array; those that are not finite are left out."""
         x = _array(values).astype(np.float64).ravel()
         x = x[np.isfinite(x)]
         counts, edges = np.histogram(x, bins) if x.size else (np.zeros(1), np.array([0.0, 1.0]))

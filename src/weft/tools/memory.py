@@ -38,7 +38,7 @@ ROWS = 500
 
 
 def memory_summary(device: Any = None) -> str:
-    """What the pools of the devices hold, as text: in use, at the peak, held from the system, and how broken up.
+    """The state of the pools of the devices, as text: in use, at the peak, held from the system, and how broken up.
 
     device: only of this one; by default all that were used. Fragmentation: the share of the unused memory held from
     the system that is not one piece.
@@ -98,7 +98,7 @@ class MemoryWatch:
 
     @property
     def recording(self) -> Recording:
-        """What was recorded until now, or in all."""
+        """The recording until now, or the whole one."""
         return self._recorder.snapshot() if self._result is None else self._result
 
     def mark(self, name: str = "") -> str:
@@ -138,7 +138,7 @@ class MemoryWatch:
         Path(path).write_text(page(self.document()))
 
     def document(self, live: bool = False) -> dict[str, Any]:
-        """What the page shows."""
+        """The data of the page."""
         recording = self.recording
         allocations = allocations_of(recording)
         peak_s, most, holders = peak(recording, allocations)

@@ -1,4 +1,4 @@
-"""What training shows of itself: numbers in a CSV file, and statistics of what is computed inside.
+"""Logs of training: numbers in a CSV file, and statistics of internal outputs.
 
 >>> import weft as wf
 >>> import weft.module as M

@@ -64,7 +64,7 @@ def profile_page(profile: Any) -> str:
 
 
 def page_data(profile: Any) -> tuple[dict[str, Any], bytes]:
-    """What the page gets: the JSON document, and the columns."""
+    """The data of the page: the JSON document, and the columns."""
     events, recording = profile.events, profile.recording
     allocations = allocations_of(recording)
     peak_s, most, _ = peak(recording, allocations)

@@ -35,7 +35,7 @@ __all__ = ["Profile", "profile"]
 
 
 class Profile:
-    """What was recorded, of one or several processes.
+    """The recordings of one or several processes.
 
     recordings: of each process. seconds: from the first event to the last.
     """
@@ -53,7 +53,7 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """How long it lasted."""
+        """The duration."""
         return max((r.seconds + offset_of(self.recordings[0], r) for r in self.recordings), default=0.0)
 
     @property
@@ -65,7 +65,7 @@ class Profile:
         return self._events
 
     def table(self, by: str = "operator", *, step: int | None = None) -> list[dict[str, Any]]:
-        """What the work was made of, longest first: rows with calls, seconds, share, flop_s and byte_s, share_of_peak.
+        """The parts of the work, longest first: rows with calls, seconds, share, flop_s and byte_s, share_of_peak.
 
         by: "operator", "module", "line", "shapes" or "program". step: of this step of the program only. share: of all
         work. flop_s, byte_s: per second. share_of_peak: of what the machine can do, of that it is nearest to. Times
@@ -91,7 +91,7 @@ class Profile:
         ]
 
     def exchanges(self, *, step: int | None = None) -> list[dict[str, Any]]:
-        """What was exchanged with other processes: rows of name, calls, bytes, waiting_s, moving_s, hidden, worker.
+        """The exchanges with other processes: rows of name, calls, bytes, waiting_s, moving_s, hidden, worker.
 
         For each process its exchanges by name, the longest first, and, of several, their sum as "all". bytes: of the
         process's own arrays. waiting_s: until all others were ready, too; moving_s: while data moved. hidden: the share
@@ -138,7 +138,7 @@ class Profile:
         return sorted(rows, key=lambda row: -abs(row[2] - row[1]))
 
     def warnings(self) -> list[Advice]:
-        """What the program should do otherwise, each with its line and advice."""
+        """Warnings, each with its line and advice."""
         return [advice for r in self.recordings for advice in advice_on(r)]
 
     def to_csv(self, path: str | os.PathLike[str], by: str = "operator") -> None:
@@ -218,7 +218,7 @@ class Profile:
 
     @staticmethod
     def load(*paths: str | os.PathLike[str]) -> Profile:
-        """What processes of one machine wrote with dump, as one Profile, on their common clock.
+        """Join the recordings that processes of one machine wrote with dump, on their common clock.
 
         Tables add up the work of all; steps and memory are those of the first. Raises ValueError for other files.
         """

@@ -163,7 +163,7 @@ class Step(NamedTuple):
 
 
 class Recording:
-    """What was recorded: structured arrays whose times are nanoseconds since the beginning, and the texts they number.
+    """A recording: structured arrays whose times are nanoseconds since the beginning, and the texts they number.
 
     operations, memory, waits, steps: arrays of OPERATION, MEMORY, WAIT and STEP; step_work numbers `work` for each
     step. names, sites, contexts, shapes: texts by number, "" at 0. moments, notes, exchanges: of Python. marks: seconds
@@ -345,7 +345,7 @@ class Recorder:
             raise failure
 
     def snapshot(self) -> Recording:
-        """What was recorded of operations, memory and waits until now; the record goes on.
+        """The operations, memory and waits recorded until now; the recording continues.
 
         Raises RuntimeError if nothing is recorded now.
         """

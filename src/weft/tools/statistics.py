@@ -52,7 +52,7 @@ class Layer(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """How many modules it is in."""
+        """The number of modules that contain it."""
         return self.path.count(".") + 1 if self.path else 0
 
 

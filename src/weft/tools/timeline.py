@@ -137,7 +137,7 @@ class Timeline:
             )
 
     def totals(self) -> dict[str, tuple[int, float]]:
-        """How often each operation ran and its seconds in total, longest first.
+        """The count and the total seconds of each operation, longest first.
 
         >>> from weft.engine import Engine
         >>> from weft.tools.timeline import Timeline
@@ -154,7 +154,7 @@ class Timeline:
         return dict(sorted(totals.items(), key=lambda item: -item[1][1]))
 
     def step_totals(self) -> dict[str, tuple[int, float, int]]:
-        """How often steps of each name ran, their seconds and their bytes in total, longest first.
+        """The count, total seconds and total bytes of the steps of each name, longest first.
 
         >>> import weft as wf
         >>> from weft.tools.timeline import Timeline

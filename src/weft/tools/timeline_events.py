@@ -35,7 +35,7 @@ BY = {"operator": "name", "module": "module", "line": "where", "shapes": "shapes
 
 
 class Detail(NamedTuple):
-    """What events of a kind share. flops, bytes: of one of them."""
+    """The common facts of events of a kind. flops, bytes: of one of them."""
 
     kind: str
     name: str
@@ -186,7 +186,7 @@ class _Builder:
 
 
 def _nest(start: Any, end: Any) -> tuple[Any, Any]:
-    """How many others contain each interval, and its length without those inside of it; sorted by start."""
+    """For each interval, sorted by start: how many others contain it, and its length without those inside of it."""
     self_seconds = end - start
     depth = np.zeros(len(start), np.int64)
     if len(start) < 2 or np.all(np.maximum.accumulate(end[:-1]) <= start[1:]):

@@ -1,4 +1,4 @@
-"""What a transform is: a function of a sample's picture, boxes and mask, and of the sample's random stream."""
+"""Base of transforms: functions of a sample's picture, boxes and mask, and of the sample's random stream."""
 
 from __future__ import annotations
 

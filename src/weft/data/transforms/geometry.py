@@ -66,7 +66,7 @@ class ShortestEdgeResize(Transform):
 
 
 def _room(item: Item, size: tuple[int, int], name: str) -> tuple[int, int]:
-    """How far a part of this size can be moved down and to the right."""
+    """The distances that a part of this size can be moved down and to the right."""
     room = item.size[0] - size[0], item.size[1] - size[1]
     if min(room) < 0:
         raise ValueError(
