@@ -42,8 +42,8 @@ def describe(task: Task) -> str:
     text = f"batch {task.number} of epoch {task.epoch}"
     if not task.indices:
         return text
-    some = ", ".join(map(str, task.indices[:4]))
-    return f"{text} (samples {some}{', ...' if len(task.indices) > 4 else ''})"
+    first_indices = ", ".join(map(str, task.indices[:4]))
+    return f"{text} (samples {first_indices}{', ...' if len(task.indices) > 4 else ''})"
 
 
 class Fetch:

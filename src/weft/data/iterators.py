@@ -420,9 +420,9 @@ class PrefetchingIter(DataIter):
             for each in (DataDesc(*pair) for pair in group)
         ]
 
-    def _request(self, what: str | None) -> None:
+    def _request(self, request: str | None) -> None:
         for each in self._requests:
-            each.put(what)
+            each.put(request)
 
     def reset(self) -> None:
         if not self._ended:
@@ -469,9 +469,9 @@ class PrefetchingIter(DataIter):
 def _prefetch(
     source: DataIter, requests: queue.SimpleQueue[str | None], results: queue.SimpleQueue[Any]
 ) -> None:
-    while (what := requests.get()) is not None:
+    while (request := requests.get()) is not None:
         try:
-            if what == "reset":
+            if request == "reset":
                 source.reset()
             else:
                 results.put(source.next())

@@ -150,8 +150,8 @@ class DataLoader:
                 raise ValueError("DataLoader: a stream has its own order: no sampler, no shuffle")
             return BatchSampler([], batch_size, drop_last)
         if not _has_indices(self.dataset):
-            what = type(self.dataset).__name__
-            raise TypeError(f"DataLoader: takes a Dataset or a StreamDataset, got {what}")
+            type_name = type(self.dataset).__name__
+            raise TypeError(f"DataLoader: takes a Dataset or a StreamDataset, got {type_name}")
         if isinstance(sampler, BatchSampler):
             if batch_size != 1 or drop_last:
                 raise ValueError("DataLoader: a BatchSampler says batch_size and drop_last itself")

@@ -136,9 +136,9 @@ class ProcessPool:
         if needs_main:
             from multiprocessing import spawn
 
-            whole = spawn.get_preparation_data("weft.data")
+            available = spawn.get_preparation_data("weft.data")
             keys = ("sys_path", "sys_argv", "orig_dir", "dir", "init_main_from_name", "init_main_from_path")
-            preparation = {key: whole[key] for key in keys if key in whole}
+            preparation = {key: available[key] for key in keys if key in available}
         local, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = local
         path = [each or os.getcwd() for each in sys.path]

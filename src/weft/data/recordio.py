@@ -270,18 +270,18 @@ class RecordReader:
     def read(self) -> bytes | None:
         """The next record, or None after the last one."""
         while self._offset < self.end:
-            content, following = self._file.read(self._offset)
+            content, next_or_problem = self._file.read(self._offset)
             if content is not None:
-                self._offset = following
+                self._offset = next_or_problem
                 return bytes(content)
-            self._skip(following)
+            self._skip(next_or_problem)
         return None
 
     def read_at(self, offset: int) -> bytes:
         """The record at an offset; what read() gives next does not change."""
-        content, following = self._file.read(offset)
+        content, problem = self._file.read(offset)
         if content is None:
-            raise RecordError(self.path, offset, following)
+            raise RecordError(self.path, offset, problem)
         return bytes(content)
 
     def _skip(self, problem: str) -> None:
@@ -479,7 +479,10 @@ class RecordStream(StreamDataset):
         self.skip_corrupt = skip_corrupt
         readers = [RecordReader(each) for each in self.paths]
         self.spans = byte_ranges(
-            [each.end for each in readers], num_parts, part_index, lambda k, at: readers[k]._find(k, at)
+            [each.end for each in readers],
+            num_parts,
+            part_index,
+            lambda k, offset: readers[k]._find(k, offset),
         )
 
     def __iter__(self) -> Iterator[Any]:

@@ -290,13 +290,13 @@ class ShardedSampler(WrappingSampler):
         self.sampler, self.num_parts, self.part_index, self.uneven = sampler, num_parts, part_index, uneven
 
     def order(self, epoch: int) -> Any:
-        whole = self.sampler.order(epoch)
-        if not isinstance(whole, range | Order | list):
-            whole = list(whole)
-        size, count = len(whole), len(self)
-        part = whole[self.part_index :: self.num_parts][:count]
+        order = self.sampler.order(epoch)
+        if not isinstance(order, range | Order | list):
+            order = list(order)
+        size, count = len(order), len(self)
+        part = order[self.part_index :: self.num_parts][:count]
         if len(part) < count:  # "pad": one index is missing, which comes from the order's beginning
-            part = [*part, whole[(self.part_index + len(part) * self.num_parts) % size]]
+            part = [*part, order[(self.part_index + len(part) * self.num_parts) % size]]
         return part
 
     def __len__(self) -> int:

@@ -49,8 +49,8 @@ class Exchange(Protocol):
     It is an iterator that gives each request of MPI which has to end before it goes on, or returns None.
     In programs that is memory of the program, which stays what it is until the exchange has ended.
     A class with `point_to_point` = True is an exchange of two ranks, whose run is a generator that yields while it
-    waits. Those of one `channel` keep their order; failed(why) gives the other rank's message that this one cannot take
-    part.
+    waits. Those of one `channel` keep their order; failed(reason) gives the message for the other rank that this one
+    cannot take part.
     """
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any: ...
@@ -59,7 +59,7 @@ class Exchange(Protocol):
 SMALL_BYTES = 1 << 20  # what the calling thread exchanges itself, if it can,
 LARGE_BYTES = 4 << 20  # and where it has nothing to do meanwhile, as it has in backward
 
-# Of exchanges in graphs: what, its text, the user's line, priority.
+# Of exchanges in graphs: the exchange, its text, the user's line, priority.
 _specs: dict[int, tuple[Any, str, str, int]] = {}
 _numbers = itertools.count(1)
 _under_way: dict[int, _Running] = {}
@@ -100,7 +100,7 @@ class Pending:
 
 def push_exchange(
     text: str,
-    what: Any,
+    exchange: Any,
     inputs: Sequence[Tensor],
     types: Sequence[tuple[tuple[int, ...], DType, Device]] = (),
     priority: int = 0,
@@ -112,8 +112,8 @@ def push_exchange(
 
     priority: of collectives that are ready the highest goes first; fence: no other one overtakes it, nor vice versa.
     inline_bytes: how much the calling thread exchanges itself, if the arrays and the other ranks are there.
-    into: arrays that there are already, each all of its memory, as _core.overwrite has said; `what` gets them behind
-    the outputs. Not in a graph.
+    into: existing arrays, each all of its memory, as _core.overwrite has said; `exchange` gets them behind the outputs.
+    Not in a graph.
     """
     current = world()
     if current.queue is None:
@@ -123,32 +123,32 @@ def push_exchange(
         )
     where = users_line()
     if in_graph(inputs):
-        return _in_graph(text, what, inputs, types, where, priority)
+        return _in_graph(text, exchange, inputs, types, where, priority)
     aliases = [_core.alias(x, keep_past=False) for x in inputs]
     targets = [_core.alias(y, keep_past=False) for y in into]
     outputs = [empty(shape, dtype=dtype, device=device) for shape, dtype, device in types]
-    token_is_free = not getattr(what, "point_to_point", False) and _is_ready(current.token)
+    token_is_free = not getattr(exchange, "point_to_point", False) and _is_ready(current.token)
     if (
         token_is_free
         and sum(x.nbytes for x in aliases) <= inline_bytes
         and all(map(_is_ready, aliases))
         and all(_is_ready(y, to_write=True) for y in targets)
     ):
-        exchange = _CallerExchange()
-        job = _job(text, where, what, aliases, outputs, targets, exchange.complete)
+        handle = _CallerExchange()
+        job = _job(text, where, exchange, aliases, outputs, targets, handle.complete)
         job.priority = priority
         try:
             is_begun = current.queue.run_inline(job)
         except BaseException:  # Ctrl-C: it continues elsewhere, or has failed, and others have `targets`
-            exchange.pending(job, aliases, outputs, targets)
+            handle.pending(job, aliases, outputs, targets)
             raise
         if is_begun:
-            return exchange.pending(job, aliases, outputs, targets)
-    return _on_engine(text, what, aliases, outputs, targets, where, priority, fence, token_is_free)
+            return handle.pending(job, aliases, outputs, targets)
+    return _on_engine(text, exchange, aliases, outputs, targets, where, priority, fence, token_is_free)
 
 
 def _record_failure(name: str, error: BaseException) -> None:
-    """Keep what an exchange of gradients has raised: see raise_failed."""
+    """Keep the error of an exchange of gradients: see raise_failed."""
     if name in ("gradients", "sharded"):
         world().failures.append(error)
 
@@ -222,7 +222,7 @@ class _CallerExchange:
 
 def _on_engine(
     text: str,
-    what: Any,
+    exchange: Any,
     inputs: list[Tensor],
     outputs: list[Tensor],
     targets: list[Tensor],
@@ -235,14 +235,14 @@ def _on_engine(
     current = world()
     queue = current.queue
     assert queue is not None
-    point_to_point = getattr(what, "point_to_point", False)
+    point_to_point = getattr(exchange, "point_to_point", False)
     ticket = None if point_to_point else queue.ticket(fence)
     started: list[bool] = []
     future: Future[None] = Future()
     name = text.partition(" ")[0]
 
     def start(_: Any, on_complete: Any) -> None:
-        job = _job(text, where, what, inputs, outputs, targets, on_complete)
+        job = _job(text, where, exchange, inputs, outputs, targets, on_complete)
         started.append(True)
         job.priority = priority
         queue.submit(job, ticket, inline=True)
@@ -251,11 +251,11 @@ def _on_engine(
         if error is not None:
             _record_failure(name, error)
         if not started:  # skipped, because something it reads has failed: the others must not wait
-            why = str(error).partition("\n")[0] or "an error"
+            reason = str(error).partition("\n")[0] or "an error"
             if point_to_point:
-                queue.submit(_job(text, where, what.failed(why), [], [], [], lambda _: None))
+                queue.submit(_job(text, where, exchange.failed(reason), [], [], [], lambda _: None))
             else:
-                queue.submit(Job(text, where, None, lambda _: None, why, priority=priority), ticket)
+                queue.submit(Job(text, where, None, lambda _: None, reason, priority=priority), ticket)
         if error is None:
             future.set_result(None)
         else:
@@ -266,7 +266,7 @@ def _on_engine(
     # exchanges, and a program that is pushed later comes after them.
     reads, turn = inputs, [current.token]
     if point_to_point:
-        reads, turn = [*inputs, current.token], [current.channel(what.channel)]
+        reads, turn = [*inputs, current.token], [current.channel(exchange.channel)]
         if current.token_failed:
             default_engine().clear_error(current.token)
             current.token_failed = False
@@ -280,23 +280,23 @@ def _on_engine(
 def _job(
     text: str,
     where: str,
-    what: Any,
+    exchange: Any,
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
     targets: Sequence[Tensor],
     done: Any,
 ) -> Job:
     arrays, results = [x.numpy() for x in inputs], [y.numpy() for y in (*outputs, *targets)]
-    return _job_on_memory(text, where, what, arrays, results, done, len(outputs))
+    return _job_on_memory(text, where, exchange, arrays, results, done, len(outputs))
 
 
 def _job_on_memory(
-    text: str, where: str, what: Any, arrays: Any, results: Any, done: Any, received: int
+    text: str, where: str, exchange: Any, arrays: Any, results: Any, done: Any, received: int
 ) -> Job:
     """received: how many of the results come from other ranks; the rest are copies."""
     size = max(sum(x.nbytes for x in arrays), sum(y.nbytes for y in results[:received]))
-    run = None if what is None else lambda comm: what.run(comm, arrays, results)
-    if getattr(what, "point_to_point", False):
+    run = None if exchange is None else lambda comm: exchange.run(comm, arrays, results)
+    if getattr(exchange, "point_to_point", False):
         return Job(text, where, None, done, point_to_point=run, size_bytes=size)
     return Job(text, where, run, done, size_bytes=size)
 
@@ -305,10 +305,10 @@ def _job_on_memory(
 
 
 def _in_graph(
-    text: str, what: Any, inputs: Sequence[Any], types: Sequence[Any], where: str, priority: int
+    text: str, exchange: Any, inputs: Sequence[Any], types: Sequence[Any], where: str, priority: int
 ) -> Pending:
     spec = next(_numbers)
-    _specs[spec] = (what, text, where, priority)
+    _specs[spec] = (exchange, text, where, priority)
     sizes, dtypes = tuple(tuple(shape) for shape, *_ in types), tuple(dtype for _, dtype, _ in types)
     attributes = {"count": len(inputs), "spec": spec, "sizes": sizes, "types": dtypes}
     arrays = _arrays_by_spec[spec] = [*inputs]
@@ -349,7 +349,7 @@ class _Step(PythonOp):
     """Base of the two steps. Their kernels see the program's memory, of which they keep nothing."""
 
     public: ClassVar[bool] = False
-    count: int  # of what is given
+    count: int  # of inputs
     spec: int
     sizes: tuple[tuple[int, ...], ...]
     types: tuple[DType, ...]
@@ -394,7 +394,7 @@ class ExchangeStart(_Step):
         return super().dtypes(known)[0], ["int64", *self.types]
 
     def on_memory(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        what, text, where, priority = _specs[self.spec]
+        exchange, text, where, priority = _specs[self.spec]
         *arrays, token = inputs
         number, *results, new_token = outputs
         queue = world().queue
@@ -403,7 +403,7 @@ class ExchangeStart(_Step):
         number[0] = next(_numbers)
         new_token[...] = token
         _under_way[int(number[0])] = running
-        job = _job_on_memory(text, where, what, arrays, results, running.complete, len(results))
+        job = _job_on_memory(text, where, exchange, arrays, results, running.complete, len(results))
         job.priority = priority
         queue.submit(job)
 
@@ -412,7 +412,7 @@ class ExchangeStart(_Step):
 class ExchangeEnd(_Step):
     """Waits for the exchange of this number; gives its results.
 
-    Inputs: what exchange_start has given, then what it was given, which is read until now.
+    Inputs: the outputs of exchange_start, then its inputs, which are read until now.
     """
 
     def form(self) -> Form:
@@ -447,12 +447,12 @@ def wait_for_all_started() -> None:
 _core.on_abandoned(wait_for_all_started)
 
 
-def fail(text: str, why: str) -> None:
+def fail(text: str, reason: str) -> None:
     """Make the other ranks' next collective an error that says why this rank cannot take part."""
     queue = world().queue
     assert queue is not None
     ticket = queue.ticket()
-    queue.submit(Job(text, users_line(), None, lambda _: None, failure=why), ticket)
+    queue.submit(Job(text, users_line(), None, lambda _: None, failure=reason), ticket)
 
 
 def type_text(x: Any) -> str:

@@ -29,10 +29,10 @@ OPS = ("sum", "mean", "max", "min", "prod")
 
 
 def _exchange_one(
-    text: str, what: Any, x: Any, shape: Sequence[int] | None = None, inline_bytes: int = SMALL_BYTES
+    text: str, exchange: Any, x: Any, shape: Sequence[int] | None = None, inline_bytes: int = SMALL_BYTES
 ) -> Any:
     kind = (tuple(x.shape if shape is None else shape), x.dtype, x.device)
-    return push_exchange(text, what, [x], [kind], inline_bytes=inline_bytes).outputs()[0]
+    return push_exchange(text, exchange, [x], [kind], inline_bytes=inline_bytes).outputs()[0]
 
 
 class _AllReduce(Function):
@@ -172,8 +172,10 @@ class _Send(Function):
     def backward(self, dy: Any) -> Any:
         kind = (self.shape, self.dtype, self.device)
         expected = f"{self.dtype}[{','.join(map(str, self.shape))}]"
-        what = Receive(self.to, 2 * self.tag + 1, expected)
-        return push_exchange(f"receive the gradient of send to {self.to}", what, [dy], [kind]).outputs()[0]
+        exchange = Receive(self.to, 2 * self.tag + 1, expected)
+        return push_exchange(f"receive the gradient of send to {self.to}", exchange, [dy], [kind]).outputs()[
+            0
+        ]
 
 
 def send(x: Any, /, to: int, tag: int = 0) -> Any:
@@ -191,12 +193,12 @@ class _Recv(Function):
         self.source, self.tag = source, tag
 
     def forward(self, like: Any) -> Any:
-        what = Receive(self.source, 2 * self.tag, type_text(like))
-        return _exchange_one(f"recv from {self.source} {type_text(like)}", what, like)
+        exchange = Receive(self.source, 2 * self.tag, type_text(like))
+        return _exchange_one(f"recv from {self.source} {type_text(like)}", exchange, like)
 
     def backward(self, dy: Any) -> Any:
-        what = Send(self.source, 2 * self.tag + 1, type_text(dy))
-        return dy * 0 + _exchange_one(f"send the gradient of recv from {self.source}", what, dy, ())
+        exchange = Send(self.source, 2 * self.tag + 1, type_text(dy))
+        return dy * 0 + _exchange_one(f"send the gradient of recv from {self.source}", exchange, dy, ())
 
 
 def recv(like: Any, /, source: int, tag: int = 0) -> Any:

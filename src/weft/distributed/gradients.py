@@ -112,8 +112,8 @@ def reduce_together(
     types = [(tuple(xs[0].shape) if is_single else (size,), xs[0].dtype, xs[0].device)]
     if is_single:
         text = f"{name} {op}: {kinds}"
-        what = AllReduce(op, computing)
-        return push_exchange(text, what, xs, types, priority, inline_bytes=inline_bytes).outputs
+        exchange = AllReduce(op, computing)
+        return push_exchange(text, exchange, xs, types, priority, inline_bytes=inline_bytes).outputs
     text = f"{name} {op} of {len(xs)}: {kinds}"
     pending = push_exchange(text, Gathered(op, computing), xs, types, priority, inline_bytes=inline_bytes)
     shapes = [tuple(x.shape) for x in xs]
@@ -147,17 +147,19 @@ def compressed_sum(
     parts = [codec.encode(x.reshape(-1), r) for x, r in zip(xs, residuals, strict=True)]
     columns = [F.concat([part[k] for part in parts]) for k in range(len(parts[0]))]
     kind = codec.parameters["type"]
-    sent = [_gathered(column, f"{name} {kind} part {k}", priority) for k, column in enumerate(columns)]
+    pending_parts = [
+        _gathered(column, f"{name} {kind} part {k}", priority) for k, column in enumerate(columns)
+    ]
 
     def results() -> list[Tensor]:
         n = world().size
-        every = [pending.outputs()[0].reshape(n, -1) for pending in sent]
-        offsets = [0] * len(every)
+        gathered = [pending.outputs()[0].reshape(n, -1) for pending in pending_parts]
+        offsets = [0] * len(gathered)
         sums = []
         for x, part in zip(xs, parts, strict=True):
             total = None
             for r in range(n):
-                encoded = [every[k][r, offsets[k] : offsets[k] + p.size] for k, p in enumerate(part)]
+                encoded = [gathered[k][r, offsets[k] : offsets[k] + p.size] for k, p in enumerate(part)]
                 decoded = codec.decode(encoded, x.size)
                 total = decoded if total is None else total + decoded
             assert total is not None
@@ -175,19 +177,19 @@ def _cast_sum(xs: Sequence[Tensor], codec: Cast, name: str, priority: int) -> Ca
     size = flat.size
     if size % n:
         flat = F.concat([flat, zeros(-size % n, dtype=flat.dtype, device=flat.device)])
-    (short,) = codec.encode(flat, None)
-    kind = (tuple(short.shape), short.dtype, short.device)
+    (rounded,) = codec.encode(flat, None)
+    kind = (tuple(rounded.shape), rounded.dtype, rounded.device)
     text = f"{name} {codec.parameters['type']}"
-    first = push_exchange(f"{text} parts {type_text(short)}", AllToAll(), [short], [kind], priority)
+    first = push_exchange(f"{text} parts {type_text(rounded)}", AllToAll(), [rounded], [kind], priority)
 
     def results() -> list[Tensor]:
-        parts = codec.decode(first.outputs(), short.size).reshape(n, -1)
+        parts = codec.decode(first.outputs(), rounded.size).reshape(n, -1)
         total = parts[0]
         for r in range(1, n):
             total = total + parts[r]
         (part,) = codec.encode(total, None)
-        whole = codec.decode(_gathered(part, f"{text} sums", priority).outputs(), short.size)
-        return split_flat(whole, [x.shape for x in xs])
+        flat_sum = codec.decode(_gathered(part, f"{text} sums", priority).outputs(), rounded.size)
+        return split_flat(flat_sum, [x.shape for x in xs])
 
     return results
 
@@ -222,7 +224,7 @@ class GradientExchange:
         self.codec = None if compression is None else make_codec(compression)
         self.exchanges = 0  # buckets that were exchanged
         self._bucket: list[tuple[Tensor, Tensor]] = []
-        self._sent: list[tuple[list[Tensor], Callable[[], list[Tensor]]]] = []
+        self._pending: list[tuple[list[Tensor], Callable[[], list[Tensor]]]] = []
         self._paused = False
         self._local: dict[int, ref[Tensor]] = {}  # tensors whose grad holds what only this rank has added
         self._residuals: dict[int, tuple[ref[Tensor], Tensor | None]] = {}
@@ -236,16 +238,16 @@ class GradientExchange:
     def __call__(self, x: Tensor, dx: Tensor) -> None:
         if world().size == 1:
             return
-        if not self._sent and not self._bucket and not in_graph([]):
+        if not self._pending and not self._bucket and not in_graph([]):
             raise_failed()
         if self._paused:
             self._local[id(x)] = ref(x)
             return
         if self._local.pop(id(x), None) is not None:
-            (before,) = gradients_of([x])
-            if before is not None:
+            (previous,) = gradients_of([x])
+            if previous is not None:
                 with no_grad():
-                    dx = before + dx
+                    dx = previous + dx
                 keep_gradient(x, None)
         if 2 * dx.nbytes > self.bucket_bytes:  # alone, so that it is not copied; smaller ones wait for others
             self._send([(x, dx)])
@@ -253,7 +255,7 @@ class GradientExchange:
         if self._bucket and not self._fits(dx):
             self._close()
         self._bucket.append((x, dx))
-        first = not self._sent and self.bucket_bytes > FIRST_BYTES
+        first = not self._pending and self.bucket_bytes > FIRST_BYTES
         if sum(g.nbytes for _, g in self._bucket) >= (FIRST_BYTES if first else self.bucket_bytes):
             self._close()
 
@@ -276,7 +278,7 @@ class GradientExchange:
                 results = reduce_together(dxs, self.op, "gradients", computing=True)
             else:
                 results = self._compressed(xs, dxs, self.codec)
-        self._sent.append((xs, results))
+        self._pending.append((xs, results))
 
     def _compressed(self, xs: list[Tensor], dxs: list[Tensor], codec: Codec) -> Callable[[], list[Tensor]]:
         if dxs[0].dtype.name != "float32":
@@ -296,9 +298,9 @@ class GradientExchange:
     def finish(self) -> list[tuple[Tensor, Tensor]]:
         """The tensors and their gradients; called by GradManager at the end of backward."""
         self._close()
-        sent, self._sent = self._sent, []
+        pending, self._pending = self._pending, []
         with no_grad():
-            return [pair for xs, results in sent for pair in zip(xs, results(), strict=True)]
+            return [pair for xs, results in pending for pair in zip(xs, results(), strict=True)]
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

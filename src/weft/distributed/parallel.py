@@ -31,8 +31,8 @@ def broadcast_together(arrays: Sequence[Tensor], name: str, root: int = 0) -> No
     with no_grad():
         for k, x in enumerate(arrays):
             kind = (tuple(x.shape), x.dtype, x.device)
-            what = f"{name}: array {k} of {len(arrays)}: {type_text(x)}"
-            x[...] = push_exchange(what, Broadcast(root), [x], [kind]).outputs()[0]
+            text = f"{name}: array {k} of {len(arrays)}: {type_text(x)}"
+            x[...] = push_exchange(text, Broadcast(root), [x], [kind]).outputs()[0]
 
 
 class DataParallel(Module):

@@ -267,11 +267,11 @@ class Queue:
                         return
                     self._changed.wait()
                     job, self._unfinished = self._unfinished or self._take(), None
-                alone = job is None
+                has_pairs_only = job is None
                 self._busy = True
             if job is not None:
                 self._run_collective(job)
-            elif alone:
+            elif has_pairs_only:
                 self._poll()
                 with self._changed:
                     self._busy = False
@@ -309,16 +309,16 @@ class Queue:
             assert job.point_to_point is not None
             job.began_ns = job.agreed_ns = time.perf_counter_ns()
             self._pairs.append((job, job.point_to_point(self.comm)))
-        going = []
+        unfinished = []
         for job, steps in self._pairs:
             try:
                 next(steps)
-                going.append((job, steps))
+                unfinished.append((job, steps))
             except StopIteration:
                 self._report(job, None)
             except Exception as error:
                 self._report(job, error)
-        self._pairs = going
+        self._pairs = unfinished
 
     def _advance(self, job: Job, max_wait_s: float = math.inf) -> bool:
         """Go on with a collective; False if MPI has kept this thread waiting, and it has not ended.
@@ -395,10 +395,12 @@ class Queue:
         failed = bool(maxima[2])
         texts = yield from self._gather_texts(job)
         lines = "".join(f"\n  rank {rank}: {text}" for rank, text in enumerate(texts))
-        what = job.text.partition(" ")[0]
+        operation = job.text.partition(" ")[0]
         if failed:
-            raise DistributedError(f"{what}: a rank could not take part in collective {job.number}:{lines}")
-        raise DistributedError(f"{what}: ranks disagree about collective {job.number}:{lines}")
+            raise DistributedError(
+                f"{operation}: a rank could not take part in collective {job.number}:{lines}"
+            )
+        raise DistributedError(f"{operation}: ranks disagree about collective {job.number}:{lines}")
 
     def _hash_word(self, job: Job) -> int:
         """A number of what a job means, below 2^60."""
@@ -461,10 +463,10 @@ class Queue:
         if self._counters is None:
             return []
         descriptions = []
-        for rank, (entered, pid, ended) in enumerate(self._counters.tolist()):
+        for rank, (entered, pid, has_ended) in enumerate(self._counters.tolist()):
             if rank == self.comm.rank or not pid:
                 continue
-            state = "ended" if ended else _state(pid)
+            state = "ended" if has_ended else _state(pid)
             if entered < self.count or state in ("stopped", "gone"):
                 has = f"has entered {entered} collectives, this rank {self.count}"
                 descriptions.append(f"rank {rank} ({self.names[rank]}, pid {pid}): {state}; {has}")

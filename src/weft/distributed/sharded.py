@@ -177,10 +177,10 @@ class ShardedOptimizer:
             return
         if not self._pending and not any(bucket.gradients for bucket in self._buckets) and not in_graph([]):
             raise_failed()
-        (before,) = gradients_of([x])
-        if before is not None:  # added up by this rank alone
+        (previous,) = gradients_of([x])
+        if previous is not None:  # added up by this rank alone
             with no_grad():
-                dx = before + dx
+                dx = previous + dx
             keep_gradient(x, None)
         bucket = self._bucket_of[id(x)]
         bucket.gradients[id(x)] = dx
@@ -201,8 +201,8 @@ class ShardedOptimizer:
             self._pending.append((bucket, push_exchange(text, _GatheredParts(), arrays, [kind])))
 
     def _add(self, bucket: _Bucket, gradient: Tensor) -> None:
-        (before,) = gradients_of([bucket.shard])
-        keep_gradient(bucket.shard, gradient if before is None else before + gradient)
+        (previous,) = gradients_of([bucket.shard])
+        keep_gradient(bucket.shard, gradient if previous is None else previous + gradient)
 
     def finish(self) -> list[tuple[Tensor, Any]]:
         """The parameters, without gradients of their own; called by GradManager at the end of backward."""
@@ -237,8 +237,8 @@ class ShardedOptimizer:
         self.inner.step()
         with no_grad():
             gathered = [(bucket, bucket.gather(bucket.shard)) for bucket in updated]
-            for bucket, whole in gathered:
-                for p, new in zip(bucket.params, bucket.split(whole()), strict=True):
+            for bucket, flat in gathered:
+                for p, new in zip(bucket.params, bucket.split(flat()), strict=True):
                     p[...] = new
         return self
 

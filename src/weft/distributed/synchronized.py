@@ -66,12 +66,14 @@ class SyncBatchNorm(BatchNorm2d):
         own_mean = F.mean(x, axis=axes)
         deviation = F.sum((x - own_mean.reshape(shape)) ** 2, axis=axes)
         own_count = full((1,), float(count), dtype=x.dtype, device=x.device)
-        every = all_gather(F.concat([own_mean, deviation, own_count]).reshape(1, -1))
-        counts = every[:, 2 * c :].detach()
+        gathered = all_gather(F.concat([own_mean, deviation, own_count]).reshape(1, -1))
+        counts = gathered[:, 2 * c :].detach()
         total = counts.sum()
-        means = every[:, :c]
+        means = gathered[:, :c]
         mean = F.sum(means * counts, axis=0) / total
-        variance = (F.sum(every[:, c : 2 * c], axis=0) + F.sum(counts * (means - mean) ** 2, axis=0)) / total
+        variance = (
+            F.sum(gathered[:, c : 2 * c], axis=0) + F.sum(counts * (means - mean) ** 2, axis=0)
+        ) / total
         return mean, variance, total
 
     @classmethod

@@ -58,13 +58,13 @@ class Waiting:
         Giving way costs nothing on a core of one's own. On one that another thread computes on it lasts as long as the
         system lets that run, milliseconds; from a sleep a thread comes back at once.
         """
-        before = time.perf_counter()
-        if before < cls.busy_until or not hasattr(os, "sched_yield"):
+        begin = time.perf_counter()
+        if begin < cls.busy_until or not hasattr(os, "sched_yield"):
             time.sleep(SLEEP_S)
             return
         os.sched_yield()
-        if time.perf_counter() - before > LATE_S:
-            cls.busy_until = before + BUSY_S
+        if time.perf_counter() - begin > LATE_S:
+            cls.busy_until = begin + BUSY_S
 
 
 def wait_for(request: Any) -> None:
@@ -253,9 +253,9 @@ class Send:
         self.to, self.tag, self.described = to, tag, described
         self.channel = ("send", to, tag)
 
-    def failed(self, why: str) -> Send:
+    def failed(self, reason: str) -> Send:
         """The message to send instead."""
-        return Send(self.to, self.tag, f"nothing: {why}")
+        return Send(self.to, self.tag, f"nothing: {reason}")
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Generator[None, None, None]:
         answer = np.zeros(HEADER_BYTES, "uint8")
@@ -283,9 +283,9 @@ class Receive:
         self.source, self.tag, self.described = source, tag, described
         self.channel = ("recv", source, tag)
 
-    def failed(self, why: str) -> Receive:
+    def failed(self, reason: str) -> Receive:
         """The exchange to run instead."""
-        return Receive(self.source, self.tag, f"nothing: {why}")
+        return Receive(self.source, self.tag, f"nothing: {reason}")
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Generator[None, None, None]:
         header = np.zeros(HEADER_BYTES, "uint8")

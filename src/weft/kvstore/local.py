@@ -157,11 +157,11 @@ class LocalStore(KVStore):
         stored = self._stored[key]
         rows = unique_rows(row_ids, stored.shape)
         with no_grad():
-            where = self._after_push(key, tensor(rows, device=stored.device))
+            indices = self._after_push(key, tensor(rows, device=stored.device))
             if out is None:
-                return RowSparse(rows, stored[where], stored.shape)
+                return RowSparse(rows, stored[indices], stored.shape)
             check_like("row_sparse_pull", key, out, stored)
-            out[where.to_device(out.device)] = stored[where].to_device(out.device)
+            out[indices.to_device(out.device)] = stored[indices].to_device(out.device)
             return out
 
     # Updating.
@@ -310,10 +310,10 @@ def _copy(x: Tensor, y: Tensor, priority: int) -> None:
             y[...] = x.to_device(y.device)
         return
 
-    whole = _core.overwrite(y, "pull")
+    is_whole = _core.overwrite(y, "pull")
 
     def run(_: Any) -> None:
         y.numpy()[...] = x.numpy()
 
-    changed, replaced = ([], [y]) if whole else ([y], [])
+    changed, replaced = ([], [y]) if is_whole else ([y], [])
     default_engine().push(run, y.device, [x], changed, replaced, priority, "pull", queue="copy")

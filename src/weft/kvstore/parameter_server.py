@@ -138,9 +138,13 @@ class ParameterServerStore(KVStore):
         sync: bool = False,
         big: int = DIVIDE_FROM,
     ) -> None:
-        for name, value, least in (("servers", servers, 1), ("staleness", staleness, 0), ("every", every, 1)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{kind}: {name} must be an integer of at least {least}, got {value!r}")
+        for name, value, minimum in (
+            ("servers", servers, 1),
+            ("staleness", staleness, 0),
+            ("every", every, 1),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+                raise ValueError(f"{kind}: {name} must be an integer of at least {minimum}, got {value!r}")
         self.type = kind  # type: ignore[misc]
         self._world = world()
         self._ray = connect()
@@ -265,8 +269,10 @@ class ParameterServerStore(KVStore):
                 part = np.ascontiguousarray(piece.of(array))
                 arguments = (k, (first.dtype.name, part.shape))
                 server = self._servers[piece.server]
-                mine = part if self.rank == 0 else None
-                waiting.append((server, arguments, part, server.init.remote(*arguments, mine, self.rank)))
+                value_part = part if self.rank == 0 else None
+                waiting.append(
+                    (server, arguments, part, server.init.remote(*arguments, value_part, self.rank))
+                )
             self._keys[k] = state
             self._first[k] = first
         for server, arguments, part, reference in waiting:
@@ -328,11 +334,11 @@ class ParameterServerStore(KVStore):
             self._number += 1
             return self._number
 
-    def _refuse(self, key: Key, number: int, why: str) -> None:
+    def _refuse(self, key: Key, number: int, reason: str) -> None:
         """Notify the servers that this worker does not push what the others wait for."""
         if self.type == "dist_sync_ps":
             for piece in self._keys[key].pieces:
-                self._servers[piece.server].refuse.remote(key, self._worker, number, self.rank, why)
+                self._servers[piece.server].refuse.remote(key, self._worker, number, self.rank, reason)
 
     def _push_rows(self, key: Key, state: _KeyState, x: RowSparse, priority: int) -> None:
         sends: list[Any] = []

@@ -64,8 +64,8 @@ class _Applied:
 class _Refused:
     """The push of a worker that cannot take part in a round, with the reason."""
 
-    def __init__(self, why: str) -> None:
-        self.why = why
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
 
 
 class Server:
@@ -251,11 +251,11 @@ class Server:
             pushed = _Refused(str(error))
         return await self._take_part(key, worker, number, rank, pushed)
 
-    async def refuse(self, key: Key, worker: str, number: int, rank: int, why: str) -> None:
+    async def refuse(self, key: Key, worker: str, number: int, rank: int, reason: str) -> None:
         """A worker cannot push what its turn is to push: the round fails for all, with the reason."""
         if self.mode == "dist_sync_ps" and key in self.versions:
             with contextlib.suppress(DistributedError):
-                await self._take_part(key, worker, number, rank, _Refused(why))
+                await self._take_part(key, worker, number, rank, _Refused(reason))
 
     async def _take_part(self, key: Key, worker: str, number: int, rank: int, pushed: Any) -> int:
         """Wait for the end of a round. Raises DistributedError if it has failed."""
@@ -376,12 +376,12 @@ class Server:
         except Exception as error:
             self._apply("failed", [[worker, number, str(error)] for worker, number, _ in pushers])
 
-    def _commit(self, key: Key, by: Sequence[tuple[str, int, int]], pushed: Any) -> None:
+    def _commit(self, key: Key, pushers: Sequence[tuple[str, int, int]], pushed: Any) -> None:
         if self.mode != "dist_sync_ps" and self.updater is None:
             raise ValueError(f"push: {self.mode} needs an optimizer on the servers; call set_optimizer first")
-        header = {"do": "push", "key": key, "by": [list(each) for each in by]}
+        header = {"do": "push", "key": key, "by": [list(each) for each in pushers]}
         # Applied first: an update that fails is in no journal. Nothing else runs before the record is written.
-        self._do_push(key, by, pushed)
+        self._do_push(key, pushers, pushed)
         if isinstance(pushed, RowSparse):
             self._record({**header, "shape": list(pushed.shape)}, [pushed.rows, pushed.values.numpy()])
         else:
@@ -391,7 +391,7 @@ class Server:
         if self.journal is not None and (is_due or self.journal.size_bytes >= MAX_JOURNAL_BYTES):
             self._snapshot()
 
-    def _do_push(self, key: Key, by: Sequence[Sequence[Any]], pushed: Any) -> None:
+    def _do_push(self, key: Key, pushers: Sequence[Sequence[Any]], pushed: Any) -> None:
         with no_grad():
             x = pushed
             if isinstance(pushed, np.ndarray):  # optimizers only read it; others may keep it
@@ -399,14 +399,14 @@ class Server:
             self.store._update(key, x)
             self.store._stored[key].wait()
         self.versions[key] += 1
-        for worker, number, rank in by:
+        for worker, number, rank in pushers:
             self.applied.setdefault(worker, _Applied()).add(number)
             clocks = self.clocks.setdefault(key, {})
             clocks[rank] = clocks.get(rank, 0) + 1
 
     def _do_failed(self, value: Any) -> None:
-        for worker, number, why in value:
-            self.failures[worker, number] = why
+        for worker, number, reason in value:
+            self.failures[worker, number] = reason
 
     def _do_init(self, key: Key, value: Any) -> None:
         self.store.init(key, asarray(np.array(value)))
@@ -453,7 +453,7 @@ class Server:
             "seen": sorted(self.joined),
             "idle": sorted(self.idle),
             "passed": self.passed,
-            "failures": [[worker, number, why] for (worker, number), why in self.failures.items()],
+            "failures": [[worker, number, reason] for (worker, number), reason in self.failures.items()],
             "clocks": [[key, [[r, n] for r, n in ranks.items()]] for key, ranks in self.clocks.items()],
             "updater": self.updater,
             "compression": self.compression,
@@ -465,11 +465,11 @@ class Server:
         self.updates_since_snapshot = 0
 
     def _restore(self, journal: Journal) -> None:
-        after = 0
+        number = 0
         if journal.snapshot.exists():
             state = _State(self.store)
             values = checkpoint.load(journal.snapshot, random_state=False, store=state)
-            after = values["number"]
+            number = values["number"]
             self.versions = dict(values["versions"])
             self.applied = {w: _Applied(low, above) for w, low, above in values["applied"]}
             self.active = {rank: name for rank, name in values["active"]}  # noqa: C416
@@ -482,7 +482,7 @@ class Server:
             if values["updater"] is not None:
                 self._do_updater(values["updater"])
             state.load_optimizer()
-        for header, arrays in journal.records(after):
+        for header, arrays in journal.records(number):
             self._replay(header, arrays)
 
     def _replay(self, header: Mapping[str, Any], arrays: list[Any]) -> None:
@@ -593,7 +593,7 @@ def _disagreement(texts: Mapping[int, str]) -> str:
 def _refusals(key: Key, pushes: Mapping[int, tuple[str, int, Any]]) -> str:
     """The text of an error: which ranks could not take part in a round."""
     values = [(rank, value) for rank, (*_, value) in sorted(pushes.items())]
-    lines = "".join(f"\n  rank {rank}: {v.why}" for rank, v in values if isinstance(v, _Refused))
+    lines = "".join(f"\n  rank {rank}: {v.reason}" for rank, v in values if isinstance(v, _Refused))
     return f"push of {key!r}: a rank could not take part:{lines}"
 
 

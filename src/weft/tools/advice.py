@@ -102,10 +102,10 @@ def small_kernels(r: Recording) -> Iterator[Advice]:
     if count < SMALL_COUNT or count < SMALL_SHARE * len(operations):
         return
     lines = Counter(operations["site"][small].tolist())
-    site, most = lines.most_common(1)[0]
+    site, largest = lines.most_common(1)[0]
     yield Advice(
         "small kernels",
-        f"{count} of {len(operations)} operations took less than {SMALL_SECONDS * 1e6:.0f} us; {most} of them are "
+        f"{count} of {len(operations)} operations took less than {SMALL_SECONDS * 1e6:.0f} us; {largest} of them are "
         "launched by one line",
         "Launching takes about as long as they do. Trace the function, so that they are merged into few kernels and "
         "one launch, or work on larger batches.",
@@ -178,16 +178,16 @@ def oversubscription(r: Recording) -> Iterator[Advice]:
     times = np.concatenate([operations["started"], operations["ended"]])
     change = np.concatenate([np.ones(len(operations)), -np.ones(len(operations))])
     order = np.lexsort((change, times))
-    most = int(np.cumsum(change[order]).max())
-    if most > cores:
+    concurrent = int(np.cumsum(change[order]).max())
+    if concurrent > cores:
         position = int(np.argmax(np.cumsum(change[order])))
         yield Advice(
             "oversubscription",
-            f"{most} functions of compute queues ran at the same time on {cores} cores",
+            f"{concurrent} functions of compute queues ran at the same time on {cores} cores",
             "Set WEFT_NUM_THREADS to the number of cores, and make fewer engines; threads that take turns on a core "
             "wait for each other in every parallel region.",
             "",
-            most,
+            concurrent,
             float(times[order][position]) * 1e-9,
         )
 

@@ -165,8 +165,8 @@ class EventWriter:
         with self._lock:
             self._file.flush()
 
-    def _event(self, what: bytes, step: int) -> None:
-        content = double(1, time.time()) + integer(2, int(step)) + what
+    def _event(self, message: bytes, step: int) -> None:
+        content = double(1, time.time()) + integer(2, int(step)) + message
         length = struct.pack("<Q", len(content))
         record = length + struct.pack("<I", checksum(length)) + content + struct.pack("<I", checksum(content))
         with self._lock:
@@ -174,8 +174,8 @@ class EventWriter:
                 raise ValueError("EventWriter: it is closed")
             self._file.write(record)
 
-    def _value(self, tag: str, what: bytes, step: int) -> None:
-        self._event(data(5, data(1, data(1, tag) + what)), step)
+    def _value(self, tag: str, message: bytes, step: int) -> None:
+        self._event(data(5, data(1, data(1, tag) + message)), step)
 
     def add_scalar(self, tag: str, value: Any, step: int = 0) -> None:
         """A number: a Python number, or a tensor or array of one element. Raises ValueError for others."""
@@ -201,9 +201,11 @@ class EventWriter:
             (4, float(x.sum())),
             (5, float((x * x).sum())),
         )
-        what = b"".join(double(field, number) for field, number in numbers)
-        what += data(6, np.asarray(edges[1:], "<f8").tobytes()) + data(7, np.asarray(counts, "<f8").tobytes())
-        self._value(tag, data(5, what), step)
+        message = b"".join(double(field, number) for field, number in numbers)
+        message += data(6, np.asarray(edges[1:], "<f8").tobytes()) + data(
+            7, np.asarray(counts, "<f8").tobytes()
+        )
+        self._value(tag, data(5, message), step)
 
     def add_image(self, tag: str, image: Any, step: int = 0, layout: str = "chw") -> None:
         """A picture with 1, 3 or 4 channels: uint8, or floats from 0 to 1, which are cut off there.
@@ -221,8 +223,8 @@ class EventWriter:
         if x.dtype != np.uint8:
             x = (np.nan_to_num(x.astype(np.float64)).clip(0, 1) * 255 + 0.5).astype(np.uint8)
         height, width, channels = x.shape
-        what = integer(1, height) + integer(2, width) + integer(3, channels) + data(4, png(x))
-        self._value(tag, data(4, what), step)
+        message = integer(1, height) + integer(2, width) + integer(3, channels) + data(4, png(x))
+        self._value(tag, data(4, message), step)
 
     def add_text(self, tag: str, text: str, step: int = 0) -> None:
         """A text, in Markdown."""

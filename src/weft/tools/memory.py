@@ -141,7 +141,7 @@ class MemoryWatch:
         """The data of the page."""
         recording = self.recording
         allocations = allocations_of(recording)
-        peak_s, most, holders = peak(recording, allocations)
+        peak_s, peak_bytes, holders = peak(recording, allocations)
         seconds, used_bytes = in_use(recording)
         lines = by_line(allocations)
         held_lines = by_line([a for a in allocations if a.held])
@@ -154,13 +154,13 @@ class MemoryWatch:
             "program": " ".join(sys.argv),
             "live": live,
             "seconds": recording.seconds,
-            "peak": most,
+            "peak": peak_bytes,
             "peak_s": peak_s,
             "curve": _decimate(seconds, used_bytes),
             "marks": [list(item) for item in self._marks.items()],
             "tiles": [
                 ("in use", _short(int(used_bytes[-1]))),
-                ("most in use", _short(most)),
+                ("most in use", _short(peak_bytes)),
                 ("held from the system", _short(reserved)),
                 ("fragmentation", f"{1 - min(largest / unused, 1):.0%}" if unused else "0%"),
                 ("allocations", f"{len(allocations):,}"),

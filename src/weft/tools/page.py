@@ -67,7 +67,7 @@ def page_data(profile: Any) -> tuple[dict[str, Any], bytes]:
     """The data of the page: the JSON document, and the columns."""
     events, recording = profile.events, profile.recording
     allocations = allocations_of(recording)
-    peak_s, most, _ = peak(recording, allocations)
+    peak_s, peak_bytes, _ = peak(recording, allocations)
     seconds, used_bytes = in_use(recording)
     holders: dict[tuple[str, ...], int] = {}
     numbers = [
@@ -94,7 +94,7 @@ def page_data(profile: Any) -> tuple[dict[str, Any], bytes]:
     data = {
         "facts": recording.facts,
         "seconds": last,
-        "tiles": _tiles(profile, most),
+        "tiles": _tiles(profile, peak_bytes),
         "peaks": machine_peaks(),
         "by": BY,
         "details": [d._asdict() for d in events.details],
@@ -109,7 +109,7 @@ def page_data(profile: Any) -> tuple[dict[str, Any], bytes]:
         "exchanges": profile.exchanges(),
         "warnings": [w._asdict() for w in profile.warnings()],
         "memory": {
-            "peak": most,
+            "peak": peak_bytes,
             "peak_s": peak_s,
             "held": recording.held_bytes,
             "lines": [[where, *row] for where, row in list(by_line(allocations).items())[:200]],
@@ -120,7 +120,7 @@ def page_data(profile: Any) -> tuple[dict[str, Any], bytes]:
     return data, columns
 
 
-def _tiles(profile: Any, most: int) -> list[tuple[str, str]]:
+def _tiles(profile: Any, peak_bytes: int) -> list[tuple[str, str]]:
     rows = profile.events.table("kind")
     busy = sum(seconds for _, seconds, _, _ in rows.values())
     flops = sum(row[2] for row in rows.values())
@@ -136,7 +136,7 @@ def _tiles(profile: Any, most: int) -> list[tuple[str, str]]:
         ("kernels", f"{kernels:,}"),
         ("plans, traces, compilations", f"{plans:,}"),
         ("Python waited", _seconds(waits)),
-        ("most memory", f"{most / 2**20:.1f} MiB"),
+        ("most memory", f"{peak_bytes / 2**20:.1f} MiB"),
     ]
     rows = [rows[-1] for r in profile.recordings if (rows := exchange_rows(r))]
     if rows:

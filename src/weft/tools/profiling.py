@@ -243,8 +243,8 @@ class Profile:
                 f"{row['flop_s'] * 1e-9:8.1f} {row['byte_s'] * 1e-9:7.1f} {row['share_of_peak']:5.0%}"
             )
         for r in self.recordings:
-            _, most, _ = peak(r, allocations_of(r))
-            lines.append(f"memory: {most / 2**20:.1f} MiB at most")
+            _, peak_bytes, _ = peak(r, allocations_of(r))
+            lines.append(f"memory: {peak_bytes / 2**20:.1f} MiB at most")
         lines += [f"{w.kind}: {w.text.splitlines()[-1]}\n  at {w.where or '?'}" for w in self.warnings()]
         return "\n".join(lines)
 

@@ -536,8 +536,8 @@ def _held_before(held: Any, memory: Any) -> Any:
     """
     if not len(held) or not len(memory):
         return held
-    early = memory[(memory["time"] <= held["time"].max()) & (memory["is_release"] == 0)]
-    recorded = set(zip(early["address"].tolist(), early["device"].tolist(), strict=True))
+    allocated = memory[(memory["time"] <= held["time"].max()) & (memory["is_release"] == 0)]
+    recorded = set(zip(allocated["address"].tolist(), allocated["device"].tolist(), strict=True))
     keep = [(row["address"], row["device"]) not in recorded for row in held] if recorded else None
     return held if keep is None else held[np.array(keep, bool)]
 

@@ -255,9 +255,9 @@ def offset_of(first: Recording, other: Recording) -> float:
     """
     if first.facts.get("host") != other.facts.get("host"):
         agreed = {e.number: e.agreed_s for e in first.exchanges if e.number}
-        apart = [agreed[e.number] - e.agreed_s for e in other.exchanges if e.number in agreed]
-        if apart:
-            return float(np.median(apart))
+        differences = [agreed[e.number] - e.agreed_s for e in other.exchanges if e.number in agreed]
+        if differences:
+            return float(np.median(differences))
     return (other.facts.get("begin_ns", 0) - first.facts.get("begin_ns", 0)) * 1e-9
 
 

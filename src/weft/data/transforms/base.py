@@ -65,10 +65,10 @@ class Item:
             self.mask = self.mask[np.ix_(rows.astype(np.int64), columns.astype(np.int64))]
         if self.boxes is not None:
             scale = np.array([size[1] / w, size[0] / h] * 2, np.float32)
-            moved = (self.boxes[:, :4] - np.array([x, y] * 2, np.float32)) * scale
+            corners = (self.boxes[:, :4] - np.array([x, y] * 2, np.float32)) * scale
             if mirror:
-                moved[:, [0, 2]] = size[1] - moved[:, [2, 0]]
-            self._set_corners(moved)
+                corners[:, [0, 2]] = size[1] - corners[:, [2, 0]]
+            self._set_corners(corners)
 
     def crop(self, y: int, x: int, h: int, w: int) -> None:
         """Keep the part [y, y + h) x [x, x + w)."""
@@ -124,8 +124,8 @@ class Item:
         if self.boxes is not None:
             inverse = np.linalg.inv(np.vstack([matrix, [0, 0, 1]]))[:2]
             corners = self.boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2) - 0.5
-            moved = corners @ inverse[:, :2].T + inverse[:, 2] + 0.5
-            self._set_corners(np.concatenate([moved.min(axis=1), moved.max(axis=1)], axis=1))
+            moved_corners = corners @ inverse[:, :2].T + inverse[:, 2] + 0.5
+            self._set_corners(np.concatenate([moved_corners.min(axis=1), moved_corners.max(axis=1)], axis=1))
 
     def _set_corners(self, corners: np.ndarray) -> None:
         """Boxes at these corners, cut at the edges; those with less than MIN_AREA left are removed."""
@@ -160,11 +160,11 @@ class Transform:
         if isinstance(sample, Mapping):
             item = Item(sample["image"], sample.get("boxes"), sample.get("mask"), sample.get("labels"))
             image = self.apply(item, stream())
-            moved = {"image": item.image if image is None else image}
+            changed = {"image": item.image if image is None else image}
             for name in ("boxes", "mask", "labels"):
                 if name in sample and getattr(item, name) is not None:
-                    moved[name] = getattr(item, name)
-            return {**sample, **moved}
+                    changed[name] = getattr(item, name)
+            return {**sample, **changed}
         first = sample[0] if isinstance(sample, tuple | list) else sample
         item = Item(first)
         image = self.apply(item, stream())

@@ -52,10 +52,10 @@ def saturation(factor: float, mean: float) -> np.ndarray:
 def hue(turns: float, mean: float) -> np.ndarray:
     """The colours turned by a share of a full turn, in YIQ."""
     angle = 2 * math.pi * turns
-    turn = np.array(
+    rotation = np.array(
         [[1, 0, 0], [0, math.cos(angle), -math.sin(angle)], [0, math.sin(angle), math.cos(angle)]]
     )
-    return np.column_stack([FROM_YIQ @ turn @ TO_YIQ, np.zeros(3)])
+    return np.column_stack([FROM_YIQ @ rotation @ TO_YIQ, np.zeros(3)])
 
 
 def _mix_channels(item: Item, matrix: np.ndarray) -> None:
@@ -103,8 +103,8 @@ class ColorJitter(Transform):
         makers: list[Callable[[float, float], np.ndarray]] = [brightness, contrast, saturation, hue]
         steps = [
             (make, stream.uniform(*limits))
-            for make, limits, rest in zip(makers, self.limits, (1.0, 1.0, 1.0, 0.0), strict=True)
-            if tuple(limits) != (rest, rest)
+            for make, limits, neutral in zip(makers, self.limits, (1.0, 1.0, 1.0, 0.0), strict=True)
+            if tuple(limits) != (neutral, neutral)
         ]
         for k in range(len(steps) - 1, 0, -1):
             other = stream.below(k + 1)
@@ -116,11 +116,11 @@ class ColorJitter(Transform):
         if item.image.shape[2] == 3:
             _mix_channels(item, total[:3])
         elif item.image.shape[2] == 1:
-            only = np.eye(4)
+            matrix = np.eye(4)
             for make, amount in steps:
                 if make in (brightness, contrast):
-                    only = np.vstack([make(amount, mean), [0, 0, 0, 1]]) @ only
-            _look_up_values(item, np.clip(np.rint(only[0, 0] * np.arange(256) + only[0, 3]), 0, 255))
+                    matrix = np.vstack([make(amount, mean), [0, 0, 0, 1]]) @ matrix
+            _look_up_values(item, np.clip(np.rint(matrix[0, 0] * np.arange(256) + matrix[0, 3]), 0, 255))
         else:
             raise ValueError(f"ColorJitter: takes 1 or 3 channels, got {item.image.shape[2]}")
 
@@ -257,11 +257,11 @@ class Normalize(Transform):
         mirror = self.mirror > 0 and stream.uniform() < self.mirror
         is_moved = (y, x) != (0, 0) or (h, w) != item.size or mirror
         if is_moved and (item.boxes is not None or item.mask is not None):
-            moved = copy.copy(item)  # its picture is cropped and mirrored by image_normalize
-            moved.crop(y, x, h, w)
+            copied = copy.copy(item)  # its picture is cropped and mirrored by image_normalize
+            copied.crop(y, x, h, w)
             if mirror:
-                moved.flip(1)
-            item.boxes, item.mask, item.labels = moved.boxes, moved.mask, moved.labels
+                copied.flip(1)
+            item.boxes, item.mask, item.labels = copied.boxes, copied.mask, copied.labels
         out = np.empty((c, h, w) if self.layout == "CHW" else (h, w, c), np.float32)
         mean, factor = (np.ascontiguousarray(np.broadcast_to(v, (c,))) for v in (self.mean, 1 / self.std))
         _core.image_normalize(item.image, out, y, x, mirror, mean, factor, self.layout == "CHW")
@@ -324,21 +324,21 @@ def _by_affine(name: str, largest: float) -> Callable[[Item, float], None]:
     def apply(item: Item, amount: float) -> None:
         h, w = item.size
         value = amount * largest
-        back = np.eye(2, 3)
+        inverse = np.eye(2, 3)
         middle = np.array([(w - 1) / 2, (h - 1) / 2])
         if name == "rotate":
             angle = math.radians(value)
-            back[:, :2] = [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]
+            inverse[:, :2] = [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]
         elif name == "shear_x":
-            back[0, 1] = -value
+            inverse[0, 1] = -value
         elif name == "shear_y":
-            back[1, 0] = -value
-        back[:, 2] = middle - back[:, :2] @ middle
+            inverse[1, 0] = -value
+        inverse[:, 2] = middle - inverse[:, :2] @ middle
         if name == "shift_x":
-            back[0, 2] -= value * w
+            inverse[0, 2] -= value * w
         elif name == "shift_y":
-            back[1, 2] -= value * h
-        item.warp(back, (h, w), "linear", 128)
+            inverse[1, 2] -= value * h
+        item.warp(inverse, (h, w), "linear", 128)
 
     return apply
 

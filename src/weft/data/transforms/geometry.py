@@ -237,12 +237,12 @@ class RandomAffine(Transform):
         shift = [
             stream.uniform(-limit, limit) * size for limit, size in zip(self.translate, (h, w), strict=True)
         ]
-        turned = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
-        forward = scale * turned @ np.array([[1, math.tan(shear)], [0, 1]])
-        back = np.linalg.inv(forward)
+        rotation = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+        forward = scale * rotation @ np.array([[1, math.tan(shear)], [0, 1]])
+        inverse = np.linalg.inv(forward)
         middle = np.array([(w - 1) / 2, (h - 1) / 2])
-        offset = middle - back @ (middle + shift[::-1])
-        item.warp(np.column_stack([back, offset]), (h, w), self.filter, self.fill)
+        offset = middle - inverse @ (middle + shift[::-1])
+        item.warp(np.column_stack([inverse, offset]), (h, w), self.filter, self.fill)
 
 
 class RandomRotation(RandomAffine):
