@@ -172,7 +172,7 @@ void bind_launch_recorder(nb::module_& m) {
           context().recorder = new PyLaunchRecorder(target, nb::cast<bool>(target.attr("defers")));
         return before;
       },
-      nb::arg("target").none());
+      "target"_a.none());
   // Whoever writes down what this thread does is told that it used an object with __weft_state__.
   def(m, "depends_on", [](nb::handle thing) {
     if (context().recorder) recorder_target().attr("depends_on")(thing);

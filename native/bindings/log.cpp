@@ -67,7 +67,7 @@ void bind_log(nb::module_& m) {
       .def(
           "__init__",
           [](Log* self, nb::handle target, bool watched) { new (self) Log(target.ptr(), watched); },
-          nb::arg("target"), nb::arg("watched") = false)
+          "target"_a, "watched"_a = false)
       .def("flush", &Log::flush)
       .def_prop_ro("segments", &Log::segments, "How many programs were run.")
       .def_prop_ro("unseen_bytes", &Log::unseen_bytes,
