@@ -238,17 +238,17 @@ uint16, uint32, uint64, float16, bfloat16, float32, float64, NumPy's types of th
     if isinstance(value, DType):
         return value
     if isinstance(value, str):
-        found = _BY_NAME.get(value)
+        dtype = _BY_NAME.get(value)
     elif isinstance(value, type) and value in _BY_PYTHON_TYPE:
-        found = _BY_PYTHON_TYPE[value]
+        dtype = _BY_PYTHON_TYPE[value]
     else:
-        found = _from_numpy(value)
-    if found is None:
+        dtype = _from_numpy(value)
+    if dtype is None:
         raise DTypeError(
             f"dtype: cannot read {value!r}; accepted are {', '.join(_BY_NAME)}, NumPy's types of these names, "
             "and Python's bool, int, float"
         )
-    return found
+    return dtype
 
 
 def _from_numpy(value: Any) -> DType | None:

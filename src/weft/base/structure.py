@@ -42,10 +42,10 @@ class Structure:
         if self.kind is None:
             return next(leaves)
         kind: Any = self.kind
-        made = [part._build(leaves) for part in self.parts]
+        items = [part._build(leaves) for part in self.parts]
         if kind is dict:
-            return dict(zip(self.keys, made, strict=True))
-        return kind(*made) if hasattr(kind, "_fields") else kind(made)
+            return dict(zip(self.keys, items, strict=True))
+        return kind(*items) if hasattr(kind, "_fields") else kind(items)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Structure) and (self.kind, self.parts, self.keys) == (

@@ -161,14 +161,14 @@ def _as_in_graph(results: Any, mark: int) -> Any:
     leaves, structure = flatten(results)
     for x in leaves:
         if isinstance(x, _core.Tensor):
-            y = _own(x, mark, memory)
+            y = _unshared(x, mark, memory)
             memory.add(_core.geometry(y)[0])
             x = _core.alias(y, keep_past=False) if stops and _core.is_tracked(y) else y
         arrays.append(x)
     return structure.build(arrays)
 
 
-def _own(x: Any, mark: int, memory: set[int]) -> Any:
+def _unshared(x: Any, mark: int, memory: set[int]) -> Any:
     """The array, or a copy where its memory was there before the mark or is that of others, by serial."""
     serial = _core.geometry(x)[0]
     return x if not x.size or (is_newer(serial, mark) and serial not in memory) else x.copy()
@@ -214,7 +214,7 @@ def _foreach_on_arrays(
             items,
         )
         memory = {_core.geometry(x)[0] for x in states}
-        items_of_runs.append([_own(x, mark, memory) for x in items])
+        items_of_runs.append([_unshared(x, mark, memory) for x in items])
     assert first is not None
     stacked = [F.stack(stack, axis=0) for stack in zip(*items_of_runs, strict=True)]
     return first.build(stacked), structure.build(states)
@@ -226,7 +226,9 @@ def _foreach_in_graph(
     leaves = [*sequences, *states]
     capture = Capture("foreach", take_stream_words(leaves))
     data = list(sequences)
-    outputs, output_structure, inputs, new, changed = _write_step(capture, step, sequences, states, structure)
+    outputs, output_structure, inputs, new_states, changed = _write_step(
+        capture, step, sequences, states, structure
+    )
     written_slices = [k for k, x in enumerate(inputs[: len(data)]) if capture.content(x) is not None]
     ends = [x for k in written_slices if (x := capture.content(inputs[k])) is not None]
     for k in written_slices:
@@ -235,17 +237,17 @@ def _foreach_in_graph(
     if capture.drew:
         slices = [*slices, capture.position]
         sequences = [*sequences, positions(leaves, _length(sequences), capture.blocks)]
-    written = list(capture.written)
-    befores = [*befores, *(capture.extra[k] for k in written)]
+    written_captures = list(capture.written)
+    befores = [*befores, *(capture.extra[k] for k in written_captures)]
     count = len(befores)
     op = ForeachLoop(
-        body=capture.subgraph([*slices, *befores], [*new, *capture.written.values(), *outputs, *ends]),
+        body=capture.subgraph([*slices, *befores], [*new_states, *capture.written.values(), *outputs, *ends]),
         sequences=len(sequences),
         states=count,
     )
-    captures = [capture.found[k] for k in written]
-    results = applied(op, [*sequences, *states, *captures, *capture.others(written)])
-    write_back_found(capture, written, results[len(states) : count])
+    captures = [capture.found[k] for k in written_captures]
+    results = applied(op, [*sequences, *states, *captures, *capture.others(written_captures)])
+    write_back_found(capture, written_captures, results[len(states) : count])
     items = results[count : count + len(outputs)]
     for k, end in zip(written_slices, results[count + len(outputs) :], strict=True):
         write_back(capture, data[k], end)
@@ -289,14 +291,14 @@ def _written_states(
     The array that a loop begins with is the state in all runs if the body gives it back. Else the first run would write
     another array than the others. Nor may another name of it be among what the body uses: it would be read as it was.
     """
-    changed = [k for k, x in enumerate(befores) if capture.content(x) is not None]
+    changed = [k for k, state in enumerate(befores) if capture.content(state) is not None]
     for k in changed:
         if not capture.is_same(news[k], befores[k]):
             capture.refuse("the body writes the state that it is given, and gives another array back")
-        others = [x for j, x in enumerate(news) if j != k]
-        if any(capture.share_memory(x, befores[k]) for x in others):
+        others = [state for j, state in enumerate(news) if j != k]
+        if any(capture.share_memory(state, befores[k]) for state in others):
             capture.refuse("the body writes the state that it is given, which becomes another state, too")
-        _check_alone(capture, states[k], [x for j, x in enumerate(states) if j != k])
+        _check_alone(capture, states[k], [state for j, state in enumerate(states) if j != k])
     return changed
 
 
@@ -317,12 +319,12 @@ def _share_memory(x: Any, y: Any) -> bool:
 
 
 def _write_states(
-    capture: Capture, changed: Sequence[int], states: Sequence[Any], made: Sequence[Any]
+    capture: Capture, changed: Sequence[int], states: Sequence[Any], results: Sequence[Any]
 ) -> list[Any]:
     """The last states. Those that the body writes are written to the arrays that the loop began with, too."""
     for k in changed:
-        write_back(capture, states[k], made[k])
-    return list(made[: len(states)])
+        write_back(capture, states[k], results[k])
+    return list(results[: len(states)])
 
 
 def _while_in_graph(
@@ -334,29 +336,29 @@ def _while_in_graph(
 ) -> list[Any]:
     capture = Capture("while_loop", take_stream_words(leaves))
     values = [capture.input(type_of(x)) for x in leaves]
-    (holds, *_), _, _ = _written(capture, lambda: condition(*structure.build(values)))
-    _check_predicate("while_loop", holds)
+    (predicate, *_), _, _ = _run_captured(capture, lambda: condition(*structure.build(values)))
+    _check_predicate("while_loop", predicate)
     if capture.written or any(capture.content(x) is not None for x in values):
         capture.refuse("the condition writes an array; only the body of a loop can")
-    next_leaves, new_structure, news = _written(capture, lambda: step(values))
+    next_leaves, new_structure, news = _run_captured(capture, lambda: step(values))
     changed = _written_states(capture, values, news, leaves)
     _check_same("while_loop", "the state was", structure, values, "and becomes", new_structure, next_leaves)
-    written = list(capture.written)
-    befores = [*values, *(capture.extra[k] for k in written)]
+    written_captures = list(capture.written)
+    befores = [*values, *(capture.extra[k] for k in written_captures)]
     afters = [*next_leaves, *capture.written.values()]
-    states = [*leaves, *(capture.found[k] for k in written)]
+    states = [*leaves, *(capture.found[k] for k in written_captures)]
     if capture.drew:
         befores.append(capture.position)
         afters.append(F.add(capture.position, capture.blocks))
         states.append(positions(leaves, None, capture.blocks))
     op = WhileLoop(
-        condition=capture.subgraph(befores, [holds]),
+        condition=capture.subgraph(befores, [predicate]),
         body=capture.subgraph(befores, afters),
         states=len(states),
         limit=limit,
     )
-    results = applied(op, [*states, *capture.others(written)])
-    write_back_found(capture, written, results[len(leaves) : len(leaves) + len(written)])
+    results = applied(op, [*states, *capture.others(written_captures)])
+    write_back_found(capture, written_captures, results[len(leaves) : len(leaves) + len(written_captures)])
     return _write_states(capture, changed, leaves, results)
 
 
@@ -365,36 +367,36 @@ def _cond_in_graph(
 ) -> Any:
     capture = Capture("cond", take_stream_words([pred, *leaves]))
     values = [capture.handle(x) for x in leaves]
-    results, written, assigned = [], [], set()
+    results, writes_of_branches, assigned = [], [], set()
     for branch in branches:
         capture.blocks = 0  # it is the only one that draws
-        results.append(_written(capture, partial(branch, *structure.build(values))))
-        written.append(capture.written)
+        results.append(_run_captured(capture, partial(branch, *structure.build(values))))
+        writes_of_branches.append(capture.written)
         assigned |= capture.assigned
     capture.assigned = assigned
-    (outputs, shape, _), (others, other_shape, _) = results
-    _check_same("cond", "then gives", shape, outputs, "otherwise", other_shape, others)
-    numbers = sorted({k for each in written for k in each})
-    ends = [[each.get(k, capture.extra[k]) for k in numbers] for each in written]
+    (outputs, shape, _), (otherwise_outputs, other_shape, _) = results
+    _check_same("cond", "then gives", shape, outputs, "otherwise", other_shape, otherwise_outputs)
+    numbers = sorted({k for each in writes_of_branches for k in each})
+    ends = [[each.get(k, capture.extra[k]) for k in numbers] for each in writes_of_branches]
     position = [capture.position] if capture.drew else []
     operands = [positions([pred, *leaves], None, 1)] if capture.drew else []
     op = CondBranch(
         then=capture.subgraph(position, [*outputs, *ends[0]]),
-        otherwise=capture.subgraph(position, [*others, *ends[1]]),
+        otherwise=capture.subgraph(position, [*otherwise_outputs, *ends[1]]),
     )
     branch_results = applied(op, [pred, *operands, *capture.found])
     write_back_found(capture, numbers, branch_results[len(outputs) :])
     return shape.build(branch_results[: len(outputs)])
 
 
-def _symbol(given: Any) -> Any:
+def _symbol(arguments: Any) -> Any:
     """A symbol among the leaves, which decides what control flow means, or None."""
-    return next((x for x in flatten(given)[0] if hasattr(x, "__weft_control__")), None)
+    return next((x for x in flatten(arguments)[0] if hasattr(x, "__weft_control__")), None)
 
 
-def _arrays(name: str, given: Any) -> tuple[list[Any], Structure]:
+def _arrays(name: str, argument: Any) -> tuple[list[Any], Structure]:
     """The arrays of a structure; numbers become arrays. Raises TypeError for anything else."""
-    leaves, structure = flatten(given)
+    leaves, structure = flatten(argument)
     return [_array(name, x) for x in leaves], structure
 
 
@@ -421,7 +423,7 @@ def _length(sequences: Sequence[Any]) -> Any:
     return sequences[0].shape[0]
 
 
-def _written(capture: Capture, function: Callable[[], Any]) -> tuple[list[Value], Structure, list[Any]]:
+def _run_captured(capture: Capture, function: Callable[[], Any]) -> tuple[list[Value], Structure, list[Any]]:
     """What a function on Values gives, its structure, and what it holds of it."""
     all_leaves: list[Any] = []
     structures: list[Structure] = []

@@ -65,11 +65,11 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     """
     if isinstance(kind, tuple):
         return any(isdtype(dtype, each) for each in kind)
-    found = as_dtype(dtype)
+    actual = as_dtype(dtype)
     if isinstance(kind, str) and kind in KINDS:
-        return found.kind in KINDS[kind]
+        return actual.kind in KINDS[kind]
     try:
-        return found is as_dtype(kind)
+        return actual is as_dtype(kind)
     except DTypeError:
         raise TypeError(f"isdtype: no kind {kind!r}; there are dtypes and: {', '.join(KINDS)}") from None
 

@@ -174,10 +174,10 @@ def _to_device(self: Tensor, device: Device | str, *, stream: None = None) -> Te
 def _repr(self: Tensor) -> str:
     import numpy as np
 
-    shown = (
+    printable = (
         _core.copy_of(self, as_dtype("float32")) if self.dtype.name == "bfloat16" else self
     )  # NumPy can write these
-    values = np.array2string(shown.numpy(), separator=", ", prefix="tensor(")
+    values = np.array2string(printable.numpy(), separator=", ", prefix="tensor(")
     if not self.size and self.ndim != 1:
         values += f", shape={self.shape}"
     return f"tensor({values}, dtype={self.dtype}, device={self.device})"
