@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from weft.base.typing import Any
 
@@ -34,8 +34,12 @@ class Structure:
         flat = self.kind in (tuple, list) and all(part.kind is None for part in self.parts)
         return self.kind if flat and self.kind is not None else self.build
 
-    def build(self, leaves: Sequence[Any]) -> Any:
-        """The structure with these leaves."""
+    def count(self) -> int:
+        """The number of leaves."""
+        return 1 if self.kind is None else sum(part.count() for part in self.parts)
+
+    def build(self, leaves: Iterable[Any]) -> Any:
+        """The structure with these leaves; of an iterator as many as it needs."""
         return self._build(iter(leaves))
 
     def _build(self, leaves: Iterator[Any]) -> Any:

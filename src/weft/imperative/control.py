@@ -27,6 +27,7 @@ from weft.imperative import indexing as indexing  # so that Values can be indexe
 from weft.imperative.control_flow_effects import (
     applied,
     in_graph,
+    may_share_memory,
     positions,
     separate_stream,
     take_stream_words,
@@ -73,10 +74,7 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
 
 
 def while_loop(
-    condition: Callable[..., Any],
-    body: Callable[..., Any],
-    *state: Any,
-    max_iterations: int | None = None,
+    condition: Callable[..., Any], body: Callable[..., Any], *state: Any, max_iterations: int | None = None
 ) -> Any:
     """state = body(*state) as long as condition(*state) is True: the last state.
 
@@ -277,7 +275,7 @@ def _write_step(
         return [*leaves, *items]
 
     results = capture.run(run)
-    count = len(results) - _leaves(structures[0])
+    count = len(results) - structures[0].count()
     _check_same("foreach", "the state was", structure, befores, "and becomes", structures[1], results[:count])
     changed = _written_states(capture, befores, news, states)
     return results[count:], structures[0], [*slices, *befores], results[:count], changed
@@ -304,18 +302,10 @@ def _written_states(
 
 def _check_alone(capture: Capture, x: Any, others: Sequence[Any]) -> None:
     """Raise CannotRecord if an array that a body writes as what it is given is used by another name, too."""
-    if any(_share_memory(x, other) for other in [*capture.found, *others]):
+    if any(may_share_memory(x, other) for other in [*capture.found, *others]):
         capture.refuse(
             f"the body writes what it is given, whose memory it uses by another name, too: {type_of(x)}"
         )
-
-
-def _share_memory(x: Any, y: Any) -> bool:
-    """Whether arrays outside of a body may share memory."""
-    if isinstance(x, _core.Tensor) and isinstance(y, _core.Tensor):
-        return x is y or bool(_core.shares_memory(x, y))
-    here = _core.capture()
-    return x is y or (here is not None and here.share_memory(x, y))
 
 
 def _write_states(
@@ -437,10 +427,6 @@ def _run_captured(capture: Capture, function: Callable[[], Any]) -> tuple[list[V
     return capture.run(run), structures[0], all_leaves
 
 
-def _leaves(structure: Structure) -> int:
-    return 1 if structure.kind is None else sum(map(_leaves, structure.parts))
-
-
 def _check_predicate(name: str, x: Any) -> Any:
     """x. Raises ShapeError or DTypeError unless it is one boolean."""
     if isinstance(x, bool):
@@ -469,7 +455,7 @@ def _check_same(
     other: Structure,
     others: Sequence[Any],
 ) -> None:
-    """Raises unless structures and types are the same."""
+    """Raise TypeError, DTypeError or ShapeError unless structures and types are the same."""
     if structure != other:
         raise TypeError(f"{name}: {this} {structure}, {that} {other}")
     for a, b in zip(arrays, others, strict=True):

@@ -81,7 +81,7 @@ class _Backward(LaunchRecorder):
     defers = True
 
     def __init__(self, outer: LaunchRecorder) -> None:
-        super().__init__(_raise)
+        super().__init__()
         self.outer = outer
         self.captures: dict[int, Value] = {}
         self.stand_ins: dict[int, Value] = {}
@@ -182,12 +182,11 @@ class _Backward(LaunchRecorder):
             self.add_source(x.held.tensor(), x)
         super().store(x, value, is_unrecorded)
 
+    def _give_up(self, problem: CannotRecord) -> NoReturn:
+        raise problem
+
     def awaited(self, geometry: Any) -> None:
         self.fail("an array was waited for or handed to the engine")
 
     def random_state(self) -> None:
         self.fail("the state of random numbers was looked at")
-
-
-def _raise(problem: CannotRecord) -> NoReturn:
-    raise problem

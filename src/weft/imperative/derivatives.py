@@ -24,7 +24,6 @@ from weft.imperative.creation import asarray
 from weft.imperative.transformed import (
     CapturedFunction,
     Transformed,
-    count_leaves,
     is_array,
     materialized,
     run_graph,
@@ -335,11 +334,7 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool = F
 
 
 def jacobian(
-    f: Callable[..., Any],
-    argnums: int | Sequence[int] = 0,
-    has_aux: bool = False,
-    *,
-    mode: str | None = None,
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, *, mode: str | None = None
 ) -> Any:
     """A function that gives all derivatives of f's result with respect to the arguments argnums.
 
@@ -373,8 +368,8 @@ def jacobian(
             inputs = iter(function.inputs)
             values = [None if t is None else next(inputs) for t in types]
             shapes = [flatten(x)[1] for x in args]
-            begins = [sum(map(count_leaves, shapes[:k])) for k in range(len(args))]
-            selected = [values[begins[k] + j] for k in positions for j in range(count_leaves(shapes[k]))]
+            begins = [sum(shape.count() for shape in shapes[:k]) for k in range(len(args))]
+            selected = [values[begins[k] + j] for k in positions for j in range(shapes[k].count())]
             for v in (*selected, *function.ys):
                 if v is None:
                     raise TypeError("jacobian: arguments must be arrays, or structures of them")
@@ -389,9 +384,7 @@ def jacobian(
 
         def row(blocks: Sequence[Any]) -> Any:
             remaining = iter(blocks)
-            built = [
-                shapes[k].build([next(remaining) for _ in range(count_leaves(shapes[k]))]) for k in positions
-            ]
+            built = [shapes[k].build(remaining) for k in positions]
             return built[0] if isinstance(argnums, int) else tuple(built)
 
         derivatives = function.build([row(blocks) for blocks in rows])

@@ -31,7 +31,7 @@ from weft.graph.graph import Graph
 from weft.graph.text import Source, checked, decode, document, encode, from_json, to_json
 from weft.imperative.foreign import without_foreign
 from weft.imperative.serialization import load, load_metadata, save
-from weft.imperative.tensor import Tensor
+from weft.imperative.tensor import Tensor, element_strides
 from weft.imperative.traced import replay_spec
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Described:
 
     def __init__(self, x: Tensor) -> None:
         self.dtype, self.device, self.shape = x.dtype.name, str(x.device), x.shape
-        self.strides = tuple(s // x.itemsize for s in x.strides)
+        self.strides = element_strides(x)
 
 
 # Reading.
@@ -269,12 +269,8 @@ def _check_inputs(
     ):
         raise entry.fail("the graph takes other inputs than the program gives it")
     for value, x, steps in zip(arrays, examples, strides, strict=True):
-        x_strides = tuple(s // x.itemsize for s in x.strides)
-        if (value.shape, value.dtype, value.type.device) != (
-            x.shape,
-            x.dtype,
-            x.device,
-        ) or x_strides != steps:
+        is_same_type = (value.shape, value.dtype, value.type.device) == (x.shape, x.dtype, x.device)
+        if not is_same_type or element_strides(x) != steps:
             raise entry.fail(f"the graph takes {value.type}, and is given {_core.describe(x)}")
 
 
@@ -345,7 +341,7 @@ class _Finds:
     def _inside(part: Source, x: Tensor, window: Any) -> Any:
         offset, shape, strides = window
         ends = [0, 0] if 0 in shape else _reach(shape, strides)
-        low, high = _reach(x.shape, tuple(s // x.itemsize for s in x.strides)) if x.size else (0, 0)
+        low, high = _reach(x.shape, element_strides(x)) if x.size else (0, 0)
         if len(shape) != len(strides) or offset + ends[0] < low or offset + ends[1] > high:
             raise part.fail("reaches beyond the array")
         return window

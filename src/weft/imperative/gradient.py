@@ -124,9 +124,7 @@ class GradManager:
         self._capture: Any = None  # that it records in; None: on arrays
 
     def attach(
-        self,
-        tensors: Tensor | Iterable[Tensor],
-        callbacks: Hook | Sequence[Hook] | None = None,
+        self, tensors: Tensor | Iterable[Tensor], callbacks: Hook | Sequence[Hook] | None = None
     ) -> GradManager:
         """Want the gradients of these.
 
@@ -144,7 +142,9 @@ class GradManager:
             if not isinstance(x, Tensor):
                 raise TypeError(f"attach: expected tensors, got {type(x).__name__}")
             if not x.dtype.is_differentiable:
-                raise _core_dtype_error(x)
+                raise DTypeError(
+                    f"attach: only floating-point tensors have gradients: x is {_core.describe(x)}"
+                )
             if id(x) not in self._callbacks:
                 self._watched.append(x)
                 self._callbacks[id(x)] = [_hooks[id(x)][1]] if id(x) in _hooks else []
@@ -196,9 +196,7 @@ class GradManager:
         self.release()
 
     def backward(
-        self,
-        y: Tensor | Sequence[Tensor],
-        dy: Tensor | Sequence[Tensor | None] | None = None,
+        self, y: Tensor | Sequence[Tensor], dy: Tensor | Sequence[Tensor | None] | None = None
     ) -> None:
         """Add the gradient of y with respect to every attached tensor to its ``grad``, then end recording.
 
@@ -300,10 +298,6 @@ def _watcher() -> Callable[[Any], Any]:
     """What makes a tensor a leaf."""
     capture = _core.capture()
     return _core.watch if capture is None else capture.watch
-
-
-def _core_dtype_error(x: Tensor) -> Exception:
-    return DTypeError(f"attach: only floating-point tensors have gradients: x is {_core.describe(x)}")
 
 
 def _backward(
@@ -473,7 +467,7 @@ class no_grad(contextlib.ContextDecorator):  # its public name
 
 
 class Function:
-    """A function with a gradient of one's own: forward(*x) and backward(*dy), both on tensors.
+    """A function with a custom gradient: forward(*x) and backward(*dy), both on tensors.
 
     Call an instance with tensors, or with symbols; forward may keep what backward needs in self. backward returns a
     gradient for each tensor that forward was given, None for zero.

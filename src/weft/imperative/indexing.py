@@ -249,9 +249,7 @@ def get(x: Any, key: Key, lift: Callable[[Any], Any] = lambda array: array) -> A
     return F.index_get(view, *map(lift, key.indices), axes=key.axes, position=key.position)
 
 
-def put(
-    x: Any, key: Key, value: Any, mode: str = "set", lift: Callable[[Any], Any] = lambda array: array
-) -> tuple[Any, bool]:
+def put(x: Any, key: Key, value: Any, lift: Callable[[Any], Any] = lambda array: array) -> tuple[Any, bool]:
     """What x[key] = value writes, and where: (new content, whether it is that of the key's view, not of x).
 
     For a basic key the value itself is the new content of the view, to be broadcast and converted; else index_put's
@@ -267,9 +265,7 @@ def put(
     if key.is_basic:
         return value, True
     view = x if key.is_whole else F.basic_index(x, items=key.items)
-    content = F.index_put(
-        view, value, *map(lift, key.indices), axes=key.axes, position=key.position, mode=mode
-    )
+    content = F.index_put(view, value, *map(lift, key.indices), axes=key.axes, position=key.position)
     return content, not key.is_whole
 
 

@@ -262,12 +262,7 @@ class LaunchRecorder(Recorder):
     # How it is written down.
 
     def _insert(
-        self,
-        graph: Graph,
-        arrays: Sequence[Any],
-        numbers: Sequence[Any],
-        results: Sequence[Any],
-        where: str,
+        self, graph: Graph, arrays: Sequence[Any], numbers: Sequence[Any], results: Sequence[Any], where: str
     ) -> None:
         geometries, values = iter(arrays), iter(numbers)
         inputs = []
@@ -307,7 +302,7 @@ class LaunchRecorder(Recorder):
 
     @contextlib.contextmanager
     def region(self, positions: list[Any]) -> Iterator[None]:
-        """Inside, where the streams stood for each draw is added to positions."""
+        """Inside, the positions of the streams at each draw are added to positions."""
         self._regions.append(positions)
         try:
             yield

@@ -25,9 +25,10 @@ from weft.graph.functionalization import Geometry, Storage, Storages
 from weft.graph.graph import Graph
 from weft.graph.recording import CannotRecord
 from weft.imperative.launch_recorder import LaunchRecorder, Source, is_constant, read_fact
+from weft.imperative.tensor import element_strides
 from weft.ops.node import Value, input_value
 
-__all__ = ["LazyBlock", "LazyRecorder", "LazyTrace", "lazy"]
+__all__ = ["LazyBlock", "LazyTrace", "lazy"]
 
 LAUNCHES = 10_000  # recorded before they run without being read
 PLANS = 256
@@ -35,84 +36,11 @@ PLANS = 256
 GAIN_BYTES = 256 << 10
 
 
-class LazyRecorder(LaunchRecorder):
-    """Does in one program what it has written down, when flush() is called or an array is looked at.
-
-    It is told of each operation at once; LazyBlock is the one for programs that run more than once.
-    """
+class _Deferred(LaunchRecorder):
+    """Base of recorders whose program also writes the arrays that were made meanwhile and are still referenced."""
 
     defers = True
-    differentiable = False  # launches are recorded before they are put off
     _plans: dict[str, Any] = {}  # noqa: RUF012 - by the text of their graphs; shared, under the GIL
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._launches = 0
-        self._values: dict[int, Any] = {}  # of numbers that are inputs, by origin
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self.flush()
-        finally:
-            super().__exit__()
-
-    def _give_up(self, problem: CannotRecord) -> None:
-        """What cannot be written down is done at once, after all that is."""
-        self.is_over = False
-        raise problem
-
-    def launched(
-        self, info: Any, arrays: Sequence[Any], numbers: Sequence[Any], results: Sequence[Any], where: str
-    ) -> bool:
-        """Whether the launch was written down."""
-        self._launches += 1
-        if self._launches > LAUNCHES:
-            self.flush()
-        return self._try(super().launched, info, arrays, numbers, results, where)
-
-    def copied(self, to: Any, source: Any) -> bool:
-        return self._try(super().copied, to, source)
-
-    def filled(self, to: Any, number: Any) -> bool:
-        return self._try(super().filled, to, number)
-
-    def counted(self, to: Any, start: Any, step: Any) -> bool:
-        return self._try(super().counted, to, start, step)
-
-    def drawn(self, to: Any, kind: str, a: Any, b: Any, where: str = "") -> bool:
-        return self._try(super().drawn, to, kind, a, b, where)
-
-    def permuted(self, to: Any, source: Any, where: str = "") -> bool:
-        return self._try(super().permuted, to, source, where)
-
-    def _try(self, write: Any, *arguments: Any) -> bool:
-        for _ in range(2):  # again after a flush, which forgets the layout of memory that overlaps
-            try:
-                write(*arguments)
-            except CannotRecord:
-                self.flush()
-            else:
-                return True
-        return False  # it is done at once
-
-    def met(self, tensor: Any, geometry: Any) -> None:
-        """Arrays are known by their memory here."""
-
-    def read(self, geometry: Any) -> None:
-        self.flush()
-
-    def awaited(self, geometry: Any) -> None:
-        self.flush()
-
-    def random_state(self) -> None:
-        self.flush()
-
-    def number(self, value: Any, origin: int) -> Value:
-        """Floats are inputs, so that a loop with other ones runs the same program."""
-        if not origin and isinstance(value, float):
-            origin = -1 - len(self._values)  # of its own
-        self._values[origin] = value
-        return super().number(value, origin)
 
     def value(self, x: Geometry) -> Value | None:
         if x.serial is not None and x.size and self._find(x) is None:
@@ -124,39 +52,28 @@ class LazyRecorder(LaunchRecorder):
             self.add_source(x.held.tensor(), x)
         super().store(x, value, is_unrecorded)
 
-    def flush(self) -> None:
-        """Do what was written down, and forget it."""
-        with self.unobserved():
-            self._run()
-        self._forget()
-
-    def _forget(self) -> None:
-        self.storages, self.sources, self.numbers, self.random = Storages(), [], {}, []
-        self._values, self._launches = {}, 0
-        self._mark = _core.last_serial()
-
-    def _run(self) -> None:
-        program = self.program()
-        if program is not None:
-            plan, tensors, origins = program
-            _core.run_plan(plan, tensors, [self._values[origin] for origin in origins], late=True)
-
     def program(self) -> tuple[Any, list[Any], list[int]] | None:
         """The plan of what was recorded, its arrays, and the origins of its numbers; None if no result is visible."""
         writes = list(self.written_sources())
-        for storage in self.storages:
-            is_new = storage.source is None or storage.source.is_constant
-            if is_new and storage.written and self.is_visible(storage):
-                writes.append((_memory_of(storage), storage.value))
+        for storage in self.visible_storages():
+            memory = input_value(storage.base.type, "memory")  # which is written only
+            writes.append((Source(storage.base.held.tensor(), memory), storage.value))
         if not writes and not self.random:
             return None
         graph, sources, origins = self.graph((), writes)
         tensors = [s.array() for s in sources]
-        strides = [tuple(step // x.itemsize for step in x.strides) for x in tensors]
-        return self._plan(graph, strides), tensors, origins
+        return self._plan(graph, list(map(element_strides, tensors))), tensors, origins
+
+    def visible_storages(self) -> list[Storage]:
+        """The written memory that was made meanwhile and is referenced elsewhere."""
+        return [
+            s
+            for s in self.storages
+            if (s.source is None or s.source.is_constant) and s.written and self.is_visible(s)
+        ]
 
     def is_visible(self, storage: Storage) -> bool:
-        """Whether memory that was made since the last flush is referenced elsewhere."""
+        """Whether memory is referenced elsewhere."""
         return not storage.base.held.alone
 
     def _plan(self, graph: Graph, strides: list[tuple[int, ...]]) -> Any:
@@ -218,13 +135,15 @@ class LazyBlock(LaunchRecorder):
         self.log.flush()
 
     def program_of(self, operations: list[Any], visible: list[int], mark: int) -> Any:
-        """See LazyRecorder.program; operations: as a LaunchRecorder is told of them."""
+        """See _Deferred.program; operations: the calls of a LaunchRecorder's methods."""
         self.new_programs += 1
         return _Segment(set(visible), mark).of(operations)
 
 
-class _Segment(LazyRecorder):
+class _Segment(_Deferred):
     """Records a segment that is known as a whole. visible: the memory that is referenced elsewhere, by serial."""
+
+    differentiable = False
 
     def __init__(self, visible: set[int], mark: int) -> None:
         super().__init__()
@@ -233,14 +152,17 @@ class _Segment(LazyRecorder):
     def of(self, operations: list[Any]) -> tuple[Any, list[Any], list[int]] | None:
         """The program of these."""
         for method, *arguments in operations:
-            getattr(LaunchRecorder, method)(self, *arguments)
+            getattr(self, method)(*arguments)
         return self.program()
-
-    def number(self, value: Any, origin: int) -> Value:
-        return LaunchRecorder.number(self, value, origin)
 
     def is_visible(self, storage: Storage) -> bool:
         return storage.base.serial in self._visible
+
+    def met(self, tensor: Any, geometry: Any) -> None:
+        """Arrays are known by their memory here."""
+
+    def _give_up(self, problem: CannotRecord) -> None:
+        raise problem
 
 
 class _TensorMemory:
@@ -259,16 +181,19 @@ class _TensorMemory:
         """The tensor stays."""
 
 
-class LazyTrace(LazyRecorder):
-    """Writes down a traced function without running it; what it looks at ends that, and the rest is merely lazy."""
+class LazyTrace(_Deferred):
+    """Records a traced function without running it.
 
-    differentiable = True
+    A read of a value ends that: the program is not complete then, and the rest of the call is merely lazy: it runs when
+    flush() is called or a value is read.
+    """
 
     def __init__(self, on_failure: Callable[[CannotRecord], None], is_recorded: bool = False) -> None:
-        super().__init__()
-        self._on_failure = on_failure
+        super().__init__(on_failure)
+        self._launches = 0
+        self._values: dict[int, Any] = {}  # of numbers that are inputs, by origin
         self._is_complete = True  # nothing was run or forgotten yet
-        self._is_recorded = is_recorded  # a recording that began outside wants gradients of what is inside
+        self._is_recorded = is_recorded  # by a GradManager outside, which needs gradients of what is inside
         self._positions: list[list[Any]] = []  # of each region, those of what it drew
 
     @property
@@ -277,7 +202,7 @@ class LazyTrace(LazyRecorder):
 
     @property
     def notes_regions(self) -> bool:
-        """Gradients that are asked for inside find regions in what is written down."""
+        """Gradients that are computed inside find regions in what is recorded."""
         return self._is_complete and not self._is_recorded
 
     @contextlib.contextmanager
@@ -311,9 +236,7 @@ class LazyTrace(LazyRecorder):
         buffers: of each output the storage, and the array that has all of it; None if it has only a part.
         """
         provided = {id(storage) for storage, array in buffers if array is not None}
-        new_storages = (s for s in self.storages if s.source is None or s.source.is_constant)
-        visible = (s for s in new_storages if s.written and not s.base.held.alone)
-        if len(provided) < len(buffers) or any(id(s) not in provided for s in visible):
+        if len(provided) < len(buffers) or any(id(s) not in provided for s in self.visible_storages()):
             return  # later, by a program that gives more
         numbers = [self._values[origin] for origin in origins]
         # Memory that was only reserved until now has been touched at its ends: others may have it.
@@ -324,6 +247,60 @@ class LazyTrace(LazyRecorder):
         )
         self._forget()
 
+    def flush(self) -> None:
+        """Run what was recorded, and forget it."""
+        with self.unobserved():
+            program = self.program()
+            if program is not None:
+                plan, tensors, origins = program
+                _core.run_plan(plan, tensors, [self._values[origin] for origin in origins], late=True)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.storages, self.sources, self.numbers, self.random = Storages(), [], {}, []
+        self._values, self._launches = {}, 0
+        self._mark = _core.last_serial()
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.flush()
+        finally:
+            super().__exit__()
+
+    def launched(
+        self, info: Any, arrays: Sequence[Any], numbers: Sequence[Any], results: Sequence[Any], where: str
+    ) -> bool:
+        """Whether the launch was recorded."""
+        self._launches += 1
+        if self._launches > LAUNCHES:
+            self.flush()
+        return self._try(super().launched, info, arrays, numbers, results, where)
+
+    def copied(self, to: Any, source: Any) -> bool:
+        return self._try(super().copied, to, source)
+
+    def filled(self, to: Any, number: Any) -> bool:
+        return self._try(super().filled, to, number)
+
+    def counted(self, to: Any, start: Any, step: Any) -> bool:
+        return self._try(super().counted, to, start, step)
+
+    def drawn(self, to: Any, kind: str, a: Any, b: Any, where: str = "") -> bool:
+        return self._try(super().drawn, to, kind, a, b, where)
+
+    def permuted(self, to: Any, source: Any, where: str = "") -> bool:
+        return self._try(super().permuted, to, source, where)
+
+    def _try(self, write: Any, *arguments: Any) -> bool:
+        for _ in range(2):  # again after a flush, which forgets the layout of memory that overlaps
+            try:
+                write(*arguments)
+            except CannotRecord:
+                self.flush()
+            else:
+                return True
+        return False  # it is done at once
+
     def store(self, x: Geometry, value: Value, is_unrecorded: bool = False) -> None:
         existing = self._find(x) if x.size else None
         super().store(x, value, is_unrecorded)
@@ -332,11 +309,11 @@ class LazyTrace(LazyRecorder):
 
     def met(self, tensor: Any, geometry: Any) -> None:
         if self.is_complete:
-            LaunchRecorder.met(self, tensor, geometry)
+            super().met(tensor, geometry)
 
     def number(self, value: Any, origin: int) -> Value:
         self._values[origin] = value
-        return LaunchRecorder.number(self, value, origin)
+        return super().number(value, origin)
 
     def keeps_new_arrays(self, result_memory: set[int], by_tensors: bool = False) -> bool:
         memory = (
@@ -351,34 +328,30 @@ class LazyTrace(LazyRecorder):
         storage = self._find(x) if x.size else None
         if storage is not None and (storage.written or not is_constant(storage)):
             self._end(read_fact(x))
-        super().read(geometry)
+        self.flush()
 
     def awaited(self, geometry: Any) -> None:
         self._end("an array was waited for or handed to the engine")
-        super().awaited(geometry)
+        self.flush()
 
     def random_state(self) -> None:
         if not self.is_complete:
-            super().random_state()
+            self.flush()
 
     def happens_once(self, fact: str) -> None:
         self._end(fact)
 
     def _give_up(self, problem: CannotRecord) -> None:
         self._end(problem.fact)
-        super()._give_up(problem)
+        self.is_over = False  # what cannot be recorded is done at once, after all that is
+        raise problem
 
     def _end(self, fact: str) -> None:
         if self.is_complete:
             for positions in self._positions:
                 positions[:] = [[self._array_of(v) for v in each] for each in positions]
             self._is_complete = False
-            LaunchRecorder._give_up(self, CannotRecord("program", fact))
-
-
-def _memory_of(storage: Storage) -> Source:
-    """The memory of a storage as an input that is written only."""
-    return Source(storage.base.held.tensor(), input_value(storage.base.type, "memory"))
+            super()._give_up(CannotRecord("program", fact))
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from weft import _core
 from weft.base.typing import Any
 from weft.executor.planner import PlanInfo, make_plan, row_major
 from weft.graph.graph import Graph
+from weft.imperative.tensor import element_strides
 from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.op import Op
 from weft.ops.shapes import is_dense
@@ -64,7 +65,7 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], scope: str, 
         plan = make_plan(
             graph,
             op.name,
-            [_strides(x) for x in operands if exact and isinstance(x, _core.Tensor)],
+            [element_strides(x) for x in operands if exact and isinstance(x, _core.Tensor)],
             visible=visible,
             exact=exact,
             as_tuple=op.outputs[:1] != () and op.outputs[0].startswith("*"),
@@ -135,13 +136,7 @@ def plan_backward(info: PlanInfo, needs_gradient: list[bool], has_cotangent: lis
         differentiated = [pair for pair, flag in zip(with_strides, has_cotangent, strict=True) if flag]
         cotangents = (s if is_dense(v.shape, s) else row_major(v.shape) for v, s in differentiated)
         strides = (*info.strides, *info.made, *cotangents)
-    plan = make_plan(
-        optimized,
-        f"{info.name} gradient",
-        strides,
-        gradients=gradients,
-        exact=info.exact,
-    )
+    plan = make_plan(optimized, f"{info.name} gradient", strides, gradients=gradients, exact=info.exact)
     if is_program:
         plan.info.graph = backward  # with what its own gradient needs
         plan.is_of_many()
@@ -210,10 +205,6 @@ def _values(operands: Sequence[Any], scope: str) -> list[Value | None]:
 def constant_like(x: Any, name: str = "number") -> Value:
     """The input for a number that each call brings: of this number's kind, without its value."""
     return input_value(constant(x).type, name)
-
-
-def _strides(x: Any) -> tuple[int, ...]:
-    return tuple(s // x.itemsize for s in x.strides)
 
 
 def _writes(op: Op, node: Node) -> dict[int, int]:

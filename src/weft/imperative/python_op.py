@@ -290,11 +290,9 @@ class PythonOp(Op):
         arguments, states, words = self.split(inputs)
         try:
             input_dtypes, output_dtypes = self._checked_dtypes(list(arguments), [*arguments, *states])
-        except (IndexError, AttributeError):  # the rule needs more element types
-            return list(inputs), list(outputs)
-        except TypeError as error:  # DTypeError is one
-            if isinstance(error, DTypeError):
-                raise
+        except DTypeError:
+            raise
+        except (TypeError, IndexError, AttributeError):  # the rule needs more element types
             return list(inputs), list(outputs)
         return [*input_dtypes, *words], output_dtypes[: self.form().visible]
 

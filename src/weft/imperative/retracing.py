@@ -20,7 +20,7 @@ from typing import Any
 
 from weft.base.structure import flatten
 from weft.executor.planner import row_major
-from weft.imperative.tensor import Tensor
+from weft.imperative.tensor import Tensor, element_strides
 from weft.ops.sizes import input_size
 from weft.ops.types import TensorType
 
@@ -97,7 +97,7 @@ def _described(leaf: Any, dynamic: Sequence[int] = ()) -> tuple[str, Any]:
         axes = [axis % leaf.ndim for axis in dynamic if -leaf.ndim <= axis < leaf.ndim]
         shape: list[Any] = [input_size(d) if d in axes and n > 1 else n for d, n in enumerate(leaf.shape)]
         text = str(TensorType(shape, leaf.dtype, leaf.device))
-        strides = tuple(s // leaf.itemsize for s in leaf.strides)
+        strides = element_strides(leaf)
         dense = axes or strides == row_major(leaf.shape)
         return text if dense else f"{text} with strides {strides}", tuple(map(str, shape))
     if type(leaf) is float:

@@ -125,11 +125,7 @@ def build_header(entries: Iterable[Entry], metadata: Mapping[str, str]) -> bytes
     header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     for entry in entries:
         code = _CODE_AND_BYTES[entry.dtype][0]
-        header[entry.name] = {
-            "dtype": code,
-            "shape": entry.shape,
-            "data_offsets": (entry.begin, entry.end),
-        }
+        header[entry.name] = {"dtype": code, "shape": entry.shape, "data_offsets": (entry.begin, entry.end)}
     try:
         text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError as error:

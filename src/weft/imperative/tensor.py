@@ -21,7 +21,7 @@ from weft.base.name_hints import add_name_hints, visible_names
 from weft.base.typing import Any
 from weft.engine import default_engine
 
-__all__ = ["Tensor", "keep_gradient", "shares_memory", "waitall"]
+__all__ = ["Tensor", "element_strides", "keep_gradient", "shares_memory", "waitall"]
 
 API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # of the array API standard
 
@@ -98,6 +98,11 @@ def shares_memory(x: Tensor, y: Tensor) -> bool:
             raise TypeError(f"shares_memory: expected a Tensor, got {type(z).__name__}")
     shared: bool = _core.shares_memory(x, y)
     return shared
+
+
+def element_strides(x: Tensor) -> tuple[int, ...]:
+    """The strides of a tensor in elements."""
+    return tuple(s // x.itemsize for s in x.strides)
 
 
 def waitall() -> None:

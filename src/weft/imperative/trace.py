@@ -43,7 +43,7 @@ from weft.imperative.gradient import is_recorded
 from weft.imperative.launch_recorder import LaunchRecorder
 from weft.imperative.lazy import LazyBlock, LazyTrace
 from weft.imperative.retracing import ENOUGH, Retracing
-from weft.imperative.tensor import Tensor
+from weft.imperative.tensor import Tensor, element_strides
 from weft.imperative.traced import Traced, overlapping, write_up
 from weft.imperative.traced_float import TracedFloat, TracedFloats
 from weft.imperative.transformation import trace_keys
@@ -101,7 +101,7 @@ class Trace:
     def breaks(self) -> list[str]:
         """The graph breaks that the first calls showed, as ``file:line``: places where a program ends.
 
-        How often programs of what lies between were made and run is counted for all functions together, by
+        How often programs of what is between them were made and run is counted for all functions together, by
         ``weft._core.log_counters()``.
         """
         return list(self._breaks)
@@ -155,7 +155,7 @@ class Trace:
                 except SharedMemory:
                     if not self._dynamic.falls_back:
                         raise
-                    return self.function(*args, **kwargs)  # which of them is meant cannot be told
+                    return self.function(*args, **kwargs)  # a program cannot distinguish the two arrays
                 done, result = replays.run(args, kwargs, self.function)
                 if once is not None:
                     self._drop(once)
@@ -176,7 +176,7 @@ class Trace:
         copies = {
             key: x.copy()
             for key, x in tensors.items()
-            if key in shared or not is_dense(x.shape, [step // x.itemsize for step in x.strides])
+            if key in shared or not is_dense(x.shape, element_strides(x))
         }
         if not copies:
             return self.function(*args, **kwargs)
@@ -185,7 +185,7 @@ class Trace:
         return self(*args, **kwargs)
 
     def _in_segments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the function's Python; what lies between the places that cannot be written down is programs.
+        """Run the function's Python; what is between the lines that cannot be recorded runs as programs.
 
         Where these save less than they cost, later calls with arguments of this kind run operation by operation.
         """
@@ -364,7 +364,7 @@ class Trace:
     def _may_find_more(self, recorder: LaunchRecorder, program: Traced, result: Any) -> bool:
         """Whether tensors are left behind that later calls may find, or that contexts of custom gradients keep.
 
-        Which of both cannot be told where the result has a history. So the function is written down once more: what its
+        Where the result has a history, the two cannot be distinguished. So the function is recorded once more: what its
         second call makes, too, is not found by later ones.
         """
         self._is_in_doubt = (

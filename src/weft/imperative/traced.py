@@ -22,7 +22,7 @@ from weft.graph.recording import CannotRecord
 from weft.imperative.captured_environment import CapturedEnvironment
 from weft.imperative.dependence import objects_in
 from weft.imperative.launch_recorder import LaunchRecorder, Source
-from weft.imperative.tensor import Tensor, keep_gradient
+from weft.imperative.tensor import Tensor, element_strides, keep_gradient
 from weft.imperative.traced_float import TracedFloat, TracedFloats, compute_of, is_same_number
 from weft.ops import functions as F
 from weft.ops import registry
@@ -221,7 +221,7 @@ def strides_of(source: Source) -> tuple[int, ...]:
     """Of an input of a program, in elements."""
     if source.window is not None:
         return tuple(source.window[2])
-    return tuple(s // source.tensor.itemsize for s in source.tensor.strides)
+    return element_strides(source.tensor)
 
 
 def effect_of(effects: Sequence[tuple[Find, Find]]) -> Callable[[list[Any], list[Any]], None]:
@@ -240,7 +240,7 @@ def view_of(x: Tensor, window: Sequence[Any]) -> Tensor:
     Raises ValueError for an array with gaps in memory.
     """
     offset, shape, strides = window
-    x_strides = tuple(s // x.itemsize for s in x.strides)
+    x_strides = element_strides(x)
     if not is_dense(x.shape, x_strides):
         raise ValueError(
             "trace: a result is a view of an argument that has a history and gaps in memory: "
@@ -287,11 +287,7 @@ class _Inputs:
     """How calls find what the program takes, and what has to hold for it."""
 
     def __init__(
-        self,
-        recorder: LaunchRecorder,
-        leaves: list[Any],
-        floats: TracedFloats,
-        around: Sequence[Tensor],
+        self, recorder: LaunchRecorder, leaves: list[Any], floats: TracedFloats, around: Sequence[Tensor]
     ) -> None:
         self.recorder, self.leaves, self.around = recorder, leaves, around
         self.numbers = NumberSources(floats, leaves)
@@ -299,7 +295,7 @@ class _Inputs:
         # Tensors that were there before the call, so that as results they are themselves.
         self.tensors_before = {*self.arguments, *map(id, around)}
         memory = {_core.geometry(leaf)[0] for leaf in leaves if isinstance(leaf, Tensor)}
-        if any(_core.geometry(x)[0] in memory for x in around):  # which of them is meant cannot be told
+        if any(_core.geometry(x)[0] in memory for x in around):  # a call could not distinguish the two
             self.refuse()
         before = recorder.gradients_before.values()
         self.owners = {id(dx): x for reference, dx in before if (x := reference()) is not None}

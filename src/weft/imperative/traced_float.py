@@ -76,7 +76,7 @@ class TracedFloat:
 
     def settle(self) -> Any:
         """The value, which from now on is part of what the trace is for."""
-        return self.learn(_itself)
+        return self.learn(_value)
 
     def derive(self, function: Callable[..., Any], *operands: Any) -> Any:
         """function of operands, of which this number is one: a number that is computed again at each call."""
@@ -139,10 +139,6 @@ class TracedFloat:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         operands = [x.settle() if isinstance(x, TracedFloat) else x for x in inputs]
         return getattr(ufunc, method)(*operands, **kwargs)
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 def _value(number: Any) -> Any:

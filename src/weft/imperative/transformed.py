@@ -19,8 +19,9 @@ from weft.graph.graph import Graph
 from weft.graph.recording import Recorder
 from weft.graph.subgraph import Capture, no_capture, type_of
 from weft.imperative import indexing as indexing  # so that Values can be indexed
-from weft.imperative.control_flow_effects import write_back, write_back_found
+from weft.imperative.control_flow_effects import may_share_memory, write_back, write_back_found
 from weft.imperative.dynamic import SharedMemory
+from weft.imperative.tensor import element_strides
 from weft.imperative.trace import Trace
 from weft.ops import functions as F
 from weft.ops.node import Value, make_node
@@ -29,7 +30,6 @@ from weft.ops.types import TensorType
 __all__ = [
     "CapturedFunction",
     "Transformed",
-    "count_leaves",
     "is_array",
     "materialized",
     "run_graph",
@@ -108,11 +108,7 @@ class CapturedFunction:
         for k in self.written_inputs:
             mine = self._arguments[k]
             for x in [*self.captures, *(x for j, x in enumerate(self._arguments) if j != k)]:
-                are_tensors = isinstance(x, _core.Tensor) and isinstance(mine, _core.Tensor)
-                capture = _core.capture()
-                if x is mine or (
-                    _core.shares_memory(x, mine) if are_tensors else capture and capture.share_memory(x, mine)
-                ):
+                if may_share_memory(x, mine):
                     self._capture.refuse(
                         f"an argument is written whose memory is used under another name, too: {type_of(mine)}"
                     )
@@ -154,8 +150,7 @@ def run_graph(name: str, graph: Graph, operands: Sequence[Any]) -> list[Any]:
     """The outputs of a graph: computed, or made part of what is being written down."""
     if _core.capture() is not None or any(isinstance(x, Value) for x in operands):
         return _inlined(graph, operands)
-    strides = [tuple(s // x.itemsize for s in x.strides) for x in operands]
-    plan = compile_graph(graph, name, strides)
+    plan = compile_graph(graph, name, list(map(element_strides, operands)))
     outputs: list[Any] = _core.run_plan(plan, list(operands))
     return outputs
 
@@ -220,7 +215,8 @@ class Transformed:
     def _copy_shared(self, arguments: Any) -> Any:
         """The arguments; copies of those that the function captures, too: a program cannot distinguish the two."""
         leaves, structure = flatten(arguments)
-        return structure.build([x.copy() if _is_shared(x, self._shared) else x for x in leaves])
+        shared = [isinstance(x, _core.Tensor) and _core.geometry(x)[0] in self._shared for x in leaves]
+        return structure.build([x.copy() if flag else x for x, flag in zip(leaves, shared, strict=True)])
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -232,10 +228,6 @@ class Transformed:
 
     def __repr__(self) -> str:
         return f"{self._transformation}({self.function!r})"
-
-
-def _is_shared(x: Any, memory: set[int]) -> bool:
-    return isinstance(x, _core.Tensor) and _core.geometry(x)[0] in memory
 
 
 CACHE_ATTRIBUTE = "__weft_transformed__"  # in a function's own dictionary, so that its programs end with it
@@ -265,8 +257,3 @@ def transformed(
 def is_array(x: Any) -> bool:
     """Whether x is an array, or a Value."""
     return isinstance(x, Array)
-
-
-def count_leaves(structure: Structure) -> int:
-    """How many leaves a structure has."""
-    return 1 if structure.kind is None else sum(map(count_leaves, structure.parts))

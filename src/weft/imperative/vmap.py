@@ -16,14 +16,7 @@ from weft.base.structure import Structure, flatten
 from weft.graph.graph import Graph
 from weft.graph.recording import CannotRecord
 from weft.graph.subgraph import no_capture
-from weft.imperative.transformed import (
-    CapturedFunction,
-    Transformed,
-    count_leaves,
-    is_array,
-    run_graph,
-    type_of,
-)
+from weft.imperative.transformed import CapturedFunction, Transformed, is_array, run_graph, type_of
 from weft.ops import functions as F
 from weft.ops.node import input_value
 from weft.ops.types import TensorType
@@ -81,19 +74,21 @@ def vmap(
         result_count = len(function.ys)
         with no_capture():
             inputs = [input_value(type_of(x)) for x, _ in arrays]
-            batched = [_to_front(v, axis) for v, (_, axis) in zip(inputs, arrays, strict=True)]
+            batched = [
+                F.moveaxis(v, source=axis, destination=0) if axis else v
+                for v, (_, axis) in zip(inputs, arrays, strict=True)
+            ]
             flags = [axis is not None for _, axis in arrays]
-            results_and_flags = Batch(size, randomness).run(
+            parts = Batch(size, randomness).run(
                 Graph([*function.inputs, *function.extra], [*function.ys, *function.contents]),
                 [*batched, *function.extra],
                 [*flags, *(False for _ in function.extra)],
             )
             axes_out = _axes_of_results(out_axes, function)
             outputs = [
-                _placed(*each, axis, size)
-                for each, axis in zip(results_and_flags[:result_count], axes_out, strict=True)
+                _placed(*part, axis, size) for part, axis in zip(parts[:result_count], axes_out, strict=True)
             ]
-            contents = results_and_flags[result_count:]
+            contents = parts[result_count:]
             _check_written(function, [is_batched for _, is_batched in contents])
             first = len(function.written_captures)
             written_axes = [arrays[k][1] for k in function.written_inputs]
@@ -148,7 +143,7 @@ def _written_back(v: Any, is_batched: bool, axis: int | None, size: int) -> Any:
 def _spread(axes: Any, structure: Structure, name: str) -> list[int | None]:
     """The axis of each leaf of a structure; one axis holds for all below it."""
     if axes is None or (isinstance(axes, int) and not isinstance(axes, bool)):
-        return [axes] * count_leaves(structure)
+        return [axes] * structure.count()
     if structure.kind is None:
         raise ValueError(f"vmap: {name} has a {type(axes).__name__} where there is an array: {axes!r}")
     if structure.kind is dict:
@@ -195,10 +190,6 @@ def _size(leaves: Sequence[Any], axes: Sequence[int | None], axis_size: int | No
 def _example(x: Any, axis: int | None) -> TensorType:
     t = type_of(x)
     return t if axis is None else t.like((*t.shape[:axis], *t.shape[axis + 1 :]))
-
-
-def _to_front(x: Any, axis: int | None) -> Any:
-    return F.moveaxis(x, source=axis, destination=0) if axis else x
 
 
 def _placed(v: Any, is_batched: bool, axis: int | None, size: int) -> Any:
