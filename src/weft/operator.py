@@ -214,7 +214,7 @@ class PropertyOp(PythonOp):
     def resources(self, shapes: Sequence[Any], backward: bool) -> Sequence[str]:
         return (self.prop.backward_resource if backward else self.prop.forward_resource)(list(shapes))
 
-    def reads(self, numbers: range) -> Collection[int]:
+    def backward_reads(self, numbers: range) -> Collection[int]:
         each, count = list(numbers), self.prop.num_outputs()
         return self.prop.declare_backward_dependency(each[:count], each[count:-count], each[-count:])
 

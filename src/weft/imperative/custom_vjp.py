@@ -47,7 +47,7 @@ def give_custom_vjp(
         name = type(function).__name__
         writer = _Backward(recorder)
         try:
-            subgraph, has_gradient = writer.write_down(name, function, ys, xs)
+            subgraph, has_gradient = writer.record_backward(name, function, ys, xs)
         except Exception as problem:  # whatever backward does with arrays that hold nothing
             why = (getattr(problem, "fact", "") or str(problem) or type(problem).__name__).splitlines()[0]
             # What it came across counts as an input, too, so that asking for its gradient is an error.
@@ -95,7 +95,7 @@ class _Backward(LaunchRecorder):
     def __exit__(self, *_: object) -> None:
         _core.set_recorder(self._before)
 
-    def write_down(
+    def record_backward(
         self, name: str, function: Any, ys: Sequence[Any], xs: Sequence[Any]
     ) -> tuple[Subgraph, tuple[bool, ...]]:
         """The graph of the gradients from those of the outputs and what is found, and which inputs have one."""

@@ -107,20 +107,20 @@ class PythonOp(Op):
         """The resources that forward or backward gets, from the arguments' shapes, None where they are not known."""
         return ()
 
-    def reads(self, numbers: range) -> Collection[int]:
+    def backward_reads(self, numbers: range) -> Collection[int]:
         """What backward reads of outputs' gradients, arguments and outputs, which have these numbers in this order."""
         return numbers
 
     def in_place(self, backward: bool) -> Sequence[tuple[int, int]]:
         """(operand, result) pairs that may be the same memory in graphs.
 
-        forward: arguments, outputs; backward: operands by their numbers in `reads`, results by their argument's.
+        forward: arguments, outputs; backward: operands by their numbers in `backward_reads`, results by the argument's.
         """
         return ()
 
     def input_gradients(self, dy: Sequence[Any], x: Sequence[Any], y: Sequence[Any]) -> Any:
         """The gradients of arguments, made of weft's functions, in the place of a worker's backward; else
-        NotImplemented. What `reads` leaves out is None.
+        NotImplemented. What `backward_reads` leaves out is None.
         """
         return NotImplemented
 
@@ -352,16 +352,14 @@ class PythonOp(Op):
         if gradients is not NotImplemented:
             return ([*gradients, *[None] * (len(states) + len(words))],)
         # Backward may need nothing of forward but what that left in the worker: it reads an output, to follow it.
-        reads_forward = bool(y[count:]) or any(
-            v is not None for v in self.read_by_backward(operands)[-count:]
-        )
+        reads_forward = bool(y[count:]) or any(v is not None for v in self.select_read(operands)[-count:])
         after = [] if reads_forward else [y[0]]
         gradients = self.gradient(operands, y[count:], arguments, needs_gradient, after)
         return ([*gradients, *[None] * (len(states) + len(words))],)
 
     def custom_gradients(self, operands: Sequence[Any]) -> Any:
         """The result of `input_gradients`, checked. operands: of backward."""
-        read_operands, count = self.read_by_backward(operands), self.form().outputs
+        read_operands, count = self.select_read(operands), self.form().outputs
         gradients = self.input_gradients(
             read_operands[:count], read_operands[count:-count], read_operands[-count:]
         )
@@ -377,9 +375,9 @@ class PythonOp(Op):
                 raise ShapeError(f"{self.name}: the gradient of {name} has shape {shape}, not {x.shape}")
         return listed
 
-    def read_by_backward(self, operands: Sequence[Any]) -> list[Any]:
+    def select_read(self, operands: Sequence[Any]) -> list[Any]:
         """Of backward's operands (outputs' gradients, arguments, outputs) those that it reads, None for the others."""
-        numbers = set(self.reads(range(len(operands))))
+        numbers = set(self.backward_reads(range(len(operands))))
         return [v if k in numbers else None for k, v in enumerate(operands)]
 
     def gradient(
@@ -391,7 +389,7 @@ class PythonOp(Op):
         after: Sequence[Any] = (),
     ) -> list[Any]:
         """The gradients of arguments, which are like these; None where none is needed. operands: of backward."""
-        operands = self.read_by_backward(operands)
+        operands = self.select_read(operands)
         gradient = PythonGradient(
             of=self,
             given=tuple(v is not None for v in operands),
@@ -523,7 +521,7 @@ class _Call(Function):
         if op.training:
             recorded = [_core.alias(each, keep_past=True) for each in op.split(x)[0]]  # it is no constant
             self.recorded_inputs = [*recorded, *words] if op.has_custom_vjp else []
-            self.operands = op.read_by_backward([*[None] * form.outputs, *recorded, *outputs])
+            self.operands = op.select_read([*[None] * form.outputs, *recorded, *outputs])
             self.like = [value.type for value in op.split(operands)[0]]
             self.needs_gradient = [_core.is_tracked(each) for each in recorded]
             # Kept alive until backward, which gives no gradient for states and words.
@@ -545,7 +543,7 @@ class _Call(Function):
         ] * self.undifferentiated
 
     def with_history(self, operands: list[Any]) -> list[Any]:
-        """The same; outputs that a gradient reads which is recorded in turn know what they were computed from."""
+        """The operands, of which outputs have a history if a gradient that is recorded reads them."""
         count = self.op.form().outputs
         read_outputs = [k for k, y in enumerate(operands[-count:]) if y is not None]
         if not read_outputs or not _core.is_recording() or not self.op.has_custom_vjp:
