@@ -269,7 +269,7 @@ class UniformLike(Op):
         shape = broadcast_shapes(self.name, {f"x{k}": t for k, t in enumerate(x)})
         return TensorType(shape, common if common.is_floating else float32, device_of(*x))
 
-    def draws(self, *x: TensorType | None) -> tuple[str, DType, Any]:
+    def random_numbers(self, *x: TensorType | None) -> tuple[str, DType, Any]:
         y = self.infer(*(t for t in x if t is not None))
         return "uniform", y.dtype, y.size
 
