@@ -26,7 +26,7 @@ __all__ = [
     "highest",
     "lowest",
     "pointwise_loop",
-    "reducible",
+    "to_accumulation",
 ]
 
 Scalar = e.Scalar
@@ -143,10 +143,10 @@ def pointwise_loop(
     return Loop(len(types), (Each(stores),), numbers=tuple(numbers))
 
 
-def reducible(x: Scalar) -> Scalar:
+def to_accumulation(x: Scalar) -> Scalar:
     """A scalar in the type that reductions compute in: half types as float32, bool as int64.
 
-    >>> reducible(e.load(0, "float16")).dtype
+    >>> to_accumulation(e.load(0, "float16")).dtype
     'float32'
     """
     return e.cast(x, as_dtype(x.dtype).accumulation.name)
