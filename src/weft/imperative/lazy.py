@@ -171,7 +171,7 @@ class LazyRecorder(LaunchRecorder):
 
 
 class LazyBlock(LaunchRecorder):
-    """Puts off all that happens in a ``with`` of it, without Python: see native/calls/log.h.
+    """Puts off all that happens in a ``with`` of it, without Python: see native/calls/lazy_log.h.
 
     Segments end where somebody looks; those of the same operations are one program, made when it is met first.
     made: how many were made meanwhile. breaks: if watched, the user's lines where somebody looked.
