@@ -118,7 +118,7 @@ def _check(
         for y, w in zip(outputs, expected if isinstance(expected, tuple) else (expected,), strict=False):
             rtol, atol = (1e-2, 1e-2) if y.dtype.itemsize == 2 else (2e-5 * sample.tolerance,) * 2
             assert_close(y, np.asarray(w), rtol=rtol, atol=atol, equal_nan=True)
-    if not op.random and not bound_op.written(len(inputs)):
+    if not op.random and not bound_op.writes_by_index(len(inputs)):
         traced_function = trace(call)
         traced_function(*operands)
         traced = traced_function(*operands)
