@@ -817,3 +817,19 @@ def test_control_flow_that_finds_an_array_and_another_one_of_its_memory(form, ch
         step()
     assert w.grad.tolist() == ([1.0, 1.0] if chosen == 0.0 else [2.0, 2.0])
     assert v.grad.tolist() == [2 * chosen, 6.0]
+
+
+def test_a_trace_of_more_launches_than_a_lazy_segment_has(monkeypatch):
+    """Its record is not cut: a gradient goes through all of it, in the first call as in the second."""
+    monkeypatch.setattr("weft.imperative.lazy.LAUNCHES", 5)
+    w = wf.tensor([1.0, 2.0])
+
+    @wf.trace
+    def f(w):
+        y = w
+        for k in range(20):
+            y = y * 1.5 if k % 2 else F.sqrt(y * y)
+        return y.sum()
+
+    for _ in range(2):
+        np.testing.assert_allclose(gradients_of(f, w)[0], [1.5**10] * 2, rtol=1e-5)

@@ -30,7 +30,7 @@ from weft.ops.node import Value, input_value
 
 __all__ = ["LazyBlock", "LazyTrace", "lazy"]
 
-LAUNCHES = 10_000  # recorded before they run without being read
+LAUNCHES = 10_000  # recorded after a trace has ended, before they run without being read
 PLANS = 256
 # Of results that need not be written, for which a segment is as quick as its operations.
 GAIN_BYTES = 256 << 10
@@ -272,7 +272,7 @@ class LazyTrace(_Deferred):
     ) -> bool:
         """Whether the launch was recorded."""
         self._launches += 1
-        if self._launches > LAUNCHES:
+        if self._launches > LAUNCHES and not self.is_complete:  # a complete record is the program: it stays whole
             self.flush()
         return self._try(super().launched, info, arrays, numbers, results, where)
 
