@@ -149,23 +149,22 @@ def replay_spec(
     gradients or none, guard of the leaves. effects: tensors, and what becomes their grad. elsewhere: memory that
     arguments may not share, by serial. found: tensors that are no arguments.
     """
-    made: ReplaySpec = _core.ReplaySpec(
-        plan,
-        arrays=arrays,
-        numbers=numbers,
-        results=results,
-        stopped=stopped,
-        environment=environment,
-        watched=watched_by(states),
-        containers=contents_of(states),
-        gradients=gradients,
-        guard=guard,
-        build=None if structure.kind is None else structure.builder,
-        effect=effect_of(effects) if effects else None,
-        elsewhere=sorted(elsewhere),
-        shared=overlapping(found),
-    )
-    return made
+    spec: ReplaySpec = _core.ReplaySpec(plan)
+    spec.arrays, spec.numbers, spec.results = arrays, numbers, results
+    spec.stopped = stopped
+    spec.environment = environment
+    if states:
+        spec.watched, spec.containers = watched_by(states), contents_of(states)
+    spec.gradients = gradients
+    if guard is not None:
+        spec.guard = guard
+    if structure.kind is not None:
+        spec.build = structure.builder
+    if effects:
+        spec.effect = effect_of(effects)
+    spec.elsewhere = sorted(elsewhere)
+    spec.shared = overlapping(found)
+    return spec
 
 
 def tensors_around(environment: CapturedEnvironment, states: Sequence[tuple[Any, Any]]) -> list[Tensor]:
