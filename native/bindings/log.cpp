@@ -1,5 +1,6 @@
-// log.cpp: what lazy evaluation (calls/log.h) asks of Python: weft/imperative/lazy.py makes its programs.
-#include "calls/log.h"
+// log.cpp: what lazy evaluation (calls/lazy_log.h) asks of Python: weft/imperative/lazy.py makes its
+// programs.
+#include "calls/lazy_log.h"
 
 #include <nanobind/stl/vector.h>
 
@@ -50,7 +51,7 @@ LoggedProgram host::program_of(const LoggedSegment& segment) {
   nb::list operations;
   for (const LoggedOperation& operation : segment.operations) operations.append(told(operation));
   const nb::object found =
-      nb::handle(segment.target).attr("program_of")(operations, nb::cast(segment.kept), segment.mark);
+      nb::handle(segment.target).attr("program_of")(operations, nb::cast(segment.live_serials), segment.mark);
   LoggedProgram program;
   if (found.is_none()) return program;
   program.plan = nb::cast<PyPlan&>(nb::object(found[0])).plan;

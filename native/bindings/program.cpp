@@ -32,7 +32,7 @@ class PythonCompiler {
       std::string inner;
       for (int k = 0; k < pattern.operands; ++k) inner += "uzac"[pattern.inner[k]];
       nb::object made = nb::handle(compile_)(pattern.rank, pattern.row_rank, pattern.lanes, pattern.tile,
-                                             inner, pattern.past);
+                                             inner, pattern.streaming);
       code = reinterpret_cast<Loop::Code>(nb::cast<uintptr_t>(made[0]));
       owners_.push_back(nb::object(made[1]).release().ptr());
     });
@@ -164,9 +164,9 @@ void bind_program(nb::module_& m) {
       [](const Program::Site& site) noexcept {
         if (python_is_ending()) return std::string();
         const WithGil gil;
-        return text_of_site(static_cast<PyObject*>(site.place), site.detail);
+        return text_of_site(static_cast<PyObject*>(site.code), site.detail);
       },
-      [](const Program::Site& site) noexcept { release_later(static_cast<PyObject*>(site.place)); }};
+      [](const Program::Site& site) noexcept { release_later(static_cast<PyObject*>(site.code)); }};
   Class<PyKernel>(m, "Kernel", "A computation on memory that native code runs.")
       .def_prop_ro(
           "reorders", [](const PyKernel& kernel) { return kernel.kernel->reorders(); },
@@ -197,15 +197,15 @@ void bind_program(nb::module_& m) {
   bind_builder(m);
   def(
       m, "make_loop",
-      [](int operands, int inputs, uint32_t row_axes, uint32_t asked, bool ordered, nb::object compile,
-         nb::object split, nb::object apart) {
+      [](int operands, int inputs, uint32_t row_axes, uint32_t position_axes, bool ordered,
+         nb::object compile, nb::object split, nb::object apart) {
         if (operands < 1 || operands > LoopPattern::kOperands)
           throw ValueError("loop: 1 to " + std::to_string(LoopPattern::kOperands) + " operands, got " +
                            std::to_string(operands));
         if (inputs < 0 || inputs >= operands)
           throw ValueError("loop: " + std::to_string(inputs) + " inputs of " + std::to_string(operands) +
                            " operands");
-        Loop::Form form{operands, inputs, row_axes, asked, ordered};
+        Loop::Form form{operands, inputs, row_axes, position_axes, ordered};
         auto compiler = std::make_shared<PythonCompiler>(std::move(compile));
         Loop::Split parts;
         if (!split.is_none()) {
@@ -213,7 +213,7 @@ void bind_program(nb::module_& m) {
           parts.join = nb::cast<PyKernel&>(split[1]).kernel;
           for (nb::handle dtype : split[2]) parts.dtypes.push_back(as_dtype(dtype));
         }
-        Loop::Apart stages;
+        Loop::MakeStages stages;
         if (!apart.is_none()) {
           auto maker = std::make_shared<PythonStages>(std::move(apart));
           stages = [maker] { return (*maker)(); };

@@ -84,7 +84,7 @@ class CallsPython final : public Kernel {
     const WithGil gil;
     const BelowLayers below;
     const Unobserved unobserved;
-    const Lent lent(arrays);
+    const NoWaitScope lent(arrays);
     try {
       std::vector<nb::object> made;
       for (const Tensor& array : arrays) made.push_back(wrap(Tensor(array)));

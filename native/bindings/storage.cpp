@@ -77,16 +77,16 @@ void bind_random(nb::module_& m) {
       },
       "kind"_a, "dtype"_a, "count"_a, "How many positions of a stream it takes.");
   def(m, "seed_all", [](uint64_t seed) {
-    if (context().recorder) context().recorder->random_state();
+    if (context().recorder) context().recorder->on_random_state();
     Runtime::get().seed_all(seed);
   });
   def(m, "get_generator", [](Device device) {
-    if (context().recorder) context().recorder->random_state();
+    if (context().recorder) context().recorder->on_random_state();
     const Generator::State state = Runtime::get().devices_generator(device).state();
     return std::make_tuple(state.seed, state.stream, state.offset);
   });
   def(m, "set_generator", [](Device device, uint64_t seed, uint64_t stream, uint64_t offset) {
-    if (context().recorder) context().recorder->random_state();
+    if (context().recorder) context().recorder->on_random_state();
     Runtime::get().set_generator(device, {seed, stream, offset});
   });
   def_random(m, "random_uniform", "uniform", "low", "high", push_uniform);

@@ -9,7 +9,8 @@ namespace weft {
 
 namespace host {
 
-Ref<Plan> plan_backward(const Plan& plan, const std::vector<bool>& wanted, const std::vector<bool>& given) {
+Ref<Plan> plan_backward(const Plan& plan, const std::vector<bool>& needs_gradient,
+                        const std::vector<bool>& has_cotangent) {
   const auto listed = [](const std::vector<bool>& flags) {
     nb::list list;
     for (const bool flag : flags) list.append(nb::bool_(flag));
@@ -18,7 +19,7 @@ Ref<Plan> plan_backward(const Plan& plan, const std::vector<bool>& wanted, const
   ++OperatorFunction::planner_calls;
   const BelowLayers below;
   const nb::object made =
-      call_hook(Hook::plan_backward, nb::handle(plan.info), listed(wanted), listed(given));
+      call_hook(Hook::plan_backward, nb::handle(plan.info), listed(needs_gradient), listed(has_cotangent));
   return made.is_none() ? Ref<Plan>() : nb::cast<PyPlan&>(made).plan;
 }
 

@@ -320,7 +320,7 @@ PyObject* numpy(PyObject* self, PyObject*) {
 
 PyObject* wait(PyObject* self, PyObject*) {
   return guarded_object([&] {
-    if (context().recorder) context().recorder->awaited(self_of(self));
+    if (context().recorder) context().recorder->on_await(self_of(self));
     wait_unobserved(self_of(self));
     return nb::none();
   });

@@ -25,8 +25,8 @@ struct LoopPattern {
 
   int rank = 1, row_rank = 1;
   bool lanes = false;
-  bool past = false;  // results go past the cache
-  int tile = -1;      // the loop that runs in tiles together with the innermost one; -1: none
+  bool streaming = false;  // results go past the cache
+  int tile = -1;           // the loop that runs in tiles together with the innermost one; -1: none
   int operands = 0;
   Stride inner[kOperands];
 
@@ -42,13 +42,13 @@ class Loop final : public Kernel {
 
   struct Form {
     int operands = 0;
-    int inputs = 0;         // the first ones; the others are written
-    uint32_t row_axes = 0;  // bit d: dimension d, counted from the last, is part of a row
-    uint32_t asked = 0;     // bit d: code reads the position along dimension d, counted from the last
-    bool ordered = false;   // positions within a row count: its dimensions keep their order
+    int inputs = 0;              // the first ones; the others are written
+    uint32_t row_axes = 0;       // bit d: dimension d, counted from the last, is part of a row
+    uint32_t position_axes = 0;  // bit d: code reads the position along dimension d, counted from the last
+    bool ordered = false;        // positions within a row count: its dimensions keep their order
 
     // True if the dimensions may be neither merged nor reordered, because the code reads positions.
-    bool fixed() const noexcept { return asked != 0; }
+    bool fixed() const noexcept { return position_axes != 0; }
   };
   // How one long row is folded by several threads: `part` stores what a piece comes to, one number for each
   // reduction, and `join` makes the outputs of these. Pieces have a fixed size, so that results do not depend
@@ -67,9 +67,12 @@ class Loop final : public Kernel {
   };
   using Stages = std::vector<Stage>;
   // Makes the stages of a Loop, none if it cannot be taken apart. May throw.
-  using Apart = std::function<Stages()>;
-  Loop(Form form, Compile compile, Split split = {}, Apart apart = {})
-      : form_(form), compile_(std::move(compile)), split_(std::move(split)), apart_(std::move(apart)) {}
+  using MakeStages = std::function<Stages()>;
+  Loop(Form form, Compile compile, Split split = {}, MakeStages make_stages = {})
+      : form_(form),
+        compile_(std::move(compile)),
+        split_(std::move(split)),
+        make_stages_(std::move(make_stages)) {}
 
   void run(const Call& call) const override;
   std::unique_ptr<Bound> bind(const View* operands) const override;
@@ -82,14 +85,14 @@ class Loop final : public Kernel {
  private:
   struct Space;
   struct Work;
-  struct Side;
+  struct StageOperands;
   class BoundLoop;
   bool arrange(const View* operands, Space& space) const;
   bool may_split(const Space& space, int loop) const noexcept;
   Work split(const Space& space) const;
-  Work divided(const Space& space) const;
-  void run_in_line(const Call& call, int64_t size) const;
-  void run_in_parts(char* const* data, const uint64_t* parameters, const Work& work) const;
+  Work partition(const Space& space) const;
+  void run_contiguous(const Call& call, int64_t size) const;
+  void run_split_row(char* const* data, const uint64_t* parameters, const Work& work) const;
   void run_stages(char* const* data, const uint64_t* parameters, const Work& work) const;
   void run_work(char* const* data, const uint64_t* parameters, const Work& work) const;
   const Stages& stages() const;
@@ -105,12 +108,12 @@ class Loop final : public Kernel {
   const Form form_;
   const Compile compile_;
   const Split split_;
-  const Apart apart_;
+  const MakeStages make_stages_;
   mutable std::atomic<const Stages*> stages_{nullptr};  // when they have been requested
-  mutable std::unique_ptr<const Stages> kept_stages_;
+  mutable std::unique_ptr<const Stages> owned_stages_;
   mutable std::atomic<const Table*> table_{nullptr};
-  mutable std::atomic<Code> in_line_{nullptr};  // for one loop of contiguous elements
-  mutable std::mutex mutex_;                    // held while code is made
+  mutable std::atomic<Code> contiguous_code_{nullptr};  // for one loop of contiguous elements
+  mutable std::mutex mutex_;                            // held while code is made
   mutable std::vector<std::unique_ptr<const Table>>
       tables_;  // of which the last is table_; others may read old ones
 };

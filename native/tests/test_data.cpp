@@ -214,11 +214,11 @@ TEST(data_arguments_of_pictures_are_checked) {
   check_inside(x, 0, 0, 2, 4, "test");
   check_inside(x, 1, 3, 1, 1, "test");
   constexpr int64_t kFar = std::numeric_limits<int64_t>::max();
-  for (const auto& [first, size] :
-       std::vector<std::pair<int64_t, int64_t>>{{1, 2}, {-1, 1}, {0, 3}, {kFar - 2, 1}, {1, kFar}}) {
-    CHECK_THROWS(check_inside(x, first, 0, size, 1, "test"), ValueError);
-    CHECK_THROWS(check_inside(x, 0, first + 2, 1, size, "test"), ValueError);
-  }
+  using Range = std::pair<int64_t, int64_t>;  // the first, how many
+  for (const auto& [y, h] : std::vector<Range>{{1, 2}, {-1, 1}, {0, 3}, {0, -1}, {kFar, 1}, {1, kFar}})
+    CHECK_THROWS(check_inside(x, y, 0, h, 1, "test"), ValueError);
+  for (const auto& [first, w] : std::vector<Range>{{3, 2}, {-1, 1}, {0, 5}, {0, -1}, {kFar, 1}, {1, kFar}})
+    CHECK_THROWS(check_inside(x, 0, first, 1, w, "test"), ValueError);
   check_count(3, 3, "test", "mean");
   CHECK_THROWS(check_count(2, 3, "test", "mean"), ValueError);
   CHECK(resample_of("area") == Resample::area);

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from weft.base.errors import GraphError
 from weft.base.typing import Any
 from weft.graph.graph import Graph
-from weft.graph.passes.recompute import candidates, computed_again
+from weft.graph.passes.recompute import candidates, rematerialize
 from weft.graph.passes.segments import Segments
 
 __all__ = ["arena_bytes_of", "checked_budget", "within"]
@@ -80,7 +80,7 @@ def within(
             over -= known[more].size_bytes
             more += 1
         count = more
-        plan = make(computed_again(graph, known[:count]))
+        plan = make(rematerialize(graph, known[:count]))
         taken = measure(plan)
         if taken <= allowed:
             return plan
@@ -111,14 +111,14 @@ def _in_segments(
     fitting, least, tried = None, first, 0
     while tried < TRIES:
         tried += 1
-        chosen = segments.chosen(room)
+        chosen = segments.select(room)
         if chosen is None:
             # Besides may be less than that: what else is alive when saved values are fewer is not the same.
             if fitting is None and tried < TRIES:
                 room += besides / TRIES
                 continue
             break
-        plan = make(computed_again(segments.graph, chosen))
+        plan = make(rematerialize(segments.graph, chosen))
         taken = measure(plan)
         least = min(least, taken)
         if taken > allowed:

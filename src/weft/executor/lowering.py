@@ -330,7 +330,7 @@ class Lowering:
         operands = [*places, *made]
         chosen = range(len(operands)) if choice.order is None else choice.order
         first_slot = self.slots.add(
-            choice.numbers, lambda: op.draws(*(None if v is None else v.type for v in inputs))
+            choice.numbers, lambda: op.random_numbers(*(None if v is None else v.type for v in inputs))
         )
         pairs = [(places[i], made[j]) for i, j in choice.in_place]
         step = NativeStep(
