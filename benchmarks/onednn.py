@@ -71,7 +71,6 @@ def rows() -> list[Row]:
         creation_row("product", lambda n: product(n, 768, 768), 300),
         creation_row("product, bias and gelu", lambda n: product(n, 768, 768, **gelu)),
         creation_row("3x3 convolution", convolution),
-        creation_row("softmax", lambda n: _core.onednn_softmax(geometry(n, 768), geometry(n, 768), axis=1)),
         Row("find again", "us", lambda: us_of(lambda: product(4, 4, 4), 2000), 3),
         Row("call 4x4x4 from Python", "us", small_call, 3),
         *(product_row(2048, dtype) for dtype in ("float32", "bfloat16")),

@@ -147,8 +147,7 @@ struct Nested {
       leaves.push_back(object.ptr());
       return true;
     }
-    nb::object items = list ? nb::steal(PyList_AsTuple(object.ptr())) : nb::borrow(object);
-    if (!items.is_valid()) throw nb::python_error();
+    const nb::object items = list ? checked(PyList_AsTuple(object.ptr())) : nb::borrow(object);
     kept.push_back(items);
     const Py_ssize_t count = PyTuple_Size(items.ptr());
     if (depth == known) {
@@ -210,24 +209,6 @@ nb::object stepped(Py_ssize_t count, nb::handle start, nb::handle step, nb::hand
   return wrap(std::move(x));
 }
 
-// The main diagonal of the last two dimensions, shifted by k, as a view.
-nb::object diagonal(nb::handle object, Py_ssize_t k) {
-  const Tensor& x = tensor_of(object, "diagonal");
-  if (x.ndim < 2) throw ShapeError("diagonal: needs at least 2 dimensions: x is " + describe(x));
-  Tensor y = x;
-  const int64_t rows = x.shape[x.ndim - 2], columns = x.shape[x.ndim - 1];
-  const int64_t row_step = x.strides[x.ndim - 2], column_step = x.strides[x.ndim - 1];
-  const int64_t length = std::max<int64_t>(
-      k >= 0 ? std::min<int64_t>(rows, columns - k) : std::min<int64_t>(rows + k, columns), 0);
-  if (length > 0) y.data += (k >= 0 ? k * column_step : -k * row_step) * static_cast<int64_t>(x.itemsize());
-  --y.ndim;
-  y.shape[y.ndim - 1] = length;
-  y.strides[y.ndim - 1] = row_step + column_step;
-  y.size = 1;
-  for (int i = 0; i < y.ndim; ++i) y.size *= y.shape[i];
-  return wrap(std::move(y));
-}
-
 template <class F>
 constexpr PyCFunction as_method(F* function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
@@ -264,7 +245,9 @@ void bind_creation(nb::module_& m) {
   if (PyModule_AddFunctions(m.ptr(), functions) < 0) throw nb::python_error();
   def(m, "from_nested", from_nested, "data"_a.none(), "dtype"_a.none(), "device"_a.none());
   def(m, "stepped", stepped, "count"_a, "start"_a, "step"_a, "dtype"_a, "device"_a.none());
-  def(m, "diagonal", diagonal, "x"_a, "k"_a = 0);
+  def(
+      m, "diagonal", [](nb::handle x, int64_t k) { return wrap(diagonal(tensor_of(x, "diagonal"), k)); },
+      "x"_a, "k"_a = 0);
 }
 
 }  // namespace weft

@@ -4,10 +4,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstring>
 #include <system_error>
 
 #include "bindings/python.h"
-#include "data/image.h"
+#include "data/picture_checks.h"
 #include "data/record.h"
 #include "data/sample_random.h"
 
@@ -17,6 +18,8 @@ namespace {
 using Pixels = nb::ndarray<uint8_t, nb::ndim<3>, nb::device::cpu>;
 using ConstPixels = nb::ndarray<const uint8_t, nb::ndim<3>, nb::device::cpu>;
 using Floats = nb::ndarray<float, nb::device::cpu, nb::c_contig>;
+template <class T>
+using Table = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using ConstFloats = nb::ndarray<const float, nb::device::cpu, nb::c_contig>;
 
 [[noreturn]] void raise_os_error(const std::system_error& error, const std::string& path) {
@@ -27,48 +30,9 @@ using ConstFloats = nb::ndarray<const float, nb::device::cpu, nb::c_contig>;
 
 template <class Array>
 Picture picture(const Array& x, const char* function) {
-  const auto text = [&](const char* what) { return std::string(function) + ": " + what; };
-  const int64_t channels = static_cast<int64_t>(x.shape(2));
-  if (channels < 1 || channels > 4) throw value_error(text("a picture has 1 to 4 channels in its last axis"));
-  if (x.shape(0) == 0 || x.shape(1) == 0) throw value_error(text("the picture is empty"));
-  if ((channels > 1 && x.stride(2) != 1) || (x.shape(1) > 1 && x.stride(1) != channels))
-    throw value_error(text("pixels of a row must lie side by side"));
-  return {const_cast<uint8_t*>(x.data()), static_cast<int64_t>(x.shape(0)), static_cast<int64_t>(x.shape(1)),
-          channels, x.stride(0)};
-}
-
-void same_channels(const Picture& a, const Picture& b, const char* function) {
-  if (a.channels != b.channels)
-    throw value_error(std::string(function) + ": channels differ: " + std::to_string(a.channels) + " and " +
-                      std::to_string(b.channels));
-}
-
-void same_size(const Picture& a, const Picture& b, const char* function) {
-  same_channels(a, b, function);
-  if (a.height != b.height || a.width != b.width)
-    throw value_error(std::string(function) + ": pictures differ in size");
-}
-
-void inside(const Picture& from, int64_t y, int64_t x, int64_t h, int64_t w, const char* function) {
-  if (y < 0 || x < 0 || h < 0 || w < 0 || y + h > from.height || x + w > from.width)
-    throw value_error((std::string(function) + ": the part [" + std::to_string(y) + ", " +
-                       std::to_string(y + h) + ") x [" + std::to_string(x) + ", " + std::to_string(x + w) +
-                       ") is not inside of " + std::to_string(from.height) + " x " +
-                       std::to_string(from.width) + " pixels"));
-}
-
-Resample filter_of(const std::string& name) {
-  if (name == "nearest") return Resample::nearest;
-  if (name == "linear") return Resample::linear;
-  if (name == "area") return Resample::area;
-  if (name == "cubic") return Resample::cubic;
-  throw value_error("filter must be 'nearest', 'linear', 'area' or 'cubic', got '" + name + "'");
-}
-
-void enough(size_t have, size_t need, const char* function, const char* what) {
-  if (have != need)
-    throw value_error(std::string(function) + ": " + what + " needs " + std::to_string(need) +
-                      " numbers, got " + std::to_string(have));
+  int64_t shape[3], strides[3];
+  for (size_t d = 0; d < 3; ++d) shape[d] = static_cast<int64_t>(x.shape(d)), strides[d] = x.stride(d);
+  return as_picture(x.data(), shape, strides, function);
 }
 
 nb::object as_array(std::vector<int64_t>&& values) {
@@ -79,8 +43,7 @@ nb::object as_array(std::vector<int64_t>&& values) {
 
 nb::object bytes_of(const RecordFile& file, const Record& record) {
   if (!record.split) return nb::bytes(file.content(record), static_cast<size_t>(record.size));
-  nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(record.size)));
-  if (!bytes.is_valid()) throw nb::python_error();
+  nb::object bytes = checked(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(record.size)));
   file.copy(record, PyBytes_AsString(bytes.ptr()));
   return bytes;
 }
@@ -96,7 +59,13 @@ void bind_records(nb::module_& m) {
              }
            })
       .def_prop_ro("size_bytes", &RecordFile::size)
-      .def("find", &RecordFile::find, "offset"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "find",
+          [](const RecordFile& file, int64_t offset) {
+            const nb::gil_scoped_release released;
+            return file.find(offset);
+          },
+          "offset"_a)
       .def(
           "read",
           [](const RecordFile& file, int64_t offset) {
@@ -155,97 +124,102 @@ void bind_records(nb::module_& m) {
       "path"_a, "(keys, None for 0, 1, ..., and offsets) of an index file.");
 }
 
+// image_NAME(image, out, ...): `body` gets both as pictures, and the arguments behind them; it runs without
+// the GIL.
+template <class F, class... A, class... Extra>
+void def_picture_as(nb::module_& m, const char* name, F body,
+                    void (F::*)(const Picture&, const Picture&, A...) const, const Extra&... extra) {
+  const char* const function = name + std::strlen("image_");
+  def(
+      m, name,
+      [body, function](const ConstPixels& image, const Pixels& out, A... arguments) {
+        const Picture from = picture(image, function), to = picture(out, function);
+        const nb::gil_scoped_release released;
+        body(from, to, std::forward<A>(arguments)...);
+      },
+      "image"_a, "out"_a, extra...);
+}
+template <class F, class... Extra>
+void def_picture(nb::module_& m, const char* name, F body, const Extra&... extra) {
+  def_picture_as(m, name, body, &F::operator(), extra...);
+}
+
 void bind_pictures(nb::module_& m) {
-  def(
+  def_picture(
       m, "image_resize",
-      [](const ConstPixels& from, const Pixels& to, double y, double x, double h, double w,
+      [](const Picture& from, const Picture& to, double y, double x, double h, double w,
          const std::string& filter, bool mirror) {
-        const Picture a = picture(from, "resize"), b = picture(to, "resize");
-        same_channels(a, b, "resize");
-        const Resample kind = filter_of(filter);
-        if (!(h > 0 && w > 0)) throw nb::value_error("resize: the part is empty");
-        const nb::gil_scoped_release released;
-        resize(a, y, x, h, w, b, kind, mirror);
+        check_same_channels(from, to, "resize");
+        const Resample kind = resample_of(filter);
+        if (!(h > 0 && w > 0)) throw ValueError("resize: the part is empty");
+        resize(from, y, x, h, w, to, kind, mirror);
       },
-      "image"_a, "out"_a, "y"_a, "x"_a, "h"_a, "w"_a, "filter"_a, "mirror"_a = false);
-  def(
+      "y"_a, "x"_a, "h"_a, "w"_a, "filter"_a, "mirror"_a = false);
+  def_picture(
       m, "image_warp",
-      [](const ConstPixels& from, const Pixels& to, const std::vector<double>& matrix,
-         const std::string& filter, const std::vector<uint8_t>& fill) {
-        const Picture a = picture(from, "warp"), b = picture(to, "warp");
-        same_channels(a, b, "warp");
-        enough(matrix.size(), 6, "warp", "matrix");
-        enough(fill.size(), static_cast<size_t>(a.channels), "warp", "fill");
-        const Resample kind = filter_of(filter);
-        const nb::gil_scoped_release released;
-        warp(a, matrix.data(), b, kind, fill.data());
+      [](const Picture& from, const Picture& to, const std::vector<double>& matrix, const std::string& filter,
+         const std::vector<uint8_t>& fill) {
+        check_same_channels(from, to, "warp");
+        check_count(matrix.size(), 6, "warp", "matrix");
+        check_count(fill.size(), from.channels, "warp", "fill");
+        warp(from, matrix.data(), to, resample_of(filter), fill.data());
       },
-      "image"_a, "out"_a, "matrix"_a, "filter"_a, "fill"_a);
-  def(
+      "matrix"_a, "filter"_a, "fill"_a);
+  def_picture(
       m, "image_mix_channels",
-      [](const ConstPixels& from, const Pixels& to, const ConstFloats& matrix) {
-        const Picture a = picture(from, "mix_channels"), b = picture(to, "mix_channels");
-        same_size(a, b, "mix_channels");
-        enough(static_cast<size_t>(a.channels), 3, "mix_channels", "a pixel");
-        enough(matrix.size(), 12, "mix_channels", "matrix");
-        const nb::gil_scoped_release released;
-        mix_channels(a, matrix.data(), b);
+      [](const Picture& from, const Picture& to, const ConstFloats& matrix) {
+        check_same_size(from, to, "mix_channels");
+        check_count(static_cast<size_t>(from.channels), 3, "mix_channels", "a pixel");
+        check_count(matrix.size(), 12, "mix_channels", "matrix");
+        mix_channels(from, matrix.data(), to);
       },
-      "image"_a, "out"_a, "matrix"_a);
-  def(
+      "matrix"_a);
+  def_picture(
       m, "image_look_up",
-      [](const ConstPixels& from, const Pixels& to,
-         const nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>& table) {
-        const Picture a = picture(from, "look_up"), b = picture(to, "look_up");
-        same_size(a, b, "look_up");
-        enough(table.size(), static_cast<size_t>(a.channels) * 256, "look_up", "table");
-        const nb::gil_scoped_release released;
-        look_up(a, table.data(), b);
+      [](const Picture& from, const Picture& to, const Table<const uint8_t>& table) {
+        check_same_size(from, to, "look_up");
+        check_count(table.size(), from.channels * 256, "look_up", "table");
+        look_up(from, table.data(), to);
       },
-      "image"_a, "out"_a, "table"_a);
+      "table"_a);
   def(
       m, "image_count_values",
-      [](const ConstPixels& from,
-         const nb::ndarray<int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>& counts) {
-        const Picture a = picture(from, "count_values");
-        enough(counts.size(), static_cast<size_t>(a.channels) * 256, "count_values", "counts");
+      [](const ConstPixels& image, const Table<int64_t>& counts) {
+        const Picture from = picture(image, "count_values");
+        check_count(counts.size(), from.channels * 256, "count_values", "counts");
         const nb::gil_scoped_release released;
-        count_values(a, counts.data());
+        count_values(from, counts.data());
       },
       "image"_a, "counts"_a);
-  def(
+  def_picture(
       m, "image_sharpen",
-      [](const ConstPixels& from, const Pixels& to, float amount) {
-        const Picture a = picture(from, "sharpen"), b = picture(to, "sharpen");
-        same_size(a, b, "sharpen");
-        const nb::gil_scoped_release released;
-        sharpen(a, amount, b);
+      [](const Picture& from, const Picture& to, float amount) {
+        check_same_size(from, to, "sharpen");
+        sharpen(from, amount, to);
       },
-      "image"_a, "out"_a, "amount"_a);
-  def(
+      "amount"_a);
+  def_picture(
       m, "image_crop",
-      [](const ConstPixels& from, const Pixels& to, int64_t y, int64_t x, bool mirror) {
-        const Picture a = picture(from, "crop"), b = picture(to, "crop");
-        same_channels(a, b, "crop");
-        inside(a, y, x, b.height, b.width, "crop");
-        const nb::gil_scoped_release released;
-        crop(a, y, x, mirror, b);
+      [](const Picture& from, const Picture& to, int64_t y, int64_t x, bool mirror) {
+        check_same_channels(from, to, "crop");
+        check_inside(from, y, x, to.height, to.width, "crop");
+        crop(from, y, x, mirror, to);
       },
-      "image"_a, "out"_a, "y"_a, "x"_a, "mirror"_a = false);
+      "y"_a, "x"_a, "mirror"_a = false);
   def(
       m, "image_normalize",
-      [](const ConstPixels& from, const Floats& to, int64_t y, int64_t x, bool mirror,
+      [](const ConstPixels& image, const Floats& to, int64_t y, int64_t x, bool mirror,
          const ConstFloats& mean, const ConstFloats& factor, bool planar) {
-        const Picture a = picture(from, "normalize");
-        if (to.ndim() != 3) throw nb::value_error("normalize: out has 3 axes");
+        const Picture from = picture(image, "normalize");
+        if (to.ndim() != 3) throw ValueError("normalize: out has 3 axes");
         const auto h = static_cast<int64_t>(to.shape(planar ? 1 : 0)),
                    w = static_cast<int64_t>(to.shape(planar ? 2 : 1));
-        enough(to.shape(planar ? 0 : 2), static_cast<size_t>(a.channels), "normalize", "the channel axis");
-        enough(mean.size(), static_cast<size_t>(a.channels), "normalize", "mean");
-        enough(factor.size(), static_cast<size_t>(a.channels), "normalize", "factor");
-        inside(a, y, x, h, w, "normalize");
+        check_count(to.shape(planar ? 0 : 2), from.channels, "normalize", "the channel axis");
+        check_count(mean.size(), from.channels, "normalize", "mean");
+        check_count(factor.size(), from.channels, "normalize", "factor");
+        check_inside(from, y, x, h, w, "normalize");
         const nb::gil_scoped_release released;
-        normalize(a, y, x, h, w, mirror, mean.data(), factor.data(), planar, to.data());
+        normalize(from, y, x, h, w, mirror, mean.data(), factor.data(), planar, to.data());
       },
       "image"_a, "out"_a, "y"_a, "x"_a, "mirror"_a, "mean"_a, "factor"_a, "planar"_a);
 }

@@ -45,11 +45,20 @@ class PythonBackend final : public DeviceBackend {
 
 PyEngine::~PyEngine() {
   const PythonEntry entry;
-  for (auto& watcher : watchers) {
+  clear();
+  core.reset();
+}
+
+std::vector<PyObject*> PyEngine::references() const {
+  std::vector<PyObject*> objects;
+  for (const auto& watcher : watchers) objects.push_back(watcher->object.ptr());
+  return objects;
+}
+void PyEngine::clear() {
+  for (auto& watcher : std::exchange(watchers, {})) {
     core->remove_observer(watcher.get());
     watcher->object.reset();
   }
-  core.reset();
 }
 
 PyVariable::~PyVariable() {
@@ -60,8 +69,13 @@ PyVariable::~PyVariable() {
 
 PyOperator::~PyOperator() {
   const PythonEntry entry;
-  op.reset();
+  clear();
   engine.reset();
+}
+std::vector<PyObject*> PyOperator::references() const { return {op && op->idle() ? fn : nullptr}; }
+void PyOperator::clear() {
+  fn = nullptr;
+  op.reset();
 }
 
 namespace {
@@ -93,46 +107,6 @@ void push(PyEngine& self, nb::handle fn, nb::handle device, nb::handle const_var
   op->run_on_error = run_on_error;
   self.core->submit(op.release(), options);
 }
-
-int traverse_operator(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  if (!nb::inst_ready(self)) return 0;
-  const auto* op = nb::inst_ptr<PyOperator>(self);
-  // While operations of it are pending the engine holds the function too, and it is not garbage.
-  if (op->op && op->op->idle()) Py_VISIT(op->fn);
-  return 0;
-}
-
-int clear_operator(PyObject* self) {
-  auto* op = nb::inst_ptr<PyOperator>(self);
-  const PythonEntry entry;
-  op->fn = nullptr;
-  op->op.reset();
-  return 0;
-}
-
-int traverse_engine(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  if (!nb::inst_ready(self)) return 0;
-  for (const auto& watcher : nb::inst_ptr<PyEngine>(self)->watchers) Py_VISIT(watcher->object.ptr());
-  return 0;
-}
-
-int clear_engine(PyObject* self) {
-  auto* engine = nb::inst_ptr<PyEngine>(self);
-  for (auto& watcher : std::exchange(engine->watchers, {})) {
-    engine->core->remove_observer(watcher.get());
-    watcher->object.reset();
-  }
-  return 0;
-}
-
-PyType_Slot operator_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_operator)},
-                                {Py_tp_clear, reinterpret_cast<void*>(clear_operator)},
-                                {0, nullptr}};
-PyType_Slot engine_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_engine)},
-                              {Py_tp_clear, reinterpret_cast<void*>(clear_engine)},
-                              {0, nullptr}};
 
 const char* kPushDoc =
     R"(Run ``fn(run_context)`` once the variables it uses are free; returns at once.
@@ -194,13 +168,13 @@ void bind_engine(nb::module_& m) {
       });
 
   Class<PyOperator>(
-      m, "Operator", nb::type_slots(operator_slots), nb::is_weak_referenceable(),
+      m, "Operator", nb::type_slots(Collected<PyOperator>::slots), nb::is_weak_referenceable(),
       "A function with its variables, made once by Engine.new_operator() and pushed many times.")
       .def_prop_ro("name", [](const PyOperator& o) { return o.op->plan->name(); })
       .def("__repr__", [](const PyOperator& o) { return "Operator('" + o.op->plan->name() + "')"; });
 
   bind_observers(m);
-  Class<PyEngine>(m, "Engine", nb::type_slots(engine_slots), nb::is_weak_referenceable())
+  Class<PyEngine>(m, "Engine", nb::type_slots(Collected<PyEngine>::slots), nb::is_weak_referenceable())
       .def(
           "__init__",
           [](PyEngine* self, const std::string& kind, int workers, int io_workers, uint64_t max_pending,

@@ -14,6 +14,8 @@ struct PyEngine {
 
   explicit PyEngine(Options options) : core(Engine::create(options)) {}
   ~PyEngine();
+  std::vector<PyObject*> references() const;
+  void clear();
 };
 
 struct PyVariable {
@@ -41,6 +43,9 @@ struct PyOperator {
   PyObject* fn = nullptr;  // borrowed from `op`; for the garbage collector
 
   ~PyOperator();
+  // While operations of it are pending the engine holds the function too, and it is not garbage.
+  std::vector<PyObject*> references() const;
+  void clear();
 };
 
 // A C function `void f(void* data)`, found by address. Runs without the GIL.

@@ -62,6 +62,4 @@ nb::object call_hook(Hook which, Arguments&&... arguments) {
   return nb::handle(hook(which))(std::forward<Arguments>(arguments)...);
 }
 
-void bind_hooks(nb::module_& m);
-
 }  // namespace weft

@@ -131,32 +131,9 @@ class PyLaunchRecorder final : public LaunchRecorder {
 // What this thread's recorder writes for, or None.
 nb::object recorder_target() { return context().recorder ? nb::borrow(current().target()) : nb::none(); }
 
-// `_core.Context`: of the thread that asks it.
-struct PyContext {};
-
-void bind_context(nb::module_& m) {
-  const auto or_none = [](PyObject* object) { return nb::borrow(object ? object : Py_None); };
-  Class<PyContext>(
-      m, "Context",
-      "What of the calling thread decides what its calls mean; no other thread sees it or sets it.\n\n"
-      "recorder: what writes down what it does; layers, capture: what sees its calls before they are "
-      "planned;\n"
-      "random_stream: what it draws from; is_recording: not inside no_grad; is_stopping: what is written\n"
-      "down has no gradient; module: as weft.imperative.paths numbers them.")
-      .def_prop_ro("recorder", [](const PyContext&) { return recorder_target(); })
-      .def_prop_ro("layers", [or_none](const PyContext&) { return or_none(context().layers.first); })
-      .def_prop_ro("capture", [or_none](const PyContext&) { return or_none(context().layers.capture); })
-      .def_prop_ro("random_stream", [or_none](const PyContext&) { return or_none(context().stream_object); })
-      .def_prop_ro("is_recording", [](const PyContext&) { return context().is_recording(); })
-      .def_prop_ro("is_stopping", [](const PyContext&) { return context().is_stopping(); })
-      .def_prop_ro("module", [](const PyContext&) { return context().module; });
-  def(m, "context", [] { return PyContext{}; });
-}
-
 }  // namespace
 
 void bind_launch_recorder(nb::module_& m) {
-  bind_context(m);
   // Sets who is told of what this thread does, None: nobody; gives who was told before. One with a `log` is
   // not told; it is written there.
   def(

@@ -38,6 +38,4 @@ struct BelowLayers : WithLayers {
 // What the first layer makes of a call; only while there is one. Raises TypeError if it gives None.
 nb::object emit_to_layers(nb::handle op, nb::handle args);
 
-void bind_layers(nb::module_& m);
-
 }  // namespace weft

@@ -274,56 +274,6 @@ void bind_pooling(nb::module_& m) {
       "src, dst: as the forward kernel was given them. Operands: ddst, [workspace of max]; dsrc.");
 }
 
-void bind_normalization(nb::module_& m) {
-  def(
-      m, "onednn_batch_norm",
-      [](Geometry src, Geometry dst, float epsilon, bool training, bool affine, bool relu) {
-        return kernel_of(
-            [&] { return make_batch_norm({src, dst, {}, false, training, affine, relu, epsilon}); });
-      },
-      "src"_a, "dst"_a, nb::kw_only(), "epsilon"_a, "training"_a, "affine"_a = true, "relu"_a = false,
-      "Operands: src, [scale, shift], [mean, variance if not training]; dst, [mean, variance if training],\n"
-      "[workspace if training and relu]. Statistics, scale and shift are float32.");
-  def(
-      m, "onednn_batch_norm_backward",
-      [](Geometry src, Geometry ddst, Geometry dsrc, float epsilon, bool training, bool affine, bool relu) {
-        return kernel_of(
-            [&] { return make_batch_norm({src, ddst, dsrc, true, training, affine, relu, epsilon}); });
-      },
-      "src"_a, "ddst"_a, "dsrc"_a, nb::kw_only(), "epsilon"_a, "training"_a = true, "affine"_a = true,
-      "relu"_a = false,
-      "Operands: src, ddst, [scale], mean, variance, [workspace if relu]; dsrc, [dscale, dshift].");
-  def(
-      m, "onednn_layer_norm",
-      [](Geometry src, Geometry dst, float epsilon, bool training, bool affine, DType scale_dtype) {
-        return kernel_of(
-            [&] { return make_layer_norm({src, dst, {}, false, training, affine, scale_dtype, epsilon}); });
-      },
-      "src"_a, "dst"_a, nb::kw_only(), "epsilon"_a, "training"_a = false, "affine"_a = true,
-      "scale_dtype"_a = "float32",
-      "Over the last dimension. Operands: src, [scale, shift]; dst, [mean, variance if training].");
-  def(
-      m, "onednn_layer_norm_backward",
-      [](Geometry src, Geometry ddst, Geometry dsrc, float epsilon, bool affine, DType scale_dtype) {
-        return kernel_of(
-            [&] { return make_layer_norm({src, ddst, dsrc, true, true, affine, scale_dtype, epsilon}); });
-      },
-      "src"_a, "ddst"_a, "dsrc"_a, nb::kw_only(), "epsilon"_a, "affine"_a = true, "scale_dtype"_a = "float32",
-      "Operands: src, ddst, [scale], mean, variance; dsrc, [dscale, dshift].");
-  def(
-      m, "onednn_softmax",
-      [](Geometry src, Geometry dst, int axis, bool log) {
-        return kernel_of([&] { return make_softmax({false, log, axis, src, dst, {}, {}}); });
-      },
-      "src"_a, "dst"_a, nb::kw_only(), "axis"_a, "log"_a = false, "Operands: src; dst.");
-  def(
-      m, "onednn_softmax_backward",
-      [](Geometry dst, Geometry ddst, Geometry dsrc, int axis, bool log) {
-        return kernel_of([&] { return make_softmax({true, log, axis, {}, dst, ddst, dsrc}); });
-      },
-      "dst"_a, "ddst"_a, "dsrc"_a, nb::kw_only(), "axis"_a, "log"_a = false, "Operands: dst, ddst; dsrc.");
-}
-
 void bind_lstm(nb::module_& m) {
   const auto made = [](const Lstm& request) { return supported([&] { return make_lstm(request); }); };
   def(
@@ -407,7 +357,6 @@ void bind_onednn(nb::module_& m) {
   bind_matmul(m);
   bind_convolution(m);
   bind_pooling(m);
-  bind_normalization(m);
   bind_lstm(m);
   bind_cache(m);
 }

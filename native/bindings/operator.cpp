@@ -74,56 +74,42 @@ nb::object from_numpy(PyObject* object) {
 
 }  // namespace
 
+// Values one behind the other, the first `kFew` of them without an allocation.
+template <class T, size_t kFew>
+struct Few {
+  std::vector<T> many;  // all of them, where they are more
+  T few[kFew];
+  T* data = few;
+  size_t count = 0;
+
+  void add(const T& value) {
+    if (count < kFew && many.empty()) {
+      few[count++] = value;
+      return;
+    }
+    if (many.empty()) many.assign(few, few + count);
+    many.push_back(value);
+    data = many.data();
+    ++count;
+  }
+  T& operator[](size_t k) { return data[k]; }
+  operator std::span<const T>() const { return {data, count}; }
+};
+
 // A call, read. References are borrowed from the caller, but for `kept`.
 struct OperatorFunction::Arguments {
   static constexpr size_t kFew = 8;
-  std::vector<PyObject*> many;  // more inputs than kFew
-  PyObject* few[kFew];
-  PyObject** inputs = few;
-  size_t count = 0;
+  Few<PyObject*, kFew> inputs;
   PyObject* attributes[16];
   std::vector<nb::object> kept;
 
   // Filled by plan_for.
-  std::vector<const Tracked*> tensors_many;
-  const Tracked* tensors_few[kFew];
-  const Tracked** tensors = tensors_few;
-  size_t tensor_count = 0;
-  std::vector<Scalar> numbers_many;
-  Scalar numbers_few[16];
-  Scalar* numbers = numbers_few;
-  size_t number_count = 0;
+  Few<const Tracked*, kFew> tensors;
+  Few<Scalar, 16> numbers;
 
-  void add_input(PyObject* object) {
-    if (count < kFew && many.empty()) {
-      few[count++] = object;
-      return;
-    }
-    if (many.empty()) many.assign(few, few + count);
-    many.push_back(object);
-    inputs = many.data();
-    ++count;
-  }
-  void add_tensor(const Tracked* tensor) {
-    if (tensor_count < kFew && tensors_many.empty()) {
-      tensors_few[tensor_count++] = tensor;
-      return;
-    }
-    if (tensors_many.empty()) tensors_many.assign(tensors_few, tensors_few + tensor_count);
-    tensors_many.push_back(tensor);
-    tensors = tensors_many.data();
-    ++tensor_count;
-  }
-  void add_number(nb::handle number) {
-    const Scalar scalar = as_scalar(number);
-    if (number_count < std::size(numbers_few) && numbers_many.empty()) {
-      numbers_few[number_count++] = scalar;
-      return;
-    }
-    if (numbers_many.empty()) numbers_many.assign(numbers_few, numbers_few + number_count);
-    numbers_many.push_back(scalar);
-    numbers = numbers_many.data();
-    ++number_count;
+  Scalar::Kind add_number(nb::handle number) {
+    numbers.add(as_scalar(number));
+    return numbers[numbers.count - 1].kind;
   }
 };
 
@@ -243,7 +229,7 @@ void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_
   for (size_t i = 0; i < attributes_.size(); ++i) a.attributes[i] = nullptr;
   Py_ssize_t next = 0;
   if (!order_.empty()) {
-    for (size_t k = 0; k < inputs_.size(); ++k) a.add_input(nullptr);
+    for (size_t k = 0; k < inputs_.size(); ++k) a.inputs.add(nullptr);
     for (const int place : order_) {
       if (next == count) break;
       (place >= 0 ? a.inputs[place] : a.attributes[-1 - place]) = arguments[next++];
@@ -255,14 +241,14 @@ void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_
       if (next < count && (PyList_Check(arguments[next]) || PyTuple_Check(arguments[next]))) {
         nb::object items = nb::steal(PySequence_Tuple(arguments[next++]));
         for (Py_ssize_t i = 0, n = PyTuple_Size(items.ptr()); i < n; ++i)
-          a.add_input(PyTuple_GetItem(items.ptr(), i));
+          a.inputs.add(PyTuple_GetItem(items.ptr(), i));
         a.kept.push_back(std::move(items));
       } else {
-        while (next < count) a.add_input(arguments[next++]);
+        while (next < count) a.inputs.add(arguments[next++]);
       }
       continue;
     }
-    a.add_input(next < count ? arguments[next++] : nullptr);
+    a.inputs.add(next < count ? arguments[next++] : nullptr);
   }
   for (const int position : positional_) {
     if (next == count || !order_.empty()) break;
@@ -298,7 +284,7 @@ void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_
       accepted += (accepted.empty() ? "" : ", ") + to_utf8(attribute.name);
     refuse("no argument " + to_utf8(name) + "; there are: " + accepted);
   }
-  for (size_t k = 0; k < a.count; ++k) {
+  for (size_t k = 0; k < a.inputs.count; ++k) {
     if (a.inputs[k] && a.inputs[k] != Py_None) continue;
     if (k < inputs_.size() && !inputs_[k].variadic && !inputs_[k].optional)
       refuse(to_utf8(inputs_[k].name) + " must be given");
@@ -375,18 +361,17 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
   const size_t variant = attributes_.empty() && !variants_.empty() ? 0 : variant_of(a);
   const uint64_t began = variants_cleared_;  // the planner runs Python, and other threads
   const nb::object made = nb::borrow(variants_[variant].made);
-  CallKey key(variant, records, a.count);
-  for (size_t k = 0; k < a.count; ++k) {
+  CallKey key(variant, records, a.inputs.count);
+  for (size_t k = 0; k < a.inputs.count; ++k) {
     PyObject* input = a.inputs[k];
     if (!input) {
       key.add_missing();
     } else if (Py_TYPE(input) == tensor_type) {
       const Tracked& tracked = tracked_of(input);
-      a.add_tensor(&tracked);
+      a.tensors.add(&tracked);
       key.add_array(tracked.tensor);
     } else {
-      a.add_number(input);
-      key.add_number(a.numbers[a.number_count - 1].kind);
+      key.add_number(a.add_number(input));
     }
   }
   for (size_t i = 0; i < attributes_.size(); ++i) {
@@ -405,15 +390,15 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
         throw unfit(attributes_[i], value);
       }
       if (const Attribute& attribute = attributes_[i]; attribute.ranged) {
-        const double number = real_of(a.numbers[a.number_count - 1]);
+        const double number = real_of(a.numbers[a.numbers.count - 1]);
         if (!(number >= attribute.low && number <= attribute.high))
           throw ValueError(name_ + ": " + to_utf8(attribute.name) + " must be in " + shown(attribute.low) +
                            ".." + shown(attribute.high) + ", got " + to_utf8(nb::repr(nb::handle(value))));
       }
-      key.add_runtime(a.numbers[a.number_count - 1].kind);
+      key.add_runtime(a.numbers[a.numbers.count - 1].kind);
     }
   }
-  const std::span<const Tracked* const> tensors{a.tensors, a.tensor_count};
+  const std::span<const Tracked* const> tensors = a.tensors;
   bool asked = false;
   const auto ask = [&](Scope scope) {
     if (!std::exchange(asked, true)) ++misses;
@@ -430,7 +415,8 @@ Ref<Plan> OperatorFunction::ask_planner(Arguments& a, nb::handle op, Scope scope
   const BelowLayers below;
   ++planner_calls;
   nb::list operands;
-  for (size_t k = 0; k < a.count; ++k) operands.append(a.inputs[k] ? nb::handle(a.inputs[k]) : nb::none());
+  for (size_t k = 0; k < a.inputs.count; ++k)
+    operands.append(a.inputs[k] ? nb::handle(a.inputs[k]) : nb::none());
   nb::dict runtime;
   for (size_t i = 0; i < attributes_.size(); ++i)
     if (attributes_[i].runtime) runtime[nb::handle(attributes_[i].name)] = nb::handle(a.attributes[i]);
@@ -502,18 +488,15 @@ nb::object OperatorFunction::operator_of(Arguments& a) {
 
 // A call's inputs as rules have them: None for one that is missing.
 nb::object OperatorFunction::inputs_of(Arguments& a) {
-  for (size_t k = 0; k < a.count; ++k) {
+  for (size_t k = 0; k < a.inputs.count; ++k) {
     if (!a.inputs[k]) continue;
     if (nb::object made = from_numpy(a.inputs[k]); made.is_valid()) {
       a.inputs[k] = made.ptr();
       a.kept.push_back(std::move(made));
     }
   }
-  nb::object inputs = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(a.count)));
-  for (size_t k = 0; k < a.count; ++k)
-    PyTuple_SetItem(inputs.ptr(), static_cast<Py_ssize_t>(k),
-                    nb::borrow(a.inputs[k] ? a.inputs[k] : Py_None).release().ptr());
-  return inputs;
+  return tuple_of(static_cast<Py_ssize_t>(a.inputs.count),
+                  [&](Py_ssize_t k) { return nb::borrow(a.inputs[k] ? a.inputs[k] : Py_None); });
 }
 
 // A call on objects of foreign types. They are outermost: what they do with the arrays that they hold goes
@@ -560,13 +543,11 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   if (!interpreter && context().layers.capture) [[unlikely]]
     interpreter = context().layers.capture;  // it happens each time that the function runs
   if (interpreter) {
-    nb::object positional = nb::steal(PyTuple_New(count));
     const auto as_operand = [](PyObject* object) {
       nb::object made = object == Py_None || PyUnicode_Check(object) ? nb::object() : from_numpy(object);
       return made.is_valid() ? made : nb::borrow(object);
     };
-    for (Py_ssize_t i = 0; i < count; ++i)
-      PyTuple_SetItem(positional.ptr(), i, as_operand(arguments[i]).release().ptr());
+    const nb::object positional = tuple_of(count, [&](Py_ssize_t i) { return as_operand(arguments[i]); });
     nb::dict named;
     for (Py_ssize_t i = count; i < all; ++i)
       named[nb::handle(PyTuple_GetItem(names, i - count))] = as_operand(arguments[i]);
@@ -577,13 +558,13 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   }
   Arguments a;
   if (plain_ && !names && static_cast<size_t>(count) == inputs_.size()) {  // nothing to read
-    std::copy_n(arguments, count, a.few);
-    a.count = static_cast<size_t>(count);
+    std::copy_n(arguments, count, a.inputs.data);
+    a.inputs.count = static_cast<size_t>(count);
   } else {
     parse(a, arguments, count, names);
   }
   bool tracked = false;
-  for (size_t k = 0; k < a.count; ++k) {
+  for (size_t k = 0; k < a.inputs.count; ++k) {
     PyObject* input = a.inputs[k];
     if (!input) continue;
     if (Py_TYPE(input) == tensor_type) {
@@ -611,8 +592,8 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
     if (direct_(self_of(a.inputs[0]), a.attributes, result)) return wrap(std::move(result));
   }
   const Ref<Plan> plan = plan_for(a, records);
-  const std::span<const Tracked* const> tensors{a.tensors, a.tensor_count};
-  const std::span<const Scalar> numbers{a.numbers, a.number_count};
+  const std::span<const Tracked* const> tensors = a.tensors;
+  const std::span<const Scalar> numbers = a.numbers;
   const size_t output_count = plan->program->outputs.size();
   if (output_count == 1 && !destination && !plan->as_tuple) {  // made where it stays
     NewTensor result;
@@ -639,10 +620,8 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   }
   call_plan(plan, tensors, numbers, {}, results);
   if (plan->visible == 1 && !plan->as_tuple) return wrap(std::move(results[0]));
-  nb::object tuple = nb::steal(PyTuple_New(plan->visible));
-  for (int i = 0; i < plan->visible; ++i)
-    PyTuple_SetItem(tuple.ptr(), i, wrap(std::move(results[static_cast<size_t>(i)])).release().ptr());
-  return tuple;
+  return tuple_of(plan->visible,
+                  [&](Py_ssize_t i) { return wrap(std::move(results[static_cast<size_t>(i)])); });
 }
 
 }  // namespace weft

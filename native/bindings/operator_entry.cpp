@@ -138,13 +138,11 @@ void bind_operator(nb::module_& m) {
     definition->ml_meth = as_function(call_function);
     definition->ml_flags = METH_FASTCALL | METH_KEYWORDS;
     // Of a capsule's pointer the base class is what is read back.
-    nb::object self =
-        nb::steal(PyCapsule_New(static_cast<OperatorFunction*>(function.get()), nullptr, drop_function));
-    if (!self.is_valid()) throw nb::python_error();
+    const nb::object self =
+        checked(PyCapsule_New(static_cast<OperatorFunction*>(function.get()), nullptr, drop_function));
     function.release();
     nb::str module("weft.functional");
-    nb::object made = nb::steal(PyCFunction_NewEx(definition, self.ptr(), module.ptr()));
-    if (!made.is_valid()) throw nb::python_error();
+    nb::object made = checked(PyCFunction_NewEx(definition, self.ptr(), module.ptr()));
     return made;
   });
   // A method of tensors: the function of the operator of that name, found at the first call. Added again, it

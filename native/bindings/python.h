@@ -186,6 +186,37 @@ std::string type_of(nb::handle object) noexcept;
 inline nb::builtin_exception type_error(const std::string& text) { return nb::type_error(text.c_str()); }
 inline nb::builtin_exception value_error(const std::string& text) { return nb::value_error(text.c_str()); }
 [[noreturn]] void raise_error(PyObject* type, const std::string& text);
+// What a function of Python's C API returns, a new reference; what it has raised goes on.
+inline nb::object checked(PyObject* reference) {
+  if (!reference) throw nb::python_error();
+  return nb::steal(reference);
+}
+// A tuple of `count` objects, each as `item` of its index gives it.
+template <class F>
+nb::object tuple_of(Py_ssize_t count, F&& item) {
+  nb::object tuple = checked(PyTuple_New(count));
+  for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SetItem(tuple.ptr(), i, nb::object(item(i)).release().ptr());
+  return tuple;
+}
+// The slots of a class whose objects take part in garbage collection: with all that T::references() gives,
+// some of which may be null, and T::clear(), which lets go of it.
+template <class T>
+struct Collected {
+  static int traverse(PyObject* self, visitproc visit, void* arg) noexcept {
+    Py_VISIT(Py_TYPE(self));
+    if (nb::inst_ready(self))
+      for (PyObject* object : nb::inst_ptr<T>(self)->references()) Py_VISIT(object);
+    return 0;
+  }
+  static int clear(PyObject* self) noexcept {
+    const PythonEntry entry;
+    if (nb::inst_ready(self)) nb::inst_ptr<T>(self)->clear();
+    return 0;
+  }
+  static inline PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                                       {0, nullptr}};
+};
 // Counters by name.
 nb::dict counts_of(std::initializer_list<std::pair<const char*, uint64_t>> counts);
 std::string describe(const Error& error);
@@ -214,27 +245,16 @@ void call_unraisable(PyObject* about, F&& call) noexcept {
   }
 }
 
-void bind_python(nb::module_& m);
-void bind_functions(nb::module_& m);
-void bind_engine(nb::module_& m);
-void bind_data(nb::module_& m);
-void bind_testing(nb::module_& m);
-void bind_tensor(nb::module_& m);
-void bind_creation(nb::module_& m);
-void bind_exchange(nb::module_& m);
-void bind_program(nb::module_& m);
-void bind_recorder(nb::module_& m);
-void bind_operator(nb::module_& m);
-void bind_tape(nb::module_& m);
-void bind_onednn(nb::module_& m);
-void bind_ahead(nb::module_& m);
-void bind_kernels(nb::module_& m);
-void bind_python_kernel(nb::module_& m);
-void bind_storage(nb::module_& m);
-void bind_launch_recorder(nb::module_& m);
-void bind_log(nb::module_& m);
-void bind_traced(nb::module_& m);
-// After all others.
-void bind_refusals(nb::module_& m);
+// The parts of the module, in the order in which they are bound. bind_refusals is the last one.
+#define WEFT_PARTS(P)                                                                                      \
+  P(python)                                                                                                \
+  P(hooks)                                                                                                 \
+  P(functions)                                                                                             \
+  P(engine) P(storage) P(tensor) P(creation) P(exchange) P(program) P(recorder) P(operator) P(layers)      \
+      P(tape) P(launch_recorder) P(log) P(replay) P(traced) P(onednn) P(ahead) P(kernels) P(python_kernel) \
+          P(data) P(testing) P(refusals)
+#define WEFT_PART(part) void bind_##part(nb::module_& m);
+WEFT_PARTS(WEFT_PART)
+#undef WEFT_PART
 
 }  // namespace weft

@@ -1,5 +1,7 @@
 #include "bindings/replay.h"
 
+#include "bindings/convert.h"
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
@@ -25,26 +27,6 @@ std::optional<Window> as_window(const WindowArgument& argument) {
   for (const int64_t stride : strides) window.strides.sizes[window.strides.ndim++] = stride;
   return window;
 }
-
-// Objects of the class take part in garbage collection, with what `references` of them gives.
-template <class T>
-struct Collected {
-  static int traverse(PyObject* self, visitproc visit, void* arg) noexcept {
-    Py_VISIT(Py_TYPE(self));
-    if (!nb::inst_ready(self)) return 0;
-    for (PyObject* object : references_of(*nb::inst_ptr<T>(self))) Py_VISIT(object);
-    return 0;
-  }
-  static int clear(PyObject* self) noexcept {
-    if (nb::inst_ready(self)) const T held = std::exchange(*nb::inst_ptr<T>(self), {});
-    return 0;
-  }
-  static inline PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse)},
-                                       {Py_tp_clear, reinterpret_cast<void*>(&clear)},
-                                       {0, nullptr}};
-  static std::vector<PyObject*> references_of(const Find& find) { return {find.object.ptr()}; }
-  static std::vector<PyObject*> references_of(const ReplaySpec& spec) { return spec.references(); }
-};
 
 const char* word_of(Find::Kind kind) noexcept {
   static constexpr const char* words[] = {"leaf", "object", "output", "python"};
@@ -118,9 +100,8 @@ void bind_find(nb::module_& m) {
 }
 
 void bind_spec(nb::module_& m) {
-  using Finds = std::vector<Find>;
-  using Places = std::vector<std::tuple<nb::object, nb::object, nb::object>>;
-  Class<ReplaySpec>(
+  using S = ReplaySpec;
+  Class<S>(
       m, "ReplaySpec",
       "A program of a traced function, and how calls use it.\n\n"
       "arrays, numbers: where what it takes is found; results, of which those that are `stopped` have no\n"
@@ -128,77 +109,24 @@ void bind_spec(nb::module_& m) {
       "containers:\nthings whose states matter; gradients: whether tensors had one; guard: what else has "
       "to hold of the leaves.\n"
       "build: makes the result of the list of results; effect: sets gradients; elsewhere: memory that "
-      "arguments\nmay not share, by serial; shared: tensors found outside of them that lie in one memory "
-      "with others.",
-      nb::type_slots(Collected<ReplaySpec>::slots))
+      "arguments\nmay not share, by serial, ascending; shared: tensors found outside of them that lie in one "
+      "memory with others.",
+      nb::type_slots(Collected<S>::slots))
       .def(
-          "__init__",
-          [](ReplaySpec* self, const PyPlan& plan, Finds arrays, Finds numbers, Finds results,
-             const std::vector<size_t>& stopped, Places environment, nb::object watched,
-             std::vector<nb::object> containers, std::vector<std::pair<Find, bool>> gradients,
-             nb::object guard, nb::object build, nb::object effect, std::vector<uint64_t> elsewhere,
-             std::vector<nb::object> shared) {
-            ReplaySpec spec;
-            spec.plan = plan.plan;
-            spec.arrays = std::move(arrays);
-            spec.numbers = std::move(numbers);
-            spec.results = std::move(results);
-            spec.stopped.resize(spec.results.size());
-            for (const size_t k : stopped) {
-              if (k >= spec.results.size())
-                throw ValueError("ReplaySpec: result " + std::to_string(k) + " of " +
-                                 std::to_string(spec.results.size()) + " is stopped");
-              spec.stopped[k] = true;
-            }
-            for (auto& [place, name, value] : environment)
-              spec.environment.push_back({std::move(place), std::move(name), std::move(value)});
-            spec.watched = std::move(watched);
-            for (const nb::object& container : containers)
-              if (!PyList_Check(container.ptr()) && !PyDict_Check(container.ptr()))
-                throw nb::type_error("ReplaySpec: containers are lists and dicts");
-            spec.containers = std::move(containers);
-            spec.gradients = std::move(gradients);
-            spec.guard = std::move(guard);
-            spec.build = std::move(build);
-            spec.effect = std::move(effect);
-            std::ranges::sort(elsewhere);
-            spec.elsewhere = std::move(elsewhere);
-            for (const nb::object& x : shared) tensor_of(x, "shared");
-            spec.shared = std::move(shared);
-            new (self) ReplaySpec(std::move(spec));
-          },
-          "plan"_a, nb::kw_only(), "arrays"_a, "numbers"_a, "results"_a, "stopped"_a = std::vector<size_t>(),
-          "environment"_a = Places(), "watched"_a = nb::none(), "containers"_a = std::vector<nb::object>(),
-          "gradients"_a = std::vector<std::pair<Find, bool>>(), "guard"_a = nb::none(),
-          "build"_a = nb::none(), "effect"_a = nb::none(), "elsewhere"_a = std::vector<uint64_t>(),
-          "shared"_a = std::vector<nb::object>(),
-          nb::sig(
-              "def __init__(self, plan: Plan, *, arrays: collections.abc.Sequence[Find], numbers: "
-              "collections.abc.Sequence[Find], results: collections.abc.Sequence[Find], stopped: "
-              "collections.abc.Sequence[int] = (), environment: collections.abc.Sequence[tuple[object, "
-              "object, "
-              "object]] = (), watched: collections.abc.Callable[[], bool] | None = None, containers: "
-              "collections.abc.Sequence[list | dict] = (), gradients: "
-              "collections.abc.Sequence[tuple[Find, bool]] "
-              "= (), guard: collections.abc.Callable[[list], bool] | None = None, build: "
-              "collections.abc.Callable[[list], object] | None = None, effect: "
-              "collections.abc.Callable[[list, list], None] | None = None, elsewhere: "
-              "collections.abc.Sequence[int] = (), shared: collections.abc.Sequence[Tensor] = ()) -> None"))
-      .def_prop_ro("arrays", [](const ReplaySpec& spec) { return spec.arrays; })
-      .def_prop_ro("numbers", [](const ReplaySpec& spec) { return spec.numbers; })
-      .def_prop_ro("results", [](const ReplaySpec& spec) { return spec.results; })
-      .def_prop_ro(
-          "stopped",
-          [](const ReplaySpec& spec) {
-            std::vector<size_t> stopped;
-            for (size_t k = 0; k < spec.stopped.size(); ++k)
-              if (spec.stopped[k]) stopped.push_back(k);
-            return stopped;
-          },
-          nb::sig("def stopped(self) -> list[int]"))
-      .def_prop_ro("gradients", [](const ReplaySpec& spec) { return spec.gradients; })
-      .def_prop_ro("guard", [](const ReplaySpec& spec) { return spec.guard; })
-      .def_prop_ro("effect", [](const ReplaySpec& spec) { return spec.effect; });
+          "__init__", [](S* self, const Ref<Plan>& plan) { (new (self) S)->plan = plan; }, "plan"_a)
+      .def_rw("arrays", &S::arrays)
+      .def_rw("numbers", &S::numbers)
+      .def_rw("results", &S::results)
+      .def_rw("stopped", &S::stopped)
+      .def_rw("environment", &S::environment)
+      .def_rw("watched", &S::watched)
+      .def_rw("containers", &S::containers)
+      .def_rw("gradients", &S::gradients)
+      .def_rw("guard", &S::guard)
+      .def_rw("build", &S::build)
+      .def_rw("effect", &S::effect)
+      .def_rw("elsewhere", &S::elsewhere)
+      .def_rw("shared", &S::shared);
 }
 
 }  // namespace
@@ -208,28 +136,29 @@ nb::tuple to_tuple(const Window& window) {
 }
 
 bool is_as_it_was(const Outside& outside) {
+  const auto& [place, name, value] = outside;
   nb::object now;
-  if (PyList_Check(outside.place.ptr())) {
-    const Py_ssize_t size = PyList_Size(outside.place.ptr()), given = PyLong_AsSsize_t(outside.name.ptr()),
+  if (PyList_Check(place.ptr())) {
+    const Py_ssize_t size = PyList_Size(place.ptr()), given = PyLong_AsSsize_t(name.ptr()),
                      index = given < 0 ? given + size : given;
-    if (0 <= index && index < size) now = nb::borrow(PyList_GetItem(outside.place.ptr(), index));
-  } else if (outside.name.is_none() || !PyDict_Check(outside.place.ptr())) {
-    now = nb::steal(outside.name.is_none() ? PyObject_GetAttrString(outside.place.ptr(), "cell_contents")
-                                           : PyObject_GetAttr(outside.place.ptr(), outside.name.ptr()));
+    if (0 <= index && index < size) now = nb::borrow(PyList_GetItem(place.ptr(), index));
+  } else if (name.is_none() || !PyDict_Check(place.ptr())) {
+    now = nb::steal(name.is_none() ? PyObject_GetAttrString(place.ptr(), "cell_contents")
+                                   : PyObject_GetAttr(place.ptr(), name.ptr()));
     if (!now.is_valid()) PyErr_Clear();
   } else {
-    now = nb::borrow(PyDict_GetItemWithError(outside.place.ptr(), outside.name.ptr()));
+    now = nb::borrow(PyDict_GetItemWithError(place.ptr(), name.ptr()));
     if (!now.is_valid()) PyErr_Clear();
   }
-  if (now.ptr() == outside.value.ptr()) return true;
-  if (!now.is_valid()) return outside.value.is(nb::handle(Py_NotImplemented));  // there was nothing, either
-  if (Py_TYPE(now.ptr()) != Py_TYPE(outside.value.ptr())) return false;
+  if (now.ptr() == value.ptr()) return true;
+  if (!now.is_valid()) return value.is(nb::handle(Py_NotImplemented));  // there was nothing, either
+  if (Py_TYPE(now.ptr()) != Py_TYPE(value.ptr())) return false;
   if (PyFloat_CheckExact(now.ptr()))  // the sign of a zero counts, and NaN is NaN
     return std::bit_cast<uint64_t>(PyFloat_AsDouble(now.ptr())) ==
-           std::bit_cast<uint64_t>(PyFloat_AsDouble(outside.value.ptr()));
+           std::bit_cast<uint64_t>(PyFloat_AsDouble(value.ptr()));
   const bool plain =
       PyLong_Check(now.ptr()) || PyUnicode_CheckExact(now.ptr()) || PyBytes_CheckExact(now.ptr());
-  return plain && PyObject_RichCompareBool(now.ptr(), outside.value.ptr(), Py_EQ) == 1;
+  return plain && PyObject_RichCompareBool(now.ptr(), value.ptr(), Py_EQ) == 1;
 }
 
 std::vector<PyObject*> ReplaySpec::references() const {
@@ -237,8 +166,8 @@ std::vector<PyObject*> ReplaySpec::references() const {
   for (const std::vector<Find>* finds : {&arrays, &numbers, &results})
     for (const Find& find : *finds) all.push_back(find.object.ptr());
   for (const auto& [find, had] : gradients) all.push_back(find.object.ptr());
-  for (const Outside& outside : environment)
-    all.insert(all.end(), {outside.place.ptr(), outside.name.ptr(), outside.value.ptr()});
+  for (const auto& [place, name, value] : environment)
+    all.insert(all.end(), {place.ptr(), name.ptr(), value.ptr()});
   for (const nb::object& container : containers) all.push_back(container.ptr());
   for (const nb::object& x : shared) all.push_back(x.ptr());
   return all;

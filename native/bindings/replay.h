@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,23 +25,24 @@ struct Find {
   size_t number = 0;  // of the leaf, the output
   nb::object object;  // or a function of the leaves
   std::optional<Window> window;
+
+  std::vector<PyObject*> references() const { return {object.ptr()}; }
+  void clear() { const Find old = std::exchange(*this, {}); }
 };
 
 // (offset, shape, strides)
 nb::tuple to_tuple(const Window& window);
 
-// Something that a function found outside of its arguments.
-struct Outside {
-  nb::object place, name;  // of a cell: no name; else a key of a dict, an index of a list, or an attribute
-  nb::object value;        // NotImplemented: there is nothing
-};
+// Something that a function found outside of its arguments: where; by which name (of a cell: none; else a key
+// of a dict, an index of a list, or an attribute); the value (NotImplemented: there was nothing).
+using Outside = std::tuple<nb::object, nb::object, nb::object>;
 bool is_as_it_was(const Outside& outside);
 
 // `_core.ReplaySpec`: a program, and how calls use it.
 struct ReplaySpec {
   Ref<Plan> plan;
   std::vector<Find> arrays, numbers, results;
-  std::vector<bool> stopped;  // results that have no history, whatever the array has that they are seen in
+  std::vector<size_t> stopped;  // results that have no history, whatever the array has that they are seen in
   std::vector<Outside> environment;
   nb::object watched =
       nb::none();  // whether things that `changes` counts are as they were; None: there are none
@@ -54,10 +56,8 @@ struct ReplaySpec {
   std::vector<nb::object>
       shared;  // tensors found outside of the arguments that lie in one memory with others
 
-  // The objects that it keeps; some may be null.
   std::vector<PyObject*> references() const;
+  void clear() { const ReplaySpec old = std::exchange(*this, {}); }
 };
-
-void bind_replay(nb::module_& m);
 
 }  // namespace weft

@@ -38,8 +38,7 @@ std::pair<Ref<Plan>, std::vector<std::pair<size_t, size_t>>> plan_recording(cons
 
 Tracked sum(Tracked&& first, Tracked&& second) {
   const nb::object a = wrap(std::move(first)), b = wrap(std::move(second));
-  const nb::object made = nb::steal(call_slot(Slot::add, a.ptr(), b.ptr()));
-  if (!made.is_valid()) throw nb::python_error();
+  const nb::object made = checked(call_slot(Slot::add, a.ptr(), b.ptr()));
   return tracked_of(made.ptr());
 }
 
@@ -126,10 +125,7 @@ void bind_tape(nb::module_& m) {
     return tensor.chunk ? tensor.chunk->writes.load(std::memory_order_relaxed) : 0u;
   });
   // Makes x a leaf; what it was before is the leaf's past.
-  def(m, "watch", [](nb::handle x) {
-    tensor_of(x, "attach");
-    return PyLeaf{watch(tracked_of(x.ptr()))};
-  });
+  def(m, "watch", [](nb::handle x) { return PyLeaf{watch(tracked_of(x, "attach"))}; });
   // A plan on these arrays and numbers: all its outputs; the first of them are written to the arrays of
   // `into`. late: what it does has been seen before, as if it had been done then.
   def(
@@ -139,9 +135,8 @@ void bind_tape(nb::module_& m) {
         std::vector<Scalar> values;
         const nb::tuple held(arrays), held_into(into);  // other threads may change the lists
         for (nb::handle x : held) {
-          tensor_of(x, "run_plan");
+          inputs.push_back(&tracked_of(x, "run_plan"));
           met(x.ptr());
-          inputs.push_back(&tracked_of(x.ptr()));
         }
         for (nb::handle value : numbers) values.push_back(as_scalar(value));
         std::vector<const Tensor*> destinations;
@@ -154,10 +149,7 @@ void bind_tape(nb::module_& m) {
       },
       "plan"_a, "arrays"_a, "numbers"_a = nb::list(), "into"_a = nb::list(), "late"_a = false);
   // x is again what it was before the leaf; if it was written meanwhile and had a past, that goes on.
-  def(m, "unwatch", [](nb::handle x, const PyLeaf& leaf) {
-    tensor_of(x, "unwatch");
-    unwatch(tracked_of(x.ptr()), *leaf.node);
-  });
+  def(m, "unwatch", [](nb::handle x, const PyLeaf& leaf) { unwatch(tracked_of(x, "unwatch"), *leaf.node); });
   // Whether only operators may do what happens to x, because it is recorded or a layer wants to see it.
   def(m, "by_operators", [](nb::handle x) {
     tensor_of(x, "by_operators");
@@ -166,29 +158,22 @@ void bind_tape(nb::module_& m) {
   // What an answer computed from x holds for: (the number of its past, 0 while nothing is recorded; how often
   // it was written).
   def(m, "state_of", [](nb::handle x) {
-    const Tensor& tensor = tensor_of(x, "state_of");
-    const TapeNode* node = tracked_of(x.ptr()).node.get();
-    return nb::make_tuple(node && recording() ? node->number : 0,
-                          tensor.chunk->writes.load(std::memory_order_relaxed));
+    const Tracked& tracked = tracked_of(x, "state_of");
+    return nb::make_tuple(tracked.node && recording() ? tracked.node->number : 0,
+                          tracked.tensor.chunk->writes.load(std::memory_order_relaxed));
   });
   // Whether it has left the history of what is written down; or was, in an epoch around this one.
   def(
       m, "is_stopped",
       [](nb::handle x, uint32_t epoch) {
-        tensor_of(x, "is_stopped");
-        const Tracked& tracked = tracked_of(x.ptr());
+        const Tracked& tracked = tracked_of(x, "is_stopped");
         return is_stopped(tracked) || (epoch && tracked.stopped == epoch);
       },
       "x"_a, "epoch"_a = 0);
-  def(m, "is_tracked", [](nb::handle x) {
-    tensor_of(x, "is_tracked");
-    return static_cast<bool>(tracked_of(x.ptr()).node);
-  });
+  def(m, "is_tracked", [](nb::handle x) { return static_cast<bool>(tracked_of(x, "is_tracked").node); });
   // Whether both have the same history, or none.
   def(m, "have_same_past", [](nb::handle x, nb::handle y) {
-    tensor_of(x, "have_same_past");
-    tensor_of(y, "have_same_past");
-    const Tracked &a = tracked_of(x.ptr()), &b = tracked_of(y.ptr());
+    const Tracked &a = tracked_of(x, "have_same_past"), &b = tracked_of(y, "have_same_past");
     return a.node.get() == b.node.get() && (!a.node || a.index == b.index);
   });
   // Before x is written by what no operator does: gradients that have saved its content find it overwritten.
@@ -207,9 +192,9 @@ void bind_tape(nb::module_& m) {
   def(
       m, "alias",
       [](nb::handle x, bool keep_past, bool is_result) {
-        tensor_of(x, "alias");
+        const Tracked& tracked = tracked_of(x, "alias");
         met(x.ptr());
-        Tracked y(tracked_of(x.ptr()));
+        Tracked y(tracked);
         if (!keep_past) {
           y.node = {};
           y.stopped = is_result ? 0 : context().stop_epoch;
@@ -278,14 +263,8 @@ void bind_tape(nb::module_& m) {
   def(m, "record_function", [](nb::list inputs, nb::list outputs, nb::object backward) {
     std::vector<const Tracked*> from;
     std::vector<Tracked*> to;
-    for (nb::handle x : inputs) {
-      tensor_of(x, "record_function");
-      from.push_back(&tracked_of(x.ptr()));
-    }
-    for (nb::handle y : outputs) {
-      tensor_of(y, "record_function");
-      to.push_back(&tracked_of(y.ptr()));
-    }
+    for (nb::handle x : inputs) from.push_back(&tracked_of(x, "record_function"));
+    for (nb::handle y : outputs) to.push_back(&tracked_of(y, "record_function"));
     const Ref<TapeNode> node = record_function(from, to, backward.release().ptr());
     for (nb::handle y : outputs) collect_through(y.ptr());
   });

@@ -108,8 +108,7 @@ Shape as_shape(nb::handle object, const char* function) {
     for (Py_ssize_t i = 0; i < count; ++i) add(PyTuple_GetItem(object.ptr(), i));
   } else if (PyList_Check(object.ptr()) || (!PyLong_Check(object.ptr()) && PySequence_Check(object.ptr()) &&
                                             !PyUnicode_Check(object.ptr()) && !is_tensor(object))) {
-    nb::object items = nb::steal(PySequence_Tuple(object.ptr()));
-    if (!items.is_valid()) throw nb::python_error();
+    nb::object items = checked(PySequence_Tuple(object.ptr()));
     return as_shape(items, function);
   } else {
     add(object.ptr());
@@ -134,8 +133,7 @@ Scalar as_scalar(nb::handle number) {
     scalar = as_scalar(number.attr("value"));
     scalar.origin = nb::cast<uint32_t>(number.attr("origin"));
   } else {
-    nb::object integer = nb::steal(PyNumber_Index(number.ptr()));
-    if (!integer.is_valid()) throw nb::python_error();
+    nb::object integer = checked(PyNumber_Index(number.ptr()));
     int overflow = 0;
     scalar.kind = Scalar::Kind::integer;
     scalar.integer = PyLong_AsLongLongAndOverflow(integer.ptr(), &overflow);
@@ -157,8 +155,7 @@ Scalar as_scalar(nb::handle number) {
 Scalar as_scalar_for(nb::handle number, DType dtype) {
   if (!is_number(number) && PyObject_HasAttrString(number.ptr(), "__float__") &&
       !PyIndex_Check(number.ptr())) {  // numpy.float32 and the like
-    nb::object real = nb::steal(PyNumber_Float(number.ptr()));
-    if (!real.is_valid()) throw nb::python_error();
+    nb::object real = checked(PyNumber_Float(number.ptr()));
     return as_scalar(real);
   }
   if (is_floating(dtype) && PyLong_Check(number.ptr()) && !PyBool_Check(number.ptr())) {
@@ -173,8 +170,7 @@ Scalar as_scalar_for(nb::handle number, DType dtype) {
   }
   if (is_integer(dtype) &&
       (PyFloat_Check(number.ptr()) || is_known(number.ptr()))) {  // truncated, as by int()
-    nb::object truncated = nb::steal(PyNumber_Long(number.ptr()));
-    if (!truncated.is_valid()) throw nb::python_error();
+    nb::object truncated = checked(PyNumber_Long(number.ptr()));
     return as_scalar_for(truncated, dtype);
   }
   const Scalar scalar = as_scalar(number);
@@ -198,10 +194,9 @@ nb::object to_number(Scalar value) {
 }
 
 nb::object to_tuple(Dims dims, int64_t factor) {
-  nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(dims.size())));
-  for (size_t i = 0; i < dims.size(); ++i)
-    PyTuple_SetItem(tuple.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(dims[i] * factor));
-  return tuple;
+  return tuple_of(static_cast<Py_ssize_t>(dims.size()), [&](Py_ssize_t i) {
+    return nb::steal(PyLong_FromLongLong(dims[static_cast<size_t>(i)] * factor));
+  });
 }
 
 namespace {
@@ -335,15 +330,11 @@ PyObject* wait(PyObject* self, PyObject*) {
 PyObject* reshape(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   return guarded_object([&]() -> nb::object {
     const Tensor& x = self_of(self);
-    Shape asked;
-    if (count == 1 && !PyLong_Check(arguments[0])) {
-      asked = as_shape(arguments[0], "reshape");
-    } else {
-      nb::object sizes = nb::steal(PyTuple_New(count));
-      for (Py_ssize_t i = 0; i < count; ++i)
-        PyTuple_SetItem(sizes.ptr(), i, nb::borrow(arguments[i]).release().ptr());
-      asked = as_shape(sizes, "reshape");
-    }
+    const bool is_sequence = count == 1 && !PyLong_Check(arguments[0]);
+    const Shape asked =
+        as_shape(is_sequence ? nb::borrow(arguments[0])
+                             : tuple_of(count, [&](Py_ssize_t i) { return nb::borrow(arguments[i]); }),
+                 "reshape");
     Shape shape = asked;
     resolve_shape(x, asked, shape.sizes);
     met(self);

@@ -21,6 +21,10 @@ inline bool is_tensor(nb::handle object) noexcept { return PyObject_TypeCheck(ob
 // Raises TypeError for anything but a Tensor.
 Tensor& tensor_of(nb::handle object, const char* function);
 inline Tracked& tracked_of(PyObject* self) noexcept { return reinterpret_cast<PyTensor*>(self)->tracked; }
+inline Tracked& tracked_of(nb::handle object, const char* function) {
+  tensor_of(object, function);
+  return tracked_of(object.ptr());
+}
 inline PyObject* gradient_of(PyObject* self) noexcept { return reinterpret_cast<PyTensor*>(self)->gradient; }
 inline Tensor& self_of(PyObject* self) noexcept { return tracked_of(self).tensor; }
 // The garbage collector looks through tensors whose history leads to Python functions, and through no others,

@@ -38,9 +38,8 @@ nb::object to_numpy(const Tensor& x) {
   int64_t shape[kMaxDims], strides[kMaxDims];
   put_geometry(x, shape, strides);
   const int flags = may_write ? NPY_ARRAY_WRITEABLE : 0;
-  nb::object array = nb::steal(PyArray_NewFromDescr(&PyArray_Type, descr_of(x.dtype), x.ndim, shape, strides,
-                                                    address_of(x), flags, nullptr));
-  if (!array.is_valid()) throw nb::python_error();
+  nb::object array = checked(PyArray_NewFromDescr(&PyArray_Type, descr_of(x.dtype), x.ndim, shape, strides,
+                                                  address_of(x), flags, nullptr));
   Chunk* chunk = share.take();
   PyObject* owner = PyCapsule_New(chunk, "weft.memory", [](PyObject* capsule) {
     Share::end(static_cast<Chunk*>(PyCapsule_GetPointer(capsule, "weft.memory")));

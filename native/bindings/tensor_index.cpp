@@ -41,8 +41,7 @@ void add_slice(Items& items, PyObject* slice) {
   static constinit Interned names[3] = {"start", "stop", "step"};
   IndexItem item{IndexItem::Kind::slice};
   for (int i = 0; i < 3; ++i) {
-    nb::object part = nb::steal(PyObject_GetAttr(slice, names[i].get()));
-    if (!part.is_valid()) throw nb::python_error();
+    nb::object part = checked(PyObject_GetAttr(slice, names[i].get()));
     if (part.is_none()) continue;
     if (!PyIndex_Check(part.ptr()))
       throw nb::type_error("slice indices must be integers or None or have an __index__ method");

@@ -133,8 +133,7 @@ class Reader {
       int overflow = 0;
       const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
       if (overflow) {
-        const nb::object digits = nb::steal(PyNumber_ToBase(object, 16));
-        if (!digits.is_valid()) throw nb::python_error();
+        const nb::object digits = checked(PyNumber_ToBase(object, 16));
         add_text(Text::digits, digits.ptr());
         return true;
       }
@@ -156,8 +155,7 @@ class Reader {
     Py_ssize_t size = 0;
     if (const char* text = PyUnicode_AsUTF8AndSize(object, &size)) return add_words(kind, text, size);
     PyErr_Clear();  // halves of surrogates
-    const nb::object bytes = nb::steal(PyUnicode_AsEncodedString(object, "utf-8", "surrogatepass"));
-    if (!bytes.is_valid()) throw nb::python_error();
+    const nb::object bytes = checked(PyUnicode_AsEncodedString(object, "utf-8", "surrogatepass"));
     add_words(kind, PyBytes_AsString(bytes.ptr()), PyBytes_Size(bytes.ptr()));
   }
   void add_words(Text kind, const char* text, Py_ssize_t length) {
@@ -352,7 +350,6 @@ struct Replay : ReplaySpec {
            std::ranges::any_of(shared, [&](const nb::object& x) { return has_node(x.ptr()); });
   }
 
-  // The objects that it keeps; some may be null.
   std::vector<PyObject*> all_references() const {
     std::vector<PyObject*> all = references();
     all.push_back(owner.ptr());
@@ -394,6 +391,11 @@ struct Replay : ReplaySpec {
     }
     for (const Find& find : numbers)
       refuse(find.kind == Find::Kind::output || find.kind == Find::Kind::object, "numbers");
+    for (const size_t k : stopped) refuse(k >= results.size(), "stopped");
+    for (const nb::object& x : containers)
+      refuse(!PyList_Check(x.ptr()) && !PyDict_Check(x.ptr()), "containers");
+    for (const nb::object& x : shared) refuse(!is_tensor(x), "shared");
+    refuse(!std::ranges::is_sorted(elsewhere), "elsewhere");
   }
 
   static nb::object as_list(const Arguments& a, nb::object& leaves) {
@@ -473,7 +475,7 @@ struct Replay : ReplaySpec {
                          : find.kind == Find::Kind::output ? output(find.number)
                                                            : find.object(as_list(a, leaves));
       if (!find.window) return found;
-      if (is_recorded(found.ptr()) && !stopped[k])
+      if (is_recorded(found.ptr()) && std::ranges::find(stopped, k) == stopped.end())
         return call_hook(Hook::window_of, found, to_tuple(*find.window));
       return wrap(find.window->of(self_of(found.ptr())));
     };
@@ -489,10 +491,6 @@ struct Replay : ReplaySpec {
   }
 };
 
-struct KeyHash {
-  size_t operator()(const std::vector<uint64_t>& key) const noexcept { return PlanKeyHash()(key); }
-};
-
 class Replays {
  public:
   bool closed = false;  // finds nothing for a while
@@ -503,11 +501,8 @@ class Replays {
   // first, (False, NotImplemented) if the program would lose histories: it needs dense arguments that share
   // no memory.
   nb::object run(nb::handle args, nb::handle kwargs, nb::handle function) {
-    nb::object made = replay(args, kwargs);
-    if (made.is_valid()) return made;
-    made = nb::steal(PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr()));
-    if (!made.is_valid()) throw nb::python_error();
-    return nb::make_tuple(true, made);
+    if (nb::object answer = replay(args, kwargs); answer.is_valid()) return answer;
+    return nb::make_tuple(true, checked(PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr())));
   }
 
   // Calls of this kind run the function, and nothing else.
@@ -531,13 +526,13 @@ class Replays {
       replay->seen_changes = changes;
       replay->has_windows =
           std::ranges::any_of(replay->arrays, [](const Find& find) { return find.window.has_value(); });
-      for (const nb::object& container : replay->containers) replay->contents.emplace_back(container);
       for (size_t j = 0; j < a.tensors.size(); ++j)
         for (size_t i = 0; i < j; ++i)
           if (lie_together(self_of(a.tensors[i]), self_of(a.tensors[j])))
             replay->overlapping.emplace_back(i, j);
       replay->owner = std::move(owner);
       replay->check(a);
+      for (const nb::object& container : replay->containers) replay->contents.emplace_back(container);
     } else if (++without_program_ >
                kMostWithoutProgram) {  // kinds that never come again: they are learnt anew
       drop_if([](const Replay& r) { return !r.owner.is_valid(); });
@@ -548,21 +543,14 @@ class Replays {
   }
 
   // An object that holds its own traced function is a cycle that goes through what programs depend on.
-  static int traverse(PyObject* self, visitproc visit, void* arg) noexcept {
-    Py_VISIT(Py_TYPE(self));
-    if (!nb::inst_ready(self)) return 0;
-    const Replays& replays = *nb::inst_ptr<Replays>(self);
-    for (const auto& [key, several] : replays.table_)
+  std::vector<PyObject*> references() const {
+    std::vector<PyObject*> objects;
+    for (const auto& [key, several] : table_)
       for (const std::shared_ptr<Replay>& replay : several)
-        for (PyObject* object : replay->all_references()) Py_VISIT(object);
-    return 0;
+        for (PyObject* object : replay->all_references()) objects.push_back(object);
+    return objects;
   }
-  static int clear(PyObject* self) noexcept {
-    if (!nb::inst_ready(self)) return 0;
-    Replays& replays = *nb::inst_ptr<Replays>(self);
-    const auto table = std::exchange(replays.table_, {});
-    return 0;
-  }
+  void clear() { const auto table = std::exchange(table_, {}); }
 
   // How many calls have run it.
   int64_t drop(nb::handle owner) {
@@ -625,19 +613,14 @@ class Replays {
   }
 
   size_t without_program_ = 0;
-  std::unordered_map<std::vector<uint64_t>, std::vector<std::shared_ptr<Replay>>, KeyHash> table_;
+  std::unordered_map<std::vector<uint64_t>, std::vector<std::shared_ptr<Replay>>, PlanKeyHash> table_;
 };
-
-PyType_Slot replays_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&Replays::traverse)},
-                               {Py_tp_clear, reinterpret_cast<void*>(&Replays::clear)},
-                               {0, nullptr}};
 
 }  // namespace
 
 void bind_traced(nb::module_& m) {
-  bind_replay(m);
   Class<Replays>(m, "Replays", "The programs of a traced function, by the kind of its arguments.",
-                 nb::type_slots(replays_slots))
+                 nb::type_slots(Collected<Replays>::slots))
       .def(nb::init<>())
       .def_prop_rw(
           "closed", [](const Replays& replays) { return replays.closed; },

@@ -131,42 +131,6 @@ struct Pooling {
 };
 KernelRef make_pooling(const Pooling& request);
 
-// Over all but dimension 1. Scale, shift, mean and variance (biased) are float32[c].
-// Training operands: x, scale, shift; y, mean, variance, with `relu` a workspace.
-// Inference operands: x, scale, shift, mean, variance; y.
-// Backward operands: x, dy, scale, mean, variance, with `relu` a workspace; dx, dscale, dshift.
-// Without `affine` there are no scale, shift, dscale, dshift. Not `training`, backward: mean and variance are
-// constants, and there is no `relu`.
-struct BatchNorm {
-  Geometry x, y;  // backward: y is that of dy
-  Geometry dx;    // backward only
-  bool backward = false, training = true, affine = true, relu = false;
-  float epsilon = 1e-5F;
-};
-KernelRef make_batch_norm(const BatchNorm& request);
-
-// Over the last dimension. Scale and shift are of `scale_dtype`[n]; mean and variance float32, row-major, in
-// the shape of the leading dimensions.
-// Forward operands: x, scale, shift; y, with `training` mean, variance.
-// Backward operands: x, dy, scale, mean, variance; dx, dscale, dshift.
-struct LayerNorm {
-  Geometry x, y;  // backward: y is that of dy
-  Geometry dx;    // backward only
-  bool backward = false, training = false, affine = true;
-  DType scale_dtype = DType::float32;
-  float epsilon = 1e-5F;
-};
-KernelRef make_layer_norm(const LayerNorm& request);
-
-// Forward operands: x; y. Backward operands: y, dy; dx.
-struct Softmax {
-  bool backward = false, log = false;
-  int axis = 0;
-  Geometry x, y;    // forward
-  Geometry dy, dx;  // backward, with y
-};
-KernelRef make_softmax(const Softmax& request);
-
 // Layers of long short-term memory. x[t,n,c], y[t,n,d*h], d = 2 if bidirectional, else 1; states[l*d,n,h].
 // Weights for layer by layer, direction by direction: w_ih[4h,c'], w_hh[4h,h], b_ih[4h], b_hh[4h], with the
 // gates in the order i, f, g, o; all operands are row-major and of x's type, float32 or bfloat16.

@@ -186,6 +186,24 @@ Tensor reversed(const Tensor& x) {
   return y;
 }
 
+Tensor diagonal(const Tensor& x, int64_t k) {
+  if (x.ndim < 2) throw ShapeError("diagonal: needs at least 2 dimensions: x is " + describe(x));
+  const int64_t rows = x.shape[x.ndim - 2], columns = x.shape[x.ndim - 1];
+  const int64_t row_step = x.strides[x.ndim - 2], column_step = x.strides[x.ndim - 1];
+  // Compared first: k can be any number.
+  const int64_t length = k <= -rows || k >= columns ? 0
+                         : k >= 0                   ? std::min(rows, columns - k)
+                                                    : std::min(rows + k, columns);
+  Tensor y = x;
+  if (length > 0) y.data += (k >= 0 ? k * column_step : -k * row_step) * static_cast<int64_t>(x.itemsize());
+  --y.ndim;
+  y.shape[y.ndim - 1] = length;
+  y.strides[y.ndim - 1] = row_step + column_step;
+  y.size = 1;
+  for (int i = 0; i < y.ndim; ++i) y.size *= y.shape[i];
+  return y;
+}
+
 Tensor broadcast_to(const Tensor& x, Dims shape) {
   checked_size(shape, x.itemsize());
   const int more = static_cast<int>(shape.size()) - x.ndim;

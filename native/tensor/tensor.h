@@ -92,6 +92,8 @@ void row_major(Dims shape, int64_t* strides) noexcept;
 Tensor permute(const Tensor& x, std::span<const int> axes);
 Tensor transpose_last(const Tensor& x);
 Tensor reversed(const Tensor& x);  // the dimensions, not the elements
+// The diagonal of the last two dimensions, k above the main one, as the last dimension. Raises ShapeError.
+Tensor diagonal(const Tensor& x, int64_t k);
 Tensor broadcast_to(const Tensor& x, Dims shape);
 // False if the elements cannot be seen in this shape without a copy. One size may be -1.
 bool reshape_view(const Tensor& x, Dims shape, Tensor& result);

@@ -4,14 +4,16 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <string>
 #include <system_error>
 #include <vector>
 
-#include "data/image.h"
+#include "data/picture_checks.h"
 #include "data/record.h"
 #include "data/sample_random.h"
+#include "engine/error.h"
 #include "tests/check.h"
 
 using namespace weft;
@@ -191,4 +193,34 @@ TEST(random_numbers_of_samples) {
   CHECK(same <= 1);
   CHECK(sum / 4000 > -0.06 && sum / 4000 < 0.06);
   CHECK(squares / 4000 > 0.92 && squares / 4000 < 1.08);
+}
+
+TEST(data_arguments_of_pictures_are_checked) {
+  const uint8_t pixels[24] = {};
+  const int64_t shape[3] = {2, 4, 3}, strides[3] = {12, 3, 1};
+  const Picture x = as_picture(pixels, shape, strides, "test");
+  CHECK(x.height == 2 && x.width == 4 && x.channels == 3 && x.row == 12);
+  for (const auto& wrong : std::vector<std::vector<int64_t>>{{2, 4, 0}, {2, 4, 5}, {0, 4, 3}, {2, 0, 3}})
+    CHECK_THROWS(as_picture(pixels, wrong.data(), strides, "test"), ValueError);
+  for (const auto& wrong : std::vector<std::vector<int64_t>>{{12, 4, 1}, {12, 3, 2}})
+    CHECK_THROWS(as_picture(pixels, shape, wrong.data(), "test"), ValueError);
+  Picture y = x;
+  check_same_size(x, y, "test");
+  y.width = 3;
+  check_same_channels(x, y, "test");
+  CHECK_THROWS(check_same_size(x, y, "test"), ValueError);
+  y.channels = 1;
+  CHECK_THROWS(check_same_channels(x, y, "test"), ValueError);
+  check_inside(x, 0, 0, 2, 4, "test");
+  check_inside(x, 1, 3, 1, 1, "test");
+  constexpr int64_t kFar = std::numeric_limits<int64_t>::max();
+  using Range = std::pair<int64_t, int64_t>;  // the first, how many
+  for (const auto& [y, h] : std::vector<Range>{{1, 2}, {-1, 1}, {0, 3}, {0, -1}, {kFar, 1}, {1, kFar}})
+    CHECK_THROWS(check_inside(x, y, 0, h, 1, "test"), ValueError);
+  for (const auto& [first, w] : std::vector<Range>{{3, 2}, {-1, 1}, {0, 5}, {0, -1}, {kFar, 1}, {1, kFar}})
+    CHECK_THROWS(check_inside(x, 0, first, 1, w, "test"), ValueError);
+  check_count(3, 3, "test", "mean");
+  CHECK_THROWS(check_count(2, 3, "test", "mean"), ValueError);
+  CHECK(resample_of("area") == Resample::area);
+  CHECK_THROWS(resample_of("box"), ValueError);
 }

@@ -428,6 +428,28 @@ TEST(tensor_views_keep_the_memory_of_their_chunk) {
   CHECK_EQ(pool.stats().live_blocks, uint64_t{0});
 }
 
+TEST(tensor_diagonal_is_of_the_last_two_dimensions) {
+  const Arrays arrays;
+  Tensor x = Tensor::empty(Sizes{2, 3, 4}, DType::int32, {});
+  for (const Tensor& of : {x, transpose_last(x)}) {
+    const int64_t rows = of.shape[1], columns = of.shape[2];
+    for (const int64_t k : {int64_t{0}, int64_t{1}, int64_t{-1}, columns - 1, 1 - rows, columns, -rows,
+                            std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()}) {
+      const Tensor y = diagonal(of, k);
+      int64_t length = 0;
+      for (int64_t i = 0; i < rows; ++i) {
+        if (k <= -rows || k >= columns || i + k < 0 || i + k >= columns) continue;
+        const char* const element =
+            of.data + 4 * (of.strides[0] + i * of.strides[1] + (i + k) * of.strides[2]);
+        CHECK(y.data + 4 * (y.strides[0] + length * y.strides[1]) == element);
+        ++length;
+      }
+      CHECK(y.ndim == 2 && y.shape[0] == 2 && y.shape[1] == length && y.size == 2 * length);
+    }
+  }
+  CHECK_THROWS(diagonal(Tensor::empty(Sizes{3}, DType::int32, {}), 0), ShapeError);
+}
+
 TEST(tensor_views_that_cannot_be_are_refused) {
   const Arrays arrays;
   const Tensor x = Tensor::empty(Sizes{2, 3}, DType::int32, {});

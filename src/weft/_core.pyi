@@ -12,6 +12,8 @@ import weft.base.device
 import weft.base.errors
 
 
+def dnnl_version() -> tuple[int, int, int]: ...
+
 def end_python() -> None: ...
 
 def register(*, as_device: Callable[[], Callable[[object], object]] = ..., as_dtype: Callable[[], Callable[[object], object]] = ..., asarray: Callable[[], Callable[..., object]] = ..., assign: Callable[[], Callable[[object, object, object], object]] = ..., call_foreign: Callable[[], Callable[[object, tuple], object]] = ..., current_device: Callable[[], Callable[[], object]] = ..., device_error: Callable[[], type[Exception]] = ..., device_type: Callable[[], type] = ..., dtype_error: Callable[[], type[Exception]] = ..., dtype_type: Callable[[], type] = ..., dtypes: Callable[[], Sequence[object]] = ..., engine_error: Callable[[], type[Exception]] = ..., engine_error_group: Callable[[], type[Exception]] = ..., ever_scoped: Callable[[], list[bool]] = ..., failure_class: Callable[[], Callable[[type], type]] = ..., folder: Callable[[], str] = ..., traced_float_type: Callable[[], type] = ..., module_here: Callable[[], Callable[[], int]] = ..., of_sizes: Callable[[], Callable[[object, object, object, object], object]] = ..., on_deleted: Callable[[], Callable[[object], Callable[[object], None]]] = ..., operator_function: Callable[[], Callable[[str], Callable[..., object]]] = ..., plan_backward: Callable[[], Callable[[object, list[bool], list[bool]], Plan | None]] = ..., plan_call: Callable[[], Callable[[object, list, dict[str, object], str, bool], Plan | None]] = ..., plan_recording: Callable[[], Callable[[object], tuple[Plan | None, list[tuple[int, int]]]]] = ..., refusal: Callable[[], Callable[[object, list, dict], TypeError]] = ..., shape_error: Callable[[], type[Exception]] = ..., subscript: Callable[[], Callable[[object, object], object]] = ..., window_of: Callable[[], Callable[[object, list], object]] = ...) -> None:
@@ -607,38 +609,6 @@ def end_noting(arg: list, /) -> bool: ...
 
 def record_function(arg0: list, arg1: list, arg2: object, /) -> None: ...
 
-class Context:
-    """
-    What of the calling thread decides what its calls mean; no other thread sees it or sets it.
-
-    recorder: what writes down what it does; layers, capture: what sees its calls before they are planned;
-    random_stream: what it draws from; is_recording: not inside no_grad; is_stopping: what is written
-    down has no gradient; module: as weft.imperative.paths numbers them.
-    """
-
-    @property
-    def recorder(self) -> object: ...
-
-    @property
-    def layers(self) -> object: ...
-
-    @property
-    def capture(self) -> object: ...
-
-    @property
-    def random_stream(self) -> object: ...
-
-    @property
-    def is_recording(self) -> bool: ...
-
-    @property
-    def is_stopping(self) -> bool: ...
-
-    @property
-    def module(self) -> int: ...
-
-def context() -> Context: ...
-
 def set_recorder(target: object | None) -> object: ...
 
 def depends_on(arg: object, /) -> None: ...
@@ -732,31 +702,88 @@ class ReplaySpec:
     history. environment: (place, name, value) of what was found outside of the arguments; watched, containers:
     things whose states matter; gradients: whether tensors had one; guard: what else has to hold of the leaves.
     build: makes the result of the list of results; effect: sets gradients; elsewhere: memory that arguments
-    may not share, by serial; shared: tensors found outside of them that lie in one memory with others.
+    may not share, by serial, ascending; shared: tensors found outside of them that lie in one memory with others.
     """
 
-    def __init__(self, plan: Plan, *, arrays: Sequence[Find], numbers: Sequence[Find], results: Sequence[Find], stopped: Sequence[int] = (), environment: Sequence[tuple[object, object, object]] = (), watched: Callable[[], bool] | None = None, containers: Sequence[list | dict] = (), gradients: Sequence[tuple[Find, bool]] = (), guard: Callable[[list], bool] | None = None, build: Callable[[list], object] | None = None, effect: Callable[[list, list], None] | None = None, elsewhere: Sequence[int] = (), shared: Sequence[Tensor] = ()) -> None: ...
+    def __init__(self, plan: Plan) -> None: ...
 
     @property
     def arrays(self) -> list[Find]: ...
 
+    @arrays.setter
+    def arrays(self, arg: Sequence[Find], /) -> None: ...
+
     @property
     def numbers(self) -> list[Find]: ...
+
+    @numbers.setter
+    def numbers(self, arg: Sequence[Find], /) -> None: ...
 
     @property
     def results(self) -> list[Find]: ...
 
+    @results.setter
+    def results(self, arg: Sequence[Find], /) -> None: ...
+
     @property
     def stopped(self) -> list[int]: ...
+
+    @stopped.setter
+    def stopped(self, arg: Sequence[int], /) -> None: ...
+
+    @property
+    def environment(self) -> list[tuple[object, object, object]]: ...
+
+    @environment.setter
+    def environment(self, arg: Sequence[tuple[object, object, object]], /) -> None: ...
+
+    @property
+    def watched(self) -> object: ...
+
+    @watched.setter
+    def watched(self, arg: object, /) -> None: ...
+
+    @property
+    def containers(self) -> list[object]: ...
+
+    @containers.setter
+    def containers(self, arg: Sequence[object], /) -> None: ...
 
     @property
     def gradients(self) -> list[tuple[Find, bool]]: ...
 
+    @gradients.setter
+    def gradients(self, arg: Sequence[tuple[Find, bool]], /) -> None: ...
+
     @property
     def guard(self) -> object: ...
 
+    @guard.setter
+    def guard(self, arg: object, /) -> None: ...
+
+    @property
+    def build(self) -> object: ...
+
+    @build.setter
+    def build(self, arg: object, /) -> None: ...
+
     @property
     def effect(self) -> object: ...
+
+    @effect.setter
+    def effect(self, arg: object, /) -> None: ...
+
+    @property
+    def elsewhere(self) -> list[int]: ...
+
+    @elsewhere.setter
+    def elsewhere(self, arg: Sequence[int], /) -> None: ...
+
+    @property
+    def shared(self) -> list[object]: ...
+
+    @shared.setter
+    def shared(self, arg: Sequence[object], /) -> None: ...
 
 def is_as_it_was(place: object, name: object | None, value: object | None) -> bool: ...
 
@@ -874,31 +901,6 @@ def onednn_pooling_backward(src: object, dst: object, ddst: object, dsrc: object
     """
     src, dst: as the forward kernel was given them. Operands: ddst, [workspace of max]; dsrc.
     """
-
-def onednn_batch_norm(src: object, dst: object, *, epsilon: float, training: bool, affine: bool = True, relu: bool = False) -> OnednnKernel:
-    """
-    Operands: src, [scale, shift], [mean, variance if not training]; dst, [mean, variance if training],
-    [workspace if training and relu]. Statistics, scale and shift are float32.
-    """
-
-def onednn_batch_norm_backward(src: object, ddst: object, dsrc: object, *, epsilon: float, training: bool = True, affine: bool = True, relu: bool = False) -> OnednnKernel:
-    """
-    Operands: src, ddst, [scale], mean, variance, [workspace if relu]; dsrc, [dscale, dshift].
-    """
-
-def onednn_layer_norm(src: object, dst: object, *, epsilon: float, training: bool = False, affine: bool = True, scale_dtype: object = 'float32') -> OnednnKernel:
-    """
-    Over the last dimension. Operands: src, [scale, shift]; dst, [mean, variance if training].
-    """
-
-def onednn_layer_norm_backward(src: object, ddst: object, dsrc: object, *, epsilon: float, affine: bool = True, scale_dtype: object = 'float32') -> OnednnKernel:
-    """Operands: src, ddst, [scale], mean, variance; dsrc, [dscale, dshift]."""
-
-def onednn_softmax(src: object, dst: object, *, axis: int, log: bool = False) -> OnednnKernel:
-    """Operands: src; dst."""
-
-def onednn_softmax_backward(dst: object, ddst: object, dsrc: object, *, axis: int, log: bool = False) -> OnednnKernel:
-    """Operands: dst, ddst; dsrc."""
 
 def onednn_lstm(src: object, dst: object, *, layers: int = 1, bidirectional: bool = False, training: bool = False) -> Kernel:
     """
@@ -1078,7 +1080,5 @@ class SampleRandom:
     def bits(self) -> int: ...
 
     def below(self, count: int) -> int: ...
-
-def dnnl_version() -> tuple[int, int, int]: ...
 
 testing: ModuleType

@@ -226,12 +226,7 @@ def objects():
         engine.new_variable(),
         engine.new_operator(lambda context: None, mutate_vars=[engine.new_variable()]),
         _core.Replays(),
-        _core.context(),
-        *(
-            _core.ReplaySpec(plan, arrays=[_core.Find.leaf(0)], numbers=[], results=[_core.Find.output(0)])
-            for plan in NATIVE
-            if isinstance(plan, _core.Plan)
-        ),
+        *(_core.ReplaySpec(plan) for plan in NATIVE if isinstance(plan, _core.Plan)),
         _core.Find.leaf(0),
         _core.Find.object(wf.ones(3)),
         _core.ProgramBuilder("junk", "cpu:0", 1),

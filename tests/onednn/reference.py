@@ -96,30 +96,6 @@ def pooling(x, kind, size, stride, padding, dilation):
     return y, gradient
 
 
-def normalized(x, axes, epsilon):
-    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
-    return (x - mean) / np.sqrt(variance + epsilon), mean, variance
-
-
-def normalization_gradient(x, dn, axes, epsilon):
-    """The gradient of x from that of its normalized form."""
-    n, _, variance = normalized(x, axes, epsilon)
-    inner = dn - dn.mean(axes, keepdims=True) - n * (dn * n).mean(axes, keepdims=True)
-    return inner / np.sqrt(variance + epsilon)
-
-
-def softmax(x, axis, log):
-    shifted = x - x.max(axis, keepdims=True)
-    logs = shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))
-    return logs if log else np.exp(logs)
-
-
-def softmax_gradient(y, dy, axis, log):
-    if log:
-        return dy - np.exp(y) * dy.sum(axis, keepdims=True)
-    return y * (dy - (dy * y).sum(axis, keepdims=True))
-
-
 class LstmDirection:
     """One direction of one layer: forward keeps what backward needs."""
 

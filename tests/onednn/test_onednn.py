@@ -408,12 +408,11 @@ def test_what_onednn_cannot_do_says_why():
         ((f(0, 3), f(3, 5), f(0, 5)), "an empty array"),
         ((("float32", (2, 3), (-3, 1)), f(3, 5), f(2, 5)), "an array of strides"),
         ([f(*s, dtype="int64") for s in [(2, 3), (3, 5), (2, 5)]], "has no type int64"),
+        ([f(*s, dtype="bool") for s in [(2, 3), (3, 5), (2, 5)]], "has no type bool"),
         ((("float32", (2, 3), (3, 1)), f(3, 5), ("float32", (2, 5), (0, 1))), "an array of strides"),
     ]:
         with pytest.raises(NotImplementedError, match=f"^onednn_matmul: .*{why}"):
             _core.onednn_matmul(*operands)
-    with pytest.raises(NotImplementedError, match="has no type bool"):
-        _core.onednn_softmax(f(2, 3, dtype="bool"), f(2, 3, dtype="bool"), axis=1)
 
 
 # --- convolution ------------------------------------------------------------------------------------------
@@ -656,145 +655,10 @@ def test_pooling(rng, case, kind, layout, dtype):
     near(y, wanted, dtype)
 
 
-# --- normalization, softmax -------------------------------------------------------------------------------
-
-
-def channels(rng, n):
-    return Array(rng.uniform(0.5, 1.5, n).astype(np.float32))
-
-
-@pytest.mark.parametrize("affine", [True, False])
-@pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("shape", [(4, 16, 5, 5), (3, 5, 4), (8, 20), (2, 3, 3, 4, 5)])
-def test_batch_norm(rng, shape, layout, dtype, relu, affine):
-    n, axes, epsilon = shape[1], (0, *range(2, len(shape))), 1e-3
-    along = (1, n) + (1,) * (len(shape) - 2)
-    x = random(rng, shape, dtype, laid_out(shape, layout, "x"))
-    y, dx = (empty(shape, dtype, laid_out(shape, layout, "y")) for _ in range(2))
-    dy = random(rng, shape, dtype, laid_out(shape, layout, "y"))
-    scale, shift, mean, variance = channels(rng, n), random(rng, (n,)), empty((n,)), empty((n,))
-    factor = scale.numpy().reshape(along) if affine else 1.0
-    offset = shift.numpy().reshape(along) if affine else 0.0
-    options = {"epsilon": epsilon, "affine": affine, "relu": relu}
-    parameters = [scale, shift] if affine else []
-
-    forward = _core.onednn_batch_norm(x.geometry, y.geometry, training=True, **options)
-    workspace = [buffer(forward.layout(forward.operands - 1))] if relu else []
-    run(forward, x, *parameters, y, mean, variance, *workspace)
-    unit, true_mean, true_variance = reference.normalized(x.numpy(), axes, epsilon)
-    wanted = unit * factor + offset
-    near(mean, true_mean.reshape(n))
-    near(variance, true_variance.reshape(n))
-    near(y, np.maximum(wanted, 0) if relu else wanted, dtype)
-
-    backward = _core.onednn_batch_norm_backward(x.geometry, dy.geometry, dx.geometry, **options)
-    dscale, dshift = empty((n,)), empty((n,))
-    outputs = [dx, dscale, dshift] if affine else [dx]
-    run(backward, x, dy, *parameters[:1], mean, variance, *workspace, *outputs)
-    through = np.where(wanted > 0, dy.numpy(), 0) if relu else dy.numpy()
-    near(dx, reference.normalization_gradient(x.numpy(), through * factor, axes, epsilon), dtype, factor=2)
-    if affine:
-        near(dscale, (through * unit).sum(axes), dtype if relu else "float32", factor=4)
-        near(dshift, through.sum(axes), dtype if relu else "float32", factor=4)
-
-    m, v = random(rng, (n,)), channels(rng, n)
-    run(_core.onednn_batch_norm(x.geometry, y.geometry, training=False, **options), x, *parameters, m, v, y)
-    wanted = (x.numpy() - m.numpy().reshape(along)) / np.sqrt(v.numpy().reshape(along) + epsilon)
-    wanted = wanted * factor + offset
-    near(y, np.maximum(wanted, 0) if relu else wanted, dtype)
-
-
-def test_batch_norm_with_constant_statistics_has_a_gradient(rng):
-    shape, epsilon = (4, 16, 5, 5), 1e-3
-    x, dy, dx = random(rng, shape), random(rng, shape), empty(shape)
-    scale, mean, variance, dscale, dshift = (
-        channels(rng, 16),
-        random(rng, (16,)),
-        channels(rng, 16),
-        *(empty((16,)) for _ in range(2)),
-    )
-    kernel = _core.onednn_batch_norm_backward(
-        x.geometry, dy.geometry, dx.geometry, epsilon=epsilon, training=False
-    )
-    run(kernel, x, dy, scale, mean, variance, dx, dscale, dshift)
-    deviation = np.sqrt(variance.numpy() + epsilon).reshape(1, 16, 1, 1)
-    near(dx, dy.numpy() * scale.numpy().reshape(1, 16, 1, 1) / deviation)
-    unit = (x.numpy() - mean.numpy().reshape(1, 16, 1, 1)) / deviation
-    near(dscale, (dy.numpy() * unit).sum((0, 2, 3)), factor=4)
-    near(dshift, dy.numpy().sum((0, 2, 3)), factor=4)
-
-
-@pytest.mark.parametrize("scale_dtype", DTYPES)
-@pytest.mark.parametrize("affine", [True, False])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("shape", "strides"),
-    [((4, 40), None), ((2, 3, 17), None), ((2, 3, 16), (16, 32, 1)), ((2, 1, 3, 64), None)],
-)
-def test_layer_norm(rng, shape, strides, dtype, affine, scale_dtype):
-    n, epsilon = shape[-1], 1e-5
-    x, dy = random(rng, shape, dtype, strides), random(rng, shape, dtype, strides)
-    y, dx = empty(shape, dtype, strides), empty(shape, dtype)
-    mean, variance = empty(shape[:-1]), empty(shape[:-1])
-    scale, shift = random(rng, (n,), scale_dtype), random(rng, (n,), scale_dtype)
-    factor, offset = (scale.numpy(), shift.numpy()) if affine else (1.0, 0.0)
-    options = {"epsilon": epsilon, "affine": affine, "scale_dtype": scale_dtype}
-    parameters = [scale, shift] if affine else []
-
-    forward = _core.onednn_layer_norm(x.geometry, y.geometry, training=True, **options)
-    run(forward, x, *parameters, y, mean, variance)
-    unit, true_mean, true_variance = reference.normalized(x.numpy(), -1, epsilon)
-    near(y, unit * factor + offset, dtype)
-    near(mean, true_mean[..., 0])
-    near(variance, true_variance[..., 0])
-    y = empty(shape, dtype, strides)
-    run(_core.onednn_layer_norm(x.geometry, y.geometry, **options), x, *parameters, y)
-    near(y, unit * factor + offset, dtype)
-
-    backward = _core.onednn_layer_norm_backward(x.geometry, dy.geometry, dx.geometry, **options)
-    dscale, dshift = empty((n,), scale_dtype), empty((n,), scale_dtype)
-    outputs = [dx, dscale, dshift] if affine else [dx]
-    run(backward, x, dy, *parameters[:1], mean, variance, *outputs)
-    near(dx, reference.normalization_gradient(x.numpy(), dy.numpy() * factor, -1, epsilon), dtype, factor=2)
-    if affine:
-        axes = tuple(range(len(shape) - 1))
-        near(dscale, (dy.numpy() * unit).sum(axes), scale_dtype, factor=4)
-        near(dshift, dy.numpy().sum(axes), scale_dtype, factor=4)
-
-
-@pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("shape", "axis", "strides"),
-    [((4, 40), 1, None), ((4, 40), 0, None), ((2, 3, 17), -1, None), ((2, 5, 16), 1, (80, 1, 5)),
-     ((3, 4, 5, 6), 1, None), ((7, 1000), 1, (1003, 1)), ((7,), 0, None)],
-)  # fmt: skip
-def test_softmax(rng, shape, axis, strides, dtype, log):
-    x, dy = random(rng, shape, dtype, strides, scale=2), random(rng, shape, dtype, strides)
-    y, dx = empty(shape, dtype, strides), empty(shape, dtype)
-    run(_core.onednn_softmax(x.geometry, y.geometry, axis=axis, log=log), x, y)
-    near(y, reference.softmax(x.numpy(), axis, log), dtype)
-    backward = _core.onednn_softmax_backward(y.geometry, dy.geometry, dx.geometry, axis=axis, log=log)
-    run(backward, y, dy, dx)
-    near(dx, reference.softmax_gradient(y.numpy(), dy.numpy(), axis, log), dtype)
-
-
-def test_normalization_and_softmax_refuse():
-    f = lambda *shape: ("float32", shape, None)  # noqa: E731
-    with pytest.raises(ShapeError, match="shapes differ"):
-        _core.onednn_batch_norm(f(2, 3, 4), f(2, 3, 5), epsilon=0.1, training=True)
-    with pytest.raises(ShapeError, match="needs 2 to 5 dimensions"):
-        _core.onednn_layer_norm(f(3), f(3), epsilon=0.1)
-    with pytest.raises(ValueError, match="only with training=True"):
-        _core.onednn_batch_norm_backward(f(2, 3), f(2, 3), f(2, 3), epsilon=0.1, training=False, relu=True)
-    with pytest.raises(ShapeError, match="no axis 2"):
-        _core.onednn_softmax(f(2, 3), f(2, 3), axis=2)
+def test_pooling_refuses_other_kinds():
+    x = ("float32", (1, 1, 4), None)
     with pytest.raises(ValueError, match="there are max, average"):
-        _core.onednn_pooling(
-            f(1, 1, 4), f(1, 1, 4), kind="min", window=(1,), stride=(1,), padding=[(0, 0)], dilation=(1,)
-        )
+        _core.onednn_pooling(x, x, kind="min", window=(1,), stride=(1,), padding=[(0, 0)], dilation=(1,))
 
 
 # --- lstm -------------------------------------------------------------------------------------------------

@@ -152,22 +152,21 @@ def replay_spec(
     gradients or none, guard of the leaves. effects: tensors, and what becomes their grad. elsewhere: memory that
     arguments may not share, by serial. captured_tensors: tensors that are no arguments.
     """
-    spec: ReplaySpec = _core.ReplaySpec(
-        plan,
-        arrays=arrays,
-        numbers=numbers,
-        results=results,
-        stopped=stopped,
-        environment=environment,
-        watched=state_check(states),
-        containers=containers_of(states),
-        gradients=gradients,
-        guard=guard,
-        build=None if structure.kind is None else structure.builder,
-        effect=effect_of(effects) if effects else None,
-        elsewhere=sorted(elsewhere),
-        shared=overlapping(captured_tensors),
-    )
+    spec: ReplaySpec = _core.ReplaySpec(plan)
+    spec.arrays, spec.numbers, spec.results = arrays, numbers, results
+    spec.stopped = stopped
+    spec.environment = environment
+    if states:
+        spec.watched, spec.containers = state_check(states), containers_of(states)
+    spec.gradients = gradients
+    if guard is not None:
+        spec.guard = guard
+    if structure.kind is not None:
+        spec.build = structure.builder
+    if effects:
+        spec.effect = effect_of(effects)
+    spec.elsewhere = sorted(elsewhere)
+    spec.shared = overlapping(captured_tensors)
     return spec
 
 
