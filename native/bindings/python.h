@@ -246,13 +246,12 @@ void call_unraisable(PyObject* about, F&& call) noexcept {
 }
 
 // The parts of the module, in the order in which they are bound. bind_refusals is the last one.
-#define WEFT_PARTS(P)                                                                                      \
-  P(python)                                                                                                \
-  P(hooks)                                                                                                 \
-  P(functions)                                                                                             \
-  P(engine) P(storage) P(tensor) P(creation) P(exchange) P(program) P(recorder) P(operator) P(layers)      \
-      P(tape) P(launch_recorder) P(log) P(replay) P(traced) P(onednn) P(ahead) P(kernels) P(python_kernel) \
-          P(data) P(testing) P(refusals)
+// clang-format off: it goes back and forth between two forms of this
+#define WEFT_PARTS(P)                                                                          \
+  P(python) P(hooks) P(functions) P(engine) P(storage) P(tensor) P(creation) P(exchange)       \
+  P(program) P(recorder) P(operator) P(layers) P(tape) P(launch_recorder) P(log) P(replay)     \
+  P(traced) P(onednn) P(ahead) P(kernels) P(python_kernel) P(data) P(testing) P(refusals)
+// clang-format on
 #define WEFT_PART(part) void bind_##part(nb::module_& m);
 WEFT_PARTS(WEFT_PART)
 #undef WEFT_PART
