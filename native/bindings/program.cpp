@@ -32,7 +32,7 @@ class PythonCompiler {
       std::string inner;
       for (int k = 0; k < pattern.operands; ++k) inner += "uzac"[pattern.inner[k]];
       nb::object made = nb::handle(compile_)(pattern.rank, pattern.row_rank, pattern.lanes, pattern.tile,
-                                             inner, pattern.past);
+                                             inner, pattern.streaming);
       code = reinterpret_cast<Loop::Code>(nb::cast<uintptr_t>(made[0]));
       owners_.push_back(nb::object(made[1]).release().ptr());
     });
@@ -141,7 +141,7 @@ void bind_builder(nb::module_& m) {
            nb::arg("first_slot"))
       .def("add_step", &B::add_step, nb::arg("kernel"), nb::arg("operands"), nb::arg("first_slot"),
            nb::arg("name"), nb::arg("where"), nb::arg("in_place"), nb::arg("written"))
-      .def("add_preparing", &B::add_preparing, nb::arg("reads"), nb::arg("writes"))
+      .def("add_hoisted", &B::add_hoisted, nb::arg("reads"), nb::arg("writes"))
       .def("set_arena", &B::set_arena, nb::arg("register"))
       .def("add_span", &B::add_span, nb::arg("first"), nb::arg("last"), nb::arg("offset"), nb::arg("bytes"))
       .def(
@@ -205,15 +205,15 @@ void bind_program(nb::module_& m) {
   bind_builder(m);
   def(
       m, "make_loop",
-      [](int operands, int inputs, uint32_t row_axes, uint32_t asked, bool ordered, nb::object compile,
-         nb::object split, nb::object apart) {
+      [](int operands, int inputs, uint32_t row_axes, uint32_t position_axes, bool ordered,
+         nb::object compile, nb::object split, nb::object apart) {
         if (operands < 1 || operands > LoopPattern::kOperands)
           throw ValueError("loop: 1 to " + std::to_string(LoopPattern::kOperands) + " operands, got " +
                            std::to_string(operands));
         if (inputs < 0 || inputs >= operands)
           throw ValueError("loop: " + std::to_string(inputs) + " inputs of " + std::to_string(operands) +
                            " operands");
-        Loop::Form form{operands, inputs, row_axes, asked, ordered};
+        Loop::Form form{operands, inputs, row_axes, position_axes, ordered};
         auto compiler = std::make_shared<PythonCompiler>(std::move(compile));
         Loop::Split parts;
         if (!split.is_none()) {
@@ -229,8 +229,8 @@ void bind_program(nb::module_& m) {
         return Ref<Kernel>(new Loop(
             form, [compiler](const LoopPattern& p) { return (*compiler)(p); }, std::move(parts), stages));
       },
-      nb::arg("operands"), nb::arg("inputs"), nb::arg("row_axes"), nb::arg("asked"), nb::arg("ordered"),
-      nb::arg("compile"), nb::arg("split") = nb::none(), nb::arg("apart") = nb::none());
+      nb::arg("operands"), nb::arg("inputs"), nb::arg("row_axes"), nb::arg("position_axes"),
+      nb::arg("ordered"), nb::arg("compile"), nb::arg("split") = nb::none(), nb::arg("apart") = nb::none());
   // Kernels that run the programs of plans (program/control.h). saved: for each state, whether its stack is
   // an output.
   def(
@@ -262,7 +262,7 @@ void bind_program(nb::module_& m) {
   def(m, "program_counters", [] {
     return counts_of({{"launches", Program::launches},
                       {"kernels", Program::kernels},
-                      {"prepared", Program::prepared},
+                      {"hoisted", Program::hoisted_kernels},
                       {"loop_misses", Loop::misses}});
   });
   // Steps whose results hold NaN (1), or infinite elements, too (2), fail from now on; 0: none. Gives what it

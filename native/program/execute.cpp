@@ -30,8 +30,8 @@ size_t extent_bytes(const View& x) {
 
 // Geometry, addresses and scratch memory of an exact program.
 void Program::learn() {
-  auto made = std::make_unique<Prepared>(steps.size());
-  Prepared& p = *made;
+  auto made = std::make_unique<Resolved>(steps.size());
+  Resolved& p = *made;
   std::vector<int64_t> numbers(static_cast<size_t>(registers) + 1);
   compute_registers({}, numbers.data());
   p.arena_size = arena_bytes < 0 ? 0 : static_cast<size_t>(numbers[static_cast<size_t>(arena_bytes)]);
@@ -75,17 +75,17 @@ void Program::learn() {
     p.scratch_size = std::max(p.scratch_size, step.kernel->scratch_bytes(operands.data()));
     p.binds[t] = dynamic_cast<const Loop*>(step.kernel.get()) != nullptr;
   }
-  if (!preparing.empty()) {
+  if (!hoisted.empty()) {
     std::vector<size_t> sizes;
     for (const View& view : p.views) sizes.push_back(extent_bytes(view));
     keeper_ = std::make_unique<Keeper>(*this, sizes);
   }
-  prepared_ = std::move(made);
+  resolved_ = std::move(made);
 }
 
 // Finds out what is to be known of a step. Several threads may; the first one's answer stays.
 const Bound* Program::bind(size_t t) const {
-  const Prepared& p = *prepared_;
+  const Resolved& p = *resolved_;
   std::vector<View> operands;
   for (const int value : steps[t].operands) operands.push_back(p.views[static_cast<size_t>(value)]);
   std::unique_ptr<Bound> made = steps[t].kernel->bind(operands.data());
@@ -97,7 +97,7 @@ const Bound* Program::bind(size_t t) const {
 
 bool Program::bind_ahead(size_t step) const {
   if (step >= steps.size()) return false;
-  if (prepared_ && prepared_->binds[step] && !prepared_->bound[step].load(std::memory_order_acquire))
+  if (resolved_ && resolved_->binds[step] && !resolved_->bound[step].load(std::memory_order_acquire))
     bind(step);
   return true;
 }
@@ -112,10 +112,10 @@ bool Program::lies_as_planned(const Run& run) const {
     return true;
   };
   for (int k = 0; k < inputs_; ++k)
-    if (!run.inputs[k] || !same(*run.inputs[k], prepared_->views[static_cast<size_t>(k)])) return false;
+    if (!run.inputs[k] || !same(*run.inputs[k], resolved_->views[static_cast<size_t>(k)])) return false;
   for (size_t j = 0; j < outputs.size(); ++j)
     if (outputs[j].value >= inputs_ &&
-        !same(*run.outputs[j], prepared_->views[static_cast<size_t>(outputs[j].value)]))
+        !same(*run.outputs[j], resolved_->views[static_cast<size_t>(outputs[j].value)]))
       return false;
   return true;
 }
@@ -182,10 +182,10 @@ Ref<Error> Program::failure_of(const Step& step) const {
 
 void Program::execute(const Run& run, const RunContext& context) const {
   Failing failing(*this);
-  kernels.fetch_add(steps.size() - preparing.size(), std::memory_order_relaxed);
+  kernels.fetch_add(steps.size() - hoisted.size(), std::memory_order_relaxed);
   if (DeviceBackend* backend = device.kind == DeviceKind::cpu ? nullptr : backend_of(device.kind))
       [[unlikely]]
-    backend->kernels.fetch_add(steps.size() - preparing.size(), std::memory_order_relaxed);
+    backend->kernels.fetch_add(steps.size() - hoisted.size(), std::memory_order_relaxed);
   if (is_copy) count_copy(run);
   // The accesses of outputs, then those of copies, as submit added them.
   const auto set_outcomes = [&](const auto& outcome) {
@@ -197,7 +197,7 @@ void Program::execute(const Run& run, const RunContext& context) const {
   try {
     if (straight_)
       run_alone(run, context);
-    else if (prepared_ && lies_as_planned(run))
+    else if (resolved_ && lies_as_planned(run))
       run_bound(run, context, failing);
     else
       run_anywhere(run, context, failing);
@@ -236,7 +236,7 @@ void Program::run_alone(const Run& run, const RunContext& context) const {
 
 // Steps of known geometry: only addresses are put in.
 void Program::run_bound(const Run& run, const RunContext& context, Failing& failing) const {
-  const Prepared& p = *prepared_;
+  const Resolved& p = *resolved_;
   const size_t count = p.views.size();
   Scratch<char*, 64> data(count);
   for (int k = 0; k < inputs_; ++k) data[static_cast<size_t>(k)] = run.inputs[k]->data;
@@ -250,7 +250,7 @@ void Program::run_bound(const Run& run, const RunContext& context, Failing& fail
   }
   const TempSpace space(device, p.arena_size + p.scratch_size);
   char* const arena = space.get();
-  for (const Prepared::Address& address : p.addresses)
+  for (const Resolved::Address& address : p.addresses)
     data[static_cast<size_t>(address.value)] =
         (address.base < 0 ? arena : data[static_cast<size_t>(address.base)]) + address.offset;
   std::optional<ArenaCheck> checked;
@@ -292,9 +292,9 @@ void Program::run_bound(const Run& run, const RunContext& context, Failing& fail
     const auto operand = [&](size_t k) { return p.views[static_cast<size_t>(steps[t].operands[k])]; };
     StepLog::run(*this, t, operand, [&] { run_bare(t); });
   };
-  for (size_t t = 0; t < preparing.size(); ++t) {
+  for (size_t t = 0; t < hoisted.size(); ++t) {
     if (keeping->wants(t)) {
-      prepared.fetch_add(1, std::memory_order_relaxed);
+      hoisted_kernels.fetch_add(1, std::memory_order_relaxed);
       kernels.fetch_add(1, std::memory_order_relaxed);
       run_step(t);
     } else if (checked) {
@@ -302,7 +302,7 @@ void Program::run_bound(const Run& run, const RunContext& context, Failing& fail
     }
   }
   if (keeping) keeping->publish();
-  for (size_t t = preparing.size(); t < steps.size(); ++t) {
+  for (size_t t = hoisted.size(); t < steps.size(); ++t) {
     if (failing.skips(t)) continue;
     try {
       run_step(t);

@@ -20,7 +20,8 @@ constexpr int64_t kFewRows = 4 * kLanes, kNearBytes = 512 << 10;
 constexpr int64_t kFewestPieces = 4, kMostPieces = 128;  // of shared rows
 constexpr int64_t kRowBlock = 32;  // elements that are summed before the sum is widened, llvm_lanes.py
 constexpr int64_t kLineBytes = 64;
-constexpr int64_t kPastBytes = 16 << 20;  // results of so many go past the cache, which would not keep them
+constexpr int64_t kStreamingBytes = 16
+                                    << 20;  // results of so many go past the cache, which would not keep them
 
 // How many of `count` equal parts a thread takes at a time, if all come to `bytes`: everybody gets two turns.
 int64_t parts_at_a_time(int64_t count, int64_t bytes) noexcept {
@@ -38,7 +39,7 @@ uint64_t LoopPattern::key() const noexcept {
                  static_cast<uint64_t>(lanes) << 10 | static_cast<uint64_t>(tile + 1) << 11;
   for (int k = 0; k < operands; ++k) key |= static_cast<uint64_t>(inner[k]) << (16 + 2 * k);
   static_assert(16 + 2 * kOperands < 63);
-  return key | static_cast<uint64_t>(past) << 63;
+  return key | static_cast<uint64_t>(streaming) << 63;
 }
 
 // The loops: sizes, and every operand's strides in bytes.
@@ -309,7 +310,7 @@ bool may_pass_cache(const LoopPattern& pattern, int inputs, char* const* data,
 Loop::Code Loop::code_for(char* const* data, const Work& work) const {
   if (!work.large || !may_pass_cache(work.pattern, form_.inputs, data, work.strides)) return work.code;
   LoopPattern pattern = work.pattern;
-  pattern.past = true;
+  pattern.streaming = true;
   return find(pattern);
 }
 
@@ -335,7 +336,7 @@ void Loop::run_in_line(const Call& call, int64_t size) const {
     code(data, &size, strides, call.parameters);
     return;
   }
-  if (stored >= kPastBytes)
+  if (stored >= kStreamingBytes)
     code = code_for(data, {.code = code, .strides = strides, .pattern = in_line(operands), .large = true});
   parallel_for(size, whole_lines(parts_at_a_time(size, bytes)), [&](int64_t begin, int64_t end) {
     char* moved[LoopPattern::kOperands];
@@ -393,7 +394,7 @@ bool Loop::may_split(const Space& space, int loop) const noexcept {
   if (!form_.fixed()) return true;
   for (int d = space.rank; d-- > 0;) {  // the dimensions outside the rows, as `arrange` goes through them
     if (form_.row_axes >> d & 1) continue;
-    if (loop-- == 0) return (form_.asked >> d & 1) == 0;
+    if (loop-- == 0) return (form_.position_axes >> d & 1) == 0;
   }
   return false;
 }
@@ -424,7 +425,7 @@ Loop::Work Loop::divided(const Space& space) const {
     bytes += own;
     if (k >= form_.inputs && space.pattern.inner[k] == LoopPattern::unit) stored += own;
   }
-  work.large = stored >= kPastBytes && space.pattern.tile < 0;  // tiles see to it themselves
+  work.large = stored >= kStreamingBytes && space.pattern.tile < 0;  // tiles see to it themselves
   if (const int64_t grain = space.shared_grain(bytes); grain && !stages().empty()) {
     work.kind = Work::Kind::stages;
     work.grain = grain;

@@ -25,8 +25,8 @@ struct LoopPattern {
 
   int rank = 1, row_rank = 1;
   bool lanes = false;
-  bool past = false;  // results go past the cache
-  int tile = -1;      // the loop that runs in tiles together with the innermost one; -1: none
+  bool streaming = false;  // results go past the cache
+  int tile = -1;           // the loop that runs in tiles together with the innermost one; -1: none
   int operands = 0;
   Stride inner[kOperands];
 
@@ -42,13 +42,13 @@ class Loop final : public Kernel {
 
   struct Form {
     int operands = 0;
-    int inputs = 0;         // the first ones; the others are written
-    uint32_t row_axes = 0;  // bit d: dimension d, counted from the last, is part of a row
-    uint32_t asked = 0;     // bit d: code reads the position along dimension d, counted from the last
-    bool ordered = false;   // positions within a row count: its dimensions keep their order
+    int inputs = 0;              // the first ones; the others are written
+    uint32_t row_axes = 0;       // bit d: dimension d, counted from the last, is part of a row
+    uint32_t position_axes = 0;  // bit d: code reads the position along dimension d, counted from the last
+    bool ordered = false;        // positions within a row count: its dimensions keep their order
 
     // True if the dimensions may be neither merged nor reordered, because the code reads positions.
-    bool fixed() const noexcept { return asked != 0; }
+    bool fixed() const noexcept { return position_axes != 0; }
   };
   // How one long row is folded by several threads: `part` stores what a piece comes to, one number for each
   // reduction, and `join` makes the outputs of these. Pieces have a fixed size, so that results do not depend

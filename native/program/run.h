@@ -29,7 +29,7 @@ struct Program::Run {
 };
 
 // What is known of an exact program before it runs.
-struct Program::Prepared {
+struct Program::Resolved {
   std::vector<int64_t> geometry;  // what views point to
   std::vector<View> views;        // of all values as planned, without data
   struct Address {
@@ -42,8 +42,8 @@ struct Program::Prepared {
   mutable std::vector<std::atomic<const Bound*>> bound;
   std::vector<bool> binds;  // of every step, whether it has something to find out
 
-  explicit Prepared(size_t steps) : bound(steps), binds(steps) {}
-  ~Prepared() {
+  explicit Resolved(size_t steps) : bound(steps), binds(steps) {}
+  ~Resolved() {
     for (auto& one : bound) delete one.load(std::memory_order_relaxed);
   }
 };

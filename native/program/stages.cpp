@@ -104,7 +104,7 @@ void Loop::run_stages(char* const* data, const uint64_t* parameters, const Work&
     }
     if (stage.kind != Stage::Kind::fold) add_operands(side, form_.inputs, form_.operands);
     const int results = form_.operands - form_.inputs;
-    side.pattern.past =
+    side.pattern.streaming =
         stage.kind == Stage::Kind::each && work.large &&
         may_pass_cache(side.pattern, side.pattern.operands - results, side.data, side.strides);
     const Code code = code_of(stage.loop, side);

@@ -55,13 +55,13 @@ class _Description:
 
     def of(
         self,
-        preparing: Sequence[Fused | NativeStep],
+        hoisted: Sequence[Fused | NativeStep],
         steps: Sequence[Fused | NativeStep],
         outputs: Sequence[Place],
     ) -> ProgramBuilder:
         lowering, program = self.lowering, self.program
-        self.find_flexible([*preparing, *steps])
-        for step in (*preparing, *steps):
+        self.find_flexible([*hoisted, *steps])
+        for step in (*hoisted, *steps):
             self.add_step(step)
         given = [v for v in enumerate(lowering.graph.outputs) if v[1] is not None]
         for (j, _), place in zip(given, outputs, strict=True):
@@ -74,9 +74,9 @@ class _Description:
             program.add_result(self.number(place), into, place.buffer.flexible, j in lowering.commits)
         if not (isinstance(self.end, int) and self.end == 0):
             program.set_arena(self.register(self.end))
-        for step in preparing:
+        for step in hoisted:
             reads = [self.root(x.buffer) for x in step.reads]
-            program.add_preparing(reads, [self.root(y.buffer) for y in step.writes])
+            program.add_hoisted(reads, [self.root(y.buffer) for y in step.writes])
         if self.arena is not None:
             for span in self.arena.spans:
                 program.add_span(*span)

@@ -49,7 +49,7 @@ class LoopCode(Record):
     ordered: bool
 
     @property
-    def asked(self) -> int:
+    def position_axes(self) -> int:
         """The dimensions along which code reads its position, as row_axes. If any, all keep number and order."""
         found = 0
         for stage in self.stages:
@@ -60,18 +60,25 @@ class LoopCode(Record):
 
     def native(self) -> Any:
         """The native Loop; equal codes have one, and so share their machine code."""
-        asked = self.asked
+        position_axes = self.position_axes
         stages = tuple(map(_stage_key, self.stages))
-        key = (self.rank if asked else 0, self.dtypes, stages, self.inputs, self.row_axes, self.ordered)
+        key = (
+            self.rank if position_axes else 0,
+            self.dtypes,
+            stages,
+            self.inputs,
+            self.row_axes,
+            self.ordered,
+        )
         found = _kernels.get(key)
         if found is None:
-            folds = not asked and not self.ordered and isinstance(self.stages[0], Fold)
+            folds = not position_axes and not self.ordered and isinstance(self.stages[0], Fold)
             rows, stage_loops = (self.split_row(), self.split_stages) if folds else (None, None)
             found = _core.make_loop(
                 len(self.dtypes),
                 self.inputs,
                 self.row_axes,
-                asked,
+                position_axes,
                 self.ordered,
                 self.compile,
                 rows,
@@ -99,24 +106,24 @@ class LoopCode(Record):
         return LoopCode(self.name, 1, dtypes, stages, inputs, 1, True)
 
     def kernel(
-        self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str, past: bool = False
+        self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str, streaming: bool = False
     ) -> Kernel:
         """The kernel for one pattern; inner: how each operand moves, by the first letters of Operand.inner."""
         words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross"}
         operands = tuple(Operand(d, words[c]) for d, c in zip(self.dtypes, inner, strict=True))
-        row_axes = self.row_axes if self.asked else 0
+        row_axes = self.row_axes if self.position_axes else 0
         stages = tuple(_prepared(stage, self.inputs, self.rank, row_axes) for stage in self.stages)
         name = _identifier(self.name)
-        return Kernel(name, rank, operands, stages, row_rank, lanes, tile if tile >= 0 else None, past)
+        return Kernel(name, rank, operands, stages, row_rank, lanes, tile if tile >= 0 else None, streaming)
 
     @events.noted("compile", lambda self, *_, **__: self.name)
     def compile(
-        self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str, past: bool
+        self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str, streaming: bool
     ) -> tuple[int, Any]:
         """The address of the code for one pattern, and its owner; the native core calls it for a new pattern."""
         from weft.expr.compiler import compile_kernel
 
-        made = compile_kernel(self.kernel(rank, row_rank, lanes, tile, inner, past))
+        made = compile_kernel(self.kernel(rank, row_rank, lanes, tile, inner, streaming))
         return made.address, made
 
 

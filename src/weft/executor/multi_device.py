@@ -34,7 +34,7 @@ class DevicePlanLinker:
         self.uses = [NOTHING] * len(self.arrays)
         self.parts: list[tuple[Any, list[int], list[int], list[int]]] = []
         self.steps: list[str] = []
-        self.prepared: list[str] = []
+        self.hoisted: list[str] = []
         self.reorders = 0
         self.left: dict[int, int] = {}  # wire of what leaves a part, by id of the value
         self.written: dict[int, int] = {}  # wire of the new content, by number of the graph's input
@@ -74,7 +74,7 @@ class DevicePlanLinker:
                 self.wires.setdefault(id(value), wire)  # an input's copy is for the caller only
         self.parts.append((plan, inputs, numbers, outputs))
         self.steps += [f"{part.device}: {step}" for step in info.steps]
-        self.prepared += [f"{part.device}: {step}" for step in info.prepared]
+        self.hoisted += [f"{part.device}: {step}" for step in info.hoisted]
         self.reorders += info.reorders
         self.reports.append((part, info.memory_report()))
 
@@ -113,7 +113,7 @@ class DevicePlanLinker:
             self.steps,
             True,
             self.report(),
-            self.prepared,
+            self.hoisted,
             self.reorders,
         )
 

@@ -118,9 +118,9 @@ class PlanInfo:
     """What a plan was made from, and what it does; kept by the plan for gradients and for people.
 
     strides: of the arrays given; made: those of the outputs. memory: None where sizes are not known. steps: those of
-    every run; prepared: those that are run again only when what they read was written; reorders: how many copies into
+    every run; hoisted: those that are run again only when what they read was written; reorders: how many copies into
     other layouts the kernels of a run make. serial: its number in the native program. work: for each step that the
-    native core runs, first those of `prepared`, what it computes.
+    native core runs, first those of `hoisted`, what it computes.
     """
 
     def __init__(
@@ -133,13 +133,13 @@ class PlanInfo:
         steps: Sequence[str] = (),
         exact: bool = False,
         memory: MemoryReport | None = None,
-        prepared: Sequence[str] = (),
+        hoisted: Sequence[str] = (),
         reorders: int = 0,
         work: Sequence[Work] = (),
     ) -> None:
         self.name, self.graph, self.strides, self.made = name, graph, strides, made
         self.visible, self.steps, self.exact, self.memory = visible, list(steps), exact, memory
-        self.prepared, self.reorders = list(prepared), reorders
+        self.hoisted, self.reorders = list(hoisted), reorders
         self.work = list(work)
         self.serial = next(_serials)
         serial = self.serial

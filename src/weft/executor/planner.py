@@ -82,9 +82,9 @@ def make_plan(
     once: list[Step] = []
     lowered = alive(lowering.steps, leaving)
     if graph.stable_inputs:
-        from weft.executor.preparation import prepared  # no call of one operator has such inputs
+        from weft.executor.preparation import hoist  # no call of one operator has such inputs
 
-        once, lowered = prepared(
+        once, lowered = hoist(
             (lowering.places[id(graph.inputs[k])].buffer for k in graph.stable_inputs), lowered
         )
     kept = list({id(y.buffer): y.buffer for step in once for y in step.writes if y.buffer.kept}.values())
@@ -107,7 +107,7 @@ def make_plan(
         steps=[step.text for step in steps],
         exact=exact,
         memory=None if arena is None else arena.report,
-        prepared=[step.text for step in first],
+        hoisted=[step.text for step in first],
         reorders=sum(step.kernel.reorders for step in steps if isinstance(step, NativeStep)),
         work=[work_of(step) for step in (*first, *steps)],
     )

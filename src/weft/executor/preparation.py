@@ -13,7 +13,7 @@ from weft.executor.buffers import Buffer, BufferView
 from weft.executor.steps import LoopStep, NativeStep, Step, written_by
 from weft.ops.node import Value
 
-__all__ = ["StableInputs", "prepared"]
+__all__ = ["StableInputs", "hoist"]
 
 LARGER = 2  # times the bytes of the inputs that it is made of, a result may have to be kept
 SMALL_BYTES = 64 << 10  # results that are kept whatever they are made of
@@ -52,7 +52,7 @@ class StableInputs:
         return fits
 
 
-def prepared(inputs: Iterable[Buffer], steps: Sequence[Step]) -> tuple[list[Step], list[Step]]:
+def hoist(inputs: Iterable[Buffer], steps: Sequence[Step]) -> tuple[list[Step], list[Step]]:
     """The steps in two: those done once, and those of every run; what these read of the first is marked as kept."""
     stable_inputs = StableInputs(inputs)
     if not stable_inputs.any:

@@ -55,8 +55,8 @@ class _Lanes:
         elif isinstance(stage, Scan):
             self._scan(stage)
         elif isinstance(stage, Each):
-            past = self.function.kernel.past_operands & {store.operand for store in stage.stores}
-            store = self._store_past if past else self._store
+            streaming = self.function.kernel.streaming_operands & {store.operand for store in stage.stores}
+            store = self._store_streaming if streaming else self._store
             self._rows(self.pointers, [], lambda pointers, row: store(stage, pointers, row))
         else:
             self._store(stage, self.pointers, ["0"] * self.function.kernel.row_rank)
@@ -65,8 +65,8 @@ class _Lanes:
         roots = [store.value for store in stage.stores]
         self._each_lane(pointers, row, lambda values: values.store(stage.stores), roots, stage.stores)
 
-    def _store_past(self, stage: Each, pointers: list[str], row: list[str]) -> None:
-        from weft.expr.llvm_past import through_arrays  # when first needed
+    def _store_streaming(self, stage: Each, pointers: list[str], row: list[str]) -> None:
+        from weft.expr.llvm_streaming import through_arrays  # when first needed
 
         def compute(pointers: list[str]) -> None:
             self._store(stage, pointers, row)

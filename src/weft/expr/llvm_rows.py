@@ -15,7 +15,7 @@ __all__ = ["SUM_BLOCK", "Accumulator", "better", "first_extreme", "print_rows"]
 SUM_BLOCK = 4096  # elements of float32 that are summed in float32 before the sum goes on in float64
 POSITION_BLOCK = 1024  # elements whose extreme is found before its place is looked for
 SCAN_BLOCK = 1024  # elements that are scanned in the first-level cache
-PAST_BLOCK = 1024  # elements that are computed there before they are stored past the cache
+STREAMING_BLOCK = 1024  # elements that are computed there before they are stored past the cache
 
 
 def print_rows(f: Function) -> None:
@@ -58,10 +58,10 @@ def _each(f: Function, stage: Each, pointers: list[str], positions: list[str]) -
             return []
 
         roots = [store.value for store in stage.stores]
-        if not f.kernel.past_operands & {store.operand for store in stage.stores}:
+        if not f.kernel.streaming_operands & {store.operand for store in stage.stores}:
             innermost(f, f.sizes[d], pointers, positions, element, roots, stage.stores)
             return
-        from weft.expr.llvm_past import through_arrays  # when first needed
+        from weft.expr.llvm_streaming import through_arrays  # when first needed
 
         def block(begin: str, length: str) -> list[str]:
             def compute(pointers: list[str]) -> None:
@@ -70,10 +70,10 @@ def _each(f: Function, stage: Each, pointers: list[str], positions: list[str]) -
 
                 innermost(f, length, pointers, positions, element, roots, stage.stores, place=place)
 
-            through_arrays(f, pointers, begin, length, PAST_BLOCK, compute)
+            through_arrays(f, pointers, begin, length, STREAMING_BLOCK, compute)
             return []
 
-        f.blocks(f.sizes[d], PAST_BLOCK, block)
+        f.blocks(f.sizes[d], STREAMING_BLOCK, block)
         return
 
     def turn(i: str) -> list[str]:

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from weft.base.record import Record
 from weft.expr.kernel import Each
 from weft.expr.llvm_function import Function, Values
-from weft.expr.llvm_past import byte_size, finish, flush
 from weft.expr.llvm_rows import innermost
+from weft.expr.llvm_streaming import byte_size, finish, flush
 from weft.expr.scalar import walk
 
 __all__ = ["print_tiles"]
 
 TILE = 64  # positions in both loops
 PAGES = 512  # the same for blocks of tiles: their lines are on as many pages, whose addresses the processor can keep
-PAST_CACHE = 1 << 22  # bytes stored from which on they go past the cache
+STREAMING_BYTES = 1 << 22  # bytes stored from which on they go past the cache
 SIDES = (PAGES, TILE)
 COPY_SIDES = (PAGES, 16)  # a copy needs no array, and goes along the source's lines
 
@@ -63,17 +63,17 @@ def _tiles(f: Function, pointers: list[str], positions: list[str], cross: int) -
             made[k] = f.array(f.kernel.operands[k].dtype, TILE * TILE)
         return made[k]
 
-    def every(past: frozenset[int]) -> None:
+    def every(streaming: frozenset[int]) -> None:
         # Lines of small elements are put together in an array, to be stored as a whole.
-        direct = copied if copied and (not past or byte_size(f, copied[1]) >= 4) else None
-        through = [k for k, how in enumerate(f.kernel.operands) if how.inner == "cross" or k in past]
+        direct = copied if copied and (not streaming or byte_size(f, copied[1]) >= 4) else None
+        through = [k for k, how in enumerate(f.kernel.operands) if how.inner == "cross" or k in streaming]
         arrays = {k: array(k) for k in through} if not direct else {}
 
         def tile(pointers: list[str], row: _Extent, column: _Extent) -> None:
             if direct:
-                _copy(f, *direct, pointers, row, column, bool(past))
+                _copy(f, *direct, pointers, row, column, bool(streaming))
             else:
-                _tile(f, pointers, positions, cross, row, column, arrays, past)
+                _tile(f, pointers, positions, cross, row, column, arrays, streaming)
 
         whole = _Extent("0", f.sizes[cross]), _Extent("0", f.sizes[-1])
         crossing = direct is not None and f.kernel.operands[direct[0]].inner == "cross"
@@ -158,12 +158,12 @@ def _passes_cache(f: Function, targets: frozenset[int], pointers: list[str]) -> 
         places = f.emit(f"or i64 {places}, {f.emit(f'or i64 {begin}, {f.strides[k][across]}')}")
     aligned = f.emit(f"icmp eq i64 {f.emit(f'and i64 {places}, 63')}, 0")
     elements = f.emit(f"mul i64 {f.sizes[cross]}, {f.sizes[last]}")
-    most = PAST_CACHE // sum(byte_size(f, k) for k in targets)
+    most = STREAMING_BYTES // sum(byte_size(f, k) for k in targets)
     return f.emit(f"and i1 {aligned}, {f.emit(f'icmp sge i64 {elements}, {most}')}")
 
 
 def _copy(
-    f: Function, source: int, target: int, pointers: list[str], row: _Extent, column: _Extent, past: bool
+    f: Function, source: int, target: int, pointers: list[str], row: _Extent, column: _Extent, streaming: bool
 ) -> None:
     crossing = f.kernel.operands[source].inner == "cross"
     cross, last = f.kernel.cross, f.kernel.rank - 1
@@ -172,7 +172,7 @@ def _copy(
     count, length = (column.length, row.length) if crossing else (row.length, column.length)
     lines = _Lines(pointers[source], f.strides[source][along], count, length)
     _transpose(
-        f, lines, _Lines(pointers[target], f.strides[target][across], "", ""), byte_size(f, source), past
+        f, lines, _Lines(pointers[target], f.strides[target][across], "", ""), byte_size(f, source), streaming
     )
 
 
@@ -184,7 +184,7 @@ def _tile(
     row: _Extent,
     column: _Extent,
     arrays: dict[int, str],
-    past: frozenset[int],
+    streaming: frozenset[int],
 ) -> None:
     """One tile: pointers are at its beginning."""
     (stage,) = f.kernel.stages
@@ -224,7 +224,7 @@ def _tile(
         elif k in written:
             target = _Lines(pointers[k], f.strides[k][-1], "", "")
             source = _Lines(array, step[k], row.length, column.length)
-            _transpose(f, source, target, byte_size(f, k), k in past)
+            _transpose(f, source, target, byte_size(f, k), k in streaming)
 
 
 class _Lines(Record):
@@ -249,7 +249,7 @@ def _flush(f: Function, source: _Lines, target: _Lines, size: int) -> None:
     f.loop(target.count, line)
 
 
-def _transpose(f: Function, source: _Lines, target: _Lines, size: int, past: bool = False) -> None:
+def _transpose(f: Function, source: _Lines, target: _Lines, size: int, streaming: bool = False) -> None:
     """Elements of `size` bytes: target's line c is source's column c."""
     lanes = 8 if size == 8 else 16
     kind = f"i{8 * size}"
@@ -273,7 +273,7 @@ def _transpose(f: Function, source: _Lines, target: _Lines, size: int, past: boo
                 target.step,
                 kind,
                 lanes,
-                past,
+                streaming,
             )
             return []
 
@@ -309,7 +309,7 @@ def _square(
     target_step: str,
     kind: str,
     lanes: int,
-    past: bool,
+    streaming: bool,
 ) -> None:
     """A square of vectors, transposed in registers: blocks of half the size change places, then theirs."""
     vector = f"<{lanes} x {kind}>"
@@ -319,7 +319,7 @@ def _square(
 
     align = int(kind[1:]) // 8
     rows = [f.emit(f"load {vector}, ptr {p}, align {align}") for p in lines(source, source_step)]
-    one = f.mark("!{i32 1}") if past else ""
+    one = f.mark("!{i32 1}") if streaming else ""
     half = lanes // 2
     while half:
         upper = ", ".join(f"i32 {k + lanes - half if k & half else k}" for k in range(lanes))
@@ -331,5 +331,5 @@ def _square(
                 rows[k + half] = f.emit(f"shufflevector {pair}, <{lanes} x i32> <{lower}>")
         half //= 2
     for row, pointer in zip(rows, lines(target, target_step), strict=True):
-        how = f"64, !nontemporal {one}" if past else align
+        how = f"64, !nontemporal {one}" if streaming else align
         f.lines.append(f"  store {vector} {row}, ptr {pointer}, align {how}")

@@ -9,7 +9,7 @@ from weft.base.dtype import int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Row, reducible
+from weft.ops.kernels import Loop, Row, in_accumulation_type
 from weft.ops.loss import check_reduction
 from weft.ops.op import Op, op
 from weft.ops.pointwise import cast_to
@@ -124,7 +124,7 @@ class ClassRow(Op):
         self, row: Row, x: TensorType, target: TensorType, weight: TensorType | None
     ) -> tuple[Scalar, Scalar, Scalar, Scalar | None]:
         """The element of x, whether it is the target's, whether the row counts, and the weight's element."""
-        value = reducible(e.load(0, x.dtype.name))
+        value = in_accumulation_type(e.load(0, x.dtype.name))
         wanted = e.load(1, target.dtype.name)
         here = e.index(self.axis) == wanted
         scale = None if weight is None else e.cast(e.load(2, weight.dtype.name), value.dtype)
@@ -198,7 +198,7 @@ class CrossEntropyRowsGradient(ClassRow, RowGradient):
             all_of_them = classes if scale is None else row.sum(scale)
             smooth = (probability * all_of_them - factor) * (self.label_smoothing / classes)
             cotangent = cotangent * (1 - self.label_smoothing) + smooth
-        upstream = reducible(e.load(3, dlosses.dtype.name))
+        upstream = in_accumulation_type(e.load(3, dlosses.dtype.name))
         row.each(e.cast(e.where(counts, cotangent * upstream, zero), x.dtype.name))
         yield row.loop((self.axis,))
 
@@ -280,7 +280,7 @@ class SoftRow(Op):
         self, row: Row, x: TensorType, target: TensorType, weight: TensorType | None
     ) -> tuple[Scalar, Scalar]:
         """The element of x, and the weighted, smoothed one of target."""
-        value = reducible(e.load(0, x.dtype.name))
+        value = in_accumulation_type(e.load(0, x.dtype.name))
         wanted = e.cast(e.load(1, target.dtype.name), value.dtype)
         if self.label_smoothing:
             spread = self.label_smoothing / row.number(x.shape[self.axis], value.dtype)
@@ -339,7 +339,7 @@ class SoftCrossEntropyRowsGradient(SoftRow, RowGradient):
         total = row.sum(wanted)
         powers = e.call("exp", value - row.max(value))
         cotangent = powers / row.sum(powers) * total - wanted
-        row.each(e.cast(cotangent * reducible(e.load(3, dlosses.dtype.name)), x.dtype.name))
+        row.each(e.cast(cotangent * in_accumulation_type(e.load(3, dlosses.dtype.name)), x.dtype.name))
         yield row.loop((self.axis,))
 
     def decompose(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:

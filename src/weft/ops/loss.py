@@ -9,7 +9,7 @@ from weft.base.dtype import DType
 from weft.base.errors import ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Row, pointwise_loop, reducible
+from weft.ops.kernels import Loop, Row, in_accumulation_type, pointwise_loop
 from weft.ops.op import Op, Runtime, op
 from weft.ops.pointwise import Pointwise, pointwise_gradients
 from weft.ops.shapes import Contradiction, Partial, merge
@@ -318,7 +318,7 @@ class CosineSimilarity(Op):
     def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Loop]:
         common = promote(x1, x2).name
         row = Row(inputs=2)
-        a, b = (reducible(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
+        a, b = (in_accumulation_type(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
         along, first, second = row.dot(a, b), row.dot(a, a), row.dot(b, b)
         eps = row.number(self.eps, a.dtype)
         long = [e.maximum(e.call("sqrt", v), eps) for v in (first, second)]

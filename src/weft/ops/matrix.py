@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Row, reducible
+from weft.ops.kernels import Loop, Row, in_accumulation_type
 from weft.ops.op import Op, op
 from weft.ops.pointwise import unbroadcast
 from weft.ops.shapes import Contradiction, Partial, broadcast, merge, split_last
@@ -93,7 +93,7 @@ class Dot(Product):
     def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Loop]:
         common = promote(x1, x2).name
         row = Row(inputs=2)
-        a, b = (reducible(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
+        a, b = (in_accumulation_type(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
         row.once(0, e.cast(row.dot(a, b), common))
         yield row.loop(self.axes(max(x1.ndim, x2.ndim)))
 

@@ -10,7 +10,7 @@ from weft.base.dtype import bool_, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Several, pointwise_loop, reducible
+from weft.ops.kernels import Loop, Several, in_accumulation_type, pointwise_loop
 from weft.ops.op import Op, Runtime, op
 from weft.ops.oracle import np
 from weft.ops.types import TensorType
@@ -122,7 +122,9 @@ class Update(Op):
         for k, (name, t) in enumerate(zip(self.scalars, scalars, strict=True)):
             numbers[name] = e.load(k, "float64") if t.weak else e.cast(e.load(k, t.dtype.name), "float64")
         first = len(scalars)
-        loads = [e.cast(reducible(e.load(first + k, t.dtype.name)), wide) for k, t in enumerate(types)]
+        loads = [
+            e.cast(in_accumulation_type(e.load(first + k, t.dtype.name)), wide) for k, t in enumerate(types)
+        ]
         written = [t for k, t in enumerate(types) if k != 1]
         found = self.rule(_Narrowed(numbers, wide), *loads)
         results = [e.cast(value, t.dtype.name) for value, t in zip(found, written, strict=True)]
@@ -163,7 +165,7 @@ class CountUpdate(Op):
     def kernels(self, step: TensorType, witness: TensorType) -> Iterator[Loop]:
         if witness.shape:
             return
-        element = reducible(e.load(1, witness.dtype.name))
+        element = in_accumulation_type(e.load(1, witness.dtype.name))
         either = e.cast(element == element, "int64") + e.cast(element != element, "int64")  # 1, also of NaN
         yield pointwise_loop([step, witness], [e.load(0, "int64") + either], [])
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from weft.base.dtype import DType, bool_, int64, uint64
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Row, Several, reducible
+from weft.ops.kernels import Loop, Row, Several, in_accumulation_type
 from weft.ops.op import Op, Runtime, op
 from weft.ops.pointwise import cast_to
 from weft.ops.types import TensorType, normalize_axes
@@ -73,11 +73,11 @@ def same_kind(dtype: DType | None, x: TensorType) -> DType:
 
 def summable(x: Scalar, dtype: DType | None) -> Scalar:
     """x in the type that it is added or multiplied in."""
-    wide = reducible(x)
+    wide = in_accumulation_type(x)
     if wide.dtype not in e.FLOATS:
         wide = e.cast(wide, "uint64" if wide.dtype in e.UNSIGNED else "int64")
     if dtype is not None and dtype.is_floating:
-        wide = reducible(e.cast(wide, dtype.name))
+        wide = in_accumulation_type(e.cast(wide, dtype.name))
     return wide
 
 
@@ -163,7 +163,7 @@ class Mean(Reduction):
         return super().infer(x)
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
-        total = row.sum(reducible(x))
+        total = row.sum(in_accumulation_type(x))
         return total / row.number(count, total.dtype)
 
     def decompose(self, x: Any) -> Any:
@@ -205,7 +205,11 @@ class Max(Extreme):
     aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
-        return row.reduce("max", reducible(x), 0) if x.dtype == "bool" else row.max(reducible(x))
+        return (
+            row.reduce("max", in_accumulation_type(x), 0)
+            if x.dtype == "bool"
+            else row.max(in_accumulation_type(x))
+        )
 
 
 @op
@@ -223,7 +227,7 @@ class Min(Extreme):
     """
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
-        return row.min(reducible(x))
+        return row.min(in_accumulation_type(x))
 
 
 class Quantifier(Reduction):
@@ -298,7 +302,7 @@ class Position(Reduction):
         return int64
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
-        return row.reduce(self.name, reducible(x))
+        return row.reduce(self.name, in_accumulation_type(x))
 
 
 @op
@@ -341,7 +345,7 @@ class Spread(Reduction):
 
     def variance(self, row: Row, x: Scalar, count: Any) -> Scalar:
         """The variance of the row."""
-        wide = reducible(x)
+        wide = in_accumulation_type(x)
         number = row.number(count, wide.dtype)
         apart = wide - row.sum(wide) / number
         less = e.maximum(number - row.number(self.correction, wide.dtype), 0)
@@ -430,7 +434,7 @@ class Logsumexp(Reduction):
         return super().infer(x)
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
-        wide = reducible(x)
+        wide = in_accumulation_type(x)
         top = row.max(wide)
         shift = e.where(abs(top) == float("inf"), e.constant(0, wide.dtype), top)
         return e.call("log", row.sum(e.call("exp", wide - shift))) + shift
@@ -471,7 +475,7 @@ class VectorNorm(Reduction):
         return super().infer(x)
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
-        wide = reducible(x)
+        wide = in_accumulation_type(x)
         size = abs(wide)
         match self.ord:
             case 0:
@@ -537,7 +541,7 @@ class DivideByCount(Op):
         for axis in self.axis:
             count = count * x.shape[axis]
         row = Row(inputs=1)
-        wide = reducible(e.load(0, a.dtype.name))
+        wide = in_accumulation_type(e.load(0, a.dtype.name))
         number = row.number(count, wide.dtype)
         if not (isinstance(self.correction, int) and self.correction == 0):
             number = e.maximum(number - row.number(self.correction, wide.dtype), 0)

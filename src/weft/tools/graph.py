@@ -126,7 +126,7 @@ def _steps(name: str, graph: Graph, strides: Sequence[Any]) -> tuple[list[str], 
     except (NeedsSizes, NotImplementedError):
         return [], {}
     of = {id(node): k for k, work in enumerate(info.work) for node in work.nodes}
-    return [*info.prepared, *info.steps], of
+    return [*info.hoisted, *info.steps], of
 
 
 def _layouts(name: str, graph: Graph, strides: Sequence[Any]) -> dict[int, str]:

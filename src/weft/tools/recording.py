@@ -523,7 +523,7 @@ class Recorder:
             )
             if made is not None and serial not in found.programs:
                 found.programs[serial] = ProgramFacts(
-                    made.name, (*made.prepared, *made.steps), made.reorders, made.memory
+                    made.name, (*made.hoisted, *made.steps), made.reorders, made.memory
                 )
 
 

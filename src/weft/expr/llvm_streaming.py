@@ -27,7 +27,7 @@ def through_arrays(
     """
     moved = list(pointers)
     arrays = {}
-    for k in sorted(f.kernel.past_operands):
+    for k in sorted(f.kernel.streaming_operands):
         arrays[k] = f.array(f.kernel.operands[k].dtype, most)
         moved[k] = f.offset(arrays[k], f.emit(f"mul i64 {begin}, {-byte_size(f, k)}"))
     compute(moved)
