@@ -108,16 +108,16 @@ def test_zeros_and_nan_stay_apart():
 
 def test_unused_expressions_are_freed():
     gc.collect()
-    before = len(Scalar._known)
+    before = len(Scalar._interned)
     root = load(777, "float64")
     for k in range(100):
         root = root * (1000.5 + k) + root
-    assert len(Scalar._known) >= before + 300
+    assert len(Scalar._interned) >= before + 300
     watched = weakref.ref(root)
     del root
     gc.collect()
     assert watched() is None
-    assert len(Scalar._known) <= before
+    assert len(Scalar._interned) <= before
 
 
 def test_a_freed_expression_is_not_taken_for_a_new_one():
