@@ -130,9 +130,13 @@ def plan_backward(info: PlanInfo, wanted: list[bool], given: list[bool]) -> Any:
         optimized = optimize(backward)
     strides: tuple[Any, ...] = ()
     if info.exact:  # gradients must have the outputs' strides; others are copied before
-        shown = [pair for pair, come in zip(zip(outputs, info.made, strict=True), given, strict=True) if come]
+        shown = [
+            pair
+            for pair, come in zip(zip(outputs, info.output_strides, strict=True), given, strict=True)
+            if come
+        ]
         cotangents = (s if is_dense(v.shape, s) else row_major(v.shape) for v, s in shown)
-        strides = (*info.strides, *info.made, *cotangents)
+        strides = (*info.strides, *info.output_strides, *cotangents)
     plan = make_plan(
         optimized,
         f"{info.name} gradient",

@@ -273,7 +273,7 @@ class Executor:
         made = self._plans.forward(self._signature, training, False)
         if not training:
             return made, [made.plan]
-        lie = [made.plan.info.made[k] for k in made.kept]
+        lie = [made.plan.info.output_strides[k] for k in made.kept]
         return made, [made.plan, self._plans.backward(self._signature, False, lie)]
 
     def debug_str(self) -> str:

@@ -257,7 +257,7 @@ class _Training:
         """The bytes of what is kept for backward, and of temporary space."""
         self.forward = forward = plans._forward_of(signature, self, False)
         graph, info = forward.plan.info.graph, forward.plan.info
-        backward = plans._backward_of(signature, self, [info.made[k] for k in forward.kept])
+        backward = plans._backward_of(signature, self, [info.output_strides[k] for k in forward.kept])
         kept = [graph.outputs[k] for k in sorted(set(forward.kept) - set(forward.outputs))]
         arenas = [each.info.memory_report().arena_bytes for each in (forward.plan, backward)]
         return sum(int(v.type.size) * v.dtype.itemsize for v in kept) + max(arenas)

@@ -139,9 +139,9 @@ def _layouts(name: str, graph: Graph, strides: Sequence[Any]) -> dict[int, str]:
     found = {}
     for node in graph.nodes:
         for value in node.outputs:
-            place = lowering.places.get(id(value))
-            if place is not None and tuple(place.strides) != row_major(value.shape):
-                found[id(value)] = _order(value.shape, place.strides)
+            view = lowering.views.get(id(value))
+            if view is not None and tuple(view.strides) != row_major(value.shape):
+                found[id(value)] = _order(value.shape, view.strides)
     return found
 
 
