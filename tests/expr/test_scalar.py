@@ -364,16 +364,16 @@ def test_substitute(x):
     assert substitute(x, lambda part: x + 1 if part is x else part) is x + 1
 
 
-def test_walk_leaves_out_what_is_known():
+def test_walk_leaves_out_what_is_skipped():
     x, y = load(0, "float32"), load(1, "float32")
     inner = x * y
     root = inner + y * 2.0
     names = [part.op for part in walk(root)]
     assert names == ["load", "load", "mul", "constant", "mul", "add"]
-    rest = list(walk(root, known={id(inner)}))
+    rest = list(walk(root, skipped={id(inner)}))
     assert [part.op for part in rest] == ["load", "constant", "mul", "add"]
     assert rest[0] is y
-    assert list(walk(root, known={id(root)})) == []
+    assert list(walk(root, skipped={id(root)})) == []
 
 
 COLLECTIONS = """

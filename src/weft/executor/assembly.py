@@ -56,19 +56,11 @@ class Space(Record):
 
     def spread(self, operand: BufferView) -> BufferView:
         """An operand without the axes of rows, as one with a size of 1 there."""
-        sizes, strides = iter(operand.shape), iter(operand.strides)
-        missing = len(self.shape) - len(self.axes) - operand.ndim  # broadcast dimensions in front
-        shape: list[Any] = []
-        steps: list[Any] = []
-        for d in range(len(self.shape)):
-            if d in self.axes or missing > 0:
-                missing -= d not in self.axes
-                shape.append(1)
-                steps.append(0)
-            else:
-                shape.append(next(sizes))
-                steps.append(next(strides))
-        return BufferView(operand.buffer, operand.type.like(shape), steps, operand.offset)
+        outer = [d for d in range(len(self.shape)) if d not in self.axes]
+        shape, strides = [1] * len(self.shape), [0] * len(self.shape)
+        for d, n, s in zip(outer[len(outer) - operand.ndim :], operand.shape, operand.strides, strict=True):
+            shape[d], strides[d] = n, s
+        return BufferView(operand.buffer, operand.type.like(shape), strides, operand.offset)
 
 
 Projection = str

@@ -262,18 +262,16 @@ def body_of(
     return _body_of(step, types) if is_dynamic else _cached_body_of(step, types)
 
 
-@cached(maxsize=256)
-def _cached_body_of(step: Step, types: tuple[TensorType, ...]) -> Subgraph:
-    return _body_of(step, types)
-
-
+@no_capture()
 def _body_of(step: Step, types: tuple[TensorType, ...]) -> Subgraph:
     def function(*values: Value) -> list[Value]:
-        new, items = step(*values)
-        return [*new, *items]
+        states, items = step(*values)
+        return [*states, *items]
 
-    with no_capture():
-        return Subgraph(graph_of(function, types))
+    return Subgraph(graph_of(function, types))
+
+
+_cached_body_of = cached(maxsize=256)(_body_of)
 
 
 def backward_loop(
@@ -369,14 +367,8 @@ class BackwardStep(NamedTuple):
 
 
 @cached(maxsize=512)
+@no_capture()
 def backward_step(
-    body: Subgraph, sequences: int, states: int, items_given: tuple[bool, ...], saved_given: tuple[bool, ...]
-) -> BackwardStep:
-    with no_capture():
-        return _backward_step(body, sequences, states, items_given, saved_given)
-
-
-def _backward_step(
     body: Subgraph, sequences: int, states: int, items_given: tuple[bool, ...], saved_given: tuple[bool, ...]
 ) -> BackwardStep:
     """What a run of a loop's body becomes in the loop's gradient.

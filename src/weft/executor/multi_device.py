@@ -81,8 +81,8 @@ class DevicePlanLinker:
     def emit(self, name: str) -> ProgramBuilder:
         """For the native core."""
         program: ProgramBuilder = _core.ProgramBuilder(name, None, len(self.arrays), is_exact=True)
-        for number, how in enumerate(self.uses):
-            program.use(number, how)
+        for number, use in enumerate(self.uses):
+            program.use(number, use)
         for part in self.parts:
             program.add_part(*part)
         for j, value in self.outputs:

@@ -68,17 +68,17 @@ def hoist(inputs: Iterable[Buffer], steps: Sequence[Step]) -> tuple[list[Step], 
         for x in step.reads:
             readers.setdefault(id(x.buffer), []).append(k)
     while True:  # a buffer that a step of every run writes is not made once, nor is what follows from it
-        late = set()
+        unhoistable = set()
         for k in hoisted:
             step = steps[k]
             needs = {m for x in (*step.reads, *step.writes) for m in makers.get(id(x.buffer), ())}
             if k in constant:
                 needs |= {r for y in step.writes for r in readers.get(id(y.buffer), ())}
             if not needs <= hoisted:
-                late.add(k)
-        if not late:
+                unhoistable.add(k)
+        if not unhoistable:
             break
-        hoisted -= late
+        hoisted -= unhoistable
     first = [step for k, step in enumerate(steps) if k in hoisted]
     rest = [step for k, step in enumerate(steps) if k not in hoisted]
     written = {id(y.buffer) for step in first for y in step.writes}

@@ -23,9 +23,6 @@ class Registers:
         self.loads: list[tuple[str, int, int, int]] = []
         self.computes: list[tuple[str, int, int, int]] = []
 
-    def __len__(self) -> int:
-        return len(self.by_size)
-
     def register(self, size: Any) -> int:
         """The register that holds an int or a Size."""
         is_size = type(size) is Size

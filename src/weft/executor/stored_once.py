@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 
 from weft.base.typing import Any
 from weft.executor.buffers import BufferView, is_one, same, same_shape
@@ -65,9 +66,9 @@ class _Loop:
         outputs: Sequence[BufferView],
     ) -> None:
         self.shape, self.axes, self.inputs, self.outputs = shape, axes, inputs, outputs
-        self.is_near = self._is_near()
 
-    def _is_near(self) -> bool:
+    @cached_property
+    def is_near(self) -> bool:
         """Whether a row stays in the cache; true where its length is not known."""
         elements = 1
         for axis in self.axes:

@@ -316,14 +316,6 @@ def key_of(text: str, name: str) -> int:
     return int.from_bytes(blake2b(plain.encode(), digest_size=8).digest(), "little")
 
 
-def _prebuilt(text: str, name: str) -> int:
-    """The address of the kernel in the native module, or 0."""
-    from weft import _core  # not above: the build compiles kernels before there is one
-
-    address: int = _core.prebuilt_kernel(key_of(text, name))
-    return address
-
-
 def compile_kernel(kernel: Kernel) -> Compiled:
     """The kernel's machine code: compiled with the package, or else from the cache on disk if it is there.
 
@@ -333,10 +325,11 @@ def compile_kernel(kernel: Kernel) -> Compiled:
     >>> compile_kernel(copy).address != 0
     True
     """
+    from weft import _core  # not above: the build compiles kernels before there is one
+
     with _timed("print"):
         text = print_kernel(kernel)
-    address = _prebuilt(text, kernel.name)
-    if address:
+    if address := _core.prebuilt_kernel(key_of(text, kernel.name)):
         counters["prebuilt"] += 1
         return Compiled(address, None)
     with _lock:

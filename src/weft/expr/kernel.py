@@ -47,15 +47,6 @@ class Operand(Record):
         if self.gathered < 0:
             raise ValueError(f"operand: gathered must be at least 0, got {self.gathered}")
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Operand) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[str, str, int]:
-        return self.dtype, self.inner, self.gathered
-
 
 class Store(Record):
     """Writes value to an operand's element at the loops' position; add: adds it to what is there (bool: or)."""

@@ -115,7 +115,7 @@ class Function(Writer):
             before = Values(self, pointers, positions, "0", "")
             for node in invariant:
                 before[node]
-            values.update(before.known)
+            values.update(before.computed)
 
         return values, enter if invariant else None
 
@@ -155,18 +155,18 @@ class Values:
         inner: str,
         group: str,
         arrays: dict[int, str] | None = None,
-        known: dict[int, str] | None = None,
+        computed: dict[int, str] | None = None,
     ) -> None:
         self.function, self.pointers, self.positions, self.inner = function, pointers, positions, inner
         self.arrays = arrays  # of results, with one value for each lane
         self.access = f", !llvm.access.group {group}" if group else ""
-        self.known = dict(known or {})
-        self.scanned: list[Scalar] = []  # results of scans; their ids are keys of known
+        self.computed = dict(computed or {})
+        self.scanned: list[Scalar] = []  # results of scans; their ids are keys of computed
 
     def __getitem__(self, root: Scalar) -> str:
-        for node in walk(root, known=self.known):
-            self.known[id(node)] = self._value(node)
-        return self.known[id(root)]
+        for node in walk(root, skipped=self.computed):
+            self.computed[id(node)] = self._value(node)
+        return self.computed[id(root)]
 
     def _address(self, operand: int, pointer: str) -> str:
         """The element of this position in the loop of vectors."""
@@ -213,7 +213,7 @@ class Values:
         """Sets what result() of a scan is at this position."""
         node = Scalar("result", reduction.dtype, (), reduction.number)
         self.scanned.append(node)
-        self.known[id(node)] = value
+        self.computed[id(node)] = value
 
     def _add(self, dtype: str, a: str, b: str) -> str:
         if dtype in ("float16", "bfloat16"):
@@ -225,7 +225,7 @@ class Values:
 
     def _value(self, node: Scalar) -> str:
         f = self.function
-        args = [self.known[id(arg)] for arg in node.args]
+        args = [self.computed[id(arg)] for arg in node.args]
         if node.op == "constant":
             return number(node.value, node.dtype)
         if node.op == "load":

@@ -75,11 +75,11 @@ class _Lanes:
         """A loop over the lanes; roots: what body computes of the operands, stores: what it stores."""
         f = self.function
         group = f.mark("distinct !{}")
-        known, enter = f.hoist(pointers, [*self.positions, "0", *row], roots, stores, lanes=True)
+        computed, enter = f.hoist(pointers, [*self.positions, "0", *row], roots, stores, lanes=True)
 
         def lane(i: str) -> list[str]:
             position = f.emit(f"add nuw nsw i64 {self.begin}, {i}")
-            body(Values(f, pointers, [*self.positions, position, *row], i, group, self.results, known))
+            body(Values(f, pointers, [*self.positions, position, *row], i, group, self.results, computed))
             return []
 
         f.loop(self.length, lane, parallel=group, enter=enter)

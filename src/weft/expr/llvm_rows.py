@@ -89,11 +89,11 @@ def innermost(
     roots: what body will compute; of that, what does not change is computed before.
     """
     group = "" if carried else f.mark("distinct !{}")
-    known, enter = f.hoist(pointers, [*positions, "0"], roots, stores, lanes=False)
+    computed, enter = f.hoist(pointers, [*positions, "0"], roots, stores, lanes=False)
 
     def turn(i: str) -> list[str]:
         inner = position(i)
-        return body(Values(f, pointers, [*positions, inner], inner, group, known=known), i)
+        return body(Values(f, pointers, [*positions, inner], inner, group, computed=computed), i)
 
     return f.loop(size, turn, carried, group, enter)
 

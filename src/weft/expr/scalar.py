@@ -56,26 +56,14 @@ BITS = (
 
 # What code generators must know, by number of operands. Comparisons give bool; the rest the type of their operands.
 UNARY = ("neg", "abs", "sqrt", "rint", "floor", "ceil", "trunc", "not")
-BINARY = (
-    "add",
-    "sub",
-    "mul",
-    "product",
-    "div",
-    "rem",
-    "minimum",
-    "maximum",
-    "copysign",
-    "and",
-    "or",
-    "xor",
-    "shl",
-    "shr",
-)
+SHIFTS = ("shl", "shr")
+LOGICAL = ("and", "or", "xor")
+ARITHMETIC = ("add", "sub", "mul", "product", "div", "rem", "minimum", "maximum", "copysign")
+BINARY = ARITHMETIC + LOGICAL + SHIFTS
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 LEAVES = ("constant", "load", "load_at", "parameter", "index", "result")
 FLOATS_ONLY = ("sqrt", "rint", "floor", "ceil", "trunc", "copysign", "product")
-BITWISE = ("not", "and", "or", "xor", "shl", "shr")
+BITWISE = ("not", *LOGICAL, *SHIFTS)
 # What weft.expr.functions writes in terms of those.
 FUNCTIONS = (
     "exp",
@@ -302,7 +290,7 @@ def _accepted(op: str, dtype: str) -> str:
     if (
         (op in FLOATS_ONLY + FUNCTIONS and dtype not in FLOATS)
         or (op in BITWISE and dtype in FLOATS)
-        or (dtype == "bool" and op not in ("not", "and", "or", "xor", "minimum", "maximum"))
+        or (dtype == "bool" and op not in ("not", *LOGICAL, "minimum", "maximum"))
     ):
         raise TypeError(f"{op} is not defined for {dtype}")
     return dtype
@@ -396,19 +384,19 @@ def call(name: str, *args: Number) -> Scalar:
     return _binary(name, *args)
 
 
-def walk(*roots: Scalar, known: Container[int] = ()) -> Iterator[Scalar]:
+def walk(*roots: Scalar, skipped: Container[int] = ()) -> Iterator[Scalar]:
     """Every expression below the roots once, operands before what uses them.
 
-    known: the ids of expressions that are left out, and with them what nothing else uses.
+    skipped: the ids of expressions that are left out, and with them what nothing else uses.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     stack: list[Any] = [*reversed(roots)]
     while stack:
         node = stack.pop()
         if node is None:  # the operands of the next one are through
             yield stack.pop()
-        elif id(node) not in seen and id(node) not in known:
-            seen.add(id(node))
+        elif id(node) not in visited and id(node) not in skipped:
+            visited.add(id(node))
             if node.args:
                 stack += (node, None, *reversed(node.args))
             else:
