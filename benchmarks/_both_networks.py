@@ -141,11 +141,11 @@ def networks(M, F, concat, upsample):
             self.last = M.Conv2d(width, 10, 1)
 
         def forward(self, x):
-            kept = []
+            skips = []
             for k, layer in enumerate(self.down):
                 x = layer(F.max_pool2d(x, 2) if k else x)
-                kept.append(x)
-            for layer, other in zip(self.up, reversed(kept[:-1]), strict=True):
+                skips.append(x)
+            for layer, other in zip(self.up, reversed(skips[:-1]), strict=True):
                 x = layer(concat([upsample(x), other], 1))
             return self.last(x).mean((2, 3))
 

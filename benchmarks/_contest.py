@@ -78,7 +78,7 @@ def contenders(entries: Sequence[Entry]) -> list[Entry]:
 
     Who was disturbed stays: a spinning team on a busy machine may take a hundred times as long as on a quiet one.
     """
-    kept = []
+    remaining = []
     for entry in entries:
         ours = entry.result.side == OURS
         group = [each.result for each in entries if (each.result.side == OURS) == ours]
@@ -89,20 +89,20 @@ def contenders(entries: Sequence[Entry]) -> list[Entry]:
             entry.result.dropped = f"{ratio:.1f} x {leader.way}"
             entry.close()
         else:
-            kept.append(entry)
-    return kept
+            remaining.append(entry)
+    return remaining
 
 
 def quick_enough(entries: Sequence[Entry]) -> list[Entry]:
     """Those whose runs do not take so long that the machine can hardly be meant for them; the others are closed."""
-    kept = []
+    remaining = []
     for entry in entries:
         if (seconds := min(entry.result.runs)) > SLOW_S:
             entry.result.dropped = f"a run takes {seconds:.0f} s, the limit is {SLOW_S:.0f}"
             entry.close()
         else:
-            kept.append(entry)
-    return kept
+            remaining.append(entry)
+    return remaining
 
 
 class Arena:
@@ -155,7 +155,7 @@ class Arena:
         entries: list[Entry] = []
         try:
             for result in results:
-                if process := self._prepared(result):
+                if process := self._prepare(result):
                     entries.append(Entry(result, process))
             for turn in range(self.turns):
                 # Nobody always follows the same one.
@@ -181,7 +181,7 @@ class Arena:
             except SideError as error:
                 result.error = str(error)
 
-    def _prepared(self, result: Result) -> Process | None:
+    def _prepare(self, result: Result) -> Process | None:
         self.say(f"{result.workload} {result.precision}: {result.way}")
         try:
             process = self.start(result.side)

@@ -32,35 +32,38 @@ def python_of(name: str) -> Path:
 
 def make(name: str) -> None:
     """Make the environment of a peer, unless it is there as required."""
-    wanted = (PEERS / f"{name}.txt").read_text().split()
+    requirements = (PEERS / f"{name}.txt").read_text().split()
     with _locked():
-        if _stamp(name, wanted):
+        if _stamp(name, requirements):
             return
-        print(f"bench: installing {' '.join(wanted)} into {FOLDER.relative_to(ROOT) / name}", file=sys.stderr)
+        print(
+            f"bench: installing {' '.join(requirements)} into {FOLDER.relative_to(ROOT) / name}",
+            file=sys.stderr,
+        )
         _run(sys.executable, "-m", "venv", "--clear", FOLDER / name)
         pip = (python_of(name), "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
-        _run(*pip, *wanted)
-        _write_stamp(name, wanted)
+        _run(*pip, *requirements)
+        _write_stamp(name, requirements)
 
 
 def export_models() -> None:
     """The networks of the inference workloads as ONNX files in MODELS, written by PyTorch's environment."""
     sources = [PEERS / f"_torch_{part}.py" for part in ("models", "export")]
-    wanted = [(PEERS / "torch.txt").read_text(), *(path.read_text() for path in sources)]
+    requirements = [(PEERS / "torch.txt").read_text(), *(path.read_text() for path in sources)]
     with _locked():
-        if not _stamp("models", wanted):
+        if not _stamp("models", requirements):
             print(f"bench: exporting models into {MODELS.relative_to(ROOT)}", file=sys.stderr)
             _run(python_of("torch"), sources[1], MODELS)
-            _write_stamp("models", wanted)
+            _write_stamp("models", requirements)
 
 
-def _stamp(name: str, wanted: list[str]) -> bool:
+def _stamp(name: str, requirements: list[str]) -> bool:
     path = FOLDER / name / "weft-stamp.json"
-    return path.exists() and json.loads(path.read_text()) == wanted
+    return path.exists() and json.loads(path.read_text()) == requirements
 
 
-def _write_stamp(name: str, wanted: list[str]) -> None:
-    (FOLDER / name / "weft-stamp.json").write_text(json.dumps(wanted))
+def _write_stamp(name: str, requirements: list[str]) -> None:
+    (FOLDER / name / "weft-stamp.json").write_text(json.dumps(requirements))
 
 
 @contextmanager

@@ -44,13 +44,13 @@ OTHERS_LIMIT = 0.15  # cores in use by other processes, above which a time is no
 def machine() -> dict[str, object]:
     about = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in _lines("/proc/cpuinfo"))}
     family = {name: about[name] for name in ("cpu family", "model") if name in about}
-    most, used = _core.isa()[:2]
+    most, level = _core.isa()[:2]
     return {
         "cores": os.cpu_count(),
         "usable_cores": len(os.sched_getaffinity(0)),
         "cpu": about.get("model name", platform.machine()),
         "family": ", ".join(f"{name} {number}" for name, number in family.items()),
-        "level": f"{used} (of the processor: {most})",
+        "level": f"{level} (of the processor: {most})",
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "weft": weft.__version__,
@@ -72,10 +72,10 @@ def cores(count: int) -> list[int]:
     for core in usable:
         path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
         first.setdefault(path.read_text() if path.exists() else str(core), core)
-    chosen = [*first.values(), *(core for core in usable if core not in first.values())][:count]
-    if len(chosen) < count:
+    selected = [*first.values(), *(core for core in usable if core not in first.values())][:count]
+    if len(selected) < count:
         sys.exit(f"./dev bench: {count} threads need as many cores, there are {len(usable)}")
-    return sorted(chosen)
+    return sorted(selected)
 
 
 def cores_in_use(seconds: float = 0.5) -> float:
@@ -86,8 +86,8 @@ def cores_in_use(seconds: float = 0.5) -> float:
     return max(0.0, (all_after - all_before) - (own_after - own_before)) / (time.monotonic() - start)
 
 
-def restless(used: float) -> str:
+def restless(cores_in_use: float) -> str:
     """A warning where other processes use so many cores; "" on a quiet machine."""
-    if used <= OTHERS_LIMIT:
+    if cores_in_use <= OTHERS_LIMIT:
         return ""
-    return f"WARNING: this machine is not quiet, other processes use {used:.2g} cores: times will be too long"
+    return f"WARNING: this machine is not quiet, other processes use {cores_in_use:.2g} cores: times will be too long"

@@ -142,8 +142,8 @@ def training_graph(name, batch=64, size=224, rate=0.01):
     loss = F.cross_entropy(NETWORKS[name](b), b.target)
     states = [state for state, _ in b.states]
     forward = Graph([b.image, b.target, *b.parameters, *states], [loss])
-    wanted = [False, False, *[True] * len(b.parameters), *[False] * len(states)]
-    joint = joint_graph(forward, wanted, [True])
+    needs_gradient = [False, False, *[True] * len(b.parameters), *[False] * len(states)]
+    joint = joint_graph(forward, needs_gradient, [True])
     updates = [p - g * rate for p, g in zip(b.parameters, joint.outputs, strict=True)]
     news = [new for _, new in b.states]
     writes = {1 + k: 2 + k for k in range(len(updates) + len(news))}

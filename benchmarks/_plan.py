@@ -50,7 +50,7 @@ def contests(
     def takes_part(side: str, name: str) -> bool:
         return absent is None or side not in absent or not name.startswith(absent[side])
 
-    found: list[Contest] = []
+    planned: list[Contest] = []
     for workload in (*workloads, *PEAKS):
         name = workload.memory_of or workload.name
         for precision in workload.precisions:
@@ -63,15 +63,15 @@ def contests(
                 and takes_part(side, name)
             )
             if workload in PEAKS:
-                wanted = precision in {each.precision for each in found}
+                is_selected = precision in {each.precision for each in planned}
             else:
-                wanted = not bars or precision in workload.goals
-            if ways and wanted:
-                found.append(Contest(workload, precision, ways))
-    return sorted(found, key=lambda contest: contest.workload not in PEAKS)  # what ratios need comes first
+                is_selected = not bars or precision in workload.goals
+            if ways and is_selected:
+                planned.append(Contest(workload, precision, ways))
+    return sorted(planned, key=lambda contest: contest.workload not in PEAKS)  # what ratios need comes first
 
 
-def known(results: Iterable[Result]) -> Known:
+def by_way(results: Iterable[Result]) -> Known:
     return {(each.workload, each.precision, each.side, each.variant): each for each in results}
 
 
@@ -110,7 +110,7 @@ class Progress:
     def step(self) -> str:
         """To be called after each part; what to say of it."""
         self.done += 1
-        taken = time.monotonic() - self.start
-        pace = taken / sum(self.estimates_s[: self.done])
-        left = pace * sum(self.estimates_s[self.done :])
-        return f"{self.done} of {len(self.estimates_s)} done in {minutes(taken)}, about {minutes(left)} left"
+        elapsed_s = time.monotonic() - self.start
+        pace = elapsed_s / sum(self.estimates_s[: self.done])
+        remaining_s = pace * sum(self.estimates_s[self.done :])
+        return f"{self.done} of {len(self.estimates_s)} done in {minutes(elapsed_s)}, about {minutes(remaining_s)} left"

@@ -32,12 +32,12 @@ class Report:
 
     def rows(self) -> list["Measured"]:
         """Workloads and precisions that were measured, in the order of the documentation."""
-        found = {(each.workload, each.precision) for each in self.results}
+        pairs = {(each.workload, each.precision) for each in self.results}
         return [
             Measured(at_level(workload, self.level), precision, self.of(workload.name, precision))
             for workload in WORKLOADS.values()
             for precision in workload.precisions
-            if (workload.name, precision) in found
+            if (workload.name, precision) in pairs
         ]
 
     def peak(self, workload: Workload, precision: str) -> float | None:
@@ -101,8 +101,8 @@ class Measured:
 
     def holds(self) -> bool | None:
         """Whether the bar holds in every run."""
-        found = [outcome.holds(self.goal) for outcome in self.outcomes()]
-        decided = [each for each in found if each is not None]
+        verdicts = [outcome.holds(self.goal) for outcome in self.outcomes()]
+        decided = [each for each in verdicts if each is not None]
         return all(decided) if decided else None
 
     def ratios_of(self, ways: Sequence[Result]) -> list[float | None]:
@@ -128,8 +128,8 @@ def combined(reports: Sequence[Report]) -> Report:
 
 
 def together(facts: Iterable[Any]) -> Any:
-    found = {str(fact): fact for fact in facts}
-    return next(iter(found.values())) if len(found) == 1 else "; ".join(found)
+    unique = {str(fact): fact for fact in facts}
+    return next(iter(unique.values())) if len(unique) == 1 else "; ".join(unique)
 
 
 def cost(result: Result) -> float:

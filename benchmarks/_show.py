@@ -108,15 +108,15 @@ def notes(result: Result) -> Iterable[str]:
 
 def misses(report: Report) -> dict[str, tuple[str, Reason | None]]:
     """Of each row whose bar does not hold: the numbers, and why that is, where somebody found out."""
-    found = {}
-    known = reasons("workloads")
+    texts = {}
+    known_reasons = reasons("workloads")
     for row in report.rows():
         if row.goal and row.holds() is False:
             text = f"{listed(outcome.ratio for outcome in row.outcomes()) or 'failed'}; the bar is {row.goal.bar:.2f}"
             if needed := share_at_bar(report, row):
                 text += f", which takes {needed:.0%} of the peak"
-            found[row.name] = text, known.get(row.name)
-    return found
+            texts[row.name] = text, known_reasons.get(row.name)
+    return texts
 
 
 def share_at_bar(report: Report, row: Measured) -> float | None:
@@ -128,8 +128,8 @@ def share_at_bar(report: Report, row: Measured) -> float | None:
 
 def closing(report: Report) -> str:
     rows = [row for row in report.rows() if row.holds() is not None]
-    held = [row.holds() for row in rows]
-    text = f"{held.count(True)} bars hold, {held.count(False)} do not"
+    verdicts = [row.holds() for row in rows]
+    text = f"{verdicts.count(True)} bars hold, {verdicts.count(False)} do not"
     counts = [len(row.outcomes()) for row in rows]
     if not counts:
         return text
@@ -144,14 +144,14 @@ def warnings(report: Report) -> list[str]:
 
 def disturbance(report: Report) -> str:
     """Where other processes were at work."""
-    seen = [each for each in report.results if each.others is not None]
-    disturbed = [each for each in seen if each.others > OTHERS_LIMIT]
+    sampled = [each for each in report.results if each.others is not None]
+    disturbed = [each for each in sampled if each.others > OTHERS_LIMIT]
     if not disturbed:
         return ""
     most = max(each.others for each in disturbed)
     where = ", ".join(dict.fromkeys(f"{each.workload} {each.precision}" for each in disturbed))
     return (
-        f"The machine was not quiet: during {len(disturbed)} of {len(seen)} measurements other processes used "
+        f"The machine was not quiet: during {len(disturbed)} of {len(sampled)} measurements other processes used "
         f"more than {OTHERS_LIMIT} cores, {most:g} at most. Suspect: {where}."
     )
 

@@ -58,14 +58,14 @@ def loop(statement: str, wait: Wait, count: int = 10000, **names: object) -> Sam
 
 def serve(cases: Mapping[str, Callable[[], Sample]]) -> None:
     """Answers names of cases, one a line, with seconds. A case is prepared when it is first asked for, then kept."""
-    prepared: dict[str, Sample] = {}
+    samples: dict[str, Sample] = {}
     print(json.dumps(sorted(cases)), flush=True)
     for line in sys.stdin:
         name = line.strip()
-        if name not in prepared:
-            prepared.clear()  # the memory of one case at a time
-            prepared[name] = cases[name]()
-        print(json.dumps(prepared[name]()), flush=True)
+        if name not in samples:
+            samples.clear()  # the memory of one case at a time
+            samples[name] = cases[name]()
+        print(json.dumps(samples[name]()), flush=True)
 
 
 class SideError(Exception):

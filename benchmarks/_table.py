@@ -98,9 +98,9 @@ def introduce() -> dict[str, object]:
 
 def why(program: str, rows: Iterable[Row]) -> dict[str, str]:
     """Of each row that misses its bar: the reason, or that there is none."""
-    known = reasons(program)
+    known_reasons = reasons(program)
     missed = [row.name for row in rows if row.holds is False]
-    return {name: known[name].text if name in known else NONE for name in missed}
+    return {name: known_reasons[name].text if name in known_reasons else NONE for name in missed}
 
 
 def show(program: str, rows: list[Row]) -> None:
@@ -133,12 +133,15 @@ def write_page(page: Path, facts: dict[str, object], program: str, rows: list[Ro
         unit = f"{row.unit}; {row.note}" if row.note else row.unit
         table.append([row.name, f"{row.minimum:.3g}", f"{row.median:.3g}", bar, holds, unit])
     missed = why(program, rows)
-    known = reasons(program)
+    known_reasons = reasons(program)
     parts = [
         ", ".join(f"{name} {value}" for name, value in facts.items()),
         markdown(table),
         f"{sum(row.holds is True for row in rows)} bars hold, {len(missed)} do not.",
-        "\n".join(f"- `{name}`: {known[name].why if name in known else f'**{NONE}**'}" for name in missed),
+        "\n".join(
+            f"- `{name}`: {known_reasons[name].why if name in known_reasons else f'**{NONE}**'}"
+            for name in missed
+        ),
     ]
     if text := restless(float(str(facts["cores_in_use"]))):
         parts.insert(0, f"**{text}**")

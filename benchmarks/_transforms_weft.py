@@ -46,8 +46,8 @@ class Network:
 
     def run_of(self, function) -> Run:
         def run() -> None:
-            made = function(self.x, self.y, *self.parameters)
-            for dx in made if isinstance(made, tuple | list) else [made]:
+            gradients = function(self.x, self.y, *self.parameters)
+            for dx in gradients if isinstance(gradients, tuple | list) else [gradients]:
                 dx.wait()
 
         return run
@@ -89,8 +89,8 @@ def hessian(variant: str, precision: str) -> Run:
 
     def run() -> float:
         for _ in range(CALLS):
-            made = second(p, w)
-        return float(made.sum())
+            y = second(p, w)
+        return float(y.sum())
 
     return run
 

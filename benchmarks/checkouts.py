@@ -28,12 +28,12 @@ Times = dict[tuple[str, str], float]  # of rows, by name and unit
 def checkout(commit: str) -> Path:
     """A worktree of the commit, which stays for further comparisons."""
     git = ["git", "-C", str(ROOT)]
-    found = subprocess.run(
+    revision = subprocess.run(
         [*git, "rev-parse", "--short=12", f"{commit}^{{commit}}"], capture_output=True, text=True
     )
-    if found.returncode:
-        sys.exit(f"./dev bench checkouts: {found.stderr.strip()}")
-    folder = FOLDER / found.stdout.strip()
+    if revision.returncode:
+        sys.exit(f"./dev bench checkouts: {revision.stderr.strip()}")
+    folder = FOLDER / revision.stdout.strip()
     if not folder.exists():
         subprocess.run([*git, "worktree", "prune"], check=True)
         subprocess.run([*git, "worktree", "add", "--detach", str(folder), commit], check=True)
@@ -43,8 +43,8 @@ def checkout(commit: str) -> Path:
 
 def measured(folder: Path, program: str, quick: bool) -> Times:
     """The rows of a program of one checkout that are times."""
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / "rows.json"
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "rows.json"
         command = [folder / "dev", "bench", program, "--json", path, *["--quick"] * quick]
         done = subprocess.run(
             command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -55,8 +55,8 @@ CASES = {
 def trained(function):
     """The function and its gradient with respect to all operands, under a slope that is not constant."""
 
-    def step(slope, *operands):
-        return wf.value_and_grad(lambda *o: (function(*o) * slope).sum(), tuple(range(len(operands))))(
+    def step(cotangent, *operands):
+        return wf.value_and_grad(lambda *o: (function(*o) * cotangent).sum(), tuple(range(len(operands))))(
             *operands
         )
 
@@ -71,17 +71,17 @@ def seconds_of(run):
 
 
 def measure(name, training, repeats):
-    own, composed, parameters = CASES[name]
+    operator, composed, parameters = CASES[name]
     rng = np.random.default_rng(0)
     operands = [wf.tensor(rng.standard_normal(SHAPE, "float32"))]
     operands += [wf.tensor(rng.standard_normal(SHAPE[-1], "float32")) for _ in range(parameters)]
     if training:
-        result = own(*operands)
-        slope = wf.tensor(rng.standard_normal(result.shape, "float32"))
-        runs = [wf.trace(trained(f), strict=True) for f in (own, composed)]
-        operands = [slope, *operands]
+        result = operator(*operands)
+        cotangent = wf.tensor(rng.standard_normal(result.shape, "float32"))
+        runs = [wf.trace(trained(f), strict=True) for f in (operator, composed)]
+        operands = [cotangent, *operands]
     else:
-        runs = [wf.trace(f, strict=True) for f in (own, composed)]
+        runs = [wf.trace(f, strict=True) for f in (operator, composed)]
     for _ in range(3):
         for run in runs:
             run(*operands)

@@ -62,8 +62,8 @@ def milliseconds(run) -> float:
     return min(times) * 1e3
 
 
-def error(found: np.ndarray, truth: np.ndarray) -> float:
-    return float((np.abs(found - truth) / truth).max())
+def error(value: np.ndarray, truth: np.ndarray) -> float:
+    return float((np.abs(value - truth) / truth).max())
 
 
 def main() -> None:
@@ -71,10 +71,10 @@ def main() -> None:
     rows, columns = (draw.random(shape, "float32") for shape in ((300, 100_000), (1000, 3000)))
     print(f"{'row':28}  {'weft ms':>8}  {'NumPy ms':>8}  {'weft error':>10}  {'NumPy error':>11}")
     for name, array, axis in (("300 rows of 100,000", rows, 1), ("3000 columns of 1000", columns, 0)):
-        given = array if axis else array.T
-        out = np.zeros(given.shape[0], "float32")
+        operand = array if axis else array.T
+        out = np.zeros(operand.shape[0], "float32")
         for op, start, numpy_op in (("sum", 0.0, np.sum), ("max", -np.inf, np.max)):
-            run = bind(fold(op, start, lanes=not axis), given, out[:, None])
+            run = bind(fold(op, start, lanes=not axis), operand, out[:, None])
             ours, theirs = milliseconds(run), milliseconds(lambda f=numpy_op, a=array, d=axis: f(a, axis=d))
             truth = numpy_op(array.astype("float64"), axis=axis)
             errors = error(out, truth), error(numpy_op(array, axis=axis), truth)
@@ -110,11 +110,11 @@ def stages(draw: np.random.Generator) -> None:
         for lanes, array, what in ((False, a, "1 M float32"), (True, square, "1000 columns of 1000")):
             out = np.empty_like(array)
             kernel = Kernel("scan", 2, (Operand("float32"),) * 2, (scan,), lanes=lanes)
-            given = (array.T, out.T) if lanes else (array, out)
+            operands = (array.T, out.T) if lanes else (array, out)
             axis = 0 if lanes else 1
             row(
                 f"scan by {op}, {what}",
-                bind(kernel, *given),
+                bind(kernel, *operands),
                 lambda f=numpy_op, x=array, y=out, d=axis: f.accumulate(x, axis=d, out=y),
             )
     for lanes, array, what in (

@@ -54,14 +54,14 @@ def main() -> None:
     print(" | ".join(heads))
     rows = []
     for network in NETWORKS:
-        found = {"cold": [], "warm": []}
+        runs_by_kind = {"cold": [], "warm": []}
         with with_bytecode() as environment:
             for turn in range(2 if arguments.quick else 4):
                 with tempfile.TemporaryDirectory() as cache:
-                    runs = {kind: measured(network, cache, environment) for kind in found}
-                for kind in found if turn else ():  # the first ones write the bytecode
-                    found[kind].append(runs[kind])
-        for kind, runs in found.items():
+                    runs = {kind: measured(network, cache, environment) for kind in runs_by_kind}
+                for kind in runs_by_kind if turn else ():  # the first ones write the bytecode
+                    runs_by_kind[kind].append(runs[kind])
+        for kind, runs in runs_by_kind.items():
             best = min(runs, key=lambda run: run["total"]["wall_s"])
             rows.append({"network": network, "cache": kind, **best})
             parts = [sum(call[part] for call in best["calls"]) for part in PARTS]

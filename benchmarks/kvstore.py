@@ -35,12 +35,12 @@ Times = dict[str, list[float]]
 
 def collected(text: str) -> Times:
     """Times by name, from lines of JSON; workers on Ray have their name in front."""
-    found: Times = {}
+    times: Times = {}
     for line in text.splitlines():
         if '{"name"' in line:
             said = json.loads(line[line.index('{"name"') :])
-            found.setdefault(said["name"], []).extend(said["times"])
-    return found
+            times.setdefault(said["name"], []).extend(said["times"])
+    return times
 
 
 def run(*command: object, **env: str) -> Times:
@@ -85,13 +85,13 @@ def all_reduce_rows(times: Times, others: Times) -> list[Row]:
     for size in SIZES:
         plain = times[f"mpi4py {size}"]
         for name in ("all_reduce", "store"):
-            own = times[f"{name} {size}"]
+            weft_times = times[f"{name} {size}"]
             case = f"{name} of {size_text(size)}"
             if size >= 1 << 20:
-                row: Row = RatioRow(case, "x mpi4py", bar=1.1, times=own, others=plain)
+                row: Row = RatioRow(case, "x mpi4py", bar=1.1, times=weft_times, others=plain)
             else:
-                row = Row(case, "us above mpi4py", bar=30, times=[(t - min(plain)) * 1e6 for t in own])
-            row.note = f"{min(own) * 1e6:.0f} us"
+                row = Row(case, "us above mpi4py", bar=30, times=[(t - min(plain)) * 1e6 for t in weft_times])
+            row.note = f"{min(weft_times) * 1e6:.0f} us"
             if other := others.get(f"gloo {size}"):
                 row.note += f", gloo {min(other) * 1e6:.0f} us"
             rows.append(row)
@@ -104,15 +104,15 @@ def step_rows(name: str, times: Times, others: Times) -> list[Row]:
     for kind in ("eager", "traced"):
         step, compute = times[f"{name} {kind} step"], min(times[f"{name} {kind} compute"])
         possible = min(exchange, compute * 2 / 3)
-        seen = max(min(step) - compute, 0.0)
+        exposed = max(min(step) - compute, 0.0)
         note = f"step {min(step) * 1e3:.1f} ms, without exchange {compute * 1e3:.1f}, exchange {exchange * 1e3:.1f}"
-        shown = (exchange - 0.7 * possible) / exchange  # of the exchange, that may be seen
+        exposed_bar = (exchange - 0.7 * possible) / exchange  # of the exchange, that may be seen
         rows.append(
             Row(
                 f"{name} {kind}: exchange not hidden",
                 "of the exchange",
-                bar=shown,
-                times=[seen / exchange],
+                bar=exposed_bar,
+                times=[exposed / exchange],
                 note=note,
             )
         )
@@ -144,7 +144,7 @@ def server_rows(repeats: int) -> list[Row]:
         return []
     times: Times = {}
     for _ in range(2):
-        for found in (
+        for job_times in (
             run(sys.executable, HERE / "_kvstore_servers.py", "raw", repeats),
             run(
                 sys.executable,
@@ -159,8 +159,8 @@ def server_rows(repeats: int) -> list[Row]:
                 repeats,
             ),
         ):
-            for name, seen in found.items():
-                times.setdefault(name, []).extend(seen)
+            for name, samples in job_times.items():
+                times.setdefault(name, []).extend(samples)
     note = f"{min(times['store']) * 1e3:.1f} ms, raw {min(times['raw']) * 1e3:.1f} ms"
     return [
         RatioRow(

@@ -212,13 +212,13 @@ def side(name: str, budget_s: float) -> None:
     make = {"native": lambda: Weft(False), "decomposed": lambda: Weft(True), "torch": Torch, "numpy": Numpy}[
         name
     ]
-    worker, all_cases, prepared = make(), list(cases()), {}
+    worker, all_cases, runs = make(), list(cases()), {}
     for line in sys.stdin:
         number = int(line)
-        if number not in prepared:
-            prepared[number] = worker.prepare(all_cases[number])
-            prepared[number](), prepared[number]()
-        run, best, end = prepared[number], math.inf, time.perf_counter() + budget_s
+        if number not in runs:
+            runs[number] = worker.prepare(all_cases[number])
+            runs[number](), runs[number]()
+        run, best, end = runs[number], math.inf, time.perf_counter() + budget_s
         while True:
             begin = time.perf_counter()
             run()
@@ -259,15 +259,15 @@ class Side:
 
 
 def measure(
-    level: str, wanted: list[int], peers: bool, turns: int, budget_s: float
+    level: str, numbers: list[int], peers: bool, turns: int, budget_s: float
 ) -> dict[int, dict[str, float]]:
     """Milliseconds of each side of each case."""
     all_cases = list(cases())
-    results: dict[int, dict[str, float]] = {number: {} for number in wanted}
+    results: dict[int, dict[str, float]] = {number: {} for number in numbers}
     sides: dict[str, Side] = {}
     try:
         for _ in range(turns):
-            for number in wanted:
+            for number in numbers:
                 case = all_cases[number]
                 names = ["native", *["decomposed"] * bool(case.operators), *[case.peer] * peers]
                 for name in names:
@@ -307,14 +307,14 @@ def write_offers(ratios: dict[str, dict[str, float]], machine: object) -> None:
     """Replaces the ratios of what was measured in OFFERS."""
     text = OFFERS.read_text()
     begin, end = text.index("RATIOS:"), text.index("\n}\n") + 3
-    known: dict[str, Any] = {}
-    exec(text[begin:end].replace("RATIOS: dict[str, dict[str, float]]", "RATIOS"), known)
-    merged = known["RATIOS"]
+    namespace: dict[str, Any] = {}
+    exec(text[begin:end].replace("RATIOS: dict[str, dict[str, float]]", "RATIOS"), namespace)
+    merged = namespace["RATIOS"]
     for kernel, by_level in ratios.items():
         merged.setdefault(kernel, {}).update(by_level)
     lines = []
-    for kernel, of in sorted(merged.items()):
-        numbers = ", ".join(f'"{level}": {of[level]:.2f}' for level in CAPS if level in of)
+    for kernel, by_level in sorted(merged.items()):
+        numbers = ", ".join(f'"{level}": {by_level[level]:.2f}' for level in CAPS if level in by_level)
         lines.append(f'    "{kernel}": {{{numbers}}},\n')
     body = "".join(lines)
     OFFERS.write_text(f"{text[:begin]}RATIOS: dict[str, dict[str, float]] = {{\n{body}}}\n{text[end:]}")
@@ -343,10 +343,10 @@ def main() -> None:
     kernels = sorted({case.kernel for case in all_cases})
     if unknown := set(arguments.names) - set(kernels):
         parser.error(f"no kernel {', '.join(sorted(unknown))}; there are {', '.join(kernels)}")
-    wanted = [k for k, case in enumerate(all_cases) if not arguments.names or case.kernel in arguments.names]
+    numbers = [k for k, case in enumerate(all_cases) if not arguments.names or case.kernel in arguments.names]
     if arguments.quick:  # one row of each
-        first = {all_cases[k].kernel: k for k in reversed(wanted)}
-        wanted = sorted(first.values())
+        first = {all_cases[k].kernel: k for k in reversed(numbers)}
+        numbers = sorted(first.values())
     if arguments.peers:
         environments.make("torch")
     facts = introduce()
@@ -355,22 +355,24 @@ def main() -> None:
         level for level in CAPS if list(CAPS).index(level) <= most and level in (arguments.levels or CAPS)
     ]
     ratios: dict[str, dict[str, float]] = {}
-    lines, held, missed = [], 0, 0
+    lines, held_count, missed = [], 0, 0
     for level in levels:
         turns, budget_s = (1, 0.05) if arguments.quick else (3, 0.3)
-        results = measure(level, wanted, arguments.peers, turns, budget_s)
+        results = measure(level, numbers, arguments.peers, turns, budget_s)
         lines += show(level, results)
         for kernel in kernels:
-            own = [results[k] for k in wanted if all_cases[k].kernel == kernel and all_cases[k].operators]
-            if own:
-                ratio = geometric_mean([times["native"] / times["decomposed"] for times in own])
+            kernel_times = [
+                results[k] for k in numbers if all_cases[k].kernel == kernel and all_cases[k].operators
+            ]
+            if kernel_times:
+                ratio = geometric_mean([times["native"] / times["decomposed"] for times in kernel_times])
                 ratios.setdefault(kernel, {})[level] = ratio
         verdicts = [
             times["native"] / times[all_cases[k].peer] <= all_cases[k].bar
             for k, times in results.items()
             if all_cases[k].peer in times
         ]
-        held, missed = held + sum(verdicts), missed + len(verdicts) - sum(verdicts)
+        held_count, missed = held_count + sum(verdicts), missed + len(verdicts) - sum(verdicts)
     print(f"\n{'native / decomposed':24}" + "".join(f"{level:>8}" for level in levels))
     for kernel, by_level in ratios.items():
         print(f"{kernel:24}" + "".join(f"{by_level[level]:8.2f}" for level in levels))
@@ -378,7 +380,7 @@ def main() -> None:
         write_offers(ratios, facts.get("cpu", ""))
     if arguments.json:
         arguments.json.write_text(json.dumps({"machine": facts, "rows": lines}, indent=1) + "\n")
-    print(f"\n{held} bars hold, {missed} do not")
+    print(f"\n{held_count} bars hold, {missed} do not")
 
 
 if __name__ == "__main__":

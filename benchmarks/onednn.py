@@ -46,7 +46,7 @@ def convolution(n: int):
     )
 
 
-def made(name: str, make: Callable[[int], object], bar: float | None = None) -> Row:
+def creation_row(name: str, make: Callable[[int], object], bar: float | None = None) -> Row:
     return Row(f"make: {name}", "us", lambda: us_of(lambda: make(next(SIZES))), bar)
 
 
@@ -68,10 +68,10 @@ def small_call() -> float:
 def rows() -> list[Row]:
     gelu = {"bias": geometry(768), "post_ops": ["gelu_tanh"]}
     return [
-        made("product", lambda n: product(n, 768, 768), 300),
-        made("product, bias and gelu", lambda n: product(n, 768, 768, **gelu)),
-        made("3x3 convolution", convolution),
-        made("softmax", lambda n: _core.onednn_softmax(geometry(n, 768), geometry(n, 768), axis=1)),
+        creation_row("product", lambda n: product(n, 768, 768), 300),
+        creation_row("product, bias and gelu", lambda n: product(n, 768, 768, **gelu)),
+        creation_row("3x3 convolution", convolution),
+        creation_row("softmax", lambda n: _core.onednn_softmax(geometry(n, 768), geometry(n, 768), axis=1)),
         Row("find again", "us", lambda: us_of(lambda: product(4, 4, 4), 2000), 3),
         Row("call 4x4x4 from Python", "us", small_call, 3),
         *(product_row(2048, dtype) for dtype in ("float32", "bfloat16")),

@@ -30,10 +30,10 @@ def step_of(net: Any, way: str = "eager") -> Callable[[Any], None]:
     def step(x: Any) -> list[Any]:
         with gm:
             gm.backward((net(x)[0] ** 2).sum())
-        slopes = [p.grad for p in net.parameters()]
+        gradients = [p.grad for p in net.parameters()]
         for p in net.parameters():
             p.grad = None
-        return slopes
+        return gradients
 
     function = {
         "eager": step,
@@ -42,8 +42,8 @@ def step_of(net: Any, way: str = "eager") -> Callable[[Any], None]:
     }[way]
 
     def run(x: Any) -> None:
-        for slope in function(x):
-            slope.wait()
+        for gradient in function(x):
+            gradient.wait()
 
     return run
 
@@ -58,13 +58,13 @@ def new_lengths(way: str, count: int) -> list[RatioRow]:
             begin = time.process_time()
             steps[name](x)
             times[name].append(time.process_time() - begin)
-    found = []
+    rows = []
     for name in LAYERS[1:]:
         row = RatioRow(f"a new length of {name} / LSTM, {way}", "x")
         row.times, row.others = times[name][2:], times["LSTM"][2:]  # the first two compile loops
         row.note = f"{min(row.times) * 1e3:.3g} ms, LSTM {min(row.others) * 1e3:.3g} ms"
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def beside_torch(name: str, repeats: int) -> RatioRow:
@@ -72,11 +72,11 @@ def beside_torch(name: str, repeats: int) -> RatioRow:
     import torch
 
     run, x = step_of(getattr(M, name)(WIDTH, WIDTH)), wf.random.normal(shape=(STEPS, ROWS, WIDTH))
-    net, given = getattr(torch.nn, name)(WIDTH, WIDTH), torch.randn(STEPS, ROWS, WIDTH)
+    net, torch_x = getattr(torch.nn, name)(WIDTH, WIDTH), torch.randn(STEPS, ROWS, WIDTH)
 
     def theirs() -> None:
         net.zero_grad()
-        (net(given)[0] ** 2).sum().backward()
+        (net(torch_x)[0] ** 2).sum().backward()
 
     row = RatioRow(f"a step of {name} / PyTorch", "x", bar=1.0)
     for k in itertools.count():

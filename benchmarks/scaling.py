@@ -66,7 +66,7 @@ def side(repeats: int) -> None:
 
     world = wf.distributed
     comm = MPI.COMM_WORLD.Dup()
-    found = {}
+    times_by_name = {}
     if comm.size == 2:
         for name, size in (("small", 8), ("large", 8 << 20)):
             x = np.zeros(size, "uint8")
@@ -81,7 +81,7 @@ def side(repeats: int) -> None:
                     comm.Send(x, 1)
                     comm.Recv(x, 1)
                 times.append((time.perf_counter() - begin) / 2)
-            found[name] = times
+            times_by_name[name] = times
     x = wf.ones(BUCKET // 4)
     times = []
     for _ in range(repeats):
@@ -89,16 +89,16 @@ def side(repeats: int) -> None:
         begin = time.perf_counter()
         world.all_reduce(x).wait()
         times.append(time.perf_counter() - begin)
-    found["bucket"] = times
-    own, other = np.ones(BUCKET // 4, "float32"), np.ones(BUCKET // 4, "float32")
+    times_by_name["bucket"] = times
+    target, other = np.ones(BUCKET // 4, "float32"), np.ones(BUCKET // 4, "float32")
     times = []
     for _ in range(repeats):
         begin = time.perf_counter()
-        np.add(own, other, out=own)
+        np.add(target, other, out=target)
         times.append(time.perf_counter() - begin)
-    found["add"] = times
+    times_by_name["add"] = times
     if world.is_first():
-        print(json.dumps(found), flush=True)
+        print(json.dumps(times_by_name), flush=True)
 
 
 def measured(n: int, repeats: int) -> dict[str, list[float]]:
@@ -134,20 +134,22 @@ def main() -> None:
         return
     facts = introduce()
     counts = sorted({int(n) for n in options.ranks.split(",")})
-    found = {n: measured(n, 3 if options.quick else REPEATS) for n in {2, *counts}}
-    small, large = min(found[2]["small"]), min(found[2]["large"])
-    a, b, c = small, (large - small) / (8 << 20), min(found[2]["add"]) / BUCKET
+    times_by_ranks = {n: measured(n, 3 if options.quick else REPEATS) for n in {2, *counts}}
+    small, large = min(times_by_ranks[2]["small"]), min(times_by_ranks[2]["large"])
+    a, b, c = small, (large - small) / (8 << 20), min(times_by_ranks[2]["add"]) / BUCKET
     rows: list[Row] = [
-        Row("latency of two ranks", "us", times=[t * 1e6 for t in found[2]["small"]]),
-        Row("8 MiB between two ranks", "ms", times=[t * 1e3 for t in found[2]["large"]]),
-        Row(f"adding {BUCKET >> 20} MiB", "ms", times=[t * 1e3 for t in found[2]["add"]]),
+        Row("latency of two ranks", "us", times=[t * 1e6 for t in times_by_ranks[2]["small"]]),
+        Row("8 MiB between two ranks", "ms", times=[t * 1e3 for t in times_by_ranks[2]["large"]]),
+        Row(f"adding {BUCKET >> 20} MiB", "ms", times=[t * 1e3 for t in times_by_ranks[2]["add"]]),
     ]
     for n in counts:
         model = min(ring(n, BUCKET, a, b, c), tree(n, BUCKET, a, b, c)) + agreement(n, a)
         if n > 1:
             note = f"model {model * 1e3:.2f} ms"
             name = f"all-reduce of {BUCKET >> 20} MiB, {n} ranks"
-            rows.append(RatioRow(name, "x model", times=found[n]["bucket"], others=[model], note=note))
+            rows.append(
+                RatioRow(name, "x model", times=times_by_ranks[n]["bucket"], others=[model], note=note)
+            )
     size, compute = options.mebibytes * 2**20, options.compute_ms / 1e3
     count = max(1, math.ceil(size / BUCKET))
     buckets = [size / count] * count
@@ -155,18 +157,18 @@ def main() -> None:
     print(f"{'ranks':>6} {'ring':>16} {'tree':>16} {'1 server':>18} {'n / 8 servers':>18}")
     for k in range(1, 11):
         n = 2**k
-        shown = []
+        cells = []
         for exchange in (
             lambda m, n=n: ring(n, m, a, b, c),
             lambda m, n=n: tree(n, m, a, b, c),
             lambda m, n=n: servers(n, m, a, b, c),
             lambda m, n=n: servers(n, m, a, b, c, max(1, n // 8)),
         ):
-            step = simulated(compute, buckets, exchange, agreement(n, a) if len(shown) < 2 else 0.0)
-            shown.append(f"{step * 1e3:9.1f} ({compute / step:4.0%})")
-            kind = ("ring", "tree", "1 server", "n / 8 servers")[len(shown) - 1]
+            step = simulated(compute, buckets, exchange, agreement(n, a) if len(cells) < 2 else 0.0)
+            cells.append(f"{step * 1e3:9.1f} ({compute / step:4.0%})")
+            kind = ("ring", "tree", "1 server", "n / 8 servers")[len(cells) - 1]
             rows.append(Row(f"step on {n} ranks, {kind}", "ms of the model", times=[step * 1e3]))
-        print(f"{n:6} {shown[0]:>16} {shown[1]:>16} {shown[2]:>18} {shown[3]:>18}")
+        print(f"{n:6} {cells[0]:>16} {cells[1]:>16} {cells[2]:>18} {cells[3]:>18}")
     show("scaling", rows[: 3 + len([n for n in counts if n > 1])])
     if options.json:
         write(options.json, facts, "scaling", rows)

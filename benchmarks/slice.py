@@ -85,14 +85,14 @@ print((imported - start) * 1e3, (before - imported) * 1e3, (after - before) * 1e
 
 
 def ratio_row(
-    case: str, bar: float | None, unit: str, ours: Side, other: Side, named: str, turns: int
+    case: str, bar: float | None, unit: str, ours: Side, other: Side, other_case: str, turns: int
 ) -> Row:
     """weft's time over another one, sampled in turn; `named` is the other's case. Alone where the other ends."""
-    row = RatioRow(case, f"x {'PyTorch' if named == case else named.split()[-1]}", bar=bar)
+    row = RatioRow(case, f"x {'PyTorch' if other_case == case else other_case.split()[-1]}", bar=bar)
     for _ in range(turns):
         row.times.append(ours.seconds(case))
         try:
-            row.others.append(other.seconds(named))
+            row.others.append(other.seconds(other_case))
         except SideError as error:
             return Row(case, unit, times=[time * SCALES[unit] for time in row.times], note=str(error))
     row.note = f"{min(row.times) * SCALES[unit]:.3g} {unit}"
@@ -148,9 +148,9 @@ def main() -> None:
     if peer:
         peer.close()
     other = Side(sys.executable, HERE / "_slice_weft.py")
-    for case, (named, bar) in AGAINST_OTHERS.items():
+    for case, (other_case, bar) in AGAINST_OTHERS.items():
         if only in case:
-            rows.append(ratio_row(case, bar, "ms", ours, other, named, turns))
+            rows.append(ratio_row(case, bar, "ms", ours, other, other_case, turns))
     other.close()
     for case, (unit, bar, samples) in ALONE.items():
         if only in case and (samples > 1 or not arguments.quick):

@@ -23,7 +23,7 @@ from typing import Any
 import _environments as environments
 from _contest import OURS, Arena
 from _machine import CAPS, cores, cores_in_use, machine, restless
-from _plan import Contest, Progress, contests, estimate_s, known, minutes
+from _plan import Contest, Progress, by_way, contests, estimate_s, minutes
 from _plot import plot
 from _process import Side
 from _report import Report, combined, read_json, write_json
@@ -54,10 +54,10 @@ def say(text: str) -> None:
 def peers() -> tuple[dict[str, Side], dict[str, str]]:
     """The peers that are there, after making what is not; and why some are not."""
     sides, missing = {}, {}
-    most, used = _core.isa()[:2]
+    most, level = _core.isa()[:2]
     for name in environments.names():
-        if NOT_CAPPED.get(name) == "" and used != most:
-            missing[name] = f"its products cannot be held to {used} on a processor with {most}"
+        if NOT_CAPPED.get(name) == "" and level != most:
+            missing[name] = f"its products cannot be held to {level} on a processor with {most}"
             continue
         try:
             environments.make(name)
@@ -106,12 +106,12 @@ def parsed() -> argparse.Namespace:
 
 def command(words: Sequence[str]) -> str:
     """What was asked for, without where the results went."""
-    kept, skipped = [], False
+    kept_words, skipped = [], False
     for word in words:
         if not skipped and not word.startswith("--json"):
-            kept.append(word)
+            kept_words.append(word)
         skipped = word == "--json"
-    return shlex.join(["./dev", "bench", *kept])
+    return shlex.join(["./dev", "bench", *kept_words])
 
 
 def revision() -> str:
@@ -125,14 +125,14 @@ def revision() -> str:
 
 def facts(hellos: Mapping[str, Mapping[str, Any]], threads: int) -> dict[str, Any]:
     """When, what, where: new for each run."""
-    used = round(cores_in_use(), 2)
-    if text := restless(used):
+    cores_used = round(cores_in_use(), 2)
+    if text := restless(cores_used):
         say(text)
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "command": command(sys.argv[1:]),
         **machine(),
-        "cores_in_use": used,
+        "cores_in_use": cores_used,
         "threads": threads,
         "versions": ", ".join(f"{each['name']} {each['version']}" for each in hellos.values()),
         "revision": revision(),
@@ -143,7 +143,7 @@ def measured(
     arena: Arena, parts: Sequence[Contest], begin: Callable[[], Report], runs: int
 ) -> Iterator[Report]:
     """All contests so often, from the first to the last each time; gives, after each, what is whole until then."""
-    before = known(read_json(measurements(NATIVE)).results)
+    before = by_way(read_json(measurements(NATIVE)).results)
     estimates_s = [estimate_s(part, arena, before) for part in parts] * runs
     ways = sum(len(part.ways) for part in parts)
     arena.say(f"{ways} ways in {len(parts)} contests, {runs} x: about {minutes(sum(estimates_s))}")
@@ -156,20 +156,20 @@ def measured(
             yield combined(reports)
 
 
-def run(arguments: argparse.Namespace, kept: Path) -> tuple[Report, bool]:
+def run(arguments: argparse.Namespace, path: Path) -> tuple[Report, bool]:
     """What was measured, which is kept after each contest, and whether that is all that was asked for."""
-    chosen = cores(arguments.threads)
+    used_cores = cores(arguments.threads)
     others, missing = peers() if arguments.peers else ({}, {})
     sides = {OURS: Side(Path(sys.executable), HERE / "_weft_side.py"), **others}
     turns, budget_s, warm = (2, 0.2, 2) if arguments.quick else (arguments.turns, 1.0, 3)
     trial = None if arguments.all else max(2, turns // 4)
-    most, used = _core.isa()[:2]
-    environment = {"BENCH_MODELS": str(environments.MODELS), **(CAPS[used] if used != most else {})}
-    arena = Arena(sides, LAST.parent, chosen, environment, turns, budget_s, trial, warm, say)
+    most, level = _core.isa()[:2]
+    environment = {"BENCH_MODELS": str(environments.MODELS), **(CAPS[level] if level != most else {})}
+    arena = Arena(sides, LAST.parent, used_cores, environment, turns, budget_s, trial, warm, say)
     hellos, silent = arena.hellos()
     missing.update(silent)
-    workloads = [at_level(workload, used) for workload in selected(arguments.name)]
-    absent = NOT_CAPPED if used != most else {}
+    workloads = [at_level(workload, level) for workload in selected(arguments.name)]
+    absent = NOT_CAPPED if level != most else {}
     parts = contests(hellos, workloads, arguments.only, arguments.bars, absent)
 
     def begin() -> Report:
@@ -178,11 +178,11 @@ def run(arguments: argparse.Namespace, kept: Path) -> tuple[Report, bool]:
     report = Report({}, missing=missing)
     try:
         for report in measured(arena, parts, begin, arguments.runs):
-            write_json(kept, report)
+            write_json(path, report)
     except KeyboardInterrupt:
-        say(f"stopped: all but the contest that was going on is in {kept}")
+        say(f"stopped: all but the contest that was going on is in {path}")
         return report, False
-    say(f"results are in {kept}")
+    say(f"results are in {path}")
     return report, True
 
 

@@ -86,16 +86,16 @@ def prepare(build: Callable[[], Run], warm: int) -> tuple[Run, dict]:
     result: object = None
     for _ in range(warm):
         result = run()
-    taken = time.perf_counter() - start
-    return run, {"seconds": taken, "result": result if isinstance(result, float | int) else None}
+    seconds = time.perf_counter() - start
+    return run, {"seconds": seconds, "result": result if isinstance(result, float | int) else None}
 
 
 def resident_mib(field: str) -> float:
     """VmRSS or VmHWM of this process."""
     with open("/proc/self/status") as file:
-        found = re.search(rf"{field}:\s+(\d+)", file.read())
-    assert found
-    return int(found[1]) / 1024
+        match = re.search(rf"{field}:\s+(\d+)", file.read())
+    assert match
+    return int(match[1]) / 1024
 
 
 def forget_peak() -> None:

@@ -31,8 +31,8 @@ def hessian(variant: str, precision: str) -> Run:
 
     def run() -> float:
         for _ in range(CALLS):
-            made = second(p, w)
-        return float(made.sum())
+            y = second(p, w)
+        return float(y.sum())
 
     return run
 

@@ -29,8 +29,8 @@ def cast(tree, precision: str):
 
 
 def cross_entropy(logits, labels):
-    chosen = jnp.take_along_axis(jax.nn.log_softmax(logits.astype(jnp.float32)), labels[..., None], -1)
-    return -chosen.mean()
+    picked = jnp.take_along_axis(jax.nn.log_softmax(logits.astype(jnp.float32)), labels[..., None], -1)
+    return -picked.mean()
 
 
 def linear(x, layer):
@@ -77,11 +77,11 @@ def training(loss_of: Callable, parameters, extra, data: tuple, optimizer) -> Ca
         return (count + 1, parameters, states, extra), loss
 
     step = jax.jit(step, donate_argnums=(0, 1, 2, 3))
-    held = [(jnp.float32(0), parameters, [jax.tree.map(make, parameters) for make in makers], extra)]
+    state = [(jnp.float32(0), parameters, [jax.tree.map(make, parameters) for make in makers], extra)]
 
     def run():
-        held[0], loss = step(*held[0])
-        return loss, held[0]
+        state[0], loss = step(*state[0])
+        return loss, state[0]
 
     return run
 
@@ -273,13 +273,13 @@ def gpt_decode(variant: str, precision: str) -> Run:
 
     decode = jax.jit(decode, donate_argnums=3)
     net = cast(gpt(), precision)
-    held = [cast([[normal(1, HEADS, CONTEXT, HEAD) for _ in "kv"] for _ in range(LAYERS)], precision)]
+    caches = [cast([[normal(1, HEADS, CONTEXT, HEAD) for _ in "kv"] for _ in range(LAYERS)], precision)]
     positions = [jnp.int32(k) for k in range(CONTEXT - 64, CONTEXT)]
 
     def run() -> int:
         token = jnp.zeros((1, 1), jnp.int32)
         for position in positions:
-            token, held[0] = decode(net, token, position, held[0])
+            token, caches[0] = decode(net, token, position, caches[0])
         return int(token[0, 0])
 
     return run

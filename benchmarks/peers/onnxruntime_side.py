@@ -16,30 +16,30 @@ def session(workload: str) -> onnxruntime.InferenceSession:
 
 def bound(workload: str):
     """Session, its binding with all inputs, and these by name."""
-    made = session(workload)
-    binding, names = made.io_binding(), [x.name for x in made.get_inputs()]
+    model = session(workload)
+    binding, names = model.io_binding(), [x.name for x in model.get_inputs()]
     inputs = dict(zip(names, inputs_of(workload), strict=True))
     for name, value in inputs.items():
         binding.bind_cpu_input(name, value)
-    for output in made.get_outputs():
+    for output in model.get_outputs():
         binding.bind_output(output.name)
-    return made, binding, inputs
+    return model, binding, inputs
 
 
 for workload in ("resnet50-infer-b1", "resnet50-infer-b16", "gpt-prefill"):
 
     @cases.add(workload, "session", precisions=("f32",))
     def infer(variant: str, precision: str, workload: str = workload) -> Run:
-        made, binding, _ = bound(workload)
-        return lambda: made.run_with_iobinding(binding)
+        model, binding, _ = bound(workload)
+        return lambda: model.run_with_iobinding(binding)
 
 
 @cases.add("gpt-decode", "session", precisions=("f32",))
 def decode(variant: str, precision: str) -> Run:
-    made, binding, inputs = bound("gpt-decode")
+    model, binding, inputs = bound("gpt-decode")
 
     def step():
-        made.run_with_iobinding(binding)
+        model.run_with_iobinding(binding)
         return binding.copy_outputs_to_cpu()
 
     return decoding(inputs, step)

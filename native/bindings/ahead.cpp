@@ -37,7 +37,7 @@ void bind_ahead(nb::module_& m) {
                              [](const AheadKernel& kernel, uint64_t wanted) { return kernel.key < wanted; });
         return found != end && found->key == key ? reinterpret_cast<uintptr_t>(found->function) : 0;
       },
-      nb::arg("key"), "The address of a kernel compiled with the package, by its text's hash; 0: none.");
+      "key"_a, "The address of a kernel compiled with the package, by its text's hash; 0: none.");
   def(
       m, "isa", [] { return nb::make_tuple(name_of(processor_isa()), name_of(isa()), isa_is_capped()); },
       nb::sig("def isa() -> tuple[str, str, bool]"),

@@ -257,16 +257,14 @@ PyMethodDef functions[] = {
 }  // namespace
 
 nb::object as_tensor(nb::handle value, nb::handle dtype, Device device) {
-  return call_hook(Hook::asarray, value, nb::arg("dtype") = dtype, nb::arg("device") = device_object(device));
+  return call_hook(Hook::asarray, value, "dtype"_a = dtype, "device"_a = device_object(device));
 }
 
 void bind_creation(nb::module_& m) {
   if (PyModule_AddFunctions(m.ptr(), functions) < 0) throw nb::python_error();
-  def(m, "from_nested", from_nested, nb::arg("data").none(), nb::arg("dtype").none(),
-      nb::arg("device").none());
-  def(m, "stepped", stepped, nb::arg("count"), nb::arg("start"), nb::arg("step"), nb::arg("dtype"),
-      nb::arg("device").none());
-  def(m, "diagonal", diagonal, nb::arg("x"), nb::arg("k") = 0);
+  def(m, "from_nested", from_nested, "data"_a.none(), "dtype"_a.none(), "device"_a.none());
+  def(m, "stepped", stepped, "count"_a, "start"_a, "step"_a, "dtype"_a, "device"_a.none());
+  def(m, "diagonal", diagonal, "x"_a, "k"_a = 0);
 }
 
 }  // namespace weft

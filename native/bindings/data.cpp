@@ -96,7 +96,7 @@ void bind_records(nb::module_& m) {
              }
            })
       .def_prop_ro("size_bytes", &RecordFile::size)
-      .def("find", &RecordFile::find, nb::arg("offset"), nb::call_guard<nb::gil_scoped_release>())
+      .def("find", &RecordFile::find, "offset"_a, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "read",
           [](const RecordFile& file, int64_t offset) {
@@ -104,7 +104,7 @@ void bind_records(nb::module_& m) {
             if (record.problem) return nb::make_tuple(nb::none(), nb::str(record.problem));
             return nb::make_tuple(bytes_of(file, record), record.next);
           },
-          nb::arg("offset"), "(content, offset of the next record), or (None, what is wrong).")
+          "offset"_a, "(content, offset of the next record), or (None, what is wrong).")
       .def(
           "read_many",
           [](const RecordFile& file, int64_t offset, int64_t end, int64_t count, int64_t most_bytes) {
@@ -120,7 +120,7 @@ void bind_records(nb::module_& m) {
             }
             return nb::make_tuple(contents, offset, problem ? nb::object(nb::str(problem)) : nb::none());
           },
-          nb::arg("offset"), nb::arg("end"), nb::arg("count"), nb::arg("most_bytes"),
+          "offset"_a, "end"_a, "count"_a, "most_bytes"_a,
           "(contents of the next records, offset behind them, None or what is wrong there).")
       .def(
           "scan",
@@ -135,7 +135,7 @@ void bind_records(nb::module_& m) {
             return nb::make_tuple(as_array(std::move(begins)), stop.begin,
                                   stop.problem ? nb::object(nb::str(stop.problem)) : nb::none(), skipped);
           },
-          nb::arg("begin"), nb::arg("end"), nb::arg("skip") = false,
+          "begin"_a, "end"_a, "skip"_a = false,
           "(offsets of records, where it stopped, None or what is wrong there, places skipped).");
   def(
       m, "read_record_index",
@@ -152,7 +152,7 @@ void bind_records(nb::module_& m) {
         return nb::make_tuple(keys.empty() ? nb::none() : as_array(std::move(keys)),
                               as_array(std::move(offsets)));
       },
-      nb::arg("path"), "(keys, None for 0, 1, ..., and offsets) of an index file.");
+      "path"_a, "(keys, None for 0, 1, ..., and offsets) of an index file.");
 }
 
 void bind_pictures(nb::module_& m) {
@@ -167,8 +167,7 @@ void bind_pictures(nb::module_& m) {
         const nb::gil_scoped_release released;
         resize(a, y, x, h, w, b, kind, mirror);
       },
-      nb::arg("image"), nb::arg("out"), nb::arg("y"), nb::arg("x"), nb::arg("h"), nb::arg("w"),
-      nb::arg("filter"), nb::arg("mirror") = false);
+      "image"_a, "out"_a, "y"_a, "x"_a, "h"_a, "w"_a, "filter"_a, "mirror"_a = false);
   def(
       m, "image_warp",
       [](const ConstPixels& from, const Pixels& to, const std::vector<double>& matrix,
@@ -181,7 +180,7 @@ void bind_pictures(nb::module_& m) {
         const nb::gil_scoped_release released;
         warp(a, matrix.data(), b, kind, fill.data());
       },
-      nb::arg("image"), nb::arg("out"), nb::arg("matrix"), nb::arg("filter"), nb::arg("fill"));
+      "image"_a, "out"_a, "matrix"_a, "filter"_a, "fill"_a);
   def(
       m, "image_mix_channels",
       [](const ConstPixels& from, const Pixels& to, const ConstFloats& matrix) {
@@ -192,7 +191,7 @@ void bind_pictures(nb::module_& m) {
         const nb::gil_scoped_release released;
         mix_channels(a, matrix.data(), b);
       },
-      nb::arg("image"), nb::arg("out"), nb::arg("matrix"));
+      "image"_a, "out"_a, "matrix"_a);
   def(
       m, "image_look_up",
       [](const ConstPixels& from, const Pixels& to,
@@ -203,7 +202,7 @@ void bind_pictures(nb::module_& m) {
         const nb::gil_scoped_release released;
         look_up(a, table.data(), b);
       },
-      nb::arg("image"), nb::arg("out"), nb::arg("table"));
+      "image"_a, "out"_a, "table"_a);
   def(
       m, "image_count_values",
       [](const ConstPixels& from,
@@ -213,7 +212,7 @@ void bind_pictures(nb::module_& m) {
         const nb::gil_scoped_release released;
         count_values(a, counts.data());
       },
-      nb::arg("image"), nb::arg("counts"));
+      "image"_a, "counts"_a);
   def(
       m, "image_sharpen",
       [](const ConstPixels& from, const Pixels& to, float amount) {
@@ -222,7 +221,7 @@ void bind_pictures(nb::module_& m) {
         const nb::gil_scoped_release released;
         sharpen(a, amount, b);
       },
-      nb::arg("image"), nb::arg("out"), nb::arg("amount"));
+      "image"_a, "out"_a, "amount"_a);
   def(
       m, "image_crop",
       [](const ConstPixels& from, const Pixels& to, int64_t y, int64_t x, bool mirror) {
@@ -232,7 +231,7 @@ void bind_pictures(nb::module_& m) {
         const nb::gil_scoped_release released;
         crop(a, y, x, mirror, b);
       },
-      nb::arg("image"), nb::arg("out"), nb::arg("y"), nb::arg("x"), nb::arg("mirror") = false);
+      "image"_a, "out"_a, "y"_a, "x"_a, "mirror"_a = false);
   def(
       m, "image_normalize",
       [](const ConstPixels& from, const Floats& to, int64_t y, int64_t x, bool mirror,
@@ -248,8 +247,7 @@ void bind_pictures(nb::module_& m) {
         const nb::gil_scoped_release released;
         normalize(a, y, x, h, w, mirror, mean.data(), factor.data(), planar, to.data());
       },
-      nb::arg("image"), nb::arg("out"), nb::arg("y"), nb::arg("x"), nb::arg("mirror"), nb::arg("mean"),
-      nb::arg("factor"), nb::arg("planar"));
+      "image"_a, "out"_a, "y"_a, "x"_a, "mirror"_a, "mean"_a, "factor"_a, "planar"_a);
 }
 
 }  // namespace
@@ -258,12 +256,11 @@ void bind_data(nb::module_& m) {
   bind_records(m);
   bind_pictures(m);
   Class<SampleRandom>(m, "SampleRandom")
-      .def(nb::init<uint64_t, uint32_t, uint64_t, uint32_t>(), nb::arg("seed"), nb::arg("epoch"),
-           nb::arg("index"), nb::arg("kind"))
+      .def(nb::init<uint64_t, uint32_t, uint64_t, uint32_t>(), "seed"_a, "epoch"_a, "index"_a, "kind"_a)
       .def(
           "uniform",
           [](SampleRandom& r, double low, double high) { return low + (high - low) * r.uniform(); },
-          nb::arg("low") = 0.0, nb::arg("high") = 1.0)
+          "low"_a = 0.0, "high"_a = 1.0)
       .def("normal", &SampleRandom::normal)
       .def("bits", &SampleRandom::bits)
       .def(
@@ -272,7 +269,7 @@ void bind_data(nb::module_& m) {
             if (count < 1) throw nb::value_error("below: count must be at least 1");
             return r.below(count);
           },
-          nb::arg("count"));
+          "count"_a);
 }
 
 }  // namespace weft

@@ -171,7 +171,7 @@ void bind_engine(nb::module_& m) {
       [](const std::string& name, nb::object stream) {
         add_device_kind(std::make_unique<PythonBackend>(name, std::move(stream)));
       },
-      nb::arg("name"), nb::arg("stream").none() = nb::none());
+      "name"_a, "stream"_a = nb::none());
   def(m, "device_kind_counters", [](const std::string& name) {
     const std::optional<DeviceKind> kind = find_device_kind(name);
     const DeviceBackend* backend = kind ? backend_of(*kind) : nullptr;
@@ -211,8 +211,7 @@ void bind_engine(nb::module_& m) {
             new (self)
                 PyEngine(Options{kinds, workers, io_workers, max_pending, max_pending_bytes, seed, check});
           },
-          nb::arg("kind"), nb::arg("workers"), nb::arg("io_workers"), nb::arg("max_pending"),
-          nb::arg("max_pending_bytes"), nb::arg("seed"), nb::arg("check"))
+          "kind"_a, "workers"_a, "io_workers"_a, "max_pending"_a, "max_pending_bytes"_a, "seed"_a, "check"_a)
       .def_prop_ro(
           "workers", [](const PyEngine& e) { return e.core->options().workers; },
           "Narrow compute threads of each device.")
@@ -230,18 +229,16 @@ void bind_engine(nb::module_& m) {
             set_function(*op, call, {nb::none(), nb::none()}, false);
             e.core->delete_variable(variable.var, op.release(), {});
           },
-          nb::arg("variable"), nb::arg("on_deleted").none() = nb::none(),
+          "variable"_a, "on_deleted"_a = nb::none(),
           nb::sig("def delete_variable(self, variable: Variable, on_deleted: collections.abc.Callable[[], "
                   "object] | None = None) -> None"),
           "Delete a variable after everything that has been pushed on it, then call ``on_deleted()`` on a "
           "worker.\n\n"
           "Raises EngineError if it has been deleted already or belongs to another engine.")
-      .def("push", push<false>, nb::arg("fn"), nb::arg("device").none() = nb::none(),
-           nb::arg("const_vars") = nb::make_tuple(), nb::arg("mutate_vars") = nb::make_tuple(),
-           nb::arg("overwrite_vars") = nb::make_tuple(), nb::arg("priority") = 0,
-           nb::arg("name") = nb::str(""), nb::kw_only(), nb::arg("queue") = nb::str("compute"),
-           nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(), nb::arg("run_on_error") = false,
-           kPushDoc,
+      .def("push", push<false>, "fn"_a, "device"_a = nb::none(), "const_vars"_a = nb::make_tuple(),
+           "mutate_vars"_a = nb::make_tuple(), "overwrite_vars"_a = nb::make_tuple(), "priority"_a = 0,
+           "name"_a = nb::str(""), nb::kw_only(), "queue"_a = nb::str("compute"), "size_bytes"_a = 0,
+           "on_done"_a = nb::none(), "run_on_error"_a = false, kPushDoc,
            nb::sig("def push(self, fn: collections.abc.Callable[[RunContext], "
                    "object] | NativeFunction | Operator, "
                    "device: weft.base.device.Device | str | None = None, "
@@ -251,11 +248,10 @@ void bind_engine(nb::module_& m) {
                    "name: str = '', *, queue: str = 'compute', size_bytes: int = 0, "
                    "on_done: collections.abc.Callable[[weft.base.errors.EngineError | None], "
                    "object] | None = None, run_on_error: bool = False) -> None"))
-      .def("push_async", push<true>, nb::arg("fn"), nb::arg("device").none() = nb::none(),
-           nb::arg("const_vars") = nb::make_tuple(), nb::arg("mutate_vars") = nb::make_tuple(),
-           nb::arg("overwrite_vars") = nb::make_tuple(), nb::arg("priority") = 0,
-           nb::arg("name") = nb::str(""), nb::kw_only(), nb::arg("queue") = nb::str("io"),
-           nb::arg("size_bytes") = 0, nb::arg("on_done").none() = nb::none(), nb::arg("run_on_error") = false,
+      .def("push_async", push<true>, "fn"_a, "device"_a = nb::none(), "const_vars"_a = nb::make_tuple(),
+           "mutate_vars"_a = nb::make_tuple(), "overwrite_vars"_a = nb::make_tuple(), "priority"_a = 0,
+           "name"_a = nb::str(""), nb::kw_only(), "queue"_a = nb::str("io"), "size_bytes"_a = 0,
+           "on_done"_a = nb::none(), "run_on_error"_a = false,
            nb::sig("def push_async(self, fn: collections.abc.Callable[[RunContext, OnComplete], object], "
                    "device: weft.base.device.Device | str | None = None, "
                    "const_vars: collections.abc.Iterable[Variable | Tensor] = (), "
@@ -284,10 +280,9 @@ void bind_engine(nb::module_& m) {
             return new PyOperator{self.core, variables.kept(), self.core->new_operator(op.release(), kind),
                                   function};
           },
-          nb::arg("fn"), nb::arg("const_vars") = nb::make_tuple(), nb::arg("mutate_vars") = nb::make_tuple(),
-          nb::arg("name") = nb::str(""), nb::arg("is_async") = false, nb::kw_only(),
-          nb::arg("overwrite_vars") = nb::make_tuple(), nb::arg("queue").none() = nb::none(),
-          nb::arg("run_on_error") = false,
+          "fn"_a, "const_vars"_a = nb::make_tuple(), "mutate_vars"_a = nb::make_tuple(),
+          "name"_a = nb::str(""), "is_async"_a = false, nb::kw_only(), "overwrite_vars"_a = nb::make_tuple(),
+          "queue"_a = nb::none(), "run_on_error"_a = false,
           nb::sig("def new_operator(self, fn: collections.abc.Callable[..., object] | NativeFunction, "
                   "const_vars: collections.abc.Iterable[Variable | Tensor] = (), "
                   "mutate_vars: collections.abc.Iterable[Variable | Tensor] = (), name: str = '', "
@@ -299,15 +294,14 @@ void bind_engine(nb::module_& m) {
           "\"compute\".\n"
           "run_on_error: as for push.")
       .def(
-          "delete_operator", [](PyEngine&, PyOperator& op) { Engine::delete_operator(*op.op); },
-          nb::arg("operator"), "No more pushes of it; it is freed when those before have finished.")
+          "delete_operator", [](PyEngine&, PyOperator& op) { Engine::delete_operator(*op.op); }, "operator"_a,
+          "No more pushes of it; it is freed when those before have finished.")
       .def(
           "wait_for_var",
           [](PyEngine& e, nb::handle variable, bool writes_only, nb::handle timeout_s) {
             e.core->wait_for_var(*as_var(variable, "wait_for_var"), writes_only, as_deadline(timeout_s));
           },
-          nb::arg("variable").none(), nb::arg("writes_only") = false,
-          nb::arg("timeout_s").none() = nb::none(),
+          "variable"_a.none(), "writes_only"_a = false, "timeout_s"_a = nb::none(),
           nb::sig("def wait_for_var(self, variable: Variable | Tensor, writes_only: bool = False, "
                   "timeout_s: float | None = None) -> None"),
           "Wait for everything pushed on a variable before; with writes_only for what produces its value.\n\n"
@@ -319,7 +313,7 @@ void bind_engine(nb::module_& m) {
       .def(
           "wait_for_all",
           [](PyEngine& e, nb::handle timeout_s) { e.core->wait_for_all(as_deadline(timeout_s)); },
-          nb::arg("timeout_s").none() = nb::none(),
+          "timeout_s"_a = nb::none(),
           nb::sig("def wait_for_all(self, timeout_s: float | None = None) -> None"),
           "Wait for everything pushed before this call.\n\n"
           "Raises EngineError for a failure that no wait_for_all has raised yet, EngineErrorGroup for "
@@ -328,23 +322,21 @@ void bind_engine(nb::module_& m) {
       .def(
           "clear_error",
           [](PyEngine& e, nb::handle variable) { e.core->clear_error(*as_var(variable, "clear_error")); },
-          nb::arg("variable").none(), nb::sig("def clear_error(self, variable: Variable | Tensor) -> None"),
+          "variable"_a.none(), nb::sig("def clear_error(self, variable: Variable | Tensor) -> None"),
           "Forget a variable's error, after what has been pushed on it before; its value is what it is.")
       .def(
           "throw_if_failed",
           [](PyEngine& e, nb::handle variable) {
             e.core->throw_if_failed(*as_var(variable, "throw_if_failed"));
           },
-          nb::arg("variable").none(),
-          nb::sig("def throw_if_failed(self, variable: Variable | Tensor) -> None"),
+          "variable"_a.none(), nb::sig("def throw_if_failed(self, variable: Variable | Tensor) -> None"),
           "Raise the EngineError that poisons a variable now; waits for nothing that is pending.\n\n"
           "May be called inside of engine functions, too.")
       .def(
           "start", [](PyEngine& e) { e.core->start(); }, "Take operations again after stop().")
       .def(
           "stop", [](PyEngine& e, nb::handle timeout_s) { e.core->stop(as_deadline(timeout_s)); },
-          nb::arg("timeout_s").none() = nb::none(),
-          nb::sig("def stop(self, timeout_s: float | None = None) -> None"),
+          "timeout_s"_a = nb::none(), nb::sig("def stop(self, timeout_s: float | None = None) -> None"),
           "Finish what is pending and end the threads; pushes raise EngineError until start().\n\n"
           "Variables, their versions and their errors stay. Raises TimeoutError after timeout_s seconds; the "
           "engine\n"
@@ -354,19 +346,19 @@ void bind_engine(nb::module_& m) {
           [](PyEngine& e, nb::handle variable, bool write) {
             e.core->check_access(*as_var(variable, "check_access"), write);
           },
-          nb::arg("variable").none(), nb::arg("write") = false,
+          "variable"_a.none(), "write"_a = false,
           nb::sig("def check_access(self, variable: Variable | Tensor, write: bool = False) -> None"),
           "With check=True or WEFT_CHECK=1: raise EngineError if this access was not declared.\n\n"
           "Inside an engine function: the function must have declared it. Outside: no pending operation may "
           "conflict.\n"
           "For those who wrap a resource with a variable. Does nothing otherwise.")
-      .def("add_observer", add_observer, nb::arg("observer"),
+      .def("add_observer", add_observer, "observer"_a,
            "Call ``observer.on_push(record)``, ``on_start`` and ``on_end``, those it has, for each "
            "operation.\n\n"
            "They run on the thread where it happens. record: id, operation, device, queue, worker, error. "
            "What they raise\n"
            "goes to sys.unraisablehook. Skipped operations have no on_start.")
-      .def("remove_observer", remove_observer, nb::arg("observer"), "Stop calling an observer.")
+      .def("remove_observer", remove_observer, "observer"_a, "Stop calling an observer.")
       .def(
           "stats",
           [](PyEngine& e) {
@@ -396,7 +388,7 @@ void bind_engine(nb::module_& m) {
           [](PyEngine& e, nb::handle variable, bool to_write) {
             return e.core->is_ready(*as_var(variable, "is_ready"), to_write);
           },
-          nb::arg("variable"), nb::arg("to_write") = false)
+          "variable"_a, "to_write"_a = false)
       .def("_begin_bulk", [](PyEngine& e, int size) { e.core->begin_bulk(size); })
       .def("_end_bulk", [](PyEngine& e) { e.core->end_bulk(); });
 

@@ -250,7 +250,7 @@ void bind_functions(nb::module_& m) {
                 self.completion->finish(error.is_none() ? Ref<Error>() : error_from_object(error));
             if (!first) throw EngineMisuse("on_complete: the operation has ended already");
           },
-          nb::arg("error").none() = nb::none(),
+          "error"_a = nb::none(),
           nb::sig(
               "def __call__(self, error: BaseException | type[BaseException] | str | None = None) -> None"));
 
@@ -282,8 +282,7 @@ void bind_functions(nb::module_& m) {
             task->keep = counted(keep);
             new (self) PyNativeFunction{std::move(task)};
           },
-          nb::arg("address"), nb::arg("data") = 0, nb::kw_only(), nb::arg("cheap") = false,
-          nb::arg("name") = "", nb::arg("keep").none() = nb::none())
+          "address"_a, "data"_a = 0, nb::kw_only(), "cheap"_a = false, "name"_a = "", "keep"_a = nb::none())
       .def_prop_ro("cheap", [](const PyNativeFunction& f) { return f.task->cheap; })
       .def_prop_ro("name", [](const PyNativeFunction& f) { return f.task->name; });
 }

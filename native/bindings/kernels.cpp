@@ -34,7 +34,7 @@ void bind_kernels(nb::module_& m) {
         set_team_size(threads);
         return before;
       },
-      nb::arg("threads"));
+      "threads"_a);
   def(
       m, "set_kernel_isa",
       [](const std::string& level) {
@@ -44,32 +44,32 @@ void bind_kernels(nb::module_& m) {
           throw ValueError("set_kernel_isa: level is one of 'sse4', 'avx2', 'avx512'; got '" + level + "'");
         return kNames[static_cast<size_t>(set_kernel_isa(static_cast<Isa>(wanted - kNames)))];
       },
-      nb::arg("level"),
+      "level"_a,
       "For tests: native kernels made and run from now on use at most this level. Returns the one before.");
-  def(m, "kernel_sort", &make_sort, nb::arg("axis"), nb::arg("descending") = false, nb::arg("values") = true,
-      nb::arg("indices") = false, "x -> [values,] [int64 indices]. Stable; NaN last.");
-  def(m, "kernel_topk", &make_topk, nb::arg("axis"), nb::arg("largest") = true,
+  def(m, "kernel_sort", &make_sort, "axis"_a, "descending"_a = false, "values"_a = true, "indices"_a = false,
+      "x -> [values,] [int64 indices]. Stable; NaN last.");
+  def(m, "kernel_topk", &make_topk, "axis"_a, "largest"_a = true,
       "x -> values, int64 indices: best first; k is their size along the axis.");
-  def(m, "kernel_take_along_axis", &make_take_along_axis, nb::arg("axis"),
+  def(m, "kernel_take_along_axis", &make_take_along_axis, "axis"_a,
       "x, indices -> y of the shape of indices.");
   def(
       m, "kernel_scatter",
-      [](int axis, const std::string& mode) { return make_scatter(axis, combine_of(mode)); }, nb::arg("axis"),
-      nb::arg("mode") = "set", "x, indices, updates -> y (may be x): set, add, max or min along an axis.");
-  def(m, "kernel_index_get", &make_index_get, nb::arg("dims"), nb::arg("position"),
+      [](int axis, const std::string& mode) { return make_scatter(axis, combine_of(mode)); }, "axis"_a,
+      "mode"_a = "set", "x, indices, updates -> y (may be x): set, add, max or min along an axis.");
+  def(m, "kernel_index_get", &make_index_get, "dims"_a, "position"_a,
       "x, an index array for each of dims -> y, their dimensions at position.");
   def(
       m, "kernel_index_put",
       [](std::vector<int> dims, int position, const std::string& mode) {
         return make_index_put(std::move(dims), position, combine_of(mode));
       },
-      nb::arg("dims"), nb::arg("position"), nb::arg("mode") = "set",
+      "dims"_a, "position"_a, "mode"_a = "set",
       "x, an index array for each of dims, updates -> y (may be x).");
-  def(m, "kernel_attention", &make_attention, nb::arg("causal"), nb::arg("mask"),
+  def(m, "kernel_attention", &make_attention, "causal"_a, "mask"_a,
       "q, k, v, [mask] -> y, logs. Parameters: scale (float64), diagonal (int64).");
-  def(m, "kernel_attention_backward", &make_attention_backward, nb::arg("causal"), nb::arg("mask"),
+  def(m, "kernel_attention_backward", &make_attention_backward, "causal"_a, "mask"_a,
       "dy, q, k, v, [mask], y, logs -> dq, dk, dv. Parameters: scale (float64), diagonal (int64).");
-  def(m, "kernel_dropout", &make_dropout, nb::arg("mask") = false,
+  def(m, "kernel_dropout", &make_dropout, "mask"_a = false,
       "x -> y, [mask]. Parameters: key, stream, offset, p (float64).");
   def(
       m, "kernel_random_uniform", [] { return make_random_fill(Draw::uniform); },
@@ -80,8 +80,7 @@ void bind_kernels(nb::module_& m) {
   def(
       m, "kernel_random_integers", [] { return make_random_fill(Draw::integers); },
       "-> y. Parameters: key, stream, offset, low, high (int64).");
-  def(m, "kernel_drawn", &make_drawn, nb::arg("kernel"), nb::arg("inputs"), nb::arg("outputs"),
-      nb::arg("parameters"), nb::arg("offset"),
+  def(m, "kernel_drawn", &make_drawn, "kernel"_a, "inputs"_a, "outputs"_a, "parameters"_a, "offset"_a,
       "inputs, int64 words[2], int64 position -> outputs: the kernel's, from a stream that inputs give.");
   def(m, "kernel_position", &make_position,
       "-> int64 words[2], int64 position. Parameters: key, stream, offset.");
@@ -91,11 +90,11 @@ void bind_kernels(nb::module_& m) {
   def(m, "kernel_nonzero", &make_nonzero, "x -> int64 indices [number, ndim].");
   def(m, "kernel_masked_select", &make_masked_select, "x, mask -> y[number].");
   def(m, "kernel_masked_assign", &make_masked_assign, "x, mask, values[number] -> y (may be x).");
-  def(m, "kernel_check_labels", &make_check_labels, nb::arg("function"),
+  def(m, "kernel_check_labels", &make_check_labels, "function"_a,
       "integers -> int64. Parameters: classes, ignored.");
-  def(m, "kernel_searchsorted", &make_searchsorted, nb::arg("right") = false,
+  def(m, "kernel_searchsorted", &make_searchsorted, "right"_a = false,
       "sorted[.., n], values[.., m] -> int64[.., m].");
-  def(m, "kernel_two_bits", &make_two_bits, nb::arg("threshold"),
+  def(m, "kernel_two_bits", &make_two_bits, "threshold"_a,
       "x f32[n], residual f32[n] -> uint8[4 * ceil(n / 16)], what is left f32[n].");
   def(m, "kernel_unique", &make_unique_kernel,
       "x[n] -> values[n], int64 first[n], inverse[n], counts[n], number.");

@@ -1,6 +1,6 @@
 #include "bindings/launch_recorder.h"
 
-#include "calls/log.h"
+#include "calls/lazy_log.h"
 #include "program/builder.h"
 
 namespace weft {
@@ -82,27 +82,27 @@ class PyLaunchRecorder final : public LaunchRecorder {
     return geometry_of(x, defers_ ? hold(x) : nb::none(), is_stopped);
   }
 
-  bool filled(const Tensor& to, Scalar value) override {
+  bool on_fill(const Tensor& to, Scalar value) override {
     return left_out(to, tell("filled", geometry(to), number_of(value)));
   }
-  bool copied(const Tensor& to, const Tensor& from) override {
+  bool on_copy(const Tensor& to, const Tensor& from) override {
     return left_out(to, tell("copied", geometry(to), geometry(from)));
   }
-  bool counted(const Tensor& to, Scalar start, Scalar step) override {
+  bool on_range(const Tensor& to, Scalar start, Scalar step) override {
     return left_out(to, tell("counted", geometry(to), number_of(start), number_of(step)));
   }
-  bool drawn(const Tensor& to, Draw kind, Scalar a, Scalar b) override {
+  bool on_draw(const Tensor& to, Draw kind, Scalar a, Scalar b) override {
     return left_out(to, tell("drawn", geometry(to), word_of(kind), number_of(a), number_of(b)));
   }
-  bool permuted(const Tensor& to, const Tensor& from) override {
+  bool on_permute(const Tensor& to, const Tensor& from) override {
     return left_out(to, tell("permuted", geometry(to), geometry(from)));
   }
-  void read(const Tensor& x) override { tell("read", geometry(x)); }
-  void awaited(const Tensor& x) override { tell("awaited", geometry(x)); }
-  void random_state() override { tell("random_state"); }
-  void met(PyObject* tensor) override { tell("met", nb::handle(tensor), geometry(self_of(tensor))); }
-  bool launched(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
-                std::span<const Tracked> results) override {
+  void on_read(const Tensor& x) override { tell("read", geometry(x)); }
+  void on_await(const Tensor& x) override { tell("awaited", geometry(x)); }
+  void on_random_state() override { tell("random_state"); }
+  void on_use(PyObject* tensor) override { tell("met", nb::handle(tensor), geometry(self_of(tensor))); }
+  bool on_launch(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
+                 std::span<const Tracked> results) override {
     const Program& program = *plan.program;
     nb::list arrays, values, made;
     for (const Tracked* x : inputs)
@@ -172,7 +172,7 @@ void bind_launch_recorder(nb::module_& m) {
           context().recorder = new PyLaunchRecorder(target, nb::cast<bool>(target.attr("defers")));
         return before;
       },
-      nb::arg("target").none());
+      "target"_a.none());
   // Whoever writes down what this thread does is told that it used an object with __weft_state__.
   def(m, "depends_on", [](nb::handle thing) {
     if (context().recorder) recorder_target().attr("depends_on")(thing);

@@ -12,7 +12,7 @@ namespace weft {
 
 inline LaunchRecorder& current() noexcept { return static_cast<LaunchRecorder&>(*context().recorder); }
 inline void met(PyObject* tensor) {
-  if (context().recorder) current().met(tensor);
+  if (context().recorder) current().on_use(tensor);
 }
 
 // An array as the object's methods get it. held: the memory, where it has to be kept, else None.

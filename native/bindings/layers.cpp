@@ -32,7 +32,7 @@ void bind_layers(nb::module_& m) {
         context().layers.first = layers.is_none() ? nullptr : layers.release().ptr();
         Py_XDECREF(before);
       },
-      nb::arg("layers").none());
+      "layers"_a.none());
   // What writes down a body of control flow on this thread, or None.
   // What the first layer makes of op(*args); only while there is one.
   def(
@@ -50,7 +50,7 @@ void bind_layers(nb::module_& m) {
         context().layers.capture = capture.is_none() ? nullptr : capture.release().ptr();
         Py_XDECREF(before);
       },
-      nb::arg("capture").none());
+      "capture"_a.none());
   // function(*args) below all layers.
   def(
       m, "below_layers",

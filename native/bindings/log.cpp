@@ -1,5 +1,6 @@
-// log.cpp: what lazy evaluation (calls/log.h) asks of Python: weft/imperative/lazy.py makes its programs.
-#include "calls/log.h"
+// log.cpp: what lazy evaluation (calls/lazy_log.h) asks of Python: weft/imperative/lazy.py makes its
+// programs.
+#include "calls/lazy_log.h"
 
 #include <nanobind/stl/vector.h>
 
@@ -50,7 +51,7 @@ LoggedProgram host::program_of(const LoggedSegment& segment) {
   nb::list operations;
   for (const LoggedOperation& operation : segment.operations) operations.append(told(operation));
   const nb::object found =
-      nb::handle(segment.target).attr("program_of")(operations, nb::cast(segment.kept), segment.mark);
+      nb::handle(segment.target).attr("program_of")(operations, nb::cast(segment.live_serials), segment.mark);
   LoggedProgram program;
   if (found.is_none()) return program;
   program.plan = nb::cast<PyPlan&>(nb::object(found[0])).plan;
@@ -66,7 +67,7 @@ void bind_log(nb::module_& m) {
       .def(
           "__init__",
           [](Log* self, nb::handle target, bool watched) { new (self) Log(target.ptr(), watched); },
-          nb::arg("target"), nb::arg("watched") = false)
+          "target"_a, "watched"_a = false)
       .def("flush", &Log::flush)
       .def_prop_ro("segments", &Log::segments, "How many programs were run.")
       .def_prop_ro("unseen_bytes", &Log::unseen_bytes,

@@ -153,25 +153,25 @@ void bind_matmul(nb::module_& m) {
          std::vector<PostOp> post_ops) {
         return kernel_of([&] { return make_matmul({a, b, c, bias, post_ops, accumulate}); });
       },
-      nb::arg("a"), nb::arg("b"), nb::arg("c"), nb::kw_only(), nb::arg("bias").none() = nb::none(),
-      nb::arg("accumulate") = false, nb::arg("post_ops") = nb::tuple(),
+      "a"_a, "b"_a, "c"_a, nb::kw_only(), "bias"_a = nb::none(), "accumulate"_a = false,
+      "post_ops"_a = nb::tuple(),
       "c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.");
   def(
       m, "onednn_product_of_any_size",
       [](DType dtype, bool transposed, bool bias) {
         return supported([&] { return make_product_of_any_size(dtype, transposed, bias); });
       },
-      nb::arg("dtype"), nb::kw_only(), nb::arg("transposed") = false, nb::arg("bias") = false,
+      "dtype"_a, nb::kw_only(), "transposed"_a = false, "bias"_a = false,
       "A product for all sizes. Operands: a, b (transposed: as [n, k]), [bias]; c.");
   def(
       m, "onednn_reorder",
       [](Geometry src, Geometry dst, bool accumulate) {
         return kernel_of([&] { return make_reorder(src, dst, accumulate); });
       },
-      nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("accumulate") = false,
+      "src"_a, "dst"_a, nb::kw_only(), "accumulate"_a = false,
       "dst = convert(src), or dst += that. Operands: src; dst.");
   def(
-      m, "onednn_layout", [](Geometry x) { return PyLayout{layout_of(x)}; }, nb::arg("x"),
+      m, "onednn_layout", [](Geometry x) { return PyLayout{layout_of(x)}; }, "x"_a,
       "The layout of an array with strides; kernels that choose these tell an equal one.");
 }
 
@@ -186,9 +186,8 @@ void bind_convolution(nb::module_& m) {
                                    as_window(stride, padding, dilation), groups, post_ops, accumulate});
         });
       },
-      nb::arg("src"), nb::arg("weights"), nb::arg("dst"), nb::kw_only(), nb::arg("stride"),
-      nb::arg("padding"), nb::arg("dilation"), nb::arg("groups") = 1, nb::arg("bias").none() = nb::none(),
-      nb::arg("accumulate") = false, nb::arg("post_ops") = nb::tuple(),
+      "src"_a, "weights"_a, "dst"_a, nb::kw_only(), "stride"_a, "padding"_a, "dilation"_a, "groups"_a = 1,
+      "bias"_a = nb::none(), "accumulate"_a = false, "post_ops"_a = nb::tuple(),
       "Operands: src, weights, [bias], [those of post-ops]; dst.");
   def(
       m, "onednn_convolution_backward_data",
@@ -206,9 +205,8 @@ void bind_convolution(nb::module_& m) {
                                    accumulate});
         });
       },
-      nb::arg("ddst"), nb::arg("weights"), nb::arg("dsrc"), nb::kw_only(), nb::arg("stride"),
-      nb::arg("padding"), nb::arg("dilation"), nb::arg("groups") = 1, nb::arg("accumulate") = false,
-      "Operands: ddst, weights; dsrc.");
+      "ddst"_a, "weights"_a, "dsrc"_a, nb::kw_only(), "stride"_a, "padding"_a, "dilation"_a, "groups"_a = 1,
+      "accumulate"_a = false, "Operands: ddst, weights; dsrc.");
   def(
       m, "onednn_convolution_backward_weights",
       [](Geometry src, Geometry ddst, Geometry dweights, const Numbers& stride, const Padding& padding,
@@ -225,9 +223,8 @@ void bind_convolution(nb::module_& m) {
                                    accumulate});
         });
       },
-      nb::arg("src"), nb::arg("ddst"), nb::arg("dweights"), nb::kw_only(), nb::arg("stride"),
-      nb::arg("padding"), nb::arg("dilation"), nb::arg("groups") = 1, nb::arg("dbias").none() = nb::none(),
-      nb::arg("accumulate") = false, "Operands: src, ddst; dweights, [dbias].");
+      "src"_a, "ddst"_a, "dweights"_a, nb::kw_only(), "stride"_a, "padding"_a, "dilation"_a, "groups"_a = 1,
+      "dbias"_a = nb::none(), "accumulate"_a = false, "Operands: src, ddst; dweights, [dbias].");
   def(
       m, "onednn_convolution_of_any_size",
       [](DType dtype, const std::string& of, const Numbers& stride, const Padding& padding,
@@ -237,8 +234,8 @@ void bind_convolution(nb::module_& m) {
                                               groups, bias);
         });
       },
-      nb::arg("dtype"), nb::kw_only(), nb::arg("of"), nb::arg("stride"), nb::arg("padding"),
-      nb::arg("dilation"), nb::arg("groups") = 1, nb::arg("bias") = false,
+      "dtype"_a, nb::kw_only(), "of"_a, "stride"_a, "padding"_a, "dilation"_a, "groups"_a = 1,
+      "bias"_a = false,
       "For all sizes. Operands of 'dst': src, weights, [bias]; dst. Of 'src': ddst, weights; dsrc.\n"
       "Of 'weights': src, ddst; dweights.");
 }
@@ -260,8 +257,8 @@ void bind_pooling(nb::module_& m) {
                                as_window(stride, padding, dilation)});
         });
       },
-      nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("kind"), nb::arg("window"), nb::arg("stride"),
-      nb::arg("padding"), nb::arg("dilation"), nb::arg("training") = false,
+      "src"_a, "dst"_a, nb::kw_only(), "kind"_a, "window"_a, "stride"_a, "padding"_a, "dilation"_a,
+      "training"_a = false,
       "kind: max, average, average_with_padding. Operands: src; dst, [workspace of max if training].");
   def(
       m, "onednn_pooling_backward",
@@ -272,8 +269,8 @@ void bind_pooling(nb::module_& m) {
                                as_window(stride, padding, dilation)});
         });
       },
-      nb::arg("src"), nb::arg("dst"), nb::arg("ddst"), nb::arg("dsrc"), nb::kw_only(), nb::arg("kind"),
-      nb::arg("window"), nb::arg("stride"), nb::arg("padding"), nb::arg("dilation"),
+      "src"_a, "dst"_a, "ddst"_a, "dsrc"_a, nb::kw_only(), "kind"_a, "window"_a, "stride"_a, "padding"_a,
+      "dilation"_a,
       "src, dst: as the forward kernel was given them. Operands: ddst, [workspace of max]; dsrc.");
 }
 
@@ -284,8 +281,7 @@ void bind_normalization(nb::module_& m) {
         return kernel_of(
             [&] { return make_batch_norm({src, dst, {}, false, training, affine, relu, epsilon}); });
       },
-      nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("epsilon"), nb::arg("training"),
-      nb::arg("affine") = true, nb::arg("relu") = false,
+      "src"_a, "dst"_a, nb::kw_only(), "epsilon"_a, "training"_a, "affine"_a = true, "relu"_a = false,
       "Operands: src, [scale, shift], [mean, variance if not training]; dst, [mean, variance if training],\n"
       "[workspace if training and relu]. Statistics, scale and shift are float32.");
   def(
@@ -294,8 +290,8 @@ void bind_normalization(nb::module_& m) {
         return kernel_of(
             [&] { return make_batch_norm({src, ddst, dsrc, true, training, affine, relu, epsilon}); });
       },
-      nb::arg("src"), nb::arg("ddst"), nb::arg("dsrc"), nb::kw_only(), nb::arg("epsilon"),
-      nb::arg("training") = true, nb::arg("affine") = true, nb::arg("relu") = false,
+      "src"_a, "ddst"_a, "dsrc"_a, nb::kw_only(), "epsilon"_a, "training"_a = true, "affine"_a = true,
+      "relu"_a = false,
       "Operands: src, ddst, [scale], mean, variance, [workspace if relu]; dsrc, [dscale, dshift].");
   def(
       m, "onednn_layer_norm",
@@ -303,8 +299,8 @@ void bind_normalization(nb::module_& m) {
         return kernel_of(
             [&] { return make_layer_norm({src, dst, {}, false, training, affine, scale_dtype, epsilon}); });
       },
-      nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("epsilon"), nb::arg("training") = false,
-      nb::arg("affine") = true, nb::arg("scale_dtype") = "float32",
+      "src"_a, "dst"_a, nb::kw_only(), "epsilon"_a, "training"_a = false, "affine"_a = true,
+      "scale_dtype"_a = "float32",
       "Over the last dimension. Operands: src, [scale, shift]; dst, [mean, variance if training].");
   def(
       m, "onednn_layer_norm_backward",
@@ -312,23 +308,20 @@ void bind_normalization(nb::module_& m) {
         return kernel_of(
             [&] { return make_layer_norm({src, ddst, dsrc, true, true, affine, scale_dtype, epsilon}); });
       },
-      nb::arg("src"), nb::arg("ddst"), nb::arg("dsrc"), nb::kw_only(), nb::arg("epsilon"),
-      nb::arg("affine") = true, nb::arg("scale_dtype") = "float32",
+      "src"_a, "ddst"_a, "dsrc"_a, nb::kw_only(), "epsilon"_a, "affine"_a = true, "scale_dtype"_a = "float32",
       "Operands: src, ddst, [scale], mean, variance; dsrc, [dscale, dshift].");
   def(
       m, "onednn_softmax",
       [](Geometry src, Geometry dst, int axis, bool log) {
         return kernel_of([&] { return make_softmax({false, log, axis, src, dst, {}, {}}); });
       },
-      nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("axis"), nb::arg("log") = false,
-      "Operands: src; dst.");
+      "src"_a, "dst"_a, nb::kw_only(), "axis"_a, "log"_a = false, "Operands: src; dst.");
   def(
       m, "onednn_softmax_backward",
       [](Geometry dst, Geometry ddst, Geometry dsrc, int axis, bool log) {
         return kernel_of([&] { return make_softmax({true, log, axis, {}, dst, ddst, dsrc}); });
       },
-      nb::arg("dst"), nb::arg("ddst"), nb::arg("dsrc"), nb::kw_only(), nb::arg("axis"),
-      nb::arg("log") = false, "Operands: dst, ddst; dsrc.");
+      "dst"_a, "ddst"_a, "dsrc"_a, nb::kw_only(), "axis"_a, "log"_a = false, "Operands: dst, ddst; dsrc.");
 }
 
 void bind_lstm(nb::module_& m) {
@@ -338,8 +331,7 @@ void bind_lstm(nb::module_& m) {
       [made](Geometry src, Geometry dst, int64_t layers, bool bidirectional, bool training) {
         return made({src, dst, layers, bidirectional, training, false});
       },
-      nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("layers") = 1, nb::arg("bidirectional") = false,
-      nb::arg("training") = false,
+      "src"_a, "dst"_a, nb::kw_only(), "layers"_a = 1, "bidirectional"_a = false, "training"_a = false,
       "src[t,n,c], dst[t,n,d*h]. Operands: src, h0, c0, for each layer and direction w_ih, w_hh, b_ih, b_hh; "
       "dst,\n"
       "hn, cn, [workspace if training]. All are row-major and of one type, float32 or bfloat16.");
@@ -348,7 +340,7 @@ void bind_lstm(nb::module_& m) {
       [made](Geometry src, Geometry dst, int64_t layers, bool bidirectional) {
         return made({src, dst, layers, bidirectional, true, true});
       },
-      nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("layers") = 1, nb::arg("bidirectional") = false,
+      "src"_a, "dst"_a, nb::kw_only(), "layers"_a = 1, "bidirectional"_a = false,
       "Operands: src, h0, c0, the parameters, dst, hn, cn, workspace, ddst, dhn, dcn; dsrc, dh0, dc0, and "
       "the\n"
       "gradient of each parameter.");
@@ -357,8 +349,7 @@ void bind_lstm(nb::module_& m) {
       [](Geometry src, Geometry dst, int64_t layers, bool bidirectional) {
         return lstm_workspace_bytes({src, dst, layers, bidirectional, true, false});
       },
-      nb::arg("src"), nb::arg("dst"), nb::kw_only(), nb::arg("layers") = 1, nb::arg("bidirectional") = false,
-      "Bytes of the workspace.");
+      "src"_a, "dst"_a, nb::kw_only(), "layers"_a = 1, "bidirectional"_a = false, "Bytes of the workspace.");
 }
 
 void bind_cache(nb::module_& m) {
@@ -371,7 +362,7 @@ void bind_cache(nb::module_& m) {
                       {"reorders", now.reorders},
                       {"bytes_converted", now.bytes_converted}});
   });
-  def(m, "set_onednn_cache_limit", [](size_t kernels) { set_cache_limit(kernels); }, nb::arg("kernels"));
+  def(m, "set_onednn_cache_limit", [](size_t kernels) { set_cache_limit(kernels); }, "kernels"_a);
 }
 
 }  // namespace
@@ -412,7 +403,7 @@ void bind_onednn(nb::module_& m) {
             LayoutRef layout = k.core().layout(operand);
             return layout ? std::optional(PyLayout{std::move(layout)}) : std::nullopt;
           },
-          nb::arg("operand"), "Of an operand given as 'any', or a workspace; else None.");
+          "operand"_a, "Of an operand given as 'any', or a workspace; else None.");
   bind_matmul(m);
   bind_convolution(m);
   bind_pooling(m);

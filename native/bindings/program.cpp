@@ -115,46 +115,38 @@ void bind_builder(nb::module_& m) {
              bool is_checked) {
             new (self) B(std::move(name), device, inputs, {is_exact, is_wide, is_copy, is_checked});
           },
-          nb::arg("name"), nb::arg("device").none(), nb::arg("inputs"), nb::kw_only(),
-          nb::arg("is_exact") = false, nb::arg("is_wide") = false, nb::arg("is_copy") = false,
-          nb::arg("is_checked") = false)
-      .def("use", &B::use, nb::arg("input"), nb::arg("how"))
-      .def("add_input", &B::add_input, nb::arg("dtype"), nb::arg("shape"), nb::arg("strides"))
-      .def("add_constant", &B::add_constant, nb::arg("register"), nb::arg("value"))
-      .def("add_load", &B::add_load, nb::arg("from_"), nb::arg("register"), nb::arg("input"),
-           nb::arg("dimension"))
-      .def("add_compute", &B::add_compute, nb::arg("what"), nb::arg("register"), nb::arg("a"), nb::arg("b"))
-      .def("add_output", &B::add_output, nb::arg("dtype"), nb::arg("like"), nb::arg("sizes"),
-           nb::arg("strides"))
-      .def("add_temporary", &B::add_temporary, nb::arg("dtype"), nb::arg("offset"), nb::arg("sizes"),
-           nb::arg("strides"))
-      .def("add_kept", &B::add_kept, nb::arg("dtype"), nb::arg("sizes"), nb::arg("strides"))
-      .def("add_view", &B::add_view, nb::arg("dtype"), nb::arg("base"), nb::arg("offset"), nb::arg("sizes"),
-           nb::arg("strides"))
-      .def("add_result", &B::add_result, nb::arg("value"), nb::arg("into") = -1,
-           nb::arg("is_flexible") = false, nb::arg("commits") = false)
-      .def("add_number", &B::add_number, nb::arg("dtype"), nb::arg("number"))
-      .def("add_register", &B::add_register, nb::arg("dtype"), nb::arg("register"))
-      .def("add_number_known", &B::add_number_known, nb::arg("dtype"), nb::arg("value"))
-      .def("add_random_word", &B::add_random_word, nb::arg("dtype"))
-      .def("add_draw", &B::add_draw, nb::arg("kind"), nb::arg("dtype"), nb::arg("count"),
-           nb::arg("first_slot"))
-      .def("add_step", &B::add_step, nb::arg("kernel"), nb::arg("operands"), nb::arg("first_slot"),
-           nb::arg("name"), nb::arg("where"), nb::arg("in_place"), nb::arg("written"))
-      .def("add_hoisted", &B::add_hoisted, nb::arg("reads"), nb::arg("writes"))
-      .def("set_arena", &B::set_arena, nb::arg("register"))
-      .def("add_span", &B::add_span, nb::arg("first"), nb::arg("last"), nb::arg("offset"), nb::arg("bytes"))
+          "name"_a, "device"_a.none(), "inputs"_a, nb::kw_only(), "is_exact"_a = false, "is_wide"_a = false,
+          "is_copy"_a = false, "is_checked"_a = false)
+      .def("use", &B::use, "input"_a, "how"_a)
+      .def("add_input", &B::add_input, "dtype"_a, "shape"_a, "strides"_a)
+      .def("add_constant", &B::add_constant, "register"_a, "value"_a)
+      .def("add_load", &B::add_load, "from_"_a, "register"_a, "input"_a, "dimension"_a)
+      .def("add_compute", &B::add_compute, "what"_a, "register"_a, "a"_a, "b"_a)
+      .def("add_output", &B::add_output, "dtype"_a, "like"_a, "sizes"_a, "strides"_a)
+      .def("add_temporary", &B::add_temporary, "dtype"_a, "offset"_a, "sizes"_a, "strides"_a)
+      .def("add_kept", &B::add_kept, "dtype"_a, "sizes"_a, "strides"_a)
+      .def("add_view", &B::add_view, "dtype"_a, "base"_a, "offset"_a, "sizes"_a, "strides"_a)
+      .def("add_result", &B::add_result, "value"_a, "into"_a = -1, "is_flexible"_a = false,
+           "commits"_a = false)
+      .def("add_number", &B::add_number, "dtype"_a, "number"_a)
+      .def("add_register", &B::add_register, "dtype"_a, "register"_a)
+      .def("add_number_known", &B::add_number_known, "dtype"_a, "value"_a)
+      .def("add_random_word", &B::add_random_word, "dtype"_a)
+      .def("add_draw", &B::add_draw, "kind"_a, "dtype"_a, "count"_a, "first_slot"_a)
+      .def("add_step", &B::add_step, "kernel"_a, "operands"_a, "first_slot"_a, "name"_a, "where"_a,
+           "in_place"_a, "written"_a)
+      .def("add_hoisted", &B::add_hoisted, "reads"_a, "writes"_a)
+      .def("set_arena", &B::set_arena, "register"_a)
+      .def("add_span", &B::add_span, "first"_a, "last"_a, "offset"_a, "bytes"_a)
       .def(
           "add_part",
           [](B& b, const Ref<Plan>& plan, Registers inputs, Registers numbers, Registers outputs) {
             b.add_part(plan->program, std::move(inputs), std::move(numbers), std::move(outputs));
           },
-          nb::arg("plan"), nb::arg("inputs"), nb::arg("numbers"), nb::arg("outputs"))
-      .def("add_wire", &B::add_wire, nb::arg("wire"), nb::arg("into"), nb::arg("dtype"),
-           nb::arg("device").none(), nb::arg("shape"), nb::arg("strides"))
-      .def("plan", plan_of, nb::arg("visible"), nb::arg("as_tuple"), nb::arg("info"), nb::kw_only(),
-           nb::arg("serial") = 0, nb::arg("gradients") = std::vector<bool>(),
-           nb::arg("strides") = std::vector<std::vector<int64_t>>(),
+          "plan"_a, "inputs"_a, "numbers"_a, "outputs"_a)
+      .def("add_wire", &B::add_wire, "wire"_a, "into"_a, "dtype"_a, "device"_a.none(), "shape"_a, "strides"_a)
+      .def("plan", plan_of, "visible"_a, "as_tuple"_a, "info"_a, nb::kw_only(), "serial"_a = 0,
+           "gradients"_a = std::vector<bool>(), "strides"_a = std::vector<std::vector<int64_t>>(),
            "The plan; nothing can be added afterwards. visible: how many results callers get.");
 }
 
@@ -172,9 +164,9 @@ void bind_program(nb::module_& m) {
       [](const Program::Site& site) noexcept {
         if (python_is_ending()) return std::string();
         const WithGil gil;
-        return text_of_site(static_cast<PyObject*>(site.place), site.detail);
+        return text_of_site(static_cast<PyObject*>(site.code), site.detail);
       },
-      [](const Program::Site& site) noexcept { release_later(static_cast<PyObject*>(site.place)); }};
+      [](const Program::Site& site) noexcept { release_later(static_cast<PyObject*>(site.code)); }};
   Class<PyKernel>(m, "Kernel", "A computation on memory that native code runs.")
       .def_prop_ro(
           "reorders", [](const PyKernel& kernel) { return kernel.kernel->reorders(); },
@@ -189,7 +181,7 @@ void bind_program(nb::module_& m) {
             const Ref<const Program> program = plan.plan->program;
             return program->bind_ahead(step);
           },
-          nb::arg("step"))
+          "step"_a)
       // Its form for recording has to be asked for (tape.h).
       .def("is_of_many", [](const PyPlan& plan) { plan.plan->many = true; })
       .def("have_history", [](const PyPlan& plan,
@@ -221,7 +213,7 @@ void bind_program(nb::module_& m) {
           parts.join = nb::cast<PyKernel&>(split[1]).kernel;
           for (nb::handle dtype : split[2]) parts.dtypes.push_back(as_dtype(dtype));
         }
-        Loop::Apart stages;
+        Loop::MakeStages stages;
         if (!apart.is_none()) {
           auto maker = std::make_shared<PythonStages>(std::move(apart));
           stages = [maker] { return (*maker)(); };
@@ -229,8 +221,8 @@ void bind_program(nb::module_& m) {
         return Ref<Kernel>(new Loop(
             form, [compiler](const LoopPattern& p) { return (*compiler)(p); }, std::move(parts), stages));
       },
-      nb::arg("operands"), nb::arg("inputs"), nb::arg("row_axes"), nb::arg("position_axes"),
-      nb::arg("ordered"), nb::arg("compile"), nb::arg("split") = nb::none(), nb::arg("apart") = nb::none());
+      "operands"_a, "inputs"_a, "row_axes"_a, "position_axes"_a, "ordered"_a, "compile"_a,
+      "split"_a = nb::none(), "apart"_a = nb::none());
   // Kernels that run the programs of plans (program/control.h). saved: for each state, whether its stack is
   // an output.
   def(
@@ -241,8 +233,7 @@ void bind_program(nb::module_& m) {
         return make_foreach(body->program,
                             {sequences, states, rest, items, std::move(saved), reverse, counted});
       },
-      nb::arg("body"), nb::arg("sequences"), nb::arg("rest"), nb::arg("items"), nb::arg("saved"),
-      nb::arg("reverse"), nb::arg("counted"));
+      "body"_a, "sequences"_a, "rest"_a, "items"_a, "saved"_a, "reverse"_a, "counted"_a);
   def(
       m, "kernel_while",
       [](const Ref<Plan>& condition, const Ref<Plan>& body, int rest, int64_t limit, bool counted,
@@ -251,14 +242,13 @@ void bind_program(nb::module_& m) {
         return make_while(condition->program, body->program,
                           {states, rest, limit, counted, std::move(saved)});
       },
-      nb::arg("condition"), nb::arg("body"), nb::arg("rest"), nb::arg("limit"), nb::arg("counted"),
-      nb::arg("saved"));
+      "condition"_a, "body"_a, "rest"_a, "limit"_a, "counted"_a, "saved"_a);
   def(
       m, "kernel_cond",
       [](const Ref<Plan>& then, const Ref<Plan>& otherwise, int inputs) {
         return make_cond(then->program, otherwise->program, inputs);
       },
-      nb::arg("then"), nb::arg("otherwise"), nb::arg("inputs"));
+      "then"_a, "otherwise"_a, "inputs"_a);
   def(m, "program_counters", [] {
     return counts_of({{"launches", Program::launches},
                       {"kernels", Program::kernels},
@@ -305,7 +295,7 @@ void bind_program(nb::module_& m) {
         context.device = device;
         kernel->run({views.data(), slots.data(), scratch.get(), context});
       },
-      nb::arg("kernel"), nb::arg("operands"), nb::arg("parameters") = nb::bytes("", 0));
+      "kernel"_a, "operands"_a, "parameters"_a = nb::bytes("", 0));
 }
 
 }  // namespace weft

@@ -12,7 +12,7 @@ Var* as_var(nb::handle object, const char* argument) {
     return memory->chunk.get();
   }
   if (is_tensor(object)) {
-    if (context().recorder) context().recorder->awaited(self_of(object.ptr()));
+    if (context().recorder) context().recorder->on_await(self_of(object.ptr()));
     return self_of(object.ptr()).chunk.get();
   }
   throw type_error(std::string(argument) +

@@ -326,8 +326,8 @@ nb::object to_engine_error(const std::vector<Ref<Error>>& causes) {
                                                   : native_cause(cause->cause);
     nb::object type = nb::borrow(hook(Hook::engine_error));
     if (!python && !from.is_none()) type = call_hook(Hook::failure_class, from.type());
-    nb::object error = type(from_utf8(describe(*cause)), nb::arg("operation") = from_utf8(cause->operation),
-                            nb::arg("where") = from_utf8(cause->where));
+    nb::object error = type(from_utf8(describe(*cause)), "operation"_a = from_utf8(cause->operation),
+                            "where"_a = from_utf8(cause->where));
     if (!from.is_none()) PyException_SetCause(error.ptr(), from.release().ptr());
     list.append(error);
   }

@@ -16,6 +16,7 @@
 namespace weft {
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
 // The interpreter is going away: threads but the main one must not touch Python any more.
 bool python_is_ending() noexcept;

@@ -84,7 +84,7 @@ class CallsPython final : public Kernel {
     const WithGil gil;
     const BelowLayers below;
     const Unobserved unobserved;
-    const Lent lent(arrays);
+    const NoWaitScope lent(arrays);
     try {
       std::vector<nb::object> made;
       for (const Tensor& array : arrays) made.push_back(wrap(Tensor(array)));
@@ -179,8 +179,8 @@ void bind_python_kernel(nb::module_& m) {
         }
         return Ref<Kernel>(new CallsPython(std::move(function), inputs, outputs, context, std::move(pairs)));
       },
-      nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("memory") = false,
-      nb::arg("context") = false, nb::arg("shared") = nb::make_tuple(),
+      "function"_a, "inputs"_a, "outputs"_a, "memory"_a = false, "context"_a = false,
+      "shared"_a = nb::make_tuple(),
       "inputs -> outputs: function(inputs, outputs), lists of tensors, writes the outputs; memory: lists of "
       "(address, dtype, shape, strides in bytes). context: function gets the RunContext, too. shared: "
       "(input, output, always): one tensor for both, "

@@ -64,7 +64,7 @@ void bind_recorder(nb::module_& m) {
         for (nb::handle engine : engines) cores.push_back(nb::cast<PyEngine&>(engine).core);
         return Recorder::get().open(cores, memory, limit);
       },
-      nb::arg("engines"), nb::arg("memory") = true, nb::arg("limit") = size_t{4'000'000});
+      "engines"_a, "memory"_a = true, "limit"_a = size_t{4'000'000});
   def(m, "close_recorder", [] { return as_python(Recorder::get().close()); });
   def(m, "peek_recorder", [] { return as_python(Recorder::get().peek()); });
   // What this thread is at, for the events to come; returns what it was at.

@@ -81,27 +81,27 @@ void bind_find(nb::module_& m) {
         [kind](size_t number, const WindowArgument& window) {
           return Find{kind, number, {}, as_window(window)};
         },
-        nb::arg("number"), nb::arg("window") = none);
+        "number"_a, "window"_a = none);
   type.def_static(
           "object",
           [](nb::object value, const WindowArgument& window) {
             return Find{Kind::object, 0, std::move(value), as_window(window)};
           },
-          nb::arg("value").none(), nb::arg("window") = none)
+          "value"_a.none(), "window"_a = none)
       .def_static(
           "python",
           [](nb::callable function, const WindowArgument& window) {
             return Find{Kind::python, 0, std::move(function), as_window(window)};
           },
-          nb::arg("function"), nb::arg("window") = none)
-      .def("look_up", look_up, nb::arg("leaves"), nb::arg("outputs") = nb::list(),
+          "function"_a, "window"_a = none)
+      .def("look_up", look_up, "leaves"_a, "outputs"_a = nb::list(),
            nb::sig("def look_up(self, leaves: list, outputs: list = []) -> typing.Any"))
       .def(
           "with_window",
           [](const Find& find, const WindowArgument& window) {
             return Find{find.kind, find.number, find.object, as_window(window)};
           },
-          nb::arg("window").none(), "The same, of which another part is meant.")
+          "window"_a.none(), "The same, of which another part is meant.")
       .def_prop_ro(
           "kind", [](const Find& find) { return word_of(find.kind); },
           nb::sig("def kind(self) -> typing.Literal['leaf', 'object', 'output', 'python']"))
@@ -167,12 +167,11 @@ void bind_spec(nb::module_& m) {
             spec.shared = std::move(shared);
             new (self) ReplaySpec(std::move(spec));
           },
-          nb::arg("plan"), nb::kw_only(), nb::arg("arrays"), nb::arg("numbers"), nb::arg("results"),
-          nb::arg("stopped") = std::vector<size_t>(), nb::arg("environment") = Places(),
-          nb::arg("watched").none() = nb::none(), nb::arg("containers") = std::vector<nb::object>(),
-          nb::arg("gradients") = std::vector<std::pair<Find, bool>>(), nb::arg("guard").none() = nb::none(),
-          nb::arg("build").none() = nb::none(), nb::arg("effect").none() = nb::none(),
-          nb::arg("elsewhere") = std::vector<uint64_t>(), nb::arg("shared") = std::vector<nb::object>(),
+          "plan"_a, nb::kw_only(), "arrays"_a, "numbers"_a, "results"_a, "stopped"_a = std::vector<size_t>(),
+          "environment"_a = Places(), "watched"_a = nb::none(), "containers"_a = std::vector<nb::object>(),
+          "gradients"_a = std::vector<std::pair<Find, bool>>(), "guard"_a = nb::none(),
+          "build"_a = nb::none(), "effect"_a = nb::none(), "elsewhere"_a = std::vector<uint64_t>(),
+          "shared"_a = std::vector<nb::object>(),
           nb::sig(
               "def __init__(self, plan: Plan, *, arrays: collections.abc.Sequence[Find], numbers: "
               "collections.abc.Sequence[Find], results: collections.abc.Sequence[Find], stopped: "
@@ -253,7 +252,7 @@ void bind_replay(nb::module_& m) {
       [](nb::object place, nb::object name, nb::object value) {
         return is_as_it_was({std::move(place), std::move(name), std::move(value)});
       },
-      nb::arg("place"), nb::arg("name").none(), nb::arg("value").none());
+      "place"_a, "name"_a.none(), "value"_a.none());
 }
 
 }  // namespace weft

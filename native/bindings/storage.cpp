@@ -28,7 +28,7 @@ void def_random(nb::module_& m, const char* name, const char* caller, const char
         fill(x, a, b);
         return wrap(std::move(x));
       },
-      nb::arg(first), nb::arg(second), nb::arg("shape"), nb::arg("dtype"), nb::arg("device").none());
+      nb::arg(first), nb::arg(second), "shape"_a, "dtype"_a, "device"_a.none());
 }
 
 // `_core.RandomStream`: a generator of a thread's own. Its key and stream are the words that
@@ -69,24 +69,24 @@ void bind_random(nb::module_& m) {
   def(m, "random_stream",
       [] { return nb::borrow(context().stream_object ? context().stream_object : Py_None); });
   // What this thread draws from, of whatever device; None: the devices' streams. Gives what it was.
-  def(m, "set_random_stream", &set_random_stream, nb::arg("stream").none());
+  def(m, "set_random_stream", &set_random_stream, "stream"_a.none());
   def(
       m, "random_blocks",
       [](const std::string& kind, DType dtype, int64_t count) {
         return blocks_for(draw_of(kind), dtype, count);
       },
-      nb::arg("kind"), nb::arg("dtype"), nb::arg("count"), "How many positions of a stream it takes.");
+      "kind"_a, "dtype"_a, "count"_a, "How many positions of a stream it takes.");
   def(m, "seed_all", [](uint64_t seed) {
-    if (context().recorder) context().recorder->random_state();
+    if (context().recorder) context().recorder->on_random_state();
     Runtime::get().seed_all(seed);
   });
   def(m, "get_generator", [](Device device) {
-    if (context().recorder) context().recorder->random_state();
+    if (context().recorder) context().recorder->on_random_state();
     const Generator::State state = Runtime::get().devices_generator(device).state();
     return std::make_tuple(state.seed, state.stream, state.offset);
   });
   def(m, "set_generator", [](Device device, uint64_t seed, uint64_t stream, uint64_t offset) {
-    if (context().recorder) context().recorder->random_state();
+    if (context().recorder) context().recorder->on_random_state();
     Runtime::get().set_generator(device, {seed, stream, offset});
   });
   def_random(m, "random_uniform", "uniform", "low", "high", push_uniform);
@@ -158,7 +158,7 @@ void bind_memory(nb::module_& m) {
   def(
       m, "allocate_memory",
       [](size_t bytes, Device device) { return new PyMemory{Chunk::allocate(device, bytes), device, bytes}; },
-      nb::arg("bytes"), nb::arg("device").none());
+      "bytes"_a, "device"_a.none());
 }
 
 }  // namespace
@@ -188,7 +188,7 @@ void bind_storage(nb::module_& m) {
                           {"live_blocks", stats.live_blocks},
                           {"largest_free_bytes", stats.largest_free_bytes}});
       },
-      nb::arg("device").none() = nb::none());
+      "device"_a = nb::none());
   def(
       m, "set_memory_limit",
       [](Device device, uint64_t bytes) {
@@ -196,11 +196,11 @@ void bind_storage(nb::module_& m) {
         if (bytes != 0 && pool.stats().reserved_bytes > bytes) Runtime::get().release_temporary(device);
         pool.set_limit(bytes);
       },
-      nb::arg("device").none(), nb::arg("bytes"));
+      "device"_a.none(), "bytes"_a);
   def(m, "used_devices", [] { return Runtime::get().used_devices(); });
   def(
       m, "check_memory", [](Device device) { return Runtime::get().pool(device).check_all(); },
-      nb::arg("device").none() = nb::none());
+      "device"_a = nb::none());
   def(
       m, "trim_memory",
       [](Device device) {
@@ -208,10 +208,10 @@ void bind_storage(nb::module_& m) {
         Runtime::get().release_temporary(device);
         return pool.trim();
       },
-      nb::arg("device").none() = nb::none());
+      "device"_a = nb::none());
   def(
       m, "reset_memory_peaks", [](Device device) { Runtime::get().pool(device).reset_peaks(); },
-      nb::arg("device").none() = nb::none());
+      "device"_a = nb::none());
 }
 
 }  // namespace weft

@@ -9,7 +9,8 @@ namespace weft {
 
 namespace host {
 
-Ref<Plan> plan_backward(const Plan& plan, const std::vector<bool>& wanted, const std::vector<bool>& given) {
+Ref<Plan> plan_backward(const Plan& plan, const std::vector<bool>& needs_gradient,
+                        const std::vector<bool>& has_cotangent) {
   const auto listed = [](const std::vector<bool>& flags) {
     nb::list list;
     for (const bool flag : flags) list.append(nb::bool_(flag));
@@ -18,7 +19,7 @@ Ref<Plan> plan_backward(const Plan& plan, const std::vector<bool>& wanted, const
   ++OperatorFunction::planner_calls;
   const BelowLayers below;
   const nb::object made =
-      call_hook(Hook::plan_backward, nb::handle(plan.info), listed(wanted), listed(given));
+      call_hook(Hook::plan_backward, nb::handle(plan.info), listed(needs_gradient), listed(has_cotangent));
   return made.is_none() ? Ref<Plan>() : nb::cast<PyPlan&>(made).plan;
 }
 
@@ -67,7 +68,7 @@ std::vector<std::optional<Tracked>> call_backward(const TapeNode& node, std::vec
     const DType dtype = node.saved[k].dtype;
     if (!node.edges[k].node || !is_differentiable(dtype)) continue;  // of which none is wanted
     if (const DType found = self_of(item.ptr()).dtype; is_differentiable(found) && found != dtype)
-      item = call_hook(Hook::operator_function, "cast")(item, nb::arg("dtype") = dtype_object(dtype));
+      item = call_hook(Hook::operator_function, "cast")(item, "dtype"_a = dtype_object(dtype));
     gradients[k] = tracked_of(item.ptr());
   }
   return gradients;
@@ -151,8 +152,7 @@ void bind_tape(nb::module_& m) {
         for (Tracked& y : results) made.append(wrap(std::move(y)));
         return made;
       },
-      nb::arg("plan"), nb::arg("arrays"), nb::arg("numbers") = nb::list(), nb::arg("into") = nb::list(),
-      nb::arg("late") = false);
+      "plan"_a, "arrays"_a, "numbers"_a = nb::list(), "into"_a = nb::list(), "late"_a = false);
   // x is again what it was before the leaf; if it was written meanwhile and had a past, that goes on.
   def(m, "unwatch", [](nb::handle x, const PyLeaf& leaf) {
     tensor_of(x, "unwatch");
@@ -179,7 +179,7 @@ void bind_tape(nb::module_& m) {
         const Tracked& tracked = tracked_of(x.ptr());
         return is_stopped(tracked) || (epoch && tracked.stopped == epoch);
       },
-      nb::arg("x"), nb::arg("epoch") = 0);
+      "x"_a, "epoch"_a = 0);
   def(m, "is_tracked", [](nb::handle x) {
     tensor_of(x, "is_tracked");
     return static_cast<bool>(tracked_of(x.ptr()).node);
@@ -202,7 +202,7 @@ void bind_tape(nb::module_& m) {
         note_overwriting(tensor);
         return tensor.covers_chunk();
       },
-      nb::arg("x"), nb::arg("name"));
+      "x"_a, "name"_a);
   // The same memory in a new object, with the same past, or none. is_result: it will get another one.
   def(
       m, "alias",
@@ -216,7 +216,7 @@ void bind_tape(nb::module_& m) {
         }
         return wrap(std::move(y));
       },
-      nb::arg("x"), nb::arg("keep_past"), nb::arg("is_result") = false);
+      "x"_a, "keep_past"_a, "is_result"_a = false);
   // The gradients of `leaves`, None where there is none, from those of `roots`; a cotangent None: 1 for every
   // element. on_final(number of a leaf, its gradient), unless None, is called while others are still
   // computed, as soon as a gradient is final.
@@ -263,8 +263,7 @@ void bind_tape(nb::module_& m) {
         for (auto& gradient : found) results.append(gradient ? wrap(std::move(*gradient)) : nb::none());
         return results;
       },
-      nb::arg("roots"), nb::arg("cotangents"), nb::arg("leaves"), nb::arg("create_graph"),
-      nb::arg("on_final") = nb::none());
+      "roots"_a, "cotangents"_a, "leaves"_a, "create_graph"_a, "on_final"_a = nb::none());
   // A region begins that is not recorded.
   def(m, "begin_noting", begin_noting);
   // It ends: whether it read a recorded array that is none of these.

@@ -325,7 +325,7 @@ PyObject* numpy(PyObject* self, PyObject*) {
 
 PyObject* wait(PyObject* self, PyObject*) {
   return guarded_object([&] {
-    if (context().recorder) context().recorder->awaited(self_of(self));
+    if (context().recorder) context().recorder->on_await(self_of(self));
     wait_unobserved(self_of(self));
     return nb::none();
   });
@@ -526,7 +526,7 @@ void bind_gradients(nb::module_& m) {
     PyObject* const gradient = gradient_of(x.ptr());
     return nb::borrow(gradient ? gradient : Py_None);
   };
-  def(m, "gradient", of, nb::arg("x"));
+  def(m, "gradient", of, "x"_a);
   def(
       m, "gradients",
       [of](nb::list tensors) {
@@ -534,7 +534,7 @@ void bind_gradients(nb::module_& m) {
         for (nb::handle x : tensors) gradients.append(of(x));
         return gradients;
       },
-      nb::arg("tensors"));
+      "tensors"_a);
   def(
       m, "forget_gradients",
       [](nb::list tensors) {
@@ -544,7 +544,7 @@ void bind_gradients(nb::module_& m) {
           drop_gradient(exchange_gradient(x.ptr(), nullptr));
         }
       },
-      nb::arg("tensors"));
+      "tensors"_a);
   def(
       m, "set_gradient",
       [](nb::handle x, nb::handle dx) {
@@ -556,7 +556,7 @@ void bind_gradients(nb::module_& m) {
         if (!dx.is_none() && !PyObject_GC_IsTracked(x.ptr())) PyObject_GC_Track(x.ptr());
         drop_gradient(before);
       },
-      nb::arg("x"), nb::arg("dx").none());
+      "x"_a, "dx"_a.none());
 }
 
 // What Python's side builds methods and functions from.
@@ -573,7 +573,7 @@ void bind_views(nb::module_& m) {
         y.dtype = type;
         return wrap(std::move(y));
       },
-      nb::arg("x"), nb::arg("dtype"));
+      "x"_a, "dtype"_a);
   // The number as an integer that the type holds, if it is one of integers; raises OverflowError, or
   // ValueError for NaN.
   def(m, "fitted_number", [](nb::handle number, nb::handle dtype) {
@@ -594,7 +594,7 @@ void bind_views(nb::module_& m) {
         return wrap(copy_of(from, dtype.is_none() ? from.dtype : as_dtype(dtype),
                             device.is_none() ? from.device() : as_device(device)));
       },
-      nb::arg("x"), nb::arg("dtype").none() = nb::none(), nb::arg("device").none() = nb::none());
+      "x"_a, "dtype"_a = nb::none(), "device"_a = nb::none());
 }
 
 }  // namespace

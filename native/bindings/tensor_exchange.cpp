@@ -324,13 +324,13 @@ dlpack::ExchangeApi exchange_api{{{1, 3}, nullptr}, api_allocate, api_from_objec
 }  // namespace
 
 void bind_exchange(nb::module_& m) {
-  def(m, "from_buffer", from_buffer, nb::arg("object"), nb::arg("device").none() = nb::none());
-  def(m, "tensor_from_buffer", over_buffer, nb::arg("buffer"), nb::arg("offset"), nb::arg("shape"),
-      nb::arg("dtype"), nb::arg("device").none() = nb::none());
+  def(m, "from_buffer", from_buffer, "object"_a, "device"_a = nb::none());
+  def(m, "tensor_from_buffer", over_buffer, "buffer"_a, "offset"_a, "shape"_a, "dtype"_a,
+      "device"_a = nb::none());
   def(m, "memory", memory);
-  def(m, "dlpack_of", dlpack_of, nb::arg("x"), nb::arg("stream").none(), nb::arg("max_version").none(),
-      nb::arg("dl_device").none(), nb::arg("copy").none());
-  def(m, "from_dlpack_capsule", from_capsule, nb::arg("capsule"), nb::arg("device").none() = nb::none());
+  def(m, "dlpack_of", dlpack_of, "x"_a, "stream"_a.none(), "max_version"_a.none(), "dl_device"_a.none(),
+      "copy"_a.none());
+  def(m, "from_dlpack_capsule", from_capsule, "capsule"_a, "device"_a = nb::none());
   nb::object type = nb::borrow(reinterpret_cast<PyObject*>(tensor_type));
   type.attr("__dlpack_c_exchange_api__") =
       nb::steal(PyCapsule_New(&exchange_api, "dlpack_exchange_api", nullptr));

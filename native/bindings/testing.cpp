@@ -65,7 +65,7 @@ void bind_testing(nb::module_& m) {
       [](const std::string& root, const std::string& membership) {
         return nb::make_tuple(quota_cores(root, membership), memory_bound(root, membership));
       },
-      nb::arg("root"), nb::arg("membership"));
+      "root"_a, "membership"_a);
   // Whether what nanobind still knows of at the end of the process is printed.
   def(testing, "set_leak_warnings", [](bool wanted) { nb::set_leak_warnings(wanted); });
   testing.attr("noop") = address(noop);

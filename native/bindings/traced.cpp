@@ -647,14 +647,13 @@ void bind_traced(nb::module_& m) {
             replays.closed = is_true;
           },
           nb::for_setter(nb::sig("def closed(self, value: bool, /) -> None")))
-      .def("run", &Replays::run, nb::arg("args"), nb::arg("kwargs"), nb::arg("function").none() = nb::none())
-      .def("call_directly", &Replays::call_directly, nb::arg("args"), nb::arg("kwargs"))
-      .def("add", &Replays::add, nb::arg("args"), nb::arg("kwargs"), nb::arg("owner").none(),
-           nb::arg("spec").none() = nb::none(),
+      .def("run", &Replays::run, "args"_a, "kwargs"_a, "function"_a = nb::none())
+      .def("call_directly", &Replays::call_directly, "args"_a, "kwargs"_a)
+      .def("add", &Replays::add, "args"_a, "kwargs"_a, "owner"_a.none(), "spec"_a = nb::none(),
            nb::sig("def add(self, args: tuple, kwargs: dict, owner: object | None, spec: ReplaySpec | None = "
                    "None) -> "
                    "None"))
-      .def("drop", &Replays::drop, nb::arg("owner"));
+      .def("drop", &Replays::drop, "owner"_a);
 }
 
 }  // namespace weft

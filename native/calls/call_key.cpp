@@ -7,17 +7,17 @@ namespace {
 
 // Which sizes are 0 or 1, and which are equal, eight to a word. False: too many different ones.
 bool add_extents(std::span<const Tracked* const> arrays, uint64_t* key, size_t& length) {
-  int64_t known[64];
-  known[0] = 0, known[1] = 1;
-  size_t count = 2, filled = 0;
+  int64_t sizes[64];
+  sizes[0] = 0, sizes[1] = 1;
+  size_t count = 2, position = 0;
   for (const Tracked* tracked : arrays)
     for (const int64_t size : tracked->tensor.dims()) {
-      size_t number = 0;
-      while (number < count && known[number] != size) ++number;
-      if (number == std::size(known)) return false;
-      if (number == count) known[count++] = size;
-      if (filled % 8 == 0) key[length++] = 0;
-      key[length - 1] |= static_cast<uint64_t>(number) << filled++ % 8 * 8;
+      size_t index = 0;
+      while (index < count && sizes[index] != size) ++index;
+      if (index == std::size(sizes)) return false;
+      if (index == count) sizes[count++] = size;
+      if (position % 8 == 0) key[length++] = 0;
+      key[length - 1] |= static_cast<uint64_t>(index) << position++ % 8 * 8;
     }
   return true;
 }

@@ -66,7 +66,7 @@ class CallKey {
 };
 
 // Whether a plan for all sizes of a pattern is for these, too. For those of which nothing is left, such as
-// images smaller than a window, the planner is asked with the numbers: it knows what is wrong with them.
+// images smaller than a window, the planner is asked with the numbers: it reports what is wrong with them.
 bool fits(const Plan& plan, std::span<const Tracked* const> arrays);
 
 // Raises DTypeError where x op= y would lose the fraction, or the sign: the result of an operator, of a type
@@ -84,8 +84,8 @@ Ref<Plan> find_plan(PlanTable& plans, CallKey& key, std::span<const Tracked* con
        scope = static_cast<Scope>(static_cast<int>(scope) + 1)) {
     const std::span<const uint64_t> words = key.of(scope, arrays);
     if (words.empty()) continue;
-    if (const Ref<Plan>* known = plans.find(words)) {
-      if (*known && (scope != Scope::extents || fits(**known, arrays))) return *known;
+    if (const Ref<Plan>* cached = plans.find(words)) {
+      if (*cached && (scope != Scope::extents || fits(**cached, arrays))) return *cached;
       continue;
     }
     const Ref<Plan> plan = ask(scope);

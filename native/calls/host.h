@@ -61,7 +61,8 @@ namespace host {
 // The planner: the plan of a plan's gradients, null if all are zero; and what a program of many operators
 // needs that is recorded: its plan for that, null: itself, and its writes, (output, input). May throw what a
 // rule throws.
-Ref<Plan> plan_backward(const Plan& plan, const std::vector<bool>& wanted, const std::vector<bool>& given);
+Ref<Plan> plan_backward(const Plan& plan, const std::vector<bool>& needs_gradient,
+                        const std::vector<bool>& has_cotangent);
 std::pair<Ref<Plan>, std::vector<std::pair<size_t, size_t>>> plan_recording(const Plan& plan);
 
 // The sum of two gradients, as the operator has it: recorded where recording is on.
@@ -72,8 +73,8 @@ std::vector<std::optional<Tracked>> call_backward(const TapeNode& node, std::vec
 // The module of a call that is made, as Context::module; for calls that are written down.
 uint32_t module_of_call();
 
-// The program of a segment that is met first (log.h), and that its target's segment ends because somebody
-// looks at an array.
+// The program of a segment that is new (lazy_log.h); and the notice that its target's segment ends because an
+// array is read.
 LoggedProgram program_of(const LoggedSegment& segment);
 void note_break(_object* target);
 

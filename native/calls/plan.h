@@ -34,11 +34,11 @@ struct Plan : Counted<Plan> {
   int visible = 0;          // outputs that callers get; hidden ones and those that write an input follow
   bool as_tuple = false;    // callers get a tuple even of one
   _object* info = nullptr;  // the planner's own object, with the graph; for gradients; owned
-  // The plans of its gradients, by which inputs' are wanted and which outputs' come in.
+  // The plans of its gradients, by the inputs that need one and the outputs whose gradients come in.
   struct Backward {
-    Bits wanted;
-    std::vector<bool> given;  // for each output whether its gradient comes in
-    Ref<Plan> plan;           // null: all are zero
+    Bits needs_gradient;
+    std::vector<bool> has_cotangent;  // for each output whether its gradient comes in
+    Ref<Plan> plan;                   // null: all are zero
   };
   std::vector<Backward> backwards;  // GIL
   std::vector<bool> with_history;   // of such a plan: outputs that have a gradient at all; empty: all

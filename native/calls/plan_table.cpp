@@ -22,17 +22,17 @@ const Ref<Plan>* PlanTable::find(std::span<const uint64_t> key) {
   if (last_key_ && last_key_->size() == key.size() &&
       std::memcmp(last_key_->data(), key.data(), key.size_bytes()) == 0)
     return last_;
-  auto found = young_.find(key);
-  if (found == young_.end()) {
+  auto it = young_.find(key);
+  if (it == young_.end()) {
     const auto old = old_.find(key);
     if (old == old_.end()) return nullptr;
     Ref<Plan> plan = old->second;
     old_.erase(old);
     add(key, std::move(plan));
-    found = young_.find(key);
+    it = young_.find(key);
   }
-  if (found->second) last_key_ = &found->first, last_ = &found->second;
-  return &found->second;
+  if (it->second) last_key_ = &it->first, last_ = &it->second;
+  return &it->second;
 }
 
 void PlanTable::add(std::span<const uint64_t> key, Ref<Plan> plan) {

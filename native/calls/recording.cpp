@@ -29,13 +29,12 @@ void add_steps(const StepLog::Closed& steps, Recording& to) {
   to.steps.reserve(steps.spans.size());
   for (const StepLog::Span& span : steps.spans) {
     const Program::Step& step = span.program->steps[span.step];
-    const auto [found, is_new] =
-        numbers.try_emplace(span.program.get(), static_cast<uint32_t>(numbers.size()));
+    const auto [it, is_new] = numbers.try_emplace(span.program.get(), static_cast<uint32_t>(numbers.size()));
     if (is_new) to.programs.push_back(span.program->name);
     to.steps.push_back({span.start_ns, span.end_ns, span.bytes, span.operation, span.program->serial,
                         static_cast<uint32_t>(span.step), to.step_names.number(step.name),
                         step.where.empty() ? 0 : to.step_names.number(step.where),
-                        static_cast<uint32_t>(span.thread), span.shapes, found->second});
+                        static_cast<uint32_t>(span.thread), span.shapes, it->second});
   }
   to.step_shapes = steps.shapes;
   to.dropped += steps.dropped;
@@ -66,8 +65,8 @@ Recorder::Recorder() {
 }
 
 Recorder& Recorder::get() {
-  static auto* const made = new Recorder;  // for the whole process
-  return *made;
+  static auto* const recorder = new Recorder;  // for the whole process
+  return *recorder;
 }
 
 bool Recorder::open(const std::vector<std::shared_ptr<Engine>>& engines, bool memory, size_t limit) {
@@ -78,7 +77,7 @@ bool Recorder::open(const std::vector<std::shared_ptr<Engine>>& engines, bool me
     limit_ = limit;
     data_ = {};
     pending_.clear();
-    places_.clear();
+    site_numbers_.clear();
     for (size_t k = 0; k < engines.size(); ++k)
       watchers_.push_back({engines[k], std::make_shared<Watcher>(*this, static_cast<uint32_t>(k))});
   }
@@ -140,13 +139,13 @@ void Recorder::released(const Pool& pool, const void* memory) noexcept {
   add(event, pool, memory);
 }
 
-// Under mutex_. A site that is met first is kept, and so its place is not another's later.
+// Under mutex_. A new site is stored, so its code object stays alive and no other one gets its address.
 uint32_t Recorder::number_of(Site&& site) {
   if (!site.code()) return 0;
-  const auto [found, is_new] =
-      places_.try_emplace({site.code(), site.instruction()}, static_cast<uint32_t>(data_.sites.size() + 1));
+  const auto [it, is_new] = site_numbers_.try_emplace({site.code(), site.instruction()},
+                                                      static_cast<uint32_t>(data_.sites.size() + 1));
   if (is_new) data_.sites.push_back(std::make_shared<const Site>(std::move(site)));
-  return found->second;
+  return it->second;
 }
 
 bool Recorder::has_room() {
@@ -177,9 +176,9 @@ void Recorder::pushed(const Observer::Event& e, uint32_t engine) {
 
 void Recorder::started(const Observer::Event& e, uint32_t engine) {
   const std::lock_guard lock(mutex_);
-  const auto found = pending_.find(key_of(e, engine));
-  if (!is_open_ || found == pending_.end()) return;
-  OperationEvent& event = data_.operations[found->second];
+  const auto it = pending_.find(key_of(e, engine));
+  if (!is_open_ || it == pending_.end()) return;
+  OperationEvent& event = data_.operations[it->second];
   event.run_thread = this_thread();
   event.queue = static_cast<uint8_t>(e.queue);
   event.worker = static_cast<int8_t>(e.worker);
@@ -190,12 +189,12 @@ void Recorder::started(const Observer::Event& e, uint32_t engine) {
 void Recorder::ended(const Observer::Event& e, uint32_t engine) {
   const int64_t time = now();
   const std::lock_guard lock(mutex_);
-  const auto found = pending_.find(key_of(e, engine));
-  if (!is_open_ || found == pending_.end()) return;
-  OperationEvent& event = data_.operations[found->second];
+  const auto it = pending_.find(key_of(e, engine));
+  if (!is_open_ || it == pending_.end()) return;
+  OperationEvent& event = data_.operations[it->second];
   event.ended = time;
   event.failed = e.error != nullptr;
-  pending_.erase(found);
+  pending_.erase(it);
 }
 
 void Recorder::waited(std::chrono::steady_clock::time_point start) {

@@ -57,9 +57,9 @@ static_assert(sizeof(StepEvent) == 64);
 class Names {
  public:
   uint32_t number(const std::string& text) {
-    const auto [found, is_new] = numbers_.try_emplace(text, static_cast<uint32_t>(texts_.size() + 1));
+    const auto [it, is_new] = numbers_.try_emplace(text, static_cast<uint32_t>(texts_.size() + 1));
     if (is_new) texts_.push_back(text);
-    return found->second;
+    return it->second;
   }
   const std::vector<std::string>& texts() const noexcept { return texts_; }
 
@@ -97,9 +97,9 @@ class Recorder final : public PoolWatch {
   void released(const Pool& pool, const void* memory) noexcept override;
 
  private:
-  struct PlaceHash {
-    size_t operator()(const std::pair<_object*, int>& place) const noexcept {
-      return reinterpret_cast<size_t>(place.first) * 31 + static_cast<size_t>(place.second);
+  struct SiteHash {
+    size_t operator()(const std::pair<_object*, int>& site) const noexcept {
+      return reinterpret_cast<size_t>(site.first) * 31 + static_cast<size_t>(site.second);
     }
   };
   class Watcher;
@@ -122,7 +122,7 @@ class Recorder final : public PoolWatch {
   size_t limit_ = 0;
   Recording data_;
   std::unordered_map<uint64_t, size_t> pending_;  // operations, by the engine's number and the operation's id
-  std::unordered_map<std::pair<_object*, int>, uint32_t, PlaceHash> places_;  // numbers of sites
+  std::unordered_map<std::pair<_object*, int>, uint32_t, SiteHash> site_numbers_;  // numbers of sites
   std::vector<Watched> watchers_;
 };
 

@@ -1,4 +1,4 @@
-// tape.cpp: recording calls; the way back is walk.cpp.
+// tape.cpp: recording calls; the way back is backward.cpp.
 #include "calls/tape.h"
 
 #include <algorithm>
@@ -52,40 +52,40 @@ uint32_t noted_module() {
 LaunchRecorder& current() noexcept { return static_cast<LaunchRecorder&>(*context().recorder); }
 
 // Whether usual_cotangents would give these.
-bool are_usual(const std::vector<bool>& given, const Plan& plan) {
-  for (size_t j = 0; j < given.size(); ++j) {
+bool are_usual(const std::vector<bool>& has_cotangent, const Plan& plan) {
+  for (size_t j = 0; j < has_cotangent.size(); ++j) {
     const bool is_written = std::ranges::any_of(plan.writes, [&](const auto& w) { return w.first == j; });
-    if (given[j] != (j < static_cast<size_t>(plan.visible) || is_written)) return false;
+    if (has_cotangent[j] != (j < static_cast<size_t>(plan.visible) || is_written)) return false;
   }
   return true;
 }
 
-// Which of the plan's `backwards` has the gradients of `wanted` where the usual ones come in; made if it is
-// not there. A call that was recorded before finds it without allocating.
-size_t usual_backward_of(const Ref<Plan>& plan, const Bits& wanted) {
+// Which of the plan's `backwards` has the gradients of `needs_gradient` where the usual ones come in; made if
+// it is not there. A call that was recorded before finds it without allocating.
+size_t usual_backward_of(const Ref<Plan>& plan, const Bits& needs_gradient) {
   const auto find = [&] {
-    return std::ranges::find_if(plan->backwards, [&](const Plan::Backward& known) {
-      return known.wanted == wanted && are_usual(known.given, *plan);
+    return std::ranges::find_if(plan->backwards, [&](const Plan::Backward& backward) {
+      return backward.needs_gradient == needs_gradient && are_usual(backward.has_cotangent, *plan);
     });
   };
-  auto found = find();
-  if (found == plan->backwards.end()) {
-    backward_of(plan, wanted, usual_cotangents(*plan));
-    found = find();
+  auto it = find();
+  if (it == plan->backwards.end()) {
+    backward_of(plan, needs_gradient, usual_cotangents(*plan));
+    it = find();
   }
-  return static_cast<size_t>(found - plan->backwards.begin());
+  return static_cast<size_t>(it - plan->backwards.begin());
 }
 
 // Remembers a call. Its outputs are in `results`.
 void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
             std::span<const uint32_t> versions, std::span<Tracked> results) {
-  Bits wanted;
+  Bits needs_gradient;
   for (size_t k = 0; k < inputs.size(); ++k)
-    if (inputs[k]->node && is_differentiable(inputs[k]->tensor)) wanted.set(k);
+    if (inputs[k]->node && is_differentiable(inputs[k]->tensor)) needs_gradient.set(k);
   const bool differentiable =
       std::ranges::any_of(results, [](const Tracked& y) { return is_differentiable(y.tensor); });
-  if (!wanted.any() || !differentiable) return;
-  const size_t number = usual_backward_of(plan, wanted);
+  if (!needs_gradient.any() || !differentiable) return;
+  const size_t number = usual_backward_of(plan, needs_gradient);
   const Ref<Plan> backward = plan->backwards[number].plan;
   if (!backward) return;
 
@@ -101,13 +101,13 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
   node->saved.reserve(count);
   node->versions.reserve(count);
   const auto& uses = backward->program->uses;
-  const auto save = [&](const Tracked& from, size_t place, uint32_t version) {
+  const auto save = [&](const Tracked& from, size_t position, uint32_t version) {
     const Tensor& x = from.tensor;
     if (is_stopped(from)) {
       node->epoch = context().stop_epoch;
-      node->stopped.set(place);
+      node->stopped.set(position);
     }
-    const bool read = uses[place] >= Program::Use::shown;
+    const bool read = uses[position] >= Program::Use::aliased;
     if (read) x.chunk->saved.store(true, std::memory_order_relaxed);
     if (read)
       node->saved.push_back(x);
@@ -126,7 +126,7 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
     save(results[j], inputs.size() + j, version);
   }
   for (size_t j = 0; j < results.size(); ++j) {
-    if (!plan->backwards[number].given[j] || !is_differentiable(results[j].tensor)) continue;
+    if (!plan->backwards[number].has_cotangent[j] || !is_differentiable(results[j].tensor)) continue;
     if (!backward->with_history.empty() && !backward->with_history[j]) continue;
     results[j].node = node;
     results[j].index = static_cast<uint32_t>(j);
@@ -136,10 +136,11 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
 }  // namespace
 
 std::vector<bool> usual_cotangents(const Plan& plan) {
-  std::vector<bool> given(plan.program->outputs.size());
-  std::fill_n(given.begin(), std::min<size_t>(static_cast<size_t>(plan.visible), given.size()), true);
-  for (const auto& [output, input] : plan.writes) given[output] = true;
-  return given;
+  std::vector<bool> has_cotangent(plan.program->outputs.size());
+  std::fill_n(has_cotangent.begin(),
+              std::min<size_t>(static_cast<size_t>(plan.visible), has_cotangent.size()), true);
+  for (const auto& [output, input] : plan.writes) has_cotangent[output] = true;
+  return has_cotangent;
 }
 
 bool is_alias(const Program& program, size_t output) {
@@ -151,21 +152,22 @@ bool is_alias(const Program& program, size_t output) {
 
 Ref<Plan> recorded_form(const Ref<Plan>& plan) {
   if (!plan->many) return plan->recorded ? plan->recorded : plan;
-  auto [made, writes] = host::plan_recording(*plan);
-  if (made) plan->recorded = made;
-  const Ref<Plan> form = made ? made : plan;
+  auto [recorded, writes] = host::plan_recording(*plan);
+  if (recorded) plan->recorded = recorded;
+  const Ref<Plan> form = recorded ? recorded : plan;
   form->writes = std::move(writes);
   form->many = plan->many = false;
   return form;
 }
 
-Ref<Plan> backward_of(const Ref<Plan>& plan, const Bits& wanted, const std::vector<bool>& cotangents) {
-  for (const Plan::Backward& known : plan->backwards)
-    if (known.wanted == wanted && known.given == cotangents) return known.plan;
+Ref<Plan> backward_of(const Ref<Plan>& plan, const Bits& needs_gradient,
+                      const std::vector<bool>& has_cotangent) {
+  for (const Plan::Backward& cached : plan->backwards)
+    if (cached.needs_gradient == needs_gradient && cached.has_cotangent == has_cotangent) return cached.plan;
   std::vector<bool> flags(plan->program->uses.size());
-  for (size_t k = 0; k < flags.size(); ++k) flags[k] = wanted.test(k);
-  const Ref<Plan> backward = host::plan_backward(*plan, flags, cotangents);
-  plan->backwards.push_back({wanted, cotangents, backward});
+  for (size_t k = 0; k < flags.size(); ++k) flags[k] = needs_gradient.test(k);
+  const Ref<Plan> backward = host::plan_backward(*plan, flags, has_cotangent);
+  plan->backwards.push_back({needs_gradient, has_cotangent, backward});
   return backward;
 }
 
@@ -303,13 +305,13 @@ void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std
     bool left_out = false;
     if (context().recorder->defers()) {
       plan->program->prepare({tensors.get(), inputs.size()}, destinations, outputs.get());
-      left_out = current().launched(*plan, inputs, numbers, results);
+      left_out = current().on_launch(*plan, inputs, numbers, results);
     }
     if (!left_out) {
       const Unobserved quiet;
       plan->program->launch({tensors.get(), inputs.size()}, numbers, destinations, outputs.get());
     }
-    if (!context().recorder->defers()) current().launched(*plan, inputs, numbers, results);
+    if (!context().recorder->defers()) current().on_launch(*plan, inputs, numbers, results);
     if (context().stop_epoch) note_stopped_views(*plan->program, inputs, results);
   } else {
     plan->program->launch({tensors.get(), inputs.size()}, numbers, destinations, outputs.get());
@@ -357,8 +359,8 @@ void check_cotangent(const Tensor& cotangent, const Tensor& of, Device device, c
 }
 
 const Site* overwriting_of(const Chunk* chunk) noexcept {
-  const auto found = overwritten_at.find(chunk);
-  return found == overwritten_at.end() ? nullptr : &found->second;
+  const auto it = overwritten_at.find(chunk);
+  return it == overwritten_at.end() ? nullptr : &it->second;
 }
 
 Ref<TapeNode> watch(Tracked& x) {
@@ -406,18 +408,18 @@ Ref<TapeNode> record_function(std::span<const Tracked* const> inputs, std::span<
 }
 
 void begin_noting() {
-  static thread_local std::vector<Noted> regions;
+  static thread_local std::vector<UnrecordedRegion> regions;
   context().noting = &regions;
   regions.push_back({last_number, {}});
 }
 
-bool end_noting(std::span<const Tracked* const> given) {
-  std::vector<Noted>*& noting = context().noting;
+bool end_noting(std::span<const Tracked* const> arguments) {
+  std::vector<UnrecordedRegion>*& noting = context().noting;
   if (!noting) throw std::logic_error("end_noting: no region has begun");
-  const Noted region = std::move(noting->back());
+  const UnrecordedRegion region = std::move(noting->back());
   noting->pop_back();
   const bool others = std::ranges::any_of(region.nodes, [&](const TapeNode* node) {
-    return std::ranges::none_of(given, [&](const Tracked* x) { return x->node.get() == node; });
+    return std::ranges::none_of(arguments, [&](const Tracked* x) { return x->node.get() == node; });
   });
   if (noting->empty())
     noting = nullptr;
@@ -454,8 +456,8 @@ void call_checked(const Ref<Plan>& plan, std::span<const Tracked* const> inputs,
                   std::span<const Scalar> numbers, std::span<const Tensor* const> destinations,
                   std::span<Tracked> results, bool late) {
   const Program& program = *plan->program;
-  const auto count = [](size_t found, const char* what, size_t wanted, const char* of) {
-    return "run_plan: " + std::to_string(found) + what + std::to_string(wanted) + of;
+  const auto count = [](size_t actual, const char* what, size_t expected, const char* of) {
+    return "run_plan: " + std::to_string(actual) + what + std::to_string(expected) + of;
   };
   if (inputs.size() != program.uses.size())
     throw ValueError(count(inputs.size(), " arrays given, ", program.uses.size(), " taken"));

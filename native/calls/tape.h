@@ -76,13 +76,13 @@ class LaunchRecorder : public ArrayRecorder {
  public:
   virtual _object* target() const noexcept = 0;  // borrowed
   // A tensor of the language is about to be used by this thread: the recorder may need the object.
-  virtual void met(_object*) {}
+  virtual void on_use(_object*) {}
   // Nothing more is reported to it, for now or for ever.
   virtual void leave() {}
   // A launch, with its results: after it, or, where launches are deferred, in its place; then whether it is
   // to be left out.
-  virtual bool launched(const Plan& plan, std::span<const Tracked* const> inputs,
-                        std::span<const Scalar> numbers, std::span<const Tracked> results) = 0;
+  virtual bool on_launch(const Plan& plan, std::span<const Tracked* const> inputs,
+                         std::span<const Scalar> numbers, std::span<const Tracked> results) = 0;
 };
 // Whether a result of a plan is one of its inputs, seen otherwise.
 bool is_alias(const Program& program, size_t output);
@@ -94,7 +94,7 @@ struct NotDerivable : std::runtime_error {
 
 // What a region that is not recorded reads of recorded arrays is noted: their nodes, for each region that
 // this thread is in, the innermost last.
-struct Noted {
+struct UnrecordedRegion {
   uint64_t before;               // the number of the newest record as it began
   std::vector<TapeNode*> nodes;  // alive as long as the arrays that the region was given
 };
@@ -125,9 +125,10 @@ void check_cotangent(const Tensor& cotangent, const Tensor& of, Device device, c
                      const std::string& what, const std::string& where = {});
 // An array of like's shape and type, every element this number.
 Tensor filled(const Tensor& like, Device device, int64_t value);
-// The plan of the gradients of `plan`'s inputs in `wanted`, from those of its outputs in `given`; null if all
-// are zero. May throw what a rule throws.
-Ref<Plan> backward_of(const Ref<Plan>& plan, const Bits& wanted, const std::vector<bool>& given);
+// The plan of the gradients of `plan`'s inputs in `needs_gradient`, from those of its outputs in
+// `has_cotangent`; null if all are zero. May throw what a rule throws.
+Ref<Plan> backward_of(const Ref<Plan>& plan, const Bits& needs_gradient,
+                      const std::vector<bool>& has_cotangent);
 // The outputs that gradients come in for, as a rule: those that callers get, and new contents of inputs.
 std::vector<bool> usual_cotangents(const Plan& plan);
 // The same plan with what its gradient reads of what it drew as more hidden outputs; itself if it draws
@@ -144,7 +145,7 @@ Ref<TapeNode> record_function(std::span<const Tracked* const> inputs, std::span<
 // A region of this thread begins that is not recorded; at its end: whether it read a recorded array that is
 // none of these.
 void begin_noting();
-bool end_noting(std::span<const Tracked* const> given);
+bool end_noting(std::span<const Tracked* const> arguments);
 // call_plan for arrays and numbers that come from anywhere: raises ValueError or ShapeError where they do not
 // fit. late: what the plan does has been seen before, as if it had been done then.
 void call_checked(const Ref<Plan>& plan, std::span<const Tracked* const> inputs,

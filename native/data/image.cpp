@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "storage/isa.h"
@@ -11,8 +12,8 @@
 namespace weft {
 namespace {
 
-constexpr int kBits =
-    22;  // of fractions in weights of resize: weights sum to 1.3 at most, so sums of bytes fit 32 bits
+// Of fractions in weights of resize: weights sum to 1.3 at most, so sums of bytes fit 32 bits.
+constexpr int kBits = 22;
 
 uint8_t clamped(int32_t value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
 uint8_t rounded(float value) { return static_cast<uint8_t>(std::lrintf(std::clamp(value, 0.0f, 255.0f))); }
@@ -101,17 +102,18 @@ void resize_row(const uint8_t* from, const Taps& taps, int64_t width, bool mirro
   }
 }
 
-void resize_row(const uint8_t* from, const Taps& taps, int64_t width, int64_t channels, bool mirror,
-                uint8_t* to) {
+// Calls f(std::integral_constant<int, channels>).
+template <class F>
+void with_channels(int64_t channels, F&& f) {
   switch (channels) {
     case 1:
-      return resize_row<1>(from, taps, width, mirror, to);
+      return f(std::integral_constant<int, 1>{});
     case 2:
-      return resize_row<2>(from, taps, width, mirror, to);
+      return f(std::integral_constant<int, 2>{});
     case 3:
-      return resize_row<3>(from, taps, width, mirror, to);
+      return f(std::integral_constant<int, 3>{});
     default:
-      return resize_row<4>(from, taps, width, mirror, to);
+      return f(std::integral_constant<int, 4>{});
   }
 }
 
@@ -210,14 +212,16 @@ void resize(const Picture& from, double y, double x, double h, double w, const P
     std::fill(sums.begin(), sums.end(), 1 << (kBits - 1));
     for (int32_t t = 0; t < down.count[k]; ++t) {
       const int64_t line = down.first[k] + t;
-      uint8_t* made = &rows[static_cast<size_t>(line % ring * row)];
+      uint8_t* resized = &rows[static_cast<size_t>(line % ring * row)];
       if (holds[static_cast<size_t>(line % ring)] != line) {
-        resize_row(row_of(from, line), across, to.width, to.channels, mirror, made);
+        with_channels(to.channels, [&](auto channels) {
+          resize_row<channels>(row_of(from, line), across, to.width, mirror, resized);
+        });
         holds[static_cast<size_t>(line % ring)] = line;
       }
       const int32_t weight = down.weights[k * static_cast<size_t>(down.most) + static_cast<size_t>(t)];
       int32_t* const sum = sums.data();
-      for (int64_t j = 0; j < row; ++j) sum[j] += weight * made[j];
+      for (int64_t j = 0; j < row; ++j) sum[j] += weight * resized[j];
     }
     uint8_t* out = row_of(to, i);
     for (int64_t j = 0; j < row; ++j) out[j] = clamped(sums[static_cast<size_t>(j)] >> kBits);
@@ -341,16 +345,8 @@ void normalize(const Picture& from, int64_t y, int64_t x, int64_t h, int64_t w, 
     }
     return;
   }
-  switch (from.channels) {
-    case 1:
-      return normalize_rows<1>(from, y, x, h, w, mirror, mean, factor, to);
-    case 2:
-      return normalize_rows<2>(from, y, x, h, w, mirror, mean, factor, to);
-    case 3:
-      return normalize_rows<3>(from, y, x, h, w, mirror, mean, factor, to);
-    default:
-      return normalize_rows<4>(from, y, x, h, w, mirror, mean, factor, to);
-  }
+  with_channels(from.channels,
+                [&](auto channels) { normalize_rows<channels>(from, y, x, h, w, mirror, mean, factor, to); });
 }
 
 }  // namespace weft

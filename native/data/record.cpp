@@ -129,15 +129,15 @@ int64_t read_index(const std::string& path, std::vector<int64_t>& keys, std::vec
   if (file.number < 0) throw std::system_error(errno, std::generic_category(), path);
   std::vector<char> piece(size_t{1} << 20);
   const auto read_piece = [&](int64_t at) {
-    ssize_t got;
-    do got = pread(file.number, piece.data(), piece.size(), at);
-    while (got < 0 && errno == EINTR);
-    if (got < 0) throw std::system_error(errno, std::generic_category(), path);
-    return static_cast<int64_t>(got);
+    ssize_t count;
+    do count = pread(file.number, piece.data(), piece.size(), at);
+    while (count < 0 && errno == EINTR);
+    if (count < 0) throw std::system_error(errno, std::generic_category(), path);
+    return static_cast<int64_t>(count);
   };
   int64_t lines = 0, size = 0;
-  for (int64_t got; (got = read_piece(size)) > 0; size += got)
-    lines += std::count(piece.data(), piece.data() + got, '\n');
+  for (int64_t count; (count = read_piece(size)) > 0; size += count)
+    lines += std::count(piece.data(), piece.data() + count, '\n');
   offsets.reserve(static_cast<size_t>(lines) + 1);
 
   // A line: digits, tab, digits, perhaps a carriage return, newline or the end of the file.
@@ -156,9 +156,9 @@ int64_t read_index(const std::string& path, std::vector<int64_t>& keys, std::vec
     key = offset = digits = 0;
   };
   for (int64_t at = 0; at < size;) {
-    const int64_t got = read_piece(at);
-    if (got == 0) break;
-    for (int64_t k = 0; k < got; ++k) {
+    const int64_t count = read_piece(at);
+    if (count == 0) break;
+    for (int64_t k = 0; k < count; ++k) {
       const char c = piece[static_cast<size_t>(k)];
       if (c >= '0' && c <= '9' && state != State::end && digits < 18) {
         int64_t& number = state == State::key ? key : offset;
@@ -175,7 +175,7 @@ int64_t read_index(const std::string& path, std::vector<int64_t>& keys, std::vec
         return line + 1;
       }
     }
-    at += got;
+    at += count;
   }
   if (state != State::key && digits)
     store();

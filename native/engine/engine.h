@@ -3,7 +3,7 @@
 //
 // How it works, in one paragraph. A push builds an Op and stores it into the inbox, a lock-free ring. All
 // dependency state (variables' queues, ready lists) is plain data under one engine lock that is held for tens
-// of nanoseconds at a time. Whoever holds the lock drains the inbox: usually a worker between two functions,
+// of nanoseconds at a time. Its holder drains the inbox: usually a worker between two functions,
 // so that pushing threads need not touch variables at all; a pushing thread does it itself only when a worker
 // sleeps that could be used. Functions, callbacks, destructors of captured objects, wakes and thread exits
 // all happen outside the lock: see Session.
@@ -225,7 +225,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void schedule(Op* op, Session& s);
   void grant(Access& access, Session& s);
   void grant_next(Var& var, Session& s);
-  void ready(Op* op, Session& s);
+  void make_ready(Op* op, Session& s);
   void run_markers(Session& s);
   void release(Access& access, Op* op, bool ran, Session& s);
   void complete(Op* op, Session& s);
@@ -239,29 +239,30 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool execute(Op* op, int worker, DomainHold& hold);
   void run_task(Op* op, RunContext& context, DomainHold& hold);
   void run_async(Op* op, RunContext& context, DomainHold& hold);
-  void let_go(Op* op, Session& s);
+  void release_async(Op* op, Session& s);
   void run_bulk(Op* op, RunContext& context, DomainHold& hold);
   void finish_async(Op* op, Ref<Error> error);
   void finish_op(Op* op, Session& s);
   void call_finished(Op* op, Error* error);
   void run_here(Op* op, Session& s);
-  void hold_here(Op* op) { on_user_threads_.push_back({op, &running_here}); }
-  void unhold(const Op* op) {
-    std::erase_if(on_user_threads_,
-                  [op](const Held& held) { return held.op == op && held.thread == &running_here; });
+  void track_user_thread(Op* op) { on_user_threads_.push_back({op, &running_here}); }
+  void untrack_user_thread(const Op* op) {
+    std::erase_if(on_user_threads_, [op](const UserThreadRun& entry) {
+      return entry.op == op && entry.thread == &running_here;
+    });
   }
   void notify(void (Observer::*event)(const Observer::Event&), const Op* op, const RunContext* context);
 
   // Workers (workers.cpp)
   void wake(Queue& queue, Session& s);
-  void kick(DeviceState& device, Session& s);
+  void wake_compute_queues(DeviceState& device, Session& s);
   bool runnable(Queue& queue);
   Op* take(Queue& queue, Worker& worker, bool force);
-  void left(Queue& queue, Worker& worker, Session& s);
+  void after_run(Queue& queue, Worker& worker, Session& s);
   bool can_take(Queue& queue);
   bool start_thread(Queue& queue);
   void worker_main(Worker& worker);
-  bool look_on(Queue& queue, bool worked, Session& s);
+  bool spin_for_work(Queue& queue, bool worked, Session& s);
   bool park(Worker& worker, Deadline deadline, Session& s);
   void consider_standby(Worker& worker, std::chrono::nanoseconds tiny, Session& s);
   void stand_by(Worker& worker, Session& s);
@@ -269,9 +270,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Waiting (wait.cpp)
   void submit_marker(OpKind kind, Var& var, Mode mode, Waiter* waiter, Session& s);
-  enum class Waited { done, timed_out, interrupted };
-  Waited wait(Waiter& waiter, Deadline deadline, bool lend = false);
-  bool wide_work();
+  enum class WaitResult { done, timed_out, interrupted };
+  WaitResult wait(Waiter& waiter, Deadline deadline, bool lend = false);
+  bool has_wide_work();
   Ref<Waiter> wait_all_marker(Session& s);
   void settle_inbox(Session& s);
   void throttle(uint64_t size_bytes);
@@ -283,7 +284,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void admit(const Op* op, uint64_t size_bytes);
   void validate(const Op* op) const;
   void validate(const Operator& plan) const;
-  bool announce(Op* op);
+  bool notify_push(Op* op);
   void enqueue(Op* op);
   void send(Parcel parcel, Queue& queue, bool decides);
   void nudge();
@@ -335,8 +336,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::atomic<DeviceState*> devices_[kDeviceKinds * kDevicesOfKind]{};  // by device_number
 
   alignas(64) Lock lock_;
-  std::atomic<bool> nudge_missed_{
-      false};  // a thread found the lock taken and left an operation to its holder
+  std::atomic<bool> nudge_missed_{false};  // a thread left an operation to the holder of the lock
   // Below: engine lock.
   std::atomic<int> available_{0};  // over all queues; also read without the lock
   std::deque<Epoch> epochs_;
@@ -346,11 +346,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<Ref<Error>> causes_;  // not yet reported by wait_for_all
   uint64_t causes_dropped_ = 0;
   std::vector<Ref<Waiter>> stalled_;
-  struct Held {
+  struct UserThreadRun {
     Op* op;
     const void* thread;  // address of one of its thread-local variables
   };
-  std::vector<Held> on_user_threads_;  // being run, or about to be, by threads that are not workers; for fork
+  std::vector<UserThreadRun>
+      on_user_threads_;  // being run, or about to be, by threads that are not workers; for fork
   Completion* outstanding_ = nullptr;
   uint64_t outstanding_count_ = 0;
   bool stopping_ = false;

@@ -31,9 +31,9 @@ bool Engine::drive(Waiter* until) {
     while (static_cast<int>(explorers_.size()) < options_.workers && start_explorer()) {
     }
     if (explorers_.empty()) return false;  // waits try again
-    const auto chosen = explore_ready_.begin() + static_cast<ptrdiff_t>(draw() % explore_ready_.size());
-    Op* op = *chosen;
-    explore_ready_.erase(chosen);
+    const auto it = explore_ready_.begin() + static_cast<ptrdiff_t>(draw() % explore_ready_.size());
+    Op* op = *it;
+    explore_ready_.erase(it);
     --ready_count_;
     ++running_;
     Worker& worker = *explorers_[draw() % explorers_.size()];
@@ -77,7 +77,7 @@ void Engine::explore_worker_main(Worker& worker) {
       if (ended)
         finish_op(op, s);
       else
-        let_go(op, s);
+        release_async(op, s);
       s.finish();
       drive_parker_.unpark();
     }

@@ -82,10 +82,10 @@ class Inbox {
   uint64_t taken() const noexcept { return head_.load(std::memory_order_acquire); }
   // After fork, in the child: forget tickets that another thread drew and will never fill.
   void forget_unfilled() noexcept {
-    uint64_t kept = head_.load(), end = tail_.load();
-    for (uint64_t i = kept; i < end; ++i)
-      if (const Parcel parcel = slots_[i & kMask].exchange(Parcel())) slots_[kept++ & kMask].store(parcel);
-    tail_.store(kept);
+    uint64_t filled = head_.load(), end = tail_.load();
+    for (uint64_t i = filled; i < end; ++i)
+      if (const Parcel parcel = slots_[i & kMask].exchange(Parcel())) slots_[filled++ & kMask].store(parcel);
+    tail_.store(filled);
     head_seen_.store(head_.load());
   }
 

@@ -171,11 +171,11 @@ void Engine::stop(Deadline deadline) {
     s.finish();
     if (!waiter) break;
     switch (wait(*waiter, deadline)) {
-      case Waited::done:
+      case WaitResult::done:
         break;
-      case Waited::timed_out:
+      case WaitResult::timed_out:
         throw TimedOut("stop: operations are still pending; the engine goes on");
-      case Waited::interrupted:
+      case WaitResult::interrupted:
         throw Interrupted();
     }
   }
@@ -203,8 +203,7 @@ std::vector<std::string> Engine::end_threads(Deadline deadline) {
     s.finish();
   }
   for (auto& worker : workers) worker->parker.unpark();
-  deadline =
-      std::max(deadline, Clock::now() + std::chrono::milliseconds(100));  // idle ones need a moment, too
+  deadline = std::max(deadline, Clock::now() + std::chrono::milliseconds(100));  // for idle ones, too
   std::vector<std::string> stuck;
   for (auto& worker : workers) {
     if (poll(deadline, [&] { return worker->exited.load(std::memory_order_acquire); })) {
@@ -278,17 +277,17 @@ std::vector<std::string> Engine::shutdown(Deadline deadline) {
     Session s(*this);
     drain_all(s);
     if (pending_ == 0) break;
-    Completion* waits = nullptr;
+    Completion* overdue = nullptr;
     if (finished_count_ != finished_before)
       patience = Clock::now() + kAsyncGrace;
     else if (Clock::now() > std::min(patience, deadline) && !can_progress())
-      waits = outstanding_;
+      overdue = outstanding_;
     finished_before = finished_count_;
-    if (waits && !waits->try_retain()) waits = nullptr;  // it is ending by itself
+    if (overdue && !overdue->try_retain()) overdue = nullptr;  // it is ending by itself
     s.finish();
-    if (waits) {
-      waits->finish(make_ref<Error>("given up at the end of the engine: on_complete was not called"));
-      waits->release();
+    if (overdue) {
+      overdue->finish(make_ref<Error>("given up at the end of the engine: on_complete was not called"));
+      overdue->release();
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -323,12 +322,12 @@ void Engine::reset_in_child() {
   new (&drive_mutex_) std::mutex;
   Session s(*this, std::adopt_lock);
   std::vector<Op*> lost;
-  auto lose = [&](Op* op) {
+  auto add_lost = [&](Op* op) {
     if (op->kind != OpKind::async || op->completion) lost.push_back(op);  // else it is among the outstanding
   };
   auto forget = [&](std::vector<std::unique_ptr<Worker>>& workers) {
     for (auto& worker : workers) {
-      if (worker->current) lose(worker->current);
+      if (worker->current) add_lost(worker->current);
       static_cast<void>(worker.release());  // its thread object must not be destroyed
     }
     workers.clear();
@@ -346,10 +345,10 @@ void Engine::reset_in_child() {
   forget(explorers_);
   running_ = 0;
   stopping_ = true;  // starts no threads
-  std::erase_if(on_user_threads_, [&](const Held& held) {
-    if (held.thread == &running_here) return false;  // the thread that forked goes on with these
+  std::erase_if(on_user_threads_, [&](const UserThreadRun& run) {
+    if (run.thread == &running_here) return false;  // the thread that forked goes on with these
     if (options_.kind == EngineKind::naive) --ready_count_;
-    lose(held.op);
+    add_lost(run.op);
     return true;
   });
   threads_ = 0;
@@ -358,10 +357,10 @@ void Engine::reset_in_child() {
   drain_all(s);
   auto fail = [&](Op* op, bool ran) {
     if (!op->error) {
-      const Op* named = op->kind == OpKind::bulk ? op->parts : op;
+      const Op* first_op = op->kind == OpKind::bulk ? op->parts : op;
       op->error = make_ref<Error>(kReason);
-      op->error->operation = named->name();
-      op->error->where = named->where();
+      op->error->operation = first_op->name();
+      op->error->where = first_op->where();
     }
     op->skipped = !ran;
     for (Op* part = op->kind == OpKind::bulk ? op->parts : nullptr; part; part = part->next)
@@ -375,13 +374,13 @@ void Engine::reset_in_child() {
     --ready_count_;
     fail(op, false);
   };
-  for (bool found = true; found;) {
-    found = false;
+  for (bool progressed = true; progressed;) {
+    progressed = false;
     each_queue([&](Queue& queue) {
-      for (; !queue.ready.empty(); found = true) give_up(queue.ready.pop());
+      for (; !queue.ready.empty(); progressed = true) give_up(queue.ready.pop());
       queue.has_ready.store(false);
     });
-    for (; !explore_ready_.empty(); found = true) {
+    for (; !explore_ready_.empty(); progressed = true) {
       Op* op = explore_ready_.back();
       explore_ready_.pop_back();
       give_up(op);

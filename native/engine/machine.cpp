@@ -52,14 +52,14 @@ void each_group(const std::string& root, std::string group,
 int allowed_processors() noexcept {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1,
-                  static_cast<int>(std::thread::hardware_concurrency()));  // more than the set has room for
+  // More processors than the set has room for.
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 int count_cores() noexcept {
   try {
-    if (const char* asked = std::getenv("WEFT_NUM_THREADS"); asked && std::atoi(asked) > 0)
-      return std::atoi(asked);
+    if (const char* setting = std::getenv("WEFT_NUM_THREADS"); setting && std::atoi(setting) > 0)
+      return std::atoi(setting);
     const int allowed = allowed_processors();
     const double quota = quota_cores(kRoot, text_of("/proc/self/cgroup"));
     return quota > 0 ? std::clamp(static_cast<int>(std::ceil(quota)), 1, allowed) : allowed;
@@ -109,13 +109,13 @@ int usable_cores() noexcept {
 MachineMemory usable_memory() noexcept {
   struct sysinfo info{};
   if (sysinfo(&info) != 0) return {uint64_t{1} << 40, 0};
-  MachineMemory has{uint64_t{info.totalram} * info.mem_unit, uint64_t{info.totalswap} * info.mem_unit};
+  MachineMemory memory{uint64_t{info.totalram} * info.mem_unit, uint64_t{info.totalswap} * info.mem_unit};
   try {
     const uint64_t bound = memory_bound(kRoot, text_of("/proc/self/cgroup"));
-    if (bound && bound < has.memory) has = {bound, 0};  // what the group may swap is not known
+    if (bound && bound < memory.memory) memory = {bound, 0};  // what the group may swap is not known
   } catch (...) {
   }
-  return has;
+  return memory;
 }
 
 }  // namespace weft

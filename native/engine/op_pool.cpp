@@ -81,7 +81,7 @@ class Local {
  public:
   ~Local() {
     for (int c = 0; c < kClasses; ++c) {
-      for (Magazine* magazine : {take_[c], put_[c]})
+      for (Magazine* magazine : {source_[c], sink_[c]})
         if (magazine) (magazine->count ? global().filled[c] : global().empty).push(magazine);
       while (Magazine* magazine = pop(filled_[c])) global().filled[c].push(magazine);
     }
@@ -89,18 +89,18 @@ class Local {
   }
 
   void* allocate(int c) {
-    if (!take_[c] || take_[c]->count == 0) refill(c);
-    Magazine& magazine = *take_[c];
+    if (!source_[c] || source_[c]->count == 0) refill(c);
+    Magazine& magazine = *source_[c];
     const int last = --magazine.count;
     if (last >= 3) prefetch_for_writing(magazine.blocks[last - 3], sizeof(Op) + 3 * sizeof(Access));
     return magazine.blocks[last];
   }
 
   void release(int c, void* block) {
-    if (!put_[c]) put_[c] = empty_magazine();
-    Magazine& magazine = *put_[c];
+    if (!sink_[c]) sink_[c] = empty_magazine();
+    Magazine& magazine = *sink_[c];
     magazine.blocks[magazine.count++] = block;
-    if (magazine.count == Magazine::kSize) global().filled[c].push(std::exchange(put_[c], nullptr));
+    if (magazine.count == Magazine::kSize) global().filled[c].push(std::exchange(sink_[c], nullptr));
   }
 
  private:
@@ -117,24 +117,24 @@ class Local {
   }
 
   void refill(int c) {
-    if (take_[c]) global().empty.push(std::exchange(take_[c], nullptr));
-    if (put_[c] && put_[c]->count) {
-      take_[c] = std::exchange(put_[c], nullptr);
+    if (source_[c]) global().empty.push(std::exchange(source_[c], nullptr));
+    if (sink_[c] && sink_[c]->count) {
+      source_[c] = std::exchange(sink_[c], nullptr);
       return;
     }
     if (!filled_[c]) filled_[c] = global().filled[c].take_some();
-    take_[c] = pop(filled_[c]);
-    if (take_[c]) return;
-    take_[c] = empty_magazine();
+    source_[c] = pop(filled_[c]);
+    if (source_[c]) return;
+    source_[c] = empty_magazine();
     const size_t bytes = block_bytes(kRoom[c]);
     auto* slab = static_cast<unsigned char*>(std::aligned_alloc(64, bytes * Magazine::kSize));
     if (!slab) throw std::bad_alloc();
-    for (int i = 0; i < Magazine::kSize; ++i) take_[c]->blocks[i] = slab + static_cast<size_t>(i) * bytes;
-    take_[c]->count = Magazine::kSize;
+    for (int i = 0; i < Magazine::kSize; ++i) source_[c]->blocks[i] = slab + static_cast<size_t>(i) * bytes;
+    source_[c]->count = Magazine::kSize;
   }
 
-  Magazine* take_[kClasses] = {};
-  Magazine* put_[kClasses] = {};
+  Magazine* source_[kClasses] = {};
+  Magazine* sink_[kClasses] = {};
   Magazine* filled_[kClasses] = {};
   Magazine* empty_ = nullptr;
 };

@@ -81,14 +81,14 @@ class Domain {
 struct TaskType {
   void (*run)(void* state, RunContext& context);  // may throw anything
   void (*drop)(void* state) noexcept;
-  void (*finished)(void* state,
-                   Error* error) noexcept;  // may be null; after the operation's effects are visible
+  // After the operation's effects are visible; may be null.
+  void (*finished)(void* state, Error* error) noexcept;
   std::string (*name)(const void* state) noexcept;
   std::string (*where)(const void* state) noexcept;
   Domain* domain;  // may be null
   // If `state` is on the pusher's stack: moves it to where it can stay, before the operation is queued. May
   // throw.
-  void (*keep)(Op& op) = nullptr;
+  void (*persist)(Op& op) = nullptr;
 };
 
 enum class Mode : uint8_t {
@@ -111,7 +111,7 @@ struct Access {
   Var* var;
   uint32_t index;  // within the operation, see `op`
   Mode mode;
-  bool void_;  // a second mention of the variable in the same operation; takes no part
+  bool is_duplicate;  // a second mention of the variable in the same operation; takes no part
   OnFailure on_failure = OnFailure::poison;
 
   Op* op() noexcept;
@@ -145,9 +145,8 @@ struct Op {
   uint64_t size_bytes = 0;
   uint64_t trace_id = 0;  // for observers; given only while there are some
   int32_t priority = 0;
-  uint32_t waiting = 0;  // accesses not granted yet, plus one while being scheduled
-  uint32_t inherited_rank =
-      UINT32_MAX;  // of the access that `error` came through: the first read, else write
+  uint32_t waiting = 0;                  // accesses not granted yet, plus one while being scheduled
+  uint32_t inherited_rank = UINT32_MAX;  // of the access that gave `error`: the first read, else write
   uint16_t access_count = 0;
   uint16_t access_room;
   OpKind kind = OpKind::task;
@@ -157,7 +156,7 @@ struct Op {
   bool skipped = false;
   bool run_on_error = false;        // it runs although a variable that it reads or changes is poisoned
   bool retains = false;             // holds a reference to each of its variables, see retain_variables
-  bool kept = false;                // belongs to its Operator, which uses it for one run after the other
+  bool is_reused = false;           // belongs to its Operator, which uses it for one run after the other
   uint8_t block_class;              // of the pool of blocks
   std::atomic<uint8_t> holders{1};  // an asynchronous op is also held by its running function
   alignas(16) unsigned char storage[kInlineState];
@@ -176,7 +175,7 @@ struct Op {
       Access& access = accesses()[i];
       Access& first = const_cast<Access&>(*find(access.var));
       if (&first == &access) continue;
-      access.void_ = true;
+      access.is_duplicate = true;
       if (first.mode == Mode::overwrite && access.mode == Mode::read) first.mode = Mode::write;
     }
   }

@@ -108,7 +108,7 @@ void Engine::run_bulk(Op* op, RunContext& context, DomainHold& hold) {
     const Access *begin = part->accesses(), *end = begin + part->access_count;
     auto inherit_from = [&](bool reads) {
       for (const Access* a = begin; a != end && !part->error; ++a) {
-        if (a->void_ || a->mode == Mode::overwrite || (a->mode == Mode::read) != reads) continue;
+        if (a->is_duplicate || a->mode == Mode::overwrite || (a->mode == Mode::read) != reads) continue;
         part->error = a->var->error;
       }
     };
@@ -120,7 +120,7 @@ void Engine::run_bulk(Op* op, RunContext& context, DomainHold& hold) {
       report(part->error);
     }
     for (const Access* a = begin; a != end; ++a) {
-      if (a->mode == Mode::read || a->void_) continue;
+      if (a->mode == Mode::read || a->is_duplicate) continue;
       if (!part->skipped) a->var->version.fetch_add(1, std::memory_order_release);
       if (!part->error || a->on_failure == OnFailure::done) {
         if (a->mode == Mode::overwrite) a->var->error = {};
@@ -167,7 +167,7 @@ void Engine::run_async(Op* op, RunContext& context, DomainHold& hold) {
 
 // Engine lock held. Of an asynchronous operation by its running thread, once it no longer names it as what it
 // runs, and by the thread that completed it.
-void Engine::let_go(Op* op, Session& s) {
+void Engine::release_async(Op* op, Session& s) {
   if (op->holders.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
   s.pause();
   drop_state(op);
@@ -188,7 +188,7 @@ void Engine::finish_async(Op* op, Ref<Error> error) {
   s.finish();
   call_finished(op, error.get());
   s.relock();
-  let_go(op, s);
+  release_async(op, s);
   s.finish();
 }
 
@@ -233,19 +233,18 @@ void Engine::finish_op(Op* op, Session& s) {
 void Engine::run_here(Op* op, Session& s) {
   bool ended = false;
   {
-    const Blocking
-        blocking;  // as a worker would: the function may take long, or need what another thread holds
+    const Blocking blocking;  // the function may take long, or need what another thread holds
     DomainHold hold(false);
     ended = execute(op, -1, hold);
     hold.release();
   }
   s.relock();
   --ready_count_;
-  unhold(op);
+  untrack_user_thread(op);
   if (ended)
     finish_op(op, s);
   else
-    let_go(op, s);
+    release_async(op, s);
 }
 
 Completion::Completion(std::shared_ptr<Engine> engine, Op* op) : engine_(std::move(engine)), op_(op) {}

@@ -80,12 +80,11 @@ void Engine::schedule(Op* op, Session& s) {
   for (Access *a = op->accesses(), *end = a + op->access_count; a != end; ++a) {
     Var& var = *a->var;
     if (var.last &&
-        var.last->op() == op) {  // listed twice; the first mention is the strongest but for one case:
+        var.last->op() == op) {  // listed twice; the first one is the strongest, with one exception:
       Access& first = *var.last;
-      a->void_ = true;
+      a->is_duplicate = true;
       --op->waiting;
-      if (first.mode == Mode::overwrite &&
-          a->mode == Mode::read) {  // what is also read is not just overwritten
+      if (first.mode == Mode::overwrite && a->mode == Mode::read) {  // also read, so not just overwritten
         first.mode = Mode::write;
         if (var.tail != &first) inherit(first);
       }
@@ -102,13 +101,13 @@ void Engine::schedule(Op* op, Session& s) {
       append(var, *a);
     }
   }
-  if (--op->waiting == 0) ready(op, s);
+  if (--op->waiting == 0) make_ready(op, s);
 }
 
 void Engine::grant(Access& access, Session& s) {
   inherit(access);
   Op* op = access.op();
-  if (--op->waiting == 0) ready(op, s);
+  if (--op->waiting == 0) make_ready(op, s);
 }
 
 // The variable has become free: admits the next writer, or all readers up to the next writer.
@@ -125,7 +124,7 @@ void Engine::grant_next(Var& var, Session& s) {
   }
 }
 
-void Engine::ready(Op* op, Session& s) {
+void Engine::make_ready(Op* op, Session& s) {
   if (is_marker(*op)) {
     op->next = std::exchange(markers_, op);
     return;
@@ -133,7 +132,7 @@ void Engine::ready(Op* op, Session& s) {
   if (!op->queue) return;  // try_inline keeps it
   ++ready_count_;
   if (options_.kind == EngineKind::naive) {
-    hold_here(op);
+    track_user_thread(op);
     s.run_here(op);
   } else if (options_.kind == EngineKind::explore) {
     explore_ready_.push_back(op);
@@ -174,7 +173,7 @@ void Engine::run_markers(Session& s) {
 }
 
 void Engine::release(Access& access, Op* op, bool ran, Session& s) {
-  if (access.void_) return;
+  if (access.is_duplicate) return;
   Var& var = *access.var;
   if (var.last == &access) var.last = nullptr;
   if (access.mode == Mode::read) {
@@ -236,9 +235,9 @@ bool Engine::can_progress() const noexcept { return running_ + ready_count_ > 0 
 
 void Engine::release_stalled(Session& s) {
   const uint64_t in_flight = inbox_.tickets() - finished_.load(std::memory_order_relaxed);
-  const bool room = in_flight <= options_.max_pending / 2 &&
-                    pending_bytes_.load(std::memory_order_relaxed) <= options_.max_pending_bytes / 2;
-  if (!room && can_progress()) return;
+  const bool has_room = in_flight <= options_.max_pending / 2 &&
+                        pending_bytes_.load(std::memory_order_relaxed) <= options_.max_pending_bytes / 2;
+  if (!has_room && can_progress()) return;
   limit_.store(options_.max_pending, std::memory_order_relaxed);
   for (Ref<Waiter>& waiter : stalled_) s.signal(std::move(waiter));
   stalled_.clear();

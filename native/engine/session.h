@@ -66,7 +66,7 @@ class Session {
   // A finished operation; its function object has been dropped or belongs to an Operator.
   void discard(Op* op) noexcept {
     Operator* const origin = op->origin;
-    if (op->kept) {
+    if (op->is_reused) {
       origin->give_spare(op);
     } else {
       op->next = ops_;
@@ -110,29 +110,29 @@ class Engine::DomainHold {
   DomainHold(const DomainHold&) = delete;
   ~DomainHold() {
     release();
-    if (begun_) begun_->thread_end();
+    if (initialized_) initialized_->thread_end();
   }
   void take(Domain* domain) {
-    if (domain == held_) return;
+    if (domain == current_) return;
     release();
     if (!domain) return;
-    if (on_worker_ && begun_ != domain) {
-      if (begun_) begun_->thread_end();
+    if (on_worker_ && initialized_ != domain) {
+      if (initialized_) initialized_->thread_end();
       domain->thread_begin();
-      begun_ = domain;
+      initialized_ = domain;
     }
     domain->enter();
-    held_ = domain;
+    current_ = domain;
   }
   void release() {
-    if (Domain* domain = std::exchange(held_, nullptr)) domain->leave();
+    if (Domain* domain = std::exchange(current_, nullptr)) domain->leave();
   }
-  bool holds() const noexcept { return held_ != nullptr; }
+  bool holds() const noexcept { return current_ != nullptr; }
 
  private:
   const bool on_worker_;
-  Domain* held_ = nullptr;
-  Domain* begun_ = nullptr;
+  Domain* current_ = nullptr;
+  Domain* initialized_ = nullptr;
 };
 
 }  // namespace weft

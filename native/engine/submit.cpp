@@ -78,16 +78,16 @@ void Engine::submit(Op* raw, const PushOptions& options) {
   op->priority = options.priority;
   op->size_bytes = options.size_bytes;
   admit(raw, options.size_bytes);
-  if (announce(raw)) validate(raw);  // so may an observer
+  if (notify_push(raw)) validate(raw);  // so may an observer
   if (bulk_size_.load(std::memory_order_relaxed) > 1 || (bulk_here && bulk_here->standing))
     settle_standing_bulk();
   if (Bulk* bulk = bulk_here; bulk && bulk->engine == this) {
-    const bool joins =
+    const bool fits_in_bulk =
         op->kind == OpKind::task &&
         (!bulk->first || (bulk->first->queue == op->queue && bulk->first->priority == op->priority));
-    if (!joins || bulk->accesses + op->access_count > UINT16_MAX) flush_bulk();
+    if (!fits_in_bulk || bulk->accesses + op->access_count > UINT16_MAX) flush_bulk();
     if (op->kind == OpKind::task) {
-      if (op->type->keep) op->type->keep(*op);
+      if (op->type->persist) op->type->persist(*op);
       bulk->accesses += op->access_count;
       for (uint16_t i = 0; i < op->access_count; ++i) bulk->vars.emplace_back(op->accesses()[i].var);
       (bulk->last ? bulk->last->next : bulk->first) = raw;
@@ -104,12 +104,12 @@ void Engine::submit(Op* raw, const PushOptions& options) {
     op->completion = new Completion(std::move(self), raw);
     op->completion->retain();
   }
-  if (raw->type && raw->type->keep) {
+  if (raw->type && raw->type->persist) {
     if (options_.kind == EngineKind::threaded && raw->cheap && try_inline(raw)) {
       static_cast<void>(op.release());
       return;
     }
-    raw->type->keep(*raw);
+    raw->type->persist(*raw);
     raw->cheap = false;  // it has been tried
   }
   enqueue(op.release());
@@ -142,7 +142,7 @@ void Engine::admit(const Op* op, uint64_t size_bytes) {
 }
 
 // Tells the observers; false if there are none.
-bool Engine::announce(Op* op) {
+bool Engine::notify_push(Op* op) {
   if (!observers_.load(std::memory_order_relaxed)) return false;
   op->trace_id = next_trace_id_.fetch_add(1, std::memory_order_relaxed);
   notify(&Observer::on_push, op, nullptr);
@@ -177,10 +177,10 @@ std::shared_ptr<Operator> Engine::new_operator(Op* plan, QueueKind queue) {
   for (uint16_t i = 0; i < plan->access_count; ++i) op->vars.emplace_back(plan->accesses()[i].var);
   op->plan = owned.release();
   op->queue = queue;
-  return {op.release(), [](Operator* gone) {
-            Session s(*gone->engine);
-            gone->retired = true;
-            if (gone->idle()) s.discard(gone);
+  return {op.release(), [](Operator* retired) {
+            Session s(*retired->engine);
+            retired->retired = true;
+            if (retired->idle()) s.discard(retired);
             s.finish();
           }};
 }
@@ -189,7 +189,7 @@ Op* Operator::take_spare() {
   Op* op = spare;
   if (!op) {
     op = copy_plan();
-    op->kept = true;
+    op->is_reused = true;
     return op;
   }
   spare = op->next;
@@ -320,13 +320,13 @@ void Engine::begin_here(Op* op, Session& s) {
   schedule(op, s);
   op->queue = queue;
   ++running_;
-  hold_here(op);
+  track_user_thread(op);
 }
 
 void Engine::end_here(Op* op, Session& s) {
   --running_;
   ++inlined_;
-  unhold(op);
+  untrack_user_thread(op);
   finish_op(op, s);
 }
 
@@ -413,7 +413,7 @@ void Engine::delete_variable(const Ref<Var>& var, Op* raw, PushOptions options) 
   flush_bulk();
   op->kind = op->type ? OpKind::destroy : OpKind::erase;
   op->add(var.get(), Mode::overwrite);
-  if (op->kind == OpKind::destroy) announce(raw);
+  if (op->kind == OpKind::destroy) notify_push(raw);
   enqueue(op.release());
 }
 

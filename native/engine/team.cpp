@@ -62,7 +62,7 @@ struct Region {
   // Takes one of the share `at`, or else of the next one that has any, where `at` is then. False: none is
   // left.
   bool take_piece(int& at) noexcept {
-    for (int seen = 0; seen < shares; ++seen, at = (at + 1) % shares) {
+    for (int tries = 0; tries < shares; ++tries, at = (at + 1) % shares) {
       const int64_t begin = share[at].next.fetch_add(grain, std::memory_order_relaxed);
       if (begin >= share[at].end) continue;
       run(begin, std::min(begin + grain, share[at].end));
@@ -87,9 +87,9 @@ struct Region {
 
 // How often the system has taken the core from this thread.
 long forced_switches() noexcept {
-  rusage used{};
-  getrusage(RUSAGE_THREAD, &used);
-  return used.ru_nivcsw;
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nivcsw;
 }
 
 class Team {
@@ -116,8 +116,7 @@ class Team {
       // A region that has just been opened either does not count on this thread, or is seen here.
     } while (open_to_more() && !stop());
     inside_ = false;
-    if (forced_switches() != switches)
-      machine_is_crowded();  // perhaps with a piece in hand, which all wait for
+    if (forced_switches() != switches) machine_is_crowded();  // perhaps during a piece that all wait for
     if (open_to_more()) wake_helpers(1);
   }
 
@@ -198,7 +197,7 @@ class Team {
         bool more = true;
         for (int at = (number + 1) % region->shares; more && !stop();)
           worked |= more = region->take_piece(at);
-        // Nobody need look at it again. While this thread is joined, no other region has its address.
+        // No thread need look at it again. While this thread is joined, no other region has its address.
         if (!more) region_.compare_exchange_strong(region, nullptr, std::memory_order_seq_cst);
       }
     }

@@ -17,7 +17,7 @@ constexpr int kRefusals = 20;
 }  // namespace
 
 // lend: wide work is under way, which this thread can take part in meanwhile.
-Engine::Waited Engine::wait(Waiter& waiter, Deadline deadline, bool lend) {
+Engine::WaitResult Engine::wait(Waiter& waiter, Deadline deadline, bool lend) {
   struct Notice {  // ends after Blocking does, so that observers find the host language as it was
     std::vector<std::shared_ptr<Observer>>* observers;
     std::chrono::steady_clock::time_point start;
@@ -41,24 +41,24 @@ Engine::Waited Engine::wait(Waiter& waiter, Deadline deadline, bool lend) {
     if (waiter.parker.park_once(std::min(slice, deadline))) continue;
     refusals = retry_refused_threads() ? refusals + 1 : 0;
     if (waiter.done.load(std::memory_order_acquire)) break;
-    if (host_hooks.interrupted && host_hooks.interrupted()) return Waited::interrupted;
-    if (Clock::now() >= deadline) return Waited::timed_out;
+    if (host_hooks.interrupted && host_hooks.interrupted()) return WaitResult::interrupted;
+    if (Clock::now() >= deadline) return WaitResult::timed_out;
     if (refusals == kRefusals)
       throw EngineMisuse(
           "the system refuses to start a thread, and without one the operations that this waits for never "
           "run; "
           "hint: end other threads or raise the limit of the user or container (ulimit -u), then wait again");
   }
-  return Waited::done;
+  return WaitResult::done;
 }
 
 // Whether wide work runs or could.
-bool Engine::wide_work() {
-  bool found = false;
+bool Engine::has_wide_work() {
+  bool is_wide = false;
   each_queue([&](Queue& queue) {
-    found |= queue.kind == QueueKind::wide && (queue.device->wide_running || !queue.ready.empty());
+    is_wide |= queue.kind == QueueKind::wide && (queue.device->wide_running || !queue.ready.empty());
   });
-  return found && options_.kind == EngineKind::threaded;
+  return is_wide && options_.kind == EngineKind::threaded;
 }
 
 // Whether the system refused again, and nothing runs: then nothing will happen until it gives a thread.
@@ -125,14 +125,14 @@ void Engine::wait_for_var(Var& var, bool writes_only, Deadline deadline) {
     if (var.deleted.load()) throw EngineMisuse("the variable has been deleted");
     auto waiter = make_ref<Waiter>();
     submit_marker(OpKind::wait, var, writes_only ? Mode::read : Mode::write, waiter.get(), s);
-    const bool lend = wide_work();
+    const bool lend = has_wide_work();
     s.finish();
     switch (wait(*waiter, deadline, lend)) {
-      case Waited::done:
+      case WaitResult::done:
         break;
-      case Waited::timed_out:
+      case WaitResult::timed_out:
         throw TimedOut("wait_for_var: the variable is still busy");
-      case Waited::interrupted:
+      case WaitResult::interrupted:
         throw Interrupted();
     }
     error = waiter->error;
@@ -155,8 +155,7 @@ Ref<Waiter> Engine::wait_all_marker(Session& s) {
   settle_inbox(s);
   if (pending_ == 0) return {};
   auto waiter = make_ref<Waiter>();
-  if (epochs_.back().pending ==
-      0) {  // closed epochs are still open ones' elders: hang on the youngest of them
+  if (epochs_.back().pending == 0) {  // the newest closed epoch is the last that has pending operations
     epochs_[epochs_.size() - 2].waiters.push_back(waiter);
   } else {
     epochs_.back().waiters.push_back(waiter);
@@ -170,15 +169,15 @@ void Engine::wait_until_idle(Deadline deadline) {
   flush_bulk();
   Session s(*this);
   const Ref<Waiter> waiter = wait_all_marker(s);
-  const bool lend = wide_work();
+  const bool lend = has_wide_work();
   s.finish();
   if (!waiter) return;
   switch (wait(*waiter, deadline, lend)) {
-    case Waited::done:
+    case WaitResult::done:
       break;
-    case Waited::timed_out:
+    case WaitResult::timed_out:
       throw TimedOut("wait_for_all: operations are still pending");
-    case Waited::interrupted:
+    case WaitResult::interrupted:
       throw Interrupted();
   }
 }
@@ -222,15 +221,15 @@ void Engine::clear_error(Var& var) {
 // Holds a user's thread back while the engine is too far behind. The common case reads two of its own cache
 // lines.
 void Engine::throttle(uint64_t size_bytes) {
-  auto room = [&](uint64_t finished) {
+  auto has_room = [&](uint64_t finished) {
     return inbox_.tickets() - finished < limit_.load(std::memory_order_relaxed) &&
            (!size_bytes ||
             pending_bytes_.load(std::memory_order_relaxed) + size_bytes <= options_.max_pending_bytes ||
             pending_bytes_.load(std::memory_order_relaxed) == 0);
   };
-  if (room(finished_seen_.load(std::memory_order_relaxed))) return;
+  if (has_room(finished_seen_.load(std::memory_order_relaxed))) return;
   finished_seen_.store(finished_.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  if (room(finished_seen_.load(std::memory_order_relaxed))) return;
+  if (has_room(finished_seen_.load(std::memory_order_relaxed))) return;
   for (bool counted = false;;) {
     auto waiter = make_ref<Waiter>();
     uint64_t finished_before;
@@ -238,18 +237,18 @@ void Engine::throttle(uint64_t size_bytes) {
       Session s(*this);
       drain_all(s);
       finished_before = finished_count_;
-      if (room(finished_.load(std::memory_order_relaxed)) || !can_progress()) return s.finish();
+      if (has_room(finished_.load(std::memory_order_relaxed)) || !can_progress()) return s.finish();
       stalled_.push_back(waiter);
       if (!counted) ++stalls_;
       counted = true;
       s.finish();
     }
     switch (wait(*waiter, Clock::now() + kPatience)) {
-      case Waited::done:
+      case WaitResult::done:
         return;
-      case Waited::interrupted:
+      case WaitResult::interrupted:
         throw Interrupted();
-      case Waited::timed_out:
+      case WaitResult::timed_out:
         break;
     }
     Session s(*this);

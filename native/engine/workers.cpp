@@ -52,19 +52,19 @@ Queue& Engine::queue_of(Device device, QueueKind kind) {
   auto& slot = devices_[device_number(device)];
   DeviceState* state = slot.load(std::memory_order_acquire);
   if (!state) {
-    auto made = std::make_unique<DeviceState>();
-    made->device = device;
+    auto new_state = std::make_unique<DeviceState>();
+    new_state->device = device;
     const int limits[kQueueKinds] = {options_.workers, 1, 1, options_.io_workers, 1};
     for (int i = 0; i < kQueueKinds; ++i) {
-      made->queues[i].device = made.get();
-      made->queues[i].kind = static_cast<QueueKind>(i);
-      made->queues[i].limit = options_.kind == EngineKind::threaded ? limits[i] : 0;
-      if (backend) made->queues[i].stream = backend->stream(device.index, static_cast<QueueKind>(i));
+      new_state->queues[i].device = new_state.get();
+      new_state->queues[i].kind = static_cast<QueueKind>(i);
+      new_state->queues[i].limit = options_.kind == EngineKind::threaded ? limits[i] : 0;
+      if (backend) new_state->queues[i].stream = backend->stream(device.index, static_cast<QueueKind>(i));
     }
     Session s(*this);
     state = slot.load(std::memory_order_acquire);
     if (!state) {
-      state = made.release();
+      state = new_state.release();
       for (Queue& queue : state->queues) set_available(available_, queue);
       slot.store(state, std::memory_order_release);
     }
@@ -108,7 +108,7 @@ void Engine::wake(Queue& queue, Session& s) {
   set_available(available_, queue);
 }
 
-void Engine::kick(DeviceState& device, Session& s) {
+void Engine::wake_compute_queues(DeviceState& device, Session& s) {
   wake(device.queue(QueueKind::compute), s);
   wake(device.queue(QueueKind::wide), s);
 }
@@ -157,7 +157,7 @@ Op* Engine::take(Queue& queue, Worker& worker, bool force) {
 }
 
 // The worker's function has returned.
-void Engine::left(Queue& queue, Worker& worker, Session& s) {
+void Engine::after_run(Queue& queue, Worker& worker, Session& s) {
   worker.current = nullptr;
   --running_;
   DeviceState& device = *queue.device;
@@ -166,7 +166,7 @@ void Engine::left(Queue& queue, Worker& worker, Session& s) {
     const auto now = Clock::now();
     if (!device.queue(QueueKind::compute).ready.empty())
       device.narrow_until = now + (now - device.wide_started) / DeviceState::kNarrowShare;
-    kick(device, s);
+    wake_compute_queues(device, s);
   } else if (queue.kind == QueueKind::compute) {
     if (worker.long_running)
       worker.long_running = false;
@@ -176,7 +176,7 @@ void Engine::left(Queue& queue, Worker& worker, Session& s) {
 }
 
 // Looks on for a while without counting as idle. True if there may be work. worked: since it looked on last.
-bool Engine::look_on(Queue& queue, bool worked, Session& s) {
+bool Engine::spin_for_work(Queue& queue, bool worked, Session& s) {
   DeviceState& device = *queue.device;
   const bool wide = queue.kind == QueueKind::wide && worked && team_size() > 1 && spinning_pays(Clock::now());
   const bool quiet = !device.wide_running && device.queue(QueueKind::wide).ready.empty();
@@ -185,17 +185,17 @@ bool Engine::look_on(Queue& queue, bool worked, Session& s) {
   s.finish();
   auto now = Clock::now();
   const auto until = now + (wide ? kSpinWide : kSpin);
-  bool found = false;
+  bool has_work = false;
   do {
-    for (int i = 0; i < 16 && !found; ++i) {
+    for (int i = 0; i < 16 && !has_work; ++i) {
       cpu_relax();
-      found = queue.has_ready.load(std::memory_order_relaxed) || !inbox_.empty();
+      has_work = queue.has_ready.load(std::memory_order_relaxed) || !inbox_.empty();
     }
-    now = wide && !found ? give_way(now) : Clock::now();
-  } while (!found && now < until && !(wide && !spinning_pays(now)));
+    now = wide && !has_work ? give_way(now) : Clock::now();
+  } while (!has_work && now < until && !(wide && !spinning_pays(now)));
   s.relock();
   queue.spinning = false;
-  return found;
+  return has_work;
 }
 
 // Sleeps until another thread wakes the worker; false at the deadline.
@@ -253,12 +253,12 @@ void Engine::stand_by(Worker& worker, Session& s) {
   Queue& queue = *worker.queue;
   queue.standby = true;
   set_available(available_, queue);
-  for (bool they_get_on = true; they_get_on && !stopping_;) {
+  for (bool others_progress = true; others_progress && !stopping_;) {
     const uint64_t before = queue.taken;
     s.finish();
     worker.parker.park_until(Clock::now() + kStandby);
     s.relock();
-    they_get_on = queue.active() > 0 && queue.taken - before >= queue.standby_progress;
+    others_progress = queue.active() > 0 && queue.taken - before >= queue.standby_progress;
   }
   queue.standby = false;
   set_available(available_, queue);
@@ -292,8 +292,9 @@ void Engine::worker_main(Worker& worker) {
           continue;
         }
         s.will_take_nothing();
-        if (queue.kind == QueueKind::compute || queue.kind == QueueKind::wide) kick(*queue.device, s);
-        if (look_on(queue, std::exchange(worked, false), s)) continue;
+        if (queue.kind == QueueKind::compute || queue.kind == QueueKind::wide)
+          wake_compute_queues(*queue.device, s);
+        if (spin_for_work(queue, std::exchange(worked, false), s)) continue;
         Deadline deadline = kNever;
         if (queue.kind == QueueKind::wide && !queue.ready.empty())
           deadline = std::max(Clock::now(), queue.device->narrow_until) + kWideGrace;
@@ -305,12 +306,12 @@ void Engine::worker_main(Worker& worker) {
       if (generation != generation_) return;  // forked inside the function: this engine was made again
       s.relock();
       s.will_take_from(queue);
-      left(queue, worker, s);
+      after_run(queue, worker, s);
       worked = true;
       if (ended) {
         finish_op(op, s);
       } else {
-        let_go(op, s);
+        release_async(op, s);
         if (!stalled_.empty()) release_stalled(s);  // perhaps only asynchronous operations are left
       }
       if (++streak < kStreak) continue;

@@ -97,7 +97,7 @@ class Attention : public Kernel {
   }
 
   // Keys that a block of queries sees.
-  int64_t keys_seen(const Options& options, int64_t row, int64_t count, int64_t keys) const {
+  int64_t visible_keys(const Options& options, int64_t row, int64_t count, int64_t keys) const {
     return causal_ ? std::clamp<int64_t>(row + count + options.diagonal, 0, keys) : keys;
   }
 
@@ -188,19 +188,19 @@ class AttentionForward final : public Attention {
     Space space((2 * wide + kKeys) * kRows + kKeys * (q.columns + v.columns) + 3 * kRows + kRows * wide);
     float *queries = space.take(q.columns * kRows), *sums = space.take(v.columns * kRows);
     float *scores = space.take(kKeys * kRows), *key_space = space.take(kKeys * q.columns);
-    float *value_space = space.take(kKeys * v.columns), *shrink = space.take(kRows);
+    float *value_space = space.take(kKeys * v.columns), *rescale = space.take(kRows);
     float *maximum = space.take(kRows), *sum = space.take(kRows), *spare = space.take(kRows * wide);
     tile_.transpose_in(float_rows(q, row, count, spare), count, q.columns, options.scale, queries);
     std::fill_n(sums, v.columns * kRows, 0.f);
     std::fill_n(maximum, kRows, kNothing);
     std::fill_n(sum, kRows, 0.f);
-    const int64_t seen = keys_seen(options, row, count, k.rows);
-    for (int64_t key = 0; key < seen; key += kKeys) {
-      const int64_t keys = std::min(kKeys, seen - key);
+    const int64_t visible = visible_keys(options, row, count, k.rows);
+    for (int64_t key = 0; key < visible; key += kKeys) {
+      const int64_t keys = std::min(kKeys, visible - key);
       score(options, queries, q.columns, float_rows(k, key, keys, key_space), row, count, key, keys, mask,
             scores);
-      tile_.soften(scores, keys, lanes, maximum, sum, shrink);
-      if (key > 0) tile_.scale(sums, v.columns, lanes, shrink);
+      tile_.online_softmax(scores, keys, lanes, maximum, sum, rescale);
+      if (key > 0) tile_.scale(sums, v.columns, lanes, rescale);
       const Scalars values = float_rows(v, key, keys, value_space);
       tile_.multiply(v.columns, keys, {values.data, values.step, values.row}, scores, kRows, sums, kRows,
                      lanes, true);
@@ -227,8 +227,8 @@ class Sums {
       data_ = reinterpret_cast<float*>(to.data);
       row_ = to.row;
     } else {
-      own_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(to.rows * width_));
-      data_ = own_.get();
+      storage_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(to.rows * width_));
+      data_ = storage_.get();
       row_ = width_;
     }
     for (int64_t i = 0; i < to.rows; ++i) std::fill_n(data_ + i * row_, width_, 0.f);
@@ -241,7 +241,7 @@ class Sums {
       for (int64_t j = 0; j < width_; ++j) at(i)[j] += other.at(i)[j];
   }
   void finish() const {
-    if (!own_) return;
+    if (!storage_) return;
     const RowFunction store = row_functions(to_.dtype, DType::float32).strided;
     for (int64_t i = 0; i < to_.rows; ++i)
       store(to_.at(i), to_.column, reinterpret_cast<const char*>(at(i)), 1, to_.columns);
@@ -250,7 +250,7 @@ class Sums {
  private:
   const Matrix to_;
   const int64_t width_;
-  std::unique_ptr<float[]> own_;
+  std::unique_ptr<float[]> storage_;
   float* data_;
   int64_t row_;
 };
@@ -285,13 +285,13 @@ class AttentionBackward final : public Attention {
       for (int64_t unit = begin; unit < end; ++unit) {
         const int64_t group = unit % groups;
         const Head head = head_of(unit / groups);
-        auto own = std::make_unique<KeySums>(head.dk, head.dv, group == 0);
+        auto unit_sums = std::make_unique<KeySums>(head.dk, head.dv, group == 0);
         for (int64_t row = group * kRows; row < head.q.rows; row += groups * kRows)
-          run_block(options, head, row, own->dk, own->dv);
+          run_block(options, head, row, unit_sums->dk, unit_sums->dv);
         if (groups == 1) {
-          own->finish();
+          unit_sums->finish();
         } else {
-          sums[static_cast<size_t>(unit)] = std::move(own);
+          sums[static_cast<size_t>(unit)] = std::move(unit_sums);
         }
       }
     });
@@ -343,41 +343,41 @@ class AttentionBackward final : public Attention {
     const int64_t wide = std::max(dk.width(), dv.width());
     Space space(kRows * (3 * d + 3 * e + 2 * wide + 2 * kKeys + wide + 2) + kKeys * (d + e));
     float *queries = space.take(d * kRows), *rows_q = space.take(kRows * wide);
-    float *slopes_y = space.take(e * kRows), *rows_dy = space.take(kRows * wide);
+    float *dy_columns = space.take(e * kRows), *rows_dy = space.take(kRows * wide);
     float *sums = space.take(d * kRows), *weights = space.take(kKeys * kRows);
-    float *slopes = space.take(kKeys * kRows), *spare = space.take(kRows * wide);
+    float *dscores = space.take(kKeys * kRows), *spare = space.take(kRows * wide);
     float *shift = space.take(kRows), *mean = space.take(kRows), *outputs = space.take(e * kRows);
     float *key_space = space.take(kKeys * d), *value_space = space.take(kKeys * e);
 
     const Scalars from_q = float_rows(q, row, count, spare);
     tile_.transpose_in(from_q, count, d, options.scale, queries);
-    pad_in(from_q, count, d, options.scale, rows_q);  // the factor of the scores' slopes, for dk
+    pad_in(from_q, count, d, options.scale, rows_q);  // the factor of dscores, for dk
     const Scalars from_dy = float_rows(head.dy, row, count, spare);
-    tile_.transpose_in(from_dy, count, e, 1, slopes_y);
+    tile_.transpose_in(from_dy, count, e, 1, dy_columns);
     pad_in(from_dy, count, e, 1, rows_dy);
-    // The mean slope of each query: sum of dy * y.
+    // The mean of dscores of each query: sum of dy * y.
     tile_.transpose_in(float_rows(head.y, row, count, spare), count, e, 1, outputs);
-    tile_.dots(slopes_y, outputs, e, lanes, mean);
+    tile_.dots(dy_columns, outputs, e, lanes, mean);
     for (int64_t r = 0; r < kRows; ++r) {
       const float log = r < count ? load_as<float>(head.logs.at(row + r)) : kNothing;
       shift[r] = log == kNothing ? -kNothing : log;  // weights of 0 for what saw nothing
     }
     std::fill_n(sums, d * kRows, 0.f);
 
-    const int64_t seen = keys_seen(options, row, count, k.rows);
-    for (int64_t key = 0; key < seen; key += kKeys) {
-      const int64_t keys = std::min(kKeys, seen - key);
+    const int64_t visible = visible_keys(options, row, count, k.rows);
+    for (int64_t key = 0; key < visible; key += kKeys) {
+      const int64_t keys = std::min(kKeys, visible - key);
       const Scalars from_k = float_rows(k, key, keys, key_space);
       const Scalars from_v = float_rows(v, key, keys, value_space);
       score(options, queries, d, from_k, row, count, key, keys, mask_ ? &head.mask : nullptr, weights);
       tile_.exponentials(weights, keys, lanes, shift);
-      tile_.multiply(keys, e, from_v, slopes_y, kRows, slopes, kRows, lanes, false);
-      tile_.slopes(slopes, weights, keys, lanes, mean);
+      tile_.multiply(keys, e, from_v, dy_columns, kRows, dscores, kRows, lanes, false);
+      tile_.score_gradients(dscores, weights, keys, lanes, mean);
       tile_.multiply(keys, count, {weights, kRows, 1}, rows_dy, dv.width(), dv.at(key), dv.row(), dv.width(),
                      true);
-      tile_.multiply(keys, count, {slopes, kRows, 1}, rows_q, dk.width(), dk.at(key), dk.row(), dk.width(),
+      tile_.multiply(keys, count, {dscores, kRows, 1}, rows_q, dk.width(), dk.at(key), dk.row(), dk.width(),
                      true);
-      tile_.multiply(d, keys, {from_k.data, from_k.step, from_k.row}, slopes, kRows, sums, kRows, lanes,
+      tile_.multiply(d, keys, {from_k.data, from_k.step, from_k.row}, dscores, kRows, sums, kRows, lanes,
                      true);
     }
     float factor[kRows];

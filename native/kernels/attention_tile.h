@@ -25,13 +25,15 @@ struct TileFunctions {
                    int64_t c_stride, int64_t columns, bool add);
   // scores become exp(scores - maximum); maximum and sum go on from earlier tiles, whose results are to be
   // multiplied by `shrink`. A lane that has only seen -inf has maximum -inf and sum 0.
-  void (*soften)(float* scores, int64_t keys, int64_t lanes, float* maximum, float* sum, float* shrink);
+  void (*online_softmax)(float* scores, int64_t keys, int64_t lanes, float* maximum, float* sum,
+                         float* rescale);
   // x[i][lane] *= factor[lane].
   void (*scale)(float* x, int64_t rows, int64_t lanes, const float* factor);
   // scores become exp(scores - shift).
   void (*exponentials)(float* scores, int64_t keys, int64_t lanes, const float* shift);
-  // slopes become weights * (slopes - mean).
-  void (*slopes)(float* slopes, const float* weights, int64_t keys, int64_t lanes, const float* mean);
+  // dscores become weights * (dscores - mean).
+  void (*score_gradients)(float* dscores, const float* weights, int64_t keys, int64_t lanes,
+                          const float* mean);
   // to[column][kRows] = rows * factor; the used lanes behind `count` are 0.
   void (*transpose_in)(const Scalars& rows, int64_t count, int64_t columns, float factor, float* to);
   // sums[lane] = sum over i of a[i][lane] * b[i][lane].

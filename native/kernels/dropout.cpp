@@ -91,19 +91,19 @@ class Dropout final : public Kernel {
     const auto threshold = static_cast<uint32_t>(std::min(p * 0x1p32, 0x1p32 - 1));
     const auto factor = static_cast<Real>(1 / (1 - p));
     for_batches(flat.count, from, [&](int64_t begin, int64_t end, const uint32_t* items) {
-      flat.for_runs(begin, end, [&](const auto& places, int64_t at, int64_t count) {
-        const uint32_t* const own = items + (at - begin);
+      flat.for_runs(begin, end, [&](const auto& pointers, int64_t at, int64_t count) {
+        const uint32_t* const line_items = items + (at - begin);
         if (size_of(x.dtype) == sizeof(Real)) {
-          drop(reinterpret_cast<const Real*>(places[0]), flat.step(0), reinterpret_cast<Real*>(places[1]),
-               flat.step(1), own, threshold, factor, count);
+          drop(reinterpret_cast<const Real*>(pointers[0]), flat.step(0), reinterpret_cast<Real*>(pointers[1]),
+               flat.step(1), line_items, threshold, factor, count);
         } else {
           Real line[kBatch];
           auto* const bytes = reinterpret_cast<char*>(line);
-          convert_line(DType::float32, bytes, 1, x.dtype, places[0], flat.step(0), count);
-          drop(line, 1, line, 1, own, threshold, factor, count);
-          convert_line(y.dtype, places[1], flat.step(1), DType::float32, bytes, 1, count);
+          convert_line(DType::float32, bytes, 1, x.dtype, pointers[0], flat.step(0), count);
+          drop(line, 1, line, 1, line_items, threshold, factor, count);
+          convert_line(y.dtype, pointers[1], flat.step(1), DType::float32, bytes, 1, count);
         }
-        if (mask_) write_mask(places[2], flat.step(2), own, threshold, count);
+        if (mask_) write_mask(pointers[2], flat.step(2), line_items, threshold, count);
       });
     });
   }
@@ -121,10 +121,10 @@ class Bernoulli final : public Kernel {
     for_batches(flat.count, reservation_of(call), [&](int64_t begin, int64_t end, const uint32_t* items) {
       double chances[kBatch];
       char results[kBatch];
-      flat.for_runs(begin, end, [&](const auto& places, int64_t at, int64_t count) {
-        load(reinterpret_cast<char*>(chances), 1, places[0], flat.step(0), count);
+      flat.for_runs(begin, end, [&](const auto& pointers, int64_t at, int64_t count) {
+        load(reinterpret_cast<char*>(chances), 1, pointers[0], flat.step(0), count);
         for (int64_t i = 0; i < count; ++i) results[i] = items[at - begin + i] < chances[i] * 0x1p32;
-        store(places[1], flat.step(1), results, 1, count);
+        store(pointers[1], flat.step(1), results, 1, count);
       });
     });
   }

@@ -10,9 +10,9 @@ inline constexpr auto kFirstSet = [] {
   std::array<std::array<uint8_t, 8>, 256> table{};
   for (unsigned mask = 0; mask < 256; ++mask) {
     size_t at = 0;
-    for (const unsigned wanted : {1u, 0u})
+    for (const unsigned value : {1u, 0u})
       for (unsigned bit = 0; bit < 8; ++bit)
-        if ((mask >> bit & 1) == wanted) table[mask][at++] = static_cast<uint8_t>(bit);
+        if ((mask >> bit & 1) == value) table[mask][at++] = static_cast<uint8_t>(bit);
   }
   return table;
 }();

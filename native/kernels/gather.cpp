@@ -1,4 +1,4 @@
-// gather.cpp: reading at computed places: take_along_axis and general advanced indexing. All indices are
+// gather.cpp: reading at computed indices: take_along_axis and general advanced indexing. All indices are
 // checked before the first element is written; then everything is plain copying, so only sizes of elements
 // matter, not their types.
 #include <cstring>
@@ -48,15 +48,16 @@ class TakeAlongAxis final : public Kernel {
     const auto item = static_cast<int64_t>(size_of(index_type));
     parallel_for(lines.count * chunks, lines_per_piece(std::min(length, kIndexChunk)),
                  [&](int64_t begin, int64_t end) {
-                   int64_t places[kIndexChunk];
+                   int64_t positions[kIndexChunk];
                    for (int64_t unit = begin; unit < end; ++unit) {
                      const auto [index, from, to] = lines.at(unit / chunks);
                      const int64_t start = unit % chunks * kIndexChunk;
                      const int64_t count = std::min(kIndexChunk, length - start);
                      load_indices(index + start * lines.step[0] * item, index_type, lines.step[0], count,
-                                  size, places);
+                                  size, positions);
                      gather<Word>(to + start * lines.step[2] * kSize, lines.step[2],
-                                  from + start * lines.step[1] * kSize, lines.step[1], stride, places, count);
+                                  from + start * lines.step[1] * kSize, lines.step[1], stride, positions,
+                                  count);
                    }
                  });
   }

@@ -21,7 +21,7 @@ namespace weft {
 namespace {
 
 // As int64; a uint64 above the largest int64 counts as that.
-void load_as_given(const char* from, DType dtype, int64_t step, int64_t count, int64_t* to) {
+void load_as_int64(const char* from, DType dtype, int64_t step, int64_t count, int64_t* to) {
   const RowFunctions load = row_functions(DType::int64, dtype);
   (step == 1 ? load.contiguous : load.strided)(reinterpret_cast<char*>(to), 1, from, step, count);
   if (dtype == DType::uint64)
@@ -39,7 +39,7 @@ bool any_index_outside(const char* from, DType dtype, int64_t step, int64_t coun
   int64_t items[kIndexChunk];
   for (int64_t done = 0; done < count; done += kIndexChunk) {
     const int64_t now = std::min(kIndexChunk, count - done);
-    load_as_given(from + done * step * item, dtype, step, now, items);
+    load_as_int64(from + done * step * item, dtype, step, now, items);
     if (outside(items, now, size)) return true;
   }
   return false;
@@ -51,7 +51,7 @@ bool any_index_outside(const char* from, DType dtype, int64_t step, int64_t coun
     for (int64_t i = 0; i < lines.length[0]; ++i) {
       const char* at = lines.at(line)[0] + i * lines.step[0] * static_cast<int64_t>(size_of(dtype));
       int64_t index;
-      load_as_given(at, dtype, 1, 1, &index);
+      load_as_int64(at, dtype, 1, 1, &index);
       if (index >= -size && index < size) continue;
       const std::string value =
           dtype == DType::uint64 ? std::to_string(load_as<uint64_t>(at)) : std::to_string(index);
@@ -147,11 +147,11 @@ void Indexed::find_offsets(const View& x, const View* indices, const std::vector
       stride *= indices[i].shape[d];
     }
     const bool in_row = std::equal(strides, strides + indices[i].ndim, indices[i].strides);
-    const bool as_given = in_row && is_row_of_int64(indices[i].data, indices[i].dtype, 1);
-    if (!as_given)
+    const bool is_direct_row = in_row && is_row_of_int64(indices[i].data, indices[i].dtype, 1);
+    if (!is_direct_row)
       copy({reinterpret_cast<char*>(one), DType::int64, indices[i].ndim, indices[i].shape, strides},
            indices[i]);
-    const auto* const from = as_given ? reinterpret_cast<const int64_t*>(indices[i].data) : one;
+    const auto* const from = is_direct_row ? reinterpret_cast<const int64_t*>(indices[i].data) : one;
     const int64_t size = x.shape[dims[i]];
     const int64_t step = x.strides[dims[i]] * static_cast<int64_t>(size_of(x.dtype));
     parallel_for(points, kPiece, [=](int64_t begin, int64_t end) {
@@ -161,11 +161,11 @@ void Indexed::find_offsets(const View& x, const View* indices, const std::vector
       }
     });
   }
-  found_ = total;
+  offsets_ = total;
 }
 
 const int64_t* Indexed::offsets(int64_t begin, int64_t count, int64_t* buffer) const {
-  if (found_) return found_ + begin;
+  if (offsets_) return offsets_ + begin;
   load_indices(indices_ + begin * static_cast<int64_t>(size_of(index_type_)), index_type_, 1, count, size_,
                buffer);
   for (int64_t i = 0; i < count; ++i) buffer[i] *= step_;
@@ -173,8 +173,8 @@ const int64_t* Indexed::offsets(int64_t begin, int64_t count, int64_t* buffer) c
 }
 
 std::pair<int64_t, int64_t> Indexed::bounds() const {
-  if (found_) {
-    const auto [least, most] = std::minmax_element(found_, found_ + points);
+  if (offsets_) {
+    const auto [least, most] = std::minmax_element(offsets_, offsets_ + points);
     return {*least, *most + 1};
   }
   const int64_t last = (size_ - 1) * step_;

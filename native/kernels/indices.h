@@ -95,7 +95,7 @@ struct Indexed {
   const int64_t* offsets(int64_t begin, int64_t count, int64_t* buffer) const;
   // The indices from point `begin` on as they are, of `size` steps of `step` bytes; null: offsets are needed.
   const char* plain(int64_t begin, int64_t& size, int64_t& step) const {
-    if (found_ || index_type_ != DType::int64) return nullptr;
+    if (offsets_ || index_type_ != DType::int64) return nullptr;
     size = size_, step = step_;
     return indices_ + begin * static_cast<int64_t>(sizeof(int64_t));
   }
@@ -107,8 +107,8 @@ struct Indexed {
   Pair point_dims;     // offsets (8 bytes each) and values
 
  private:
-  const int64_t* found_ = nullptr;  // in scratch memory
-  const char* indices_ = nullptr;   // else the one array, of a dimension of `size_` steps of `step_` bytes
+  const int64_t* offsets_ = nullptr;  // in scratch memory
+  const char* indices_ = nullptr;     // else the one array, of a dimension of `size_` steps of `step_` bytes
   DType index_type_ = DType::int64;
   int64_t size_ = 0, step_ = 0;
 };

@@ -89,7 +89,7 @@ Ref<Kernel> make_searchsorted(bool right);
 // is.
 Ref<Kernel> make_two_bits(float threshold);
 // x[n] -> values[n], first[n], inverse[n], counts[n], number: the different elements, ascending, each with
-// its first place and how often it is there; for each element of x, which of them it is; and how many there
+// its first index and how often it occurs; for each element of x, which of them it is; and how many there
 // are. Only the first `number` entries of values, first and counts are written. All but values are int64.
 Ref<Kernel> make_unique_kernel();
 

@@ -10,7 +10,7 @@
 
 namespace weft {
 
-// word = (place in ascending order) ^ flip, for NaN `nan`. With merge_zeros, -0 and 0 are the same word;
+// word = (rank in ascending order) ^ flip, for NaN `nan`. With merge_zeros, -0 and 0 are the same word;
 // without it -0 comes first and decode() gives it back.
 template <class Word>
 struct Order {

@@ -27,10 +27,10 @@ class CheckLabels final : public Kernel {
                      const int64_t first = unit % pieces * kPiece;
                      const int64_t count = std::min(kPiece, lines.length[0] - first);
                      const auto [to, from] = lines.at(unit / pieces);
-                     const char* found = copy(to + first * lines.step[0] * 8, lines.step[0],
-                                              from + first * lines.step[1] * size_of_label(labels),
-                                              lines.step[1], labels, count, classes, ignored);
-                     if (found) bad.store(found, std::memory_order_relaxed);
+                     const char* bad_label = copy(to + first * lines.step[0] * 8, lines.step[0],
+                                                  from + first * lines.step[1] * size_of_label(labels),
+                                                  lines.step[1], labels, count, classes, ignored);
+                     if (bad_label) bad.store(bad_label, std::memory_order_relaxed);
                    }
                  });
     if (const char* label = bad.load(std::memory_order_relaxed))
@@ -41,7 +41,7 @@ class CheckLabels final : public Kernel {
  private:
   static int64_t size_of_label(const View& labels) { return static_cast<int64_t>(size_of(labels.dtype)); }
 
-  // Copies labels as int64; gives the place of one that is not a class.
+  // Copies labels as int64; returns a pointer to one that is not a class.
   static const char* copy(char* to, int64_t to_step, const char* from, int64_t step, const View& labels,
                           int64_t count, int64_t classes, int64_t ignored) {
     const RowFunctions load = row_functions(DType::int64, labels.dtype);

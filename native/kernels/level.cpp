@@ -17,8 +17,8 @@ std::atomic<Isa>& level() noexcept {
 
 Isa kernel_isa() noexcept { return level().load(std::memory_order_relaxed); }
 
-Isa set_kernel_isa(Isa wanted) noexcept {
-  return level().exchange(std::min(wanted, isa()), std::memory_order_relaxed);
+Isa set_kernel_isa(Isa requested) noexcept {
+  return level().exchange(std::min(requested, isa()), std::memory_order_relaxed);
 }
 
 }  // namespace weft

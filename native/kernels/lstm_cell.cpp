@@ -34,9 +34,9 @@ void lstm_forward(const LstmForward& step, int64_t begin, int64_t end) {
   const int64_t units = step.units, item = static_cast<int64_t>(size_of(step.dtype));
   float h[kPiece];
   for_pieces(step, begin, end, [&](int64_t row, int64_t at, int64_t count) {
-    const int64_t place = row * units + at;
+    const int64_t index = row * units + at;
     const int64_t first = row * 4 * units + at;
-    cell(count, units, step.gates + first, step.recurrent + first, step.before + place, step.after + place,
+    cell(count, units, step.gates + first, step.recurrent + first, step.before + index, step.after + index,
          h);
     store(step.h + (row * step.h_row + at) * item, 1, reinterpret_cast<const char*>(h), 1, count);
   });
@@ -47,15 +47,15 @@ void lstm_backward(const LstmBackward& step, int64_t begin, int64_t end) {
   const RowFunction load = row_functions(DType::float32, step.dtype).contiguous;
   const RowFunction store = row_functions(step.dtype, DType::float32).contiguous;
   const int64_t units = step.units, item = static_cast<int64_t>(size_of(step.dtype));
-  float dy[kPiece], slopes[4 * kPiece];
+  float dy[kPiece], dgates[4 * kPiece];
   for_pieces(step, begin, end, [&](int64_t row, int64_t at, int64_t count) {
-    const int64_t place = row * units + at;
+    const int64_t index = row * units + at;
     load(reinterpret_cast<char*>(dy), 1, step.dy + (row * step.dy_row + at) * item, 1, count);
-    cell(count, units, step.gates + row * 4 * units + at, step.before + place, step.after + place,
-         step.dh + place, dy, step.dc + place, slopes);
+    cell(count, units, step.gates + row * 4 * units + at, step.before + index, step.after + index,
+         step.dh + index, dy, step.dc + index, dgates);
     for (int64_t gate = 0; gate < 4; ++gate)
-      store(step.slopes + ((row * 4 + gate) * units + at) * item, 1,
-            reinterpret_cast<const char*>(slopes + gate * kPiece), 1, count);
+      store(step.dgates + ((row * 4 + gate) * units + at) * item, 1,
+            reinterpret_cast<const char*>(dgates + gate * kPiece), 1, count);
   });
 }
 

@@ -31,7 +31,7 @@ struct LstmBackward : LstmCell {
   const char* dy;   // of dtype
   int64_t dy_row;   // in elements
   float* dc;        // from the step after, becomes what goes to the step before
-  char* slopes;     // of dtype: gradients of what the products gave
+  char* dgates;     // of dtype: gradients of what the products gave
 };
 void lstm_backward(const LstmBackward& step, int64_t begin, int64_t end);
 

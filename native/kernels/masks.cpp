@@ -52,9 +52,9 @@ std::vector<int64_t> starts_of(const Flat<N>& flat, size_t mask, DType dtype) {
     for (int64_t piece = begin; piece < end; ++piece) {
       int64_t sum = 0;
       flat.for_runs(piece * kPiece, std::min((piece + 1) * kPiece, flat.count),
-                    [&](const auto& places, int64_t, int64_t count) {
+                    [&](const auto& pointers, int64_t, int64_t count) {
                       for_bytes(
-                          places[mask], dtype, flat.step(mask), count,
+                          pointers[mask], dtype, flat.step(mask), count,
                           [&](int64_t, int64_t now, const char* bytes) { sum += count_true(bytes, now); });
                     });
       starts[static_cast<size_t>(piece) + 1] = sum;
@@ -64,7 +64,7 @@ std::vector<int64_t> starts_of(const Flat<N>& flat, size_t mask, DType dtype) {
   return starts;
 }
 
-// Calls body(places of the line, number of its first element, which of its elements are true, how many, the
+// Calls body(pointers to the line, number of its first element, which of its elements are true, how many, the
 // number of true ones before) for pieces of lines.
 template <size_t N, class F>
 void for_true(const Flat<N>& flat, size_t mask, DType dtype, const std::vector<int64_t>& starts, F&& body) {
@@ -74,22 +74,22 @@ void for_true(const Flat<N>& flat, size_t mask, DType dtype, const std::vector<i
     for (int64_t piece = first; piece < last; ++piece) {
       int64_t before = starts[static_cast<size_t>(piece)];
       flat.for_runs(piece * kPiece, std::min((piece + 1) * kPiece, flat.count),
-                    [&](const auto& places, int64_t at, int64_t count) {
-                      for_bytes(places[mask], dtype, flat.step(mask), count,
+                    [&](const auto& pointers, int64_t at, int64_t count) {
+                      for_bytes(pointers[mask], dtype, flat.step(mask), count,
                                 [&](int64_t begin, int64_t now, const char* bytes) {
-                                  const int64_t found = find_true(bytes, begin, now, which);
-                                  if (found) body(places, at, which, found, before);
-                                  before += found;
+                                  const int64_t true_count = find_true(bytes, begin, now, which);
+                                  if (true_count) body(pointers, at, which, true_count, before);
+                                  before += true_count;
                                 });
                     });
     }
   });
 }
 
-void check_count(int64_t there, int64_t given, const char* function) {
-  if (there == given) return;
-  throw ValueError(std::string(function) + ": the mask has " + std::to_string(there) +
-                   " true elements, the other operand " + std::to_string(given));
+void check_count(int64_t true_count, int64_t size, const char* function) {
+  if (true_count == size) return;
+  throw ValueError(std::string(function) + ": the mask has " + std::to_string(true_count) +
+                   " true elements, the other operand " + std::to_string(size));
 }
 
 class CountNonzero final : public Kernel {
@@ -110,12 +110,12 @@ class Nonzero final : public Kernel {
     check_count(starts.back(), y.shape[0], "nonzero");
     auto* const to = reinterpret_cast<int64_t*>(y.data);
     for_true(flat, 0, x.dtype, starts,
-             [&](const auto&, int64_t at, const int64_t* which, int64_t found, int64_t before) {
+             [&](const auto&, int64_t at, const int64_t* which, int64_t true_count, int64_t before) {
                if (x.ndim == 1) {
-                 for (int64_t i = 0; i < found; ++i) to[(before + i) * y.strides[0]] = at + which[i];
+                 for (int64_t i = 0; i < true_count; ++i) to[(before + i) * y.strides[0]] = at + which[i];
                  return;
                }
-               for (int64_t i = 0; i < found; ++i) {
+               for (int64_t i = 0; i < true_count; ++i) {
                  int64_t rest = at + which[i];
                  for (int d = x.ndim - 1; d >= 0; --d) {
                    const int64_t size = x.shape[d];
@@ -127,13 +127,6 @@ class Nonzero final : public Kernel {
   }
 };
 
-// Elements of one size, of any type.
-template <class Word>
-void select(const char* from, int64_t step, const int64_t* which, int64_t count, char* to, int64_t to_step) {
-  constexpr auto kSize = static_cast<int64_t>(sizeof(Word));
-  for (int64_t i = 0; i < count; ++i)
-    store_as(to + i * to_step * kSize, load_as<Word>(from + which[i] * step * kSize));
-}
 template <class Word>
 void assign(char* to, int64_t step, const int64_t* which, int64_t count, const char* from,
             int64_t from_step) {
@@ -152,9 +145,9 @@ class MaskedSelect final : public Kernel {
     const auto size = static_cast<int64_t>(size_of(y.dtype));
     with_word(x.dtype, [&]<class Word>(Word) {
       for_true(flat, 1, mask.dtype, starts,
-               [&](const auto& places, int64_t, const int64_t* which, int64_t found, int64_t before) {
-                 select<Word>(places[0], flat.step(0), which, found, y.data + before * y.strides[0] * size,
-                              y.strides[0]);
+               [&](const auto& pointers, int64_t, const int64_t* which, int64_t true_count, int64_t before) {
+                 gather_words<Word>(pointers[0], flat.step(0), which, true_count,
+                                    y.data + before * y.strides[0] * size, y.strides[0]);
                });
     });
   }
@@ -172,8 +165,8 @@ class MaskedAssign final : public Kernel {
     const auto size = static_cast<int64_t>(size_of(y.dtype));
     with_word(y.dtype, [&]<class Word>(Word) {
       for_true(flat, 1, mask.dtype, starts,
-               [&](const auto& places, int64_t, const int64_t* which, int64_t found, int64_t before) {
-                 assign<Word>(places[0], flat.step(0), which, found,
+               [&](const auto& pointers, int64_t, const int64_t* which, int64_t true_count, int64_t before) {
+                 assign<Word>(pointers[0], flat.step(0), which, true_count,
                               values.data + before * values.strides[0] * size, values.strides[0]);
                });
     });

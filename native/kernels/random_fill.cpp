@@ -12,18 +12,18 @@ template <auto fill, class Number>
 class RandomFill final : public Kernel {
  public:
   void run(const Call& call) const override {
-    const uint64_t* given = call.parameters;
-    fill(call.operands[0], {given[0], given[1], given[2]}, load_as<Number>(given + 3),
-         load_as<Number>(given + 4));
+    const uint64_t* parameters = call.parameters;
+    fill(call.operands[0], {parameters[0], parameters[1], parameters[2]}, load_as<Number>(parameters + 3),
+         load_as<Number>(parameters + 4));
   }
 };
 
 class Permutation final : public Kernel {
  public:
   void run(const Call& call) const override {
-    const uint64_t* given = call.parameters;
+    const uint64_t* parameters = call.parameters;
     if (call.operands[1].shape[0])
-      permute_rows(call.operands[1], call.operands[0], {given[0], given[1], given[2]});
+      permute_rows(call.operands[1], call.operands[0], {parameters[0], parameters[1], parameters[2]});
   }
 };
 
@@ -50,14 +50,14 @@ class Drawn final : public Kernel {
 
   void run(const Call& call) const override {
     const View *words = call.operands + inputs_, *position = words + 1;
-    std::vector<uint64_t> given(call.parameters, call.parameters + parameters_);
+    std::vector<uint64_t> values(call.parameters, call.parameters + parameters_);
     const auto word = [](const View& x, int64_t k) {
       return reinterpret_cast<const uint64_t*>(x.data)[k * (x.ndim ? x.strides[0] : 0)];
     };
-    given[0] = word(*words, 0);
-    given[1] = word(*words, 1);
-    given[2] = word(*position, 0) + static_cast<uint64_t>(offset_);
-    kernel_->run({without_source(call.operands).data(), given.data(), call.scratch, call.context});
+    values[0] = word(*words, 0);
+    values[1] = word(*words, 1);
+    values[2] = word(*position, 0) + static_cast<uint64_t>(offset_);
+    kernel_->run({without_source(call.operands).data(), values.data(), call.scratch, call.context});
   }
   size_t scratch_bytes(const View* operands) const override {
     return kernel_->scratch_bytes(without_source(operands).data());

@@ -75,13 +75,13 @@ class Lines {
 
   // Where the line's first elements are.
   std::array<char*, N> at(int64_t line) const {
-    std::array<char*, N> places = data_;
+    std::array<char*, N> pointers = data_;
     for (int d = ndim_ - 1; d >= 0; --d) {
       const int64_t index = line % sizes_[d];
       line /= sizes_[d];
-      for (size_t v = 0; v < N; ++v) places[v] += index * moves_[v][d];
+      for (size_t v = 0; v < N; ++v) pointers[v] += index * moves_[v][d];
     }
-    return places;
+    return pointers;
   }
 
   int64_t count = 1;
@@ -111,27 +111,27 @@ class Flat {
   }
 
   // From element `index` on, those that are contiguous: their address and number.
-  int64_t run_at(int64_t index, std::array<char*, N>& places) const {
-    places = data_;
-    int64_t left = 1;
+  int64_t run_at(int64_t index, std::array<char*, N>& pointers) const {
+    pointers = data_;
+    int64_t contiguous = 1;
     for (int d = ndim_ - 1; d >= 0; --d) {
       const int64_t i = index % sizes_[d];
       index /= sizes_[d];
-      if (d == ndim_ - 1) left = sizes_[d] - i;
-      for (size_t v = 0; v < N; ++v) places[v] += i * steps_[v][d] * size_[v];
+      if (d == ndim_ - 1) contiguous = sizes_[d] - i;
+      for (size_t v = 0; v < N; ++v) pointers[v] += i * steps_[v][d] * size_[v];
     }
-    return left;
+    return contiguous;
   }
   // Of view v in a line, in elements.
   int64_t step(size_t v) const { return ndim_ ? steps_[v][ndim_ - 1] : 1; }
 
-  // Calls body(places, number of the first element, elements) for the lines in [begin, end).
+  // Calls body(pointers, number of the first element, elements) for the lines in [begin, end).
   template <class F>
   void for_runs(int64_t begin, int64_t end, F&& body) const {
-    std::array<char*, N> places;
+    std::array<char*, N> pointers;
     while (begin < end) {
-      const int64_t run = std::min(run_at(begin, places), end - begin);
-      body(places, begin, run);
+      const int64_t run = std::min(run_at(begin, pointers), end - begin);
+      body(pointers, begin, run);
       begin += run;
     }
   }
@@ -152,6 +152,15 @@ class Flat {
   int ndim_ = 0;
   int64_t sizes_[kMaxDims], steps_[N][kMaxDims];
 };
+
+// to[i] = from[indices[i]]: elements of one size, of any type; steps in elements.
+template <class Word>
+void gather_words(const char* from, int64_t step, const int64_t* indices, int64_t count, char* to,
+                  int64_t to_step) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(Word));
+  for (int64_t i = 0; i < count; ++i)
+    store_as(to + i * to_step * kSize, load_as<Word>(from + indices[i] * step * kSize));
+}
 
 // Lines that a thread takes at a time, so that a piece has some `elements` of work.
 inline int64_t lines_per_piece(int64_t length, int64_t elements = 16 << 10) {

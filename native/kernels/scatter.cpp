@@ -1,9 +1,9 @@
-// scatter.cpp: writing at computed places: along an axis, and by general advanced indexing; what meets in one
-// element is combined in the order of the updates.
+// scatter.cpp: writing at computed indices: along an axis, and by general advanced indexing; what meets in
+// one element is combined in the order of the updates.
 //
 // Every element of the destination belongs to one thread, which applies all of its updates in their order: so
 // the result does not depend on the number of threads, to the last bit. Threads share the destination by
-// lanes that do not meet, by columns, or, where there are neither, by ranges of places: then each looks at
+// lanes that do not meet, by columns, or, where there are neither, by ranges of offsets: then each looks at
 // all indices and takes its own.
 #include <limits>
 
@@ -15,7 +15,7 @@ namespace weft {
 namespace {
 
 constexpr int64_t kParallelElements = 16 << 10;  // less is done on the calling thread
-constexpr int kThreadsForOwning = 4;
+constexpr int kThreadsForRanges = 4;
 constexpr int64_t kColumns = 64;  // a thread's share of columns at least
 
 template <class T, Combine mode>
@@ -42,19 +42,19 @@ template <class T, Combine mode>
   store_as(to, combined<T, mode>(load_as<T>(to), load_as<T>(update)));
 }
 
-// to[k * step + places[k]] with updates[k] (steps and places in bytes).
+// to[k * step + offsets[k]] with updates[k] (steps and offsets in bytes).
 template <class T, Combine mode>
-void scatter_line(char* to, int64_t step, const int64_t* places, const char* updates, int64_t update_step,
+void scatter_line(char* to, int64_t step, const int64_t* offsets, const char* updates, int64_t update_step,
                   int64_t count) {
   for (int64_t k = 0; k < count; ++k)
-    combine_at<T, mode>(to + k * step + places[k], updates + k * update_step);
+    combine_at<T, mode>(to + k * step + offsets[k], updates + k * update_step);
 }
 
-// to[places[i]] with updates[which[i]].
+// to[offsets[i]] with updates[which[i]].
 template <class T, Combine mode>
-void scatter_some(char* to, const int64_t* places, const int64_t* which, const char* updates,
+void scatter_some(char* to, const int64_t* offsets, const int64_t* which, const char* updates,
                   int64_t update_step, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) combine_at<T, mode>(to + places[i], updates + which[i] * update_step);
+  for (int64_t i = 0; i < count; ++i) combine_at<T, mode>(to + offsets[i], updates + which[i] * update_step);
 }
 
 // to[k * step] with updates[k].
@@ -117,46 +117,46 @@ class Updates {
   char buffer_[kIndexChunk * 8];
 };
 
-// The places that a thread owns: [low, high).
-struct Owned {
+// The offsets that a thread owns: [low, high).
+struct OffsetRange {
   int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
-  bool all() const { return low == Owned{}.low && high == Owned{}.high; }
-  bool has(int64_t place) const { return place >= low && place < high; }
+  bool all() const { return low == OffsetRange{}.low && high == OffsetRange{}.high; }
+  bool has(int64_t offset) const { return offset >= low && offset < high; }
 };
 
 // At most kIndexChunk updates of one line that meet each other: those that are owned. Without branches, whose
 // outcome could not be predicted.
-void scatter_owned(const Functions& functions, const Owned& owned, char* to, const int64_t* places,
-                   const char* updates, int64_t update_step, int64_t count) {
-  if (owned.all()) return functions.scatter(to, 0, places, updates, update_step, count);
-  int64_t mine[kIndexChunk], which[kIndexChunk];
-  int64_t found = 0;
+void scatter_in_range(const Functions& functions, const OffsetRange& range, char* to, const int64_t* offsets,
+                      const char* updates, int64_t update_step, int64_t count) {
+  if (range.all()) return functions.scatter(to, 0, offsets, updates, update_step, count);
+  int64_t own_offsets[kIndexChunk], which[kIndexChunk];
+  int64_t size = 0;
   for (int64_t k = 0; k < count; ++k) {
-    mine[found] = places[k];
-    which[found] = k;
-    found += owned.has(places[k]);
+    own_offsets[size] = offsets[k];
+    which[size] = k;
+    size += range.has(offsets[k]);
   }
-  functions.scatter_some(to, mine, which, updates, update_step, found);
+  functions.scatter_some(to, own_offsets, which, updates, update_step, size);
 }
 
-// Part i of n of a range of places.
-Owned part_of(int64_t low, int64_t high, int64_t i, int64_t n) {
+// Part i of n of a range of offsets.
+OffsetRange part_of(int64_t low, int64_t high, int64_t i, int64_t n) {
   const auto edge = [=](int64_t k) {
     return low + static_cast<int64_t>(static_cast<double>(high - low) * static_cast<double>(k) /
                                       static_cast<double>(n));
   };
-  Owned owned;
-  if (i > 0) owned.low = edge(i);
-  if (i < n - 1) owned.high = edge(i + 1);
-  return owned;
+  OffsetRange range;
+  if (i > 0) range.low = edge(i);
+  if (i < n - 1) range.high = edge(i + 1);
+  return range;
 }
 
-// Parts for the team, of columns or of owned places. Looking at all indices for one's own is as much work as
+// Parts for the team, of columns or of owned offsets. Looking at all indices for one's own is as much work as
 // a plain update, so that pays only for several threads.
 int64_t parts_for(int64_t elements, int64_t units, bool by_columns) {
   const int threads = team_size();
   if (elements < kParallelElements || units >= 2 * threads) return 1;
-  return by_columns || threads >= kThreadsForOwning ? threads : 1;
+  return by_columns || threads >= kThreadsForRanges ? threads : 1;
 }
 
 class Scatter final : public Kernel {
@@ -214,12 +214,12 @@ class Scatter final : public Kernel {
     }
 
     static Lines<3> lanes_of(const View& indices, const View& updates, const View& y, int axis) {
-      OwnView own[3] = {OwnView(indices), OwnView(updates), OwnView(y)};
-      for (OwnView& view : own) {
+      OwnView editable[3] = {OwnView(indices), OwnView(updates), OwnView(y)};
+      for (OwnView& view : editable) {
         std::copy_n(indices.shape, indices.ndim, view.shape);
         if (view.ndim) view.shape[view.ndim - 1] = 1;
       }
-      const View views[3] = {own[0].view(), own[1].view(), own[2].view()};
+      const View views[3] = {editable[0].view(), editable[1].view(), editable[2].view()};
       return Lines<3>({&views[0], &views[1], &views[2]}, axis);
     }
 
@@ -234,26 +234,26 @@ class Scatter final : public Kernel {
   static void run_lane(const Plan& plan, int64_t lane, int64_t part, int64_t parts) {
     const auto [index, update, to] = plan.lanes.at(lane);
     const int64_t reach = (plan.size - 1) * plan.stride;
-    const Owned owned =
+    const OffsetRange range =
         plan.meet ? part_of(std::min<int64_t>(reach, 0), std::max<int64_t>(reach, 0) + 1, part, parts)
-                  : Owned{};
+                  : OffsetRange{};
     const int64_t first = plan.meet ? 0 : plan.columns.size * part / parts;
     const int64_t last = plan.meet ? plan.columns.size : plan.columns.size * (part + 1) / parts;
     const auto item = static_cast<int64_t>(size_of(plan.index_type));
     Updates updates(plan.y_type, plan.update_type);
-    int64_t places[kIndexChunk];
+    int64_t offsets[kIndexChunk];
     for (int64_t start = first; start < last; start += kIndexChunk) {
       const int64_t count = std::min(kIndexChunk, last - start);
       for (int64_t row = 0; row < plan.rows.size; ++row) {
         load_indices(index + row * plan.rows.index + start * plan.columns.index, plan.index_type,
-                     plan.columns.index / item, count, plan.size, places);
-        for (int64_t k = 0; k < count; ++k) places[k] *= plan.stride;
+                     plan.columns.index / item, count, plan.size, offsets);
+        for (int64_t k = 0; k < count; ++k) offsets[k] *= plan.stride;
         int64_t step = plan.columns.update;
         const char* from = updates.get(update + row * plan.rows.update + start * step, step, count);
         if (plan.meet)
-          scatter_owned(plan.functions, owned, to, places, from, step, count);
+          scatter_in_range(plan.functions, range, to, offsets, from, step, count);
         else
-          plan.functions.scatter(to + start * plan.columns.y, plan.columns.y, places, from, step, count);
+          plan.functions.scatter(to + start * plan.columns.y, plan.columns.y, offsets, from, step, count);
       }
     }
   }
@@ -288,8 +288,8 @@ class IndexPut final : public Kernel {
     const int64_t units = plan.before.count();
     const bool by_columns = inner.size >= team_size() * kColumns;
     const int64_t parts = parts_for(count_of(values), units, by_columns);
-    const bool owning = parts > 1 && !by_columns;
-    const auto bounds = owning ? plan.bounds() : std::pair<int64_t, int64_t>{};
+    const bool by_ranges = parts > 1 && !by_columns;
+    const auto bounds = by_ranges ? plan.bounds() : std::pair<int64_t, int64_t>{};
     const Pair::Dim along = plan.point_dims.take_last();
     const Functions functions = functions_of(y.dtype, mode_);
     parallel_for(units * parts, 1, [&](int64_t begin, int64_t end) {
@@ -297,24 +297,24 @@ class IndexPut final : public Kernel {
         const int64_t part = unit % parts;
         Pair::Dim columns = inner;
         auto [y_base, v_base] = plan.before.at(unit / parts);
-        Owned owned;
+        OffsetRange range;
         if (by_columns) {
           const int64_t first = inner.size * part / parts;
           columns.size = inner.size * (part + 1) / parts - first;
           y_base += first * inner.first;
           v_base += first * inner.second;
-        } else if (owning) {
-          owned = part_of(bounds.first, bounds.second, part, parts);
+        } else if (by_ranges) {
+          range = part_of(bounds.first, bounds.second, part, parts);
         }
-        put_part(plan, along, columns, owned, functions, values.data + v_base, values.dtype, y.data + y_base,
+        put_part(plan, along, columns, range, functions, values.data + v_base, values.dtype, y.data + y_base,
                  y.dtype);
       }
     });
   }
 
   static void put_part(const Indexed& plan, const Pair::Dim& along, const Pair::Dim& columns,
-                       const Owned& owned, const Functions& functions, const char* values, DType value_type,
-                       char* y, DType y_type) {
+                       const OffsetRange& range, const Functions& functions, const char* values,
+                       DType value_type, char* y, DType y_type) {
     Updates updates(y_type, value_type);
     const int64_t rows = plan.after.count();
     int64_t buffer[kIndexChunk];
@@ -322,20 +322,20 @@ class IndexPut final : public Kernel {
       const auto [first, v_line] = plan.point_dims.at(line);
       for (int64_t start = 0; start < along.size; start += kIndexChunk) {
         const int64_t count = std::min(kIndexChunk, along.size - start);
-        const int64_t* places =
+        const int64_t* offsets =
             plan.offsets(first / static_cast<int64_t>(sizeof(int64_t)) + start, count, buffer);
         const char* now = values + v_line + start * along.second;
         if (rows == 1 && columns.size == 1) {
           int64_t step = along.second;
           const char* from = updates.get(now, step, count);
-          scatter_owned(functions, owned, y, places, from, step, count);
+          scatter_in_range(functions, range, y, offsets, from, step, count);
           continue;
         }
         for (int64_t p = 0; p < count; ++p) {
-          if (!owned.has(places[p])) continue;
+          if (!range.has(offsets[p])) continue;
           for (int64_t row = 0; row < rows; ++row) {
             const auto [y_row, v_row] = plan.after.at(row);
-            put_run(updates, columns, functions, now + p * along.second + v_row, y + places[p] + y_row);
+            put_run(updates, columns, functions, now + p * along.second + v_row, y + offsets[p] + y_row);
           }
         }
       }

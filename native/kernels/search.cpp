@@ -1,5 +1,5 @@
-// search.cpp: places in sorted lines, and the different elements of an array. Elements are compared as words
-// (keys.h): NaN equals NaN and is the largest, -0 equals 0.
+// search.cpp: insertion indices in sorted lines, and the different elements of an array. Elements are
+// compared as words (keys.h): NaN equals NaN and is the largest, -0 equals 0.
 #include <memory>
 
 #include "engine/team.h"
@@ -37,8 +37,8 @@ class SearchSorted final : public Kernel {
                      const int64_t last = std::min(first + kPiece, lines.length[0]);
                      for (int64_t i = first; i < last; ++i) {
                        const auto word = detail::encode<T>(from + i * lines.step[1] * kSize, order);
-                       store_as(to + i * lines.step[0] * 8,
-                                place_of<T>(sorted, lines.step[2] * kSize, lines.length[2], word, order));
+                       store_as(to + i * lines.step[0] * 8, insertion_index<T>(sorted, lines.step[2] * kSize,
+                                                                               lines.length[2], word, order));
                      }
                    }
                  });
@@ -46,17 +46,17 @@ class SearchSorted final : public Kernel {
 
   // How many elements are smaller than the word; or, from the right, not larger.
   template <class T>
-  int64_t place_of(const char* sorted, int64_t step, int64_t count, WordOf<T> word,
-                   const Order<WordOf<T>>& order) const {
-    int64_t place = 0;
+  int64_t insertion_index(const char* sorted, int64_t step, int64_t count, WordOf<T> word,
+                          const Order<WordOf<T>>& order) const {
+    int64_t index = 0;
     while (count > 0) {
       const int64_t half = count / 2;
-      const auto middle = detail::encode<T>(sorted + (place + half) * step, order);
+      const auto middle = detail::encode<T>(sorted + (index + half) * step, order);
       const bool behind = right_ ? middle <= word : middle < word;
-      place += behind ? half + 1 : 0;
+      index += behind ? half + 1 : 0;
       count = behind ? count - half - 1 : half;
     }
-    return place;
+    return index;
   }
 
   const bool right_;
@@ -65,7 +65,7 @@ class SearchSorted final : public Kernel {
 struct Outputs {
   explicit Outputs(const View* views)
       : values(views[0]), first(views[1]), inverse(views[2]), counts(views[3]) {}
-  static void put(const View& view, int64_t i, int64_t number) {
+  static void store_at(const View& view, int64_t i, int64_t number) {
     store_as(view.data + i * view.strides[0] * 8, number);
   }
   const View &values, &first, &inverse, &counts;
@@ -75,9 +75,9 @@ class Unique final : public Kernel {
  public:
   void run(const Call& call) const override {
     const View& x = call.operands[0];
-    const int64_t found = with_element(
+    const int64_t unique_count = with_element(
         x.dtype, [&]<class T>(std::type_identity<T>) { return find<T>(x, Outputs(call.operands + 1)); });
-    store(call.operands[5].data, call.operands[5].dtype, {Scalar::Kind::integer, {.integer = found}});
+    store(call.operands[5].data, call.operands[5].dtype, {Scalar::Kind::integer, {.integer = unique_count}});
   }
 
  private:
@@ -87,20 +87,20 @@ class Unique final : public Kernel {
     constexpr auto kSize = static_cast<int64_t>(sizeof(T));
     const int64_t count = x.shape[0];
     const auto words = std::make_unique_for_overwrite<Word[]>(static_cast<size_t>(count));
-    const auto places = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(count));
+    const auto permutation = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(count));
     encode_line<T>(x.data, x.strides[0], count, Order<Word>::make(false, true, true), words.get());
-    argsort_words(words.get(), count, places.get());
-    int64_t found = 0;
-    for (int64_t begin = 0, end; begin < count; begin = end, ++found) {
-      const int64_t first = places[begin];  // the order is stable
-      for (end = begin; end < count && words[places[end]] == words[first]; ++end)
-        Outputs::put(to.inverse, places[end], found);
-      Outputs::put(to.first, found, first);
-      Outputs::put(to.counts, found, end - begin);
-      store_as(to.values.data + found * to.values.strides[0] * kSize,
+    argsort_words(words.get(), count, permutation.get());
+    int64_t unique_count = 0;
+    for (int64_t begin = 0, end; begin < count; begin = end, ++unique_count) {
+      const int64_t first = permutation[begin];  // the order is stable
+      for (end = begin; end < count && words[permutation[end]] == words[first]; ++end)
+        Outputs::store_at(to.inverse, permutation[end], unique_count);
+      Outputs::store_at(to.first, unique_count, first);
+      Outputs::store_at(to.counts, unique_count, end - begin);
+      store_as(to.values.data + unique_count * to.values.strides[0] * kSize,
                load_as<Word>(x.data + first * x.strides[0] * kSize));
     }
-    return found;
+    return unique_count;
   }
 };
 

@@ -72,15 +72,6 @@ void sort_values(const View& x, const View& values, int axis, bool descending) {
 }
 
 template <class T>
-void gather_line(const char* from, int64_t step, const int64_t* places, int64_t count, char* to,
-                 int64_t to_step) {
-  using Word = WordOf<T>;
-  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
-  for (int64_t i = 0; i < count; ++i)
-    store_as(to + i * to_step * kSize, load_as<Word>(from + places[i] * step * kSize));
-}
-
-template <class T>
 void sort_indices(const View& x, const View* values, const View& indices, int axis, bool descending) {
   using Word = WordOf<T>;
   const Lines<3> lines({&x, values ? values : &x, &indices}, axis);
@@ -92,12 +83,12 @@ void sort_indices(const View& x, const View* values, const View& indices, int ax
     for (int64_t line = begin; line < end; ++line) {
       const auto [from, to, at] = lines.at(line);
       const bool in_place = lines.step[2] == 1 && aligned(at, sizeof(int64_t));
-      int64_t* const places = in_place ? reinterpret_cast<int64_t*>(at) : buffer.get(length);
+      int64_t* const permutation = in_place ? reinterpret_cast<int64_t*>(at) : buffer.get(length);
       encode_line<T>(from, lines.step[0], length, order, words.get(length));
-      argsort_words(words.get(length), length, places);
-      if (values) gather_line<T>(from, lines.step[0], places, length, to, lines.step[1]);
+      argsort_words(words.get(length), length, permutation);
+      if (values) gather_words<Word>(from, lines.step[0], permutation, length, to, lines.step[1]);
       if (!in_place)
-        for (int64_t i = 0; i < length; ++i) store_as(at + i * lines.step[2] * 8, places[i]);
+        for (int64_t i = 0; i < length; ++i) store_as(at + i * lines.step[2] * 8, permutation[i]);
     }
   });
 }

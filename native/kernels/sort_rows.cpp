@@ -1,6 +1,6 @@
 // sort_rows.cpp: lines as words, and stable orders of words.
 //
-// A word and its place packed into 64 bits are all different, so the fast unstable sort gives the stable
+// A word and its index packed into 64 bits are all different, so the fast unstable sort gives the stable
 // order. Words of 64 bits are packed by their upper bits, counted from the highest that differs; what ties
 // there is ordered by whole words afterwards.
 #include "kernels/sort_rows.h"
@@ -36,18 +36,18 @@ struct WordRange {
 namespace weft {
 namespace {
 
-// Values that words of so many bits take, in their order: places by counting.
+// Values that words of so many bits take, in their order: the permutation by counting.
 template <class Word>
-void argsort_counting(const Word* words, int64_t count, int64_t* places) {
+void argsort_counting(const Word* words, int64_t count, int64_t* permutation) {
   std::vector<int64_t> next(size_t{1} << (sizeof(Word) * 8));
   for (int64_t i = 0; i < count; ++i) ++next[words[i]];
   int64_t sum = 0;
   for (int64_t& n : next) sum += std::exchange(n, sum);
-  for (int64_t i = 0; i < count; ++i) places[next[words[i]]++] = i;
+  for (int64_t i = 0; i < count; ++i) permutation[next[words[i]]++] = i;
 }
 
 // The same for the lower half of 16-bit words, then for the upper.
-void argsort_halves(const uint16_t* words, int64_t count, int64_t* places) {
+void argsort_halves(const uint16_t* words, int64_t count, int64_t* permutation) {
   uint32_t next[2][256] = {};
   for (int64_t i = 0; i < count; ++i) ++next[0][words[i] & 255], ++next[1][words[i] >> 8];
   for (auto& counts : next) {
@@ -57,15 +57,15 @@ void argsort_halves(const uint16_t* words, int64_t count, int64_t* places) {
   const auto by_lower = std::make_unique_for_overwrite<uint32_t[]>(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) by_lower[next[0][words[i] & 255]++] = static_cast<uint32_t>(i);
   for (int64_t i = 0; i < count; ++i) {
-    const uint32_t place = by_lower[static_cast<size_t>(i)];
-    places[next[1][words[place] >> 8]++] = place;
+    const uint32_t index = by_lower[static_cast<size_t>(i)];
+    permutation[next[1][words[index] >> 8]++] = index;
   }
 }
 
-// `places` holds packed words meanwhile.
+// `permutation` holds packed words meanwhile.
 template <class Word>
-uint64_t* argsort_packed(const Word* words, int64_t count, int64_t* places, Word least, int shift) {
-  auto* packed = reinterpret_cast<uint64_t*>(places);
+uint64_t* argsort_packed(const Word* words, int64_t count, int64_t* permutation, Word least, int shift) {
+  auto* packed = reinterpret_cast<uint64_t*>(permutation);
   parallel_for(count, kPiece, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       packed[i] = static_cast<uint64_t>((words[i] - least) >> shift) << 32 | static_cast<uint64_t>(i);
@@ -155,28 +155,28 @@ void check_count(int64_t count) {
 
 }  // namespace
 
-void argsort_words(const uint8_t* words, int64_t count, int64_t* places) {
-  argsort_counting(words, count, places);
+void argsort_words(const uint8_t* words, int64_t count, int64_t* permutation) {
+  argsort_counting(words, count, permutation);
 }
-void argsort_words(const uint16_t* words, int64_t count, int64_t* places) {
+void argsort_words(const uint16_t* words, int64_t count, int64_t* permutation) {
   check_count(count);
-  if (count >= kCountingWords) return argsort_counting(words, count, places);
-  if (count >= kRadixWords) return argsort_halves(words, count, places);
+  if (count >= kCountingWords) return argsort_counting(words, count, permutation);
+  if (count >= kRadixWords) return argsort_halves(words, count, permutation);
   uint32_t packed[kRadixWords];
   for (int64_t i = 0; i < count; ++i) packed[i] = uint32_t{words[i]} << 16 | static_cast<uint32_t>(i);
   sort_words(packed, count);
-  std::transform(packed, packed + count, places, [](uint32_t word) { return word & 0xffff; });
+  std::transform(packed, packed + count, permutation, [](uint32_t word) { return word & 0xffff; });
 }
-void argsort_words(const uint32_t* words, int64_t count, int64_t* places) {
+void argsort_words(const uint32_t* words, int64_t count, int64_t* permutation) {
   check_count(count);
-  unpack(argsort_packed<uint32_t>(words, count, places, 0, 0), count);
+  unpack(argsort_packed<uint32_t>(words, count, permutation, 0, 0), count);
 }
-void argsort_words(const uint64_t* words, int64_t count, int64_t* places) {
+void argsort_words(const uint64_t* words, int64_t count, int64_t* permutation) {
   check_count(count);
   if (count == 0) return;
   const auto [least, most] = WEFT_AT_LEVEL(range_of)(words, count);
   const int shift = std::max(0, static_cast<int>(std::bit_width(most - least)) - 32);
-  uint64_t* const packed = argsort_packed<uint64_t>(words, count, places, least, shift);
+  uint64_t* const packed = argsort_packed<uint64_t>(words, count, permutation, least, shift);
   if (shift == 0) return unpack(packed, count);
   order_ties(words, packed, count);
 }

@@ -18,10 +18,10 @@ template <class Word>
 void column_maxima(const Word* words, int64_t count, Word* to);
 uint64_t largest_word(const void* words, int64_t count, size_t word_size);
 
-// The stable order of `count` words below 2^32 of them; `places` gets it.
-void argsort_words(const uint8_t* words, int64_t count, int64_t* places);
-void argsort_words(const uint16_t* words, int64_t count, int64_t* places);
-void argsort_words(const uint32_t* words, int64_t count, int64_t* places);
-void argsort_words(const uint64_t* words, int64_t count, int64_t* places);
+// The stable order of `count` words below 2^32 of them; `permutation` gets it.
+void argsort_words(const uint8_t* words, int64_t count, int64_t* permutation);
+void argsort_words(const uint16_t* words, int64_t count, int64_t* permutation);
+void argsort_words(const uint32_t* words, int64_t count, int64_t* permutation);
+void argsort_words(const uint64_t* words, int64_t count, int64_t* permutation);
 
 }  // namespace weft

@@ -80,18 +80,18 @@ void radix_sort(Word* words, int64_t count) {
   constexpr int kDigits = (static_cast<int>(sizeof(Word)) * 8 + kDigitBits - 1) / kDigitBits;
   constexpr size_t kValues = size_t{1} << kDigitBits;
   const auto spare = std::make_unique_for_overwrite<Word[]>(static_cast<size_t>(count));
-  std::vector<int64_t> places(kDigits * kValues);
+  std::vector<int64_t> counts(kDigits * kValues);
   for (int64_t i = 0; i < count; ++i)
     for (int d = 0; d < kDigits; ++d)
-      ++places[static_cast<size_t>(d) * kValues + ((words[i] >> (d * kDigitBits)) & (kValues - 1))];
+      ++counts[static_cast<size_t>(d) * kValues + ((words[i] >> (d * kDigitBits)) & (kValues - 1))];
   Word *from = words, *to = spare.get();
   for (int d = 0; d < kDigits; ++d) {
-    int64_t* const place = &places[static_cast<size_t>(d) * kValues];
+    int64_t* const next = &counts[static_cast<size_t>(d) * kValues];
     const int shift = d * kDigitBits;
-    if (place[(from[0] >> shift) & (kValues - 1)] == count) continue;  // all have the same digit
+    if (next[(from[0] >> shift) & (kValues - 1)] == count) continue;  // all have the same digit
     int64_t sum = 0;
-    for (size_t v = 0; v < kValues; ++v) sum += std::exchange(place[v], sum);
-    for (int64_t i = 0; i < count; ++i) to[place[(from[i] >> shift) & (kValues - 1)]++] = from[i];
+    for (size_t v = 0; v < kValues; ++v) sum += std::exchange(next[v], sum);
+    for (int64_t i = 0; i < count; ++i) to[next[(from[i] >> shift) & (kValues - 1)]++] = from[i];
     std::swap(from, to);
   }
   if (from != words) std::memcpy(words, from, static_cast<size_t>(count) * sizeof(Word));
@@ -131,7 +131,7 @@ void sort_on_team(Word* words, int64_t count) {
   const int threads = team_size();
   if (count < kParallelWords || threads == 1) return quick.sort(words, count, depth_for(count));
   std::vector<Part<Word>> parts{{words, count}};
-  for (int wanted = 1; wanted < 2 * threads; wanted *= 2) {
+  for (int part_count = 1; part_count < 2 * threads; part_count *= 2) {
     std::vector<Part<Word>> next(parts.size() * 2);
     parallel_for(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {

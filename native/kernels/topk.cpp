@@ -46,10 +46,10 @@ template <class Word>
 using Candidates = std::vector<Candidate<Word>>;
 
 template <class Word>
-void keep_best(Candidates<Word>& found, int64_t k) {
-  if (static_cast<int64_t>(found.size()) <= k) return;
-  std::nth_element(found.begin(), found.begin() + (k - 1), found.end());
-  found.resize(static_cast<size_t>(k));
+void keep_best(Candidates<Word>& candidates, int64_t k) {
+  if (static_cast<int64_t>(candidates.size()) <= k) return;
+  std::nth_element(candidates.begin(), candidates.begin() + (k - 1), candidates.end());
+  candidates.resize(static_cast<size_t>(k));
 }
 
 template <class T>
@@ -75,9 +75,9 @@ Word bound_of_block(const Word* words, int64_t count, int64_t k) {
 template <class T>
 Candidates<WordOf<T>> collect(const Line<T>& line, int64_t begin, int64_t end, int64_t k, WordOf<T> bound) {
   using Word = WordOf<T>;
-  Candidates<Word> found;
+  Candidates<Word> candidates;
   const auto capacity = static_cast<size_t>(2 * k + kGroup);
-  found.reserve(capacity + kGroup);
+  candidates.reserve(capacity + kGroup);
   Word words[kBlock];
   int64_t reaching[kGroup];
   for (; begin < end; begin += kBlock) {
@@ -92,16 +92,16 @@ Candidates<WordOf<T>> collect(const Line<T>& line, int64_t begin, int64_t end, i
         reaching[number] = i;
         number += words[i] >= bound;
       }
-      for (int64_t j = 0; j < number; ++j) found.push_back({words[reaching[j]], begin + reaching[j]});
-      if (found.size() < capacity) continue;
-      keep_best(found, k);
-      const Word last = found.back().word;  // nth_element has put the k-th there
-      if (last == static_cast<Word>(-1)) return found;
+      for (int64_t j = 0; j < number; ++j) candidates.push_back({words[reaching[j]], begin + reaching[j]});
+      if (candidates.size() < capacity) continue;
+      keep_best(candidates, k);
+      const Word last = candidates.back().word;  // nth_element has put the k-th there
+      if (last == static_cast<Word>(-1)) return candidates;
       bound = std::max(bound, static_cast<Word>(last + 1));
     }
   }
-  keep_best(found, k);
-  return found;
+  keep_best(candidates, k);
+  return candidates;
 }
 
 template <class T>
@@ -114,9 +114,9 @@ Candidates<WordOf<T>> best_of_line(const Line<T>& line, int64_t k) {
   } else {
     std::mutex mutex;
     parallel_for(line.count, kPieceElements, [&](int64_t begin, int64_t end) {
-      Candidates<Word> found = collect(line, begin, end, k, bound);
+      Candidates<Word> candidates = collect(line, begin, end, k, bound);
       const std::lock_guard guard(mutex);
-      all.insert(all.end(), found.begin(), found.end());
+      all.insert(all.end(), candidates.begin(), candidates.end());
     });
     keep_best(all, k);
   }
@@ -124,9 +124,9 @@ Candidates<WordOf<T>> best_of_line(const Line<T>& line, int64_t k) {
   return all;
 }
 
-// The places of the best k, in order.
+// The indices of the best k, in order.
 template <class T>
-void top_places(const Line<T>& line, int64_t k, int64_t* places) {
+void top_indices(const Line<T>& line, int64_t k, int64_t* positions) {
   if (k >= line.count / kSortShare) {
     using Word = WordOf<T>;
     const auto words = std::make_unique_for_overwrite<Word[]>(static_cast<size_t>(line.count));
@@ -135,9 +135,9 @@ void top_places(const Line<T>& line, int64_t k, int64_t* places) {
     const Order<Word> order{static_cast<Word>(~line.order.flip), static_cast<Word>(~line.order.nan), true};
     encode_line<T>(line.data, line.step, line.count, order, words.get());
     argsort_words(words.get(), line.count, all.get());
-    std::copy_n(all.get(), k, places);
+    std::copy_n(all.get(), k, positions);
   } else {
-    for (const auto& candidate : best_of_line(line, k)) *places++ = candidate.index;
+    for (const auto& candidate : best_of_line(line, k)) *positions++ = candidate.index;
   }
 }
 
@@ -148,15 +148,15 @@ void run_topk(const View& x, const View& values, const View& indices, int axis, 
   const auto order = Order<WordOf<T>>::make(!largest, largest, true);
   constexpr auto kSize = static_cast<int64_t>(sizeof(T));
   parallel_for(lines.count, lines_per_piece(lines.length[0]), [&](int64_t begin, int64_t end) {
-    std::vector<int64_t> places(static_cast<size_t>(k));
+    std::vector<int64_t> positions(static_cast<size_t>(k));
     for (int64_t line = begin; line < end; ++line) {
       const auto [from, value, index] = lines.at(line);
       const Line<T> elements{from, lines.step[0], lines.length[0], order};
-      top_places(elements, k, places.data());
+      top_indices(elements, k, positions.data());
       for (int64_t i = 0; i < k; ++i) {
-        const int64_t place = places[static_cast<size_t>(i)];
-        std::memcpy(value + i * lines.step[1] * kSize, elements.at(place), sizeof(T));
-        store_as(index + i * lines.step[2] * 8, place);
+        const int64_t position = positions[static_cast<size_t>(i)];
+        std::memcpy(value + i * lines.step[1] * kSize, elements.at(position), sizeof(T));
+        store_as(index + i * lines.step[2] * 8, position);
       }
     }
   });

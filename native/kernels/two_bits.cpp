@@ -32,24 +32,24 @@ class TwoBits final : public Kernel {
   int operand_count() const override { return 4; }
 
   void run(const Call& call) const override {
-    const View &x = call.operands[0], &old = call.operands[1], &packed = call.operands[2],
+    const View &x = call.operands[0], &residual = call.operands[1], &packed = call.operands[2],
                &rest = call.operands[3];
     const int64_t n = x.shape[0], groups = (n + kGroup - 1) / kGroup;
     const bool in_row = packed.strides[0] == 1;
-    const bool dense = n < 2 || (x.strides[0] == 1 && old.strides[0] == 1 && rest.strides[0] == 1);
+    const bool dense = n < 2 || (x.strides[0] == 1 && residual.strides[0] == 1 && rest.strides[0] == 1);
     const auto whole_groups = WEFT_AT_LEVEL(whole_groups);
     parallel_for(groups, kGrain, [&](int64_t begin, int64_t end) {
       int64_t g = begin;
       if (dense && in_row) {
         const int64_t whole = std::min(end, n / kGroup);
         if (whole > g)
-          whole_groups(element(x, g * kGroup), element(old, g * kGroup), element(rest, g * kGroup),
+          whole_groups(element(x, g * kGroup), element(residual, g * kGroup), element(rest, g * kGroup),
                        reinterpret_cast<uint8_t*>(packed.data) + 4 * g, whole - g, threshold_);
         g = std::max(g, whole);
       }
       for (; g < end; ++g) {
         uint8_t bytes[4];
-        part(x, old, rest, g * kGroup, std::min(kGroup, n - g * kGroup), bytes);
+        part(x, residual, rest, g * kGroup, std::min(kGroup, n - g * kGroup), bytes);
         for (int64_t k = 0; k < 4; ++k)
           reinterpret_cast<uint8_t*>(packed.data)[(4 * g + k) * packed.strides[0]] = bytes[k];
       }
@@ -59,11 +59,11 @@ class TwoBits final : public Kernel {
  private:
   // The first element has the highest two bits of the first byte: 11 from the threshold up, 10 from its
   // negative down.
-  void part(const View& x, const View& old, const View& rest, int64_t first, int64_t count,
+  void part(const View& x, const View& residual, const View& rest, int64_t first, int64_t count,
             uint8_t* bytes) const noexcept {
     std::fill_n(bytes, 4, uint8_t{0});
     for (int64_t i = 0; i < count; ++i) {
-      const float sum = *element(old, first + i) + *element(x, first + i);
+      const float sum = *element(residual, first + i) + *element(x, first + i);
       const bool up = sum >= threshold_, down = sum <= -threshold_;
       *element(rest, first + i) = up ? sum - threshold_ : down ? sum + threshold_ : sum;
       const unsigned code = up ? 3u : down ? 2u : 0u;

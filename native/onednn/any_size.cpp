@@ -16,8 +16,8 @@ namespace weft::onednn {
 
 namespace {
 
-constexpr size_t kKept = 256;  // geometries
-constexpr int kMost = 4;       // operands: a, b, bias, c
+constexpr size_t kMaxGeometries = 256;  // geometries
+constexpr int kMaxOperands = 4;         // operands: a, b, bias, c
 
 // Whether oneDNN can describe its strides, except perhaps for matrices that are repeated.
 bool is_plain(const View& x) {
@@ -41,13 +41,13 @@ bool is_empty(const View& x) {
 }
 
 // A sum of no products: zeros, or the bias, along `axis` of the result.
-class SumOfNothing final : public Kernel {
+class EmptySum final : public Kernel {
  public:
-  SumOfNothing(int operands, int axis) : operands_(operands), axis_(axis) {}
+  EmptySum(int operands, int axis) : operands_(operands), axis_(axis) {}
   void run(const Call& call) const override {
     const View& y = call.operands[operands_ - 1];
     if (is_empty(y)) return;
-    if (operands_ < kMost) return fill(y, {Scalar::Kind::integer, {.integer = 0}});
+    if (operands_ < kMaxOperands) return fill(y, {Scalar::Kind::integer, {.integer = 0}});
     View bias = call.operands[2];
     int64_t strides[kMaxDims] = {};
     strides[axis_] = bias.strides[0];
@@ -61,21 +61,21 @@ class SumOfNothing final : public Kernel {
 };
 
 // What runs for one geometry.
-struct Fitted {
+struct SizedKernel {
   struct Copy {
     int operand;
     Geometry dense;
     size_t offset;  // in scratch memory, behind the kernel's own
   };
   KernelRef kernel;
-  Ref<Kernel> nothing;  // where a size is 0: runs in its place
+  Ref<Kernel> empty_sum;  // where a size is 0: runs in its place
   std::vector<Copy> copies;
   size_t scratch_bytes = 0;
 
   void run(const Call& call, int operands) const {
-    if (nothing) return nothing->run(call);
+    if (empty_sum) return empty_sum->run(call);
     if (copies.empty()) return kernel->run(call);
-    View views[kMost];
+    View views[kMaxOperands];
     std::copy_n(call.operands, operands, views);
     for (const Copy& copy : copies) {
       View& x = views[copy.operand];
@@ -101,10 +101,10 @@ class AnySize final : public Kernel {
   size_t scratch_bytes(const View* operands) const override { return find(operands)->scratch_bytes; }
 
  private:
-  using Found = std::shared_ptr<const Fitted>;
+  using SizedKernelRef = std::shared_ptr<const SizedKernel>;
 
-  Found find(const View* operands) const {
-    int64_t words[kMost * (2 * kMaxDims + 1) + 1];
+  SizedKernelRef find(const View* operands) const {
+    int64_t words[kMaxOperands * (2 * kMaxDims + 1) + 1];
     size_t length = 0;
     words[length++] = omp_get_max_threads();
     for (int k = 0; k < operands_; ++k) {
@@ -116,21 +116,21 @@ class AnySize final : public Kernel {
     const std::string_view key(reinterpret_cast<const char*>(words), length * sizeof *words);
     {
       const std::lock_guard guard(mutex_);
-      if (const auto found = known_.find(key); found != known_.end()) return found->second;
+      if (const auto it = kernels_.find(key); it != kernels_.end()) return it->second;
     }
-    Found made;  // not under the lock: this takes long
+    SizedKernelRef sized;  // not under the lock: this takes long
     try {
-      made = fit(operands, false);
+      sized = fit(operands, false);
     } catch (const Unsupported&) {  // such as a product with leading sizes that neither operand has
-      made = again(operands);
+      sized = fit_densely(operands);
     }
     const std::lock_guard guard(mutex_);
-    if (known_.size() >= kKept) known_.clear();
-    known_.emplace(std::string(key), made);
-    return made;
+    if (kernels_.size() >= kMaxGeometries) kernels_.clear();
+    kernels_.emplace(std::string(key), sized);
+    return sized;
   }
 
-  Found again(const View* operands) const {
+  SizedKernelRef fit_densely(const View* operands) const {
     try {
       return fit(operands, true);
     } catch (const Unsupported&) {
@@ -141,27 +141,27 @@ class AnySize final : public Kernel {
   }
 
   // densely: copies also operands whose matrices or images are repeated.
-  Found fit(const View* operands, bool densely) const {
-    auto fitted = std::make_shared<Fitted>();
+  SizedKernelRef fit(const View* operands, bool densely) const {
+    auto fitted = std::make_shared<SizedKernel>();
     if (std::any_of(operands, operands + operands_, is_empty)) {
       const int axis = bias_axis_ < 0 ? bias_axis_ + operands[operands_ - 1].ndim : bias_axis_;
-      fitted->nothing = Ref<Kernel>(make_ref<SumOfNothing>(operands_, axis).get());
+      fitted->empty_sum = Ref<Kernel>(make_ref<EmptySum>(operands_, axis).get());
       return fitted;
     }
-    Geometry given[kMost];
+    Geometry geometries[kMaxOperands];
     size_t staged = 0;
     for (int k = 0; k < operands_; ++k) {
-      given[k] = geometry_of(operands[k]);
-      const bool taken = is_plain(operands[k]) && !(densely && repeats(operands[k]));
-      if (k + 1 == operands_ || taken) continue;
-      row_major(given[k].shape, given[k].strides.data());
-      fitted->copies.push_back({k, given[k], staged});
-      staged += in_lines(row_major_desc(given[k].dtype, given[k].shape).get_size());
+      geometries[k] = geometry_of(operands[k]);
+      const bool is_supported = is_plain(operands[k]) && !(densely && repeats(operands[k]));
+      if (k + 1 == operands_ || is_supported) continue;
+      row_major(geometries[k].shape, geometries[k].strides.data());
+      fitted->copies.push_back({k, geometries[k], staged});
+      staged += in_lines(row_major_desc(geometries[k].dtype, geometries[k].shape).get_size());
     }
-    fitted->kernel = make_(given);
-    const size_t own = in_lines(fitted->kernel->scratch_bytes(nullptr));
-    for (Fitted::Copy& copy : fitted->copies) copy.offset += own;
-    fitted->scratch_bytes = own + staged;
+    fitted->kernel = make_(geometries);
+    const size_t kernel_bytes = in_lines(fitted->kernel->scratch_bytes(nullptr));
+    for (SizedKernel::Copy& copy : fitted->copies) copy.offset += kernel_bytes;
+    fitted->scratch_bytes = kernel_bytes + staged;
     return fitted;
   }
 
@@ -173,7 +173,7 @@ class AnySize final : public Kernel {
   const int operands_, bias_axis_;
   const Make make_;
   mutable std::mutex mutex_;
-  mutable std::unordered_map<std::string, Found, Hash, std::equal_to<>> known_;
+  mutable std::unordered_map<std::string, SizedKernelRef, Hash, std::equal_to<>> kernels_;
 };
 
 }  // namespace
@@ -184,13 +184,13 @@ Ref<Kernel> make_product_of_any_size(DType dtype, bool transposed, bool bias) {
     make_matmul({one, one, one, std::nullopt, {}, false});
   }
   const int operands = bias ? 4 : 3;
-  const auto make = [=](const Geometry* given) {
-    Matmul r{given[0], given[1], given[operands - 1], std::nullopt, {}, false};
+  const auto make = [=](const Geometry* geometries) {
+    Matmul r{geometries[0], geometries[1], geometries[operands - 1], std::nullopt, {}, false};
     if (transposed) {
       std::swap(r.b.shape[0], r.b.shape[1]);
       std::swap(r.b.strides[0], r.b.strides[1]);
     }
-    if (bias) r.bias = given[2];
+    if (bias) r.bias = geometries[2];
     return make_matmul(r);
   };
   return Ref<Kernel>(make_ref<AnySize>(operands, -1, make).get());
@@ -200,11 +200,12 @@ Ref<Kernel> make_convolution_of_any_size(DType dtype, Convolution::Pass pass, co
                                          int64_t groups, bool bias) {
   using Pass = Convolution::Pass;
   const int operands = bias ? 4 : 3;
-  const auto make = [=](const Geometry* given) {
-    Convolution r{pass, given[0], given[1], given[operands - 1], std::nullopt, window, groups, {}, false};
+  const auto make = [=](const Geometry* geometries) {
+    Convolution r{pass, geometries[0], geometries[1], geometries[operands - 1], std::nullopt, window, groups,
+                  {},   false};
     if (pass == Pass::data) std::swap(r.x, r.y);
     if (pass == Pass::weights) std::swap(r.w, r.y);
-    if (bias) r.bias = given[2];
+    if (bias) r.bias = geometries[2];
     return make_convolution(r);
   };
   if (dtype != DType::float32) {

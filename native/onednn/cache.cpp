@@ -32,20 +32,20 @@ class Cache {
 
   KernelRef find(const std::string& key) {
     const std::lock_guard guard(mutex_);
-    const auto found = index_.find(key);
-    if (found == index_.end()) {
+    const auto it = index_.find(key);
+    if (it == index_.end()) {
       ++misses_;
       return {};
     }
     ++hits_;
-    entries_.splice(entries_.begin(), entries_, found->second);
-    return found->second->kernel;
+    entries_.splice(entries_.begin(), entries_, it->second);
+    return it->second->kernel;
   }
 
   KernelRef enter(std::string key, KernelRef kernel) {
     std::list<Entry> dropped;
     const std::lock_guard guard(mutex_);
-    if (const auto found = index_.find(key); found != index_.end()) return found->second->kernel;
+    if (const auto it = index_.find(key); it != index_.end()) return it->second->kernel;
     entries_.push_front({std::move(key), kernel});
     index_.emplace(entries_.front().key, entries_.begin());
     shrink(dropped);
@@ -87,7 +87,7 @@ class Cache {
 }  // namespace
 
 KernelRef cached(const Key& key, const char* what, const std::function<KernelRef()>& make) {
-  const Entered entered;
+  const OpenMpScope entered;
   Key full = key;
   full << omp_get_max_threads();  // primitives divide their work when they are made
   if (KernelRef kernel = Cache::get().find(full.bytes())) return kernel;

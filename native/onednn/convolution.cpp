@@ -80,7 +80,9 @@ Geometry grouped(const Geometry& w, int64_t groups) {
 }
 
 // The descriptor of the weights for oneDNN: in the caller's chosen layout, or in any.
-memory::desc wish(const Geometry& w) { return w.layout ? w.layout->desc : any_desc(w.dtype, w.shape); }
+memory::desc weights_desc(const Geometry& w) {
+  return w.layout ? w.layout->desc : any_desc(w.dtype, w.shape);
+}
 
 struct Descs {
   memory::desc x, w, y, bias;
@@ -126,7 +128,7 @@ class Builder {
 
   // Gradients of float32 weights are faster over blocks of 16 channels where the window moves by more than
   // one, though both activations are copied (docs/design/onednn.md).
-  bool likes_blocks() const {
+  bool prefers_blocks() const {
     const auto above_one = [](int64_t n) { return n > 1; };
     const std::vector<int64_t> w = weight_sizes(r_);
     return r_.pass == Pass::weights && dtype() == DType::float32 && w.size() == 4 && r_.groups == 1 &&
@@ -138,13 +140,13 @@ class Builder {
   DType dtype() const { return computed_in(r_.x.dtype, precision_); }
 
   std::vector<Staging> stagings() const {
-    std::vector<Staging> found{Staging::none, Staging::channels_last};
-    if (likes_blocks()) found.insert(found.begin(), Staging::blocked);
-    return found;
+    std::vector<Staging> result{Staging::none, Staging::channels_last};
+    if (prefers_blocks()) result.insert(result.begin(), Staging::blocked);
+    return result;
   }
 
   Descs descs(Staging how) const {
-    Descs d{staged(r_.x, how), wish(computed_in(w_, precision_)), staged(r_.y, how), {}};
+    Descs d{staged(r_.x, how), weights_desc(computed_in(w_, precision_)), staged(r_.y, how), {}};
     if (r_.bias) d.bias = row_major_desc(computed_in(r_.bias->dtype, precision_), r_.bias->shape);
     return d;
   }
@@ -171,15 +173,15 @@ class Builder {
   // Makes the primitive's description with activations as they are, or staged if that is faster. `make` gives
   // an empty one where oneDNN has no code. Tells what was chosen.
   template <class Make>
-  auto choose(Descs& chosen, bool& staged, Make&& make) const {
-    decltype(make(chosen, false)) best;
+  auto choose(Descs& best_descs, bool& staged, Make&& make) const {
+    decltype(make(best_descs, false)) best;
     for (const Staging how : stagings()) {
       const bool stage = how != Staging::none;
       const Descs d = descs(how);
       auto pd = make(d, stage);
       if (!pd || (best && slowness(pd.impl_info_str()) >= slowness(best.impl_info_str()))) continue;
       best = pd;
-      chosen = d;
+      best_descs = d;
       staged = stage;
       if (slowness(pd.impl_info_str()) == 0) break;
     }
@@ -189,10 +191,10 @@ class Builder {
     return best;
   }
 
-  Place weights_input(Recipe& recipe, int operand, const memory::desc& wanted) const {
-    recipe.keep(w_);
-    if (!w_.any && !w_.layout) return recipe.input(operand, desc_of(w_), wanted);
-    recipe.tell_layout(operand, wanted);
+  Location weights_input(Recipe& recipe, int operand, const memory::desc& required) const {
+    recipe.hold_layout(w_);
+    if (!w_.any && !w_.layout) return recipe.input(operand, desc_of(w_), required);
+    recipe.set_layout(operand, required);
     return Recipe::operand(operand);
   }
 
@@ -203,11 +205,11 @@ class Builder {
     const auto copied = [&](bool stage) {
       return stage || computed_in(r_.y.dtype, precision_) != r_.y.dtype;
     };
-    const auto post_ops = [&](const Descs& wanted, bool stage) {
-      return PostOps(r_.post_ops, wanted.y, r_.accumulate && !copied(stage), precision_);
+    const auto post_ops = [&](const Descs& descs, bool stage) {
+      return PostOps(r_.post_ops, descs.y, r_.accumulate && !copied(stage), precision_);
     };
-    const auto pd = choose(d, staged, [&](const Descs& wanted, bool stage) {
-      return forward_desc(wanted, post_ops(wanted, stage).attributes, false);
+    const auto pd = choose(d, staged, [&](const Descs& descs, bool stage) {
+      return forward_desc(descs, post_ops(descs, stage).attributes, false);
     });
     Recipe recipe = begin();
     const int x = recipe.next_operand(), w = recipe.next_operand();
@@ -222,24 +224,24 @@ class Builder {
     for (int i = 0; i < count_operands(r_.post_ops); ++i) recipe.next_operand();
     post_ops(d, staged).add_arguments(recipe, first, arguments);
     const int y = first + count_operands(r_.post_ops);
-    const Place result = recipe.output(y, activation_desc(r_.y), d.y, copied(staged) && r_.accumulate,
-                                       reads_result(r_.post_ops));
+    const Location result = recipe.output(y, activation_desc(r_.y), d.y, copied(staged) && r_.accumulate,
+                                          reads_result(r_.post_ops));
     arguments.push_back({DNNL_ARG_DST, d.y, result});
     recipe.add<dnnl::convolution_forward>(pd, std::move(arguments));
-    return recipe.finished(pd.impl_info_str());
+    return recipe.finish_steps(pd.impl_info_str());
   }
 
   std::unique_ptr<Steps> data() {
     using data_pd = dnnl::convolution_backward_data::primitive_desc;
     Descs d;
     bool staged = false;
-    const auto pd = choose(d, staged, [&](const Descs& wanted, bool) {
-      Descs loose = wanted;
-      loose.w = any_desc_like(wanted.w);
+    const auto pd = choose(d, staged, [&](const Descs& descs, bool) {
+      Descs loose = descs;
+      loose.w = any_desc_like(descs.w);
       const forward_pd hint = forward_desc(loose, plain_attributes(), true);
       const DnnlWindow& w = window_;
-      return hint ? data_pd(engine(), kDirect, wanted.x, wanted.w, wanted.y, w.stride, w.dilation, w.low,
-                            w.high, hint, plain_attributes(), true)
+      return hint ? data_pd(engine(), kDirect, descs.x, descs.w, descs.y, w.stride, w.dilation, w.low, w.high,
+                            hint, plain_attributes(), true)
                   : data_pd();
     });
     Recipe recipe = begin();
@@ -249,42 +251,42 @@ class Builder {
         {DNNL_ARG_WEIGHTS, pd.weights_desc(), weights_input(recipe, w, pd.weights_desc())},
         {DNNL_ARG_DIFF_SRC, d.x, recipe.output(x, activation_desc(r_.x), d.x, r_.accumulate)}};
     recipe.add<dnnl::convolution_backward_data>(pd, std::move(arguments));
-    return recipe.finished(pd.impl_info_str());
+    return recipe.finish_steps(pd.impl_info_str());
   }
 
   std::unique_ptr<Steps> weights() {
     using weights_pd = dnnl::convolution_backward_weights::primitive_desc;
     Descs d;
     bool staged = false;
-    const auto pd = choose(d, staged, [&](const Descs& wanted, bool) {
-      Descs loose = wanted;
+    const auto pd = choose(d, staged, [&](const Descs& descs, bool) {
+      Descs loose = descs;
       // The forward pass is only a hint, and takes weights of the activations' type.
       loose.w = any_desc(dtype(), w_.shape);
       const forward_pd hint = forward_desc(loose, plain_attributes(), true);
       const DnnlWindow& w = window_;
       if (!hint) return weights_pd();
       if (r_.bias)
-        return weights_pd(engine(), kDirect, wanted.x, wanted.w, wanted.bias, wanted.y, w.stride, w.dilation,
+        return weights_pd(engine(), kDirect, descs.x, descs.w, descs.bias, descs.y, w.stride, w.dilation,
                           w.low, w.high, hint, plain_attributes(), true);
-      return weights_pd(engine(), kDirect, wanted.x, wanted.w, wanted.y, w.stride, w.dilation, w.low, w.high,
+      return weights_pd(engine(), kDirect, descs.x, descs.w, descs.y, w.stride, w.dilation, w.low, w.high,
                         hint, plain_attributes(), true);
     });
     Recipe recipe = begin();
     const int x = recipe.next_operand(), y = recipe.next_operand(), w = recipe.next_operand();
-    const memory::desc wanted = pd.diff_weights_desc();
-    if (w_.any) recipe.tell_layout(w, wanted);
-    const memory::desc given = w_.any ? wanted : desc_of(w_);
+    const memory::desc required = pd.diff_weights_desc();
+    if (w_.any) recipe.set_layout(w, required);
+    const memory::desc stored = w_.any ? required : desc_of(w_);
     std::vector<Argument> arguments{
         {DNNL_ARG_SRC, d.x, recipe.input(x, activation_desc(r_.x), d.x)},
         {DNNL_ARG_DIFF_DST, d.y, recipe.input(y, activation_desc(r_.y), d.y)},
-        {DNNL_ARG_DIFF_WEIGHTS, wanted, recipe.output(w, given, wanted, r_.accumulate)}};
+        {DNNL_ARG_DIFF_WEIGHTS, required, recipe.output(w, stored, required, r_.accumulate)}};
     if (r_.bias) {
       const int bias = recipe.next_operand();
       arguments.push_back(
           {DNNL_ARG_DIFF_BIAS, d.bias, recipe.output(bias, desc_of(*r_.bias), d.bias, r_.accumulate)});
     }
     recipe.add<dnnl::convolution_backward_weights>(pd, std::move(arguments));
-    return recipe.finished(pd.impl_info_str());
+    return recipe.finish_steps(pd.impl_info_str());
   }
 
   static memory::desc any_desc_like(const memory::desc& desc) {
@@ -301,7 +303,7 @@ class Builder {
 
   Recipe begin() const {
     Recipe recipe;
-    recipe.computes_in(precision_);
+    recipe.set_precision(precision_);
     return recipe;
   }
 
@@ -314,14 +316,14 @@ class Builder {
 // What the threads of the team compute. Pieces of equal size share their code.
 KernelRef in_pieces(const Convolution& r, const Division& division) {
   std::vector<std::unique_ptr<Steps>> pieces;
-  std::unique_ptr<const Steps> known;
+  std::unique_ptr<const Steps> steps;
   size_t scratch = 0;
   const int64_t images = r.x.shape[0];
   for (int64_t begin = 0; begin < images; begin += division.grain) {
     const int64_t size = std::min(division.grain, images - begin);
     const Images piece = cut(r, begin, size);
-    if (!known || size != division.grain) known = Builder(piece.convolution).build();
-    pieces.push_back(known->shifted(piece.shifts, scratch));
+    if (!steps || size != division.grain) steps = Builder(piece.convolution).build();
+    pieces.push_back(steps->shifted(piece.shifts, scratch));
     scratch += pieces.back()->scratch_bytes;
   }
   return make_ref<OnednnKernel>(std::move(pieces));
@@ -330,8 +332,8 @@ KernelRef in_pieces(const Convolution& r, const Division& division) {
 KernelRef build(const Convolution& r) {
   const Division division = divide(r, omp_get_max_threads());
   if (division.width != Division::Width::team)
-    return made_for(division.width, [&] { return Builder(r).build(); });
-  const Entered alone(1);
+    return make_for_width(division.width, [&] { return Builder(r).build(); });
+  const OpenMpScope alone(1);
   return in_pieces(r, division);
 }
 

@@ -61,11 +61,11 @@ bool is_half(DType dtype) { return dtype == DType::bfloat16 || dtype == DType::f
 namespace {
 
 bool uses(dnnl::cpu_isa level) {
-  static const dnnl::cpu_isa used = [] {
+  static const dnnl::cpu_isa effective = [] {
     engine();  // caps the level
     return dnnl::get_effective_cpu_isa();
   }();
-  return (static_cast<unsigned>(used) & static_cast<unsigned>(level)) == static_cast<unsigned>(level);
+  return (static_cast<unsigned>(effective) & static_cast<unsigned>(level)) == static_cast<unsigned>(level);
 }
 
 bool is_byte(DType dtype) { return dtype == DType::int8 || dtype == DType::uint8; }
@@ -89,7 +89,7 @@ Geometry computed_in(Geometry x, Precision precision) {
 
 Precision precision_of(std::initializer_list<DType> dtypes) {
   const auto lacks_code = [](DType dtype) { return is_half(dtype) && !has_code_for(type_of(dtype)); };
-  return std::ranges::any_of(dtypes, lacks_code) ? Precision::wide : Precision::own;
+  return std::ranges::any_of(dtypes, lacks_code) ? Precision::wide : Precision::native;
 }
 
 Precision precision_of_product(DType a, DType b, DType c, int64_t products, bool adds_integers) {
@@ -103,26 +103,26 @@ Precision precision_of_product(DType a, DType b, DType c, int64_t products, bool
   return Precision::wide;
 }
 
+namespace {
+
+constexpr std::pair<DType, memory::data_type> kTypes[] = {
+    {DType::float32, memory::data_type::f32}, {DType::bfloat16, memory::data_type::bf16},
+    {DType::float16, memory::data_type::f16}, {DType::float64, memory::data_type::f64},
+    {DType::int8, memory::data_type::s8},     {DType::uint8, memory::data_type::u8},
+    {DType::int32, memory::data_type::s32}};
+
+}  // namespace
+
 memory::data_type type_of(DType dtype) {
-  using type = memory::data_type;
-  switch (dtype) {
-    case DType::float32:
-      return type::f32;
-    case DType::bfloat16:
-      return type::bf16;
-    case DType::float16:
-      return type::f16;
-    case DType::float64:
-      return type::f64;
-    case DType::int8:
-      return type::s8;
-    case DType::uint8:
-      return type::u8;
-    case DType::int32:
-      return type::s32;
-    default:
-      throw Unsupported(std::string("oneDNN has no type ") + name_of(dtype));
-  }
+  for (const auto& [ours, type] : kTypes)
+    if (ours == dtype) return type;
+  throw Unsupported(std::string("oneDNN has no type ") + name_of(dtype));
+}
+
+DType dtype_of(memory::data_type type) {
+  for (const auto& [dtype, theirs] : kTypes)
+    if (theirs == type) return dtype;
+  throw Unsupported("a copy of a type that only oneDNN has");
 }
 
 memory::desc desc_of(DType dtype, const std::vector<int64_t>& shape, const std::vector<int64_t>& strides) {
@@ -221,9 +221,9 @@ constexpr Named kEltwise[] = {
     {"linear", dnnl::algorithm::eltwise_linear}};
 
 const Named* find_eltwise(const std::string& kind) {
-  const auto* found = std::find_if(std::begin(kEltwise), std::end(kEltwise),
-                                   [&](const Named& entry) { return kind == entry.name; });
-  return found == std::end(kEltwise) ? nullptr : found;
+  const auto* entry = std::find_if(std::begin(kEltwise), std::end(kEltwise),
+                                   [&](const Named& named) { return kind == named.name; });
+  return entry == std::end(kEltwise) ? nullptr : entry;
 }
 
 bool is_binary(const PostOp& op) { return op.kind == "add" || op.kind == "mul"; }
@@ -300,11 +300,11 @@ PostOps::PostOps(const std::vector<PostOp>& ops, const memory::desc& dst, bool a
       // The generated code walks a full operand as it walks the result.
       const bool full = memory::dims(x.shape.begin(), x.shape.end()) == dst.get_dims();
       const DType dtype = computed_in(x.dtype, precision);
-      const memory::desc wanted = full ? memory::desc(dst.get_dims(), type_of(dtype), dst.get_strides())
-                                       : row_major_desc(dtype, x.shape);
-      binaries.push_back({list.len(), desc_of(x), wanted});
+      const memory::desc required = full ? memory::desc(dst.get_dims(), type_of(dtype), dst.get_strides())
+                                         : row_major_desc(dtype, x.shape);
+      binaries.push_back({list.len(), desc_of(x), required});
       list.append_binary(op.kind == "add" ? dnnl::algorithm::binary_add : dnnl::algorithm::binary_mul,
-                         wanted);
+                         required);
     }
   }
   if (accumulate) list.append_sum(1.0F);
@@ -313,9 +313,9 @@ PostOps::PostOps(const std::vector<PostOp>& ops, const memory::desc& dst, bool a
 
 void PostOps::add_arguments(Recipe& recipe, int first_operand, std::vector<Argument>& arguments) const {
   for (const Binary& binary : binaries) {
-    const Place place = recipe.input(first_operand++, binary.given, binary.wanted);
+    const Location location = recipe.input(first_operand++, binary.stored, binary.required);
     arguments.push_back(
-        {DNNL_ARG_ATTR_MULTIPLE_POST_OP(binary.index) | DNNL_ARG_SRC_1, binary.wanted, place});
+        {DNNL_ARG_ATTR_MULTIPLE_POST_OP(binary.index) | DNNL_ARG_SRC_1, binary.required, location});
   }
 }
 

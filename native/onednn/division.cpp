@@ -49,7 +49,7 @@ double time_ns(const Convolution& r) {
   return operations / speed + (bytes_of(r.x) + bytes_of(r.y)) / kBytes;
 }
 
-// The outermost dimension if it has something for everybody. Else rows, if they are enough for oneDNN's
+// The outermost dimension if it has something for every thread. Else rows, if they are enough for oneDNN's
 // code: pieces of rows are dense results, which all of its implementations take. Else the longer of rows and
 // columns.
 size_t dimension(const Matmul& r, int threads) {
@@ -107,15 +107,16 @@ Division divide(const Matmul& r, int threads) {
   if (r.b.any || r.b.layout) return {};  // the order of its columns is known to oneDNN only
   if (threads == 1 || time < kAlone_ns) return {.width = Width::alone};
   if (time > kRegion_ns) return {};
-  Division found{.width = Width::team, .dim = dimension(r, threads)};
-  const int64_t size = r.c.shape[found.dim];
-  found.count = std::min<int64_t>(threads, static_cast<int64_t>(time / kPiece_ns));
-  found.grain = (size + found.count - 1) / found.count;
-  if (found.dim + 2 >= r.c.shape.size() && (size % found.count != 0 || found.grain % (kLine / 2) != 0))
-    found.grain = (found.grain + kLine - 1) / kLine * kLine;
-  found.count = (size + found.grain - 1) / found.grain;
-  if (found.count == 1) return {.width = Width::alone};
-  return found;
+  Division division{.width = Width::team, .dim = dimension(r, threads)};
+  const int64_t size = r.c.shape[division.dim];
+  division.count = std::min<int64_t>(threads, static_cast<int64_t>(time / kPiece_ns));
+  division.grain = (size + division.count - 1) / division.count;
+  if (division.dim + 2 >= r.c.shape.size() &&
+      (size % division.count != 0 || division.grain % (kLine / 2) != 0))
+    division.grain = (division.grain + kLine - 1) / kLine * kLine;
+  division.count = (size + division.grain - 1) / division.grain;
+  if (division.count == 1) return {.width = Width::alone};
+  return division;
 }
 
 Piece cut(const Matmul& r, size_t dim, int64_t begin, int64_t size) {

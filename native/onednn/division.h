@@ -48,9 +48,9 @@ double copying_ns(size_t bytes);
 
 // A kernel of the steps that `make` gives, for one thread or for regions.
 template <class Make>
-KernelRef made_for(Division::Width width, Make&& make) {
+KernelRef make_for_width(Division::Width width, Make&& make) {
   if (width == Division::Width::region) return make_ref<OnednnKernel>(make());
-  const Entered alone(1);
+  const OpenMpScope alone(1);
   std::vector<std::unique_ptr<Steps>> whole;
   whole.push_back(make());
   return make_ref<OnednnKernel>(std::move(whole));

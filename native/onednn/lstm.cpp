@@ -67,7 +67,7 @@ struct Sizes {
 };
 
 // Pieces of memory one after the other, each at the beginning of a cache line.
-class Room {
+class ScratchLayout {
  public:
   size_t take(size_t bytes) {
     const size_t at = size_;
@@ -84,13 +84,13 @@ class Room {
 // its outputs.
 struct Workspace {
   explicit Workspace(const Sizes& s) {
-    Room room;
+    ScratchLayout layout;
     for (int64_t k = 0; k < s.layers * s.d; ++k) {
-      gates.push_back(room.take(s.floats(s.t * s.n * kGates * s.h)));
-      cells.push_back(room.take(s.floats(s.t * s.n * s.h)));
+      gates.push_back(layout.take(s.floats(s.t * s.n * kGates * s.h)));
+      cells.push_back(layout.take(s.floats(s.t * s.n * s.h)));
     }
-    for (int64_t l = 0; l + 1 < s.layers; ++l) outputs.push_back(room.take(s.bytes(s.t * s.n * s.d * s.h)));
-    size = room.size();
+    for (int64_t l = 0; l + 1 < s.layers; ++l) outputs.push_back(layout.take(s.bytes(s.t * s.n * s.d * s.h)));
+    size = layout.size();
   }
   std::vector<size_t> gates, cells, outputs;
   size_t size = 0;
@@ -109,7 +109,7 @@ void run(const OnednnKernel& kernel, std::initializer_list<const void*> data, ch
 
 // A product for one thread, whose second matrix is packed before.
 struct Packed {
-  Packed(const Geometry& a, const Geometry& b, const Geometry& c, Room& room) {
+  Packed(const Geometry& a, const Geometry& b, const Geometry& c, ScratchLayout& layout) {
     Matmul request{a, b, c};
     request.b.any = true;
     request.alone = true;
@@ -117,7 +117,7 @@ struct Packed {
     Geometry packed;
     packed.layout = product->layout(1);
     pack = make_reorder(b, packed, false);
-    at = room.take(bytes_of(*packed.layout));
+    at = layout.take(bytes_of(*packed.layout));
   }
   KernelRef product, pack;
   size_t at;  // where in scratch memory it is packed
@@ -139,7 +139,7 @@ class Layers : public Kernel {
   }
   size_t scratch_bytes(const View* operands) const override {
     static_cast<void>(operands);
-    return room_.size() + products_ * (1 + pieces_.size());
+    return layout_.size() + products_ * (1 + pieces_.size());
   }
 
  protected:
@@ -152,17 +152,17 @@ class Layers : public Kernel {
       pieces_.push_back({begin, std::min(begin + grain, s_.h), {}});
   }
 
-  const KernelRef& needed(const KernelRef& kernel) {
+  const KernelRef& reserve_scratch(const KernelRef& kernel) {
     products_ = std::max(products_, kernel->scratch_bytes(nullptr));
     return kernel;
   }
   void add(Piece& piece, const Geometry& a, const Geometry& b, const Geometry& c) {
-    piece.products.emplace_back(a, b, c, room_);
-    needed(piece.products.back().product);
-    needed(piece.products.back().pack);
+    piece.products.emplace_back(a, b, c, layout_);
+    reserve_scratch(piece.products.back().product);
+    reserve_scratch(piece.products.back().pack);
   }
   // Scratch memory of the products: what runs by itself, and each piece.
-  char* alone(const Call& call) const { return call.scratch + room_.size(); }
+  char* alone(const Call& call) const { return call.scratch + layout_.size(); }
   char* of_piece(const Call& call, size_t piece) const { return alone(call) + products_ * (1 + piece); }
 
   // Step s of a direction: which time it is.
@@ -185,7 +185,7 @@ class Layers : public Kernel {
 
   const Sizes s_;
   const Workspace workspace_;
-  Room room_;
+  ScratchLayout layout_;
   std::vector<Piece> pieces_;
   size_t products_ = 0;  // bytes of scratch memory that a product needs
 };
@@ -195,23 +195,23 @@ class Forward final : public Layers {
   explicit Forward(const Lstm& request) : Layers(request), training_(request.training) {
     const int64_t rows = s_.t * s_.n, four = kGates * s_.h;
     for (int64_t l = 0; l < std::min<int64_t>(s_.layers, 2); ++l)
-      inputs_.push_back(needed(make_matmul({matrix(s_.dtype, rows, s_.inputs(l), s_.inputs(l)),
-                                            matrix(s_.dtype, s_.inputs(l), four, 1, s_.inputs(l)),
-                                            matrix(DType::float32, rows, four, four),
-                                            Geometry{DType::float32, {four}, {1}, false, nullptr}})));
+      inputs_.push_back(reserve_scratch(make_matmul(
+          {matrix(s_.dtype, rows, s_.inputs(l), s_.inputs(l)),
+           matrix(s_.dtype, s_.inputs(l), four, 1, s_.inputs(l)), matrix(DType::float32, rows, four, four),
+           Geometry{DType::float32, {four}, {1}, false, nullptr}})));
     for (Piece& piece : pieces_)
       for (int64_t gate = 0; gate < kGates; ++gate)
         add(piece, matrix(s_.dtype, s_.n, s_.h, s_.d * s_.h),
             matrix(s_.dtype, s_.h, piece.end - piece.begin, 1, s_.h),
             matrix(DType::float32, s_.n, piece.end - piece.begin, four));
-    recurrent_ = room_.take(s_.floats(s_.n * four));
-    bias_ = room_.take(s_.floats(four));
-    begin_ = room_.take(s_.bytes(s_.n * s_.d * s_.h));
-    cell_ = room_.take(s_.floats(s_.n * s_.h));
+    recurrent_ = layout_.take(s_.floats(s_.n * four));
+    bias_ = layout_.take(s_.floats(four));
+    begin_ = layout_.take(s_.bytes(s_.n * s_.d * s_.h));
+    cell_ = layout_.take(s_.floats(s_.n * s_.h));
     if (training_) return;
-    gates_ = room_.take(s_.floats(rows * four));
+    gates_ = layout_.take(s_.floats(rows * four));
     for (int64_t l = 0; l + 1 < s_.layers && l < 2; ++l)
-      outputs_.push_back(room_.take(s_.bytes(rows * s_.d * s_.h)));
+      outputs_.push_back(layout_.take(s_.bytes(rows * s_.d * s_.h)));
   }
 
   void run(const Call& call) const override {
@@ -254,7 +254,7 @@ class Forward final : public Layers {
       std::memcpy(begin + s_.bytes(r * row), h0 + s_.bytes(r * s_.h), s_.bytes(s_.h));
     to_float(state(call, 2, k), cell);
 
-    char* const own = y + s_.bytes(direction * s_.h);
+    char* const direction_y = y + s_.bytes(direction * s_.h);
     const char* h = begin;
     const float* before = cell;
     for (int64_t s = 0; s < s_.t; ++s) {
@@ -265,7 +265,7 @@ class Forward final : public Layers {
       step.recurrent = floats(call.scratch, recurrent_);
       step.before = before;
       step.after = cells ? cells + t * s_.n * s_.h : cell;
-      step.h = own + s_.bytes(t * s_.n * row), step.h_row = row;
+      step.h = direction_y + s_.bytes(t * s_.n * row), step.h_row = row;
       run_step(call, step, h);
       h = step.h;
       before = step.after;
@@ -316,34 +316,35 @@ class Backward final : public Layers {
  public:
   explicit Backward(const Lstm& request) : Layers(request) {
     const int64_t rows = s_.t * s_.n, four = kGates * s_.h, wide = s_.d * s_.h, rest = rows - s_.n;
-    const auto slopes = [&](int64_t count) { return matrix(s_.dtype, four, count, 1, four); };
+    const auto dgates = [&](int64_t count) { return matrix(s_.dtype, four, count, 1, four); };
     for (int64_t l = 0; l < std::min<int64_t>(s_.layers, 2); ++l) {
       const int64_t c = s_.inputs(l);
       Matmul inputs{matrix(s_.dtype, rows, four, four), matrix(s_.dtype, four, c, c),
                     matrix(s_.dtype, rows, c, c)};
-      Products made;
-      made.inputs = needed(make_matmul(inputs));
+      Products products;
+      products.inputs = reserve_scratch(make_matmul(inputs));
       inputs.accumulate = true;
-      if (s_.d > 1) made.more_inputs = needed(make_matmul(inputs));
-      made.weights =
-          needed(make_matmul({slopes(rows), matrix(s_.dtype, rows, c, c), matrix(s_.dtype, four, c, c)}));
-      by_layer_.push_back(std::move(made));
+      if (s_.d > 1) products.more_inputs = reserve_scratch(make_matmul(inputs));
+      products.weights = reserve_scratch(
+          make_matmul({dgates(rows), matrix(s_.dtype, rows, c, c), matrix(s_.dtype, four, c, c)}));
+      by_layer_.push_back(std::move(products));
     }
     const Geometry recurrent = matrix(s_.dtype, four, s_.h, s_.h);
-    from_begin_ = needed(make_matmul({slopes(s_.n), matrix(s_.dtype, s_.n, s_.h, s_.h), recurrent}));
+    from_begin_ = reserve_scratch(make_matmul({dgates(s_.n), matrix(s_.dtype, s_.n, s_.h, s_.h), recurrent}));
     if (rest > 0) {
-      Matmul more{slopes(rest), matrix(s_.dtype, rest, s_.h, wide), recurrent};
+      Matmul more{dgates(rest), matrix(s_.dtype, rest, s_.h, wide), recurrent};
       more.accumulate = true;
-      from_steps_ = needed(make_matmul(more));
+      from_steps_ = reserve_scratch(make_matmul(more));
     }
     for (Piece& piece : pieces_)
       add(piece, matrix(s_.dtype, s_.n, four, four), matrix(s_.dtype, four, piece.end - piece.begin, s_.h),
           matrix(DType::float32, s_.n, piece.end - piece.begin, s_.h));
-    begin_ = room_.take(s_.floats(s_.n * s_.h));
-    dc_ = room_.take(s_.floats(s_.n * s_.h));
-    dh_ = room_.take(s_.floats(s_.n * s_.h));
-    slopes_ = room_.take(s_.bytes(rows * four));
-    for (int64_t l = 0; l + 1 < s_.layers && l < 2; ++l) below_.push_back(room_.take(s_.bytes(rows * wide)));
+    begin_ = layout_.take(s_.floats(s_.n * s_.h));
+    dc_ = layout_.take(s_.floats(s_.n * s_.h));
+    dh_ = layout_.take(s_.floats(s_.n * s_.h));
+    dgates_ = layout_.take(s_.bytes(rows * four));
+    for (int64_t l = 0; l + 1 < s_.layers && l < 2; ++l)
+      below_.push_back(layout_.take(s_.bytes(rows * wide)));
   }
 
   void run(const Call& call) const override {
@@ -389,7 +390,7 @@ class Backward final : public Layers {
     to_float(state(call, end + 6, k), dc);
     float* const gates = floats(workspace(call), workspace_.gates[number]);
     float* const cells = floats(workspace(call), workspace_.cells[number]);
-    char* const slopes = call.scratch + slopes_;
+    char* const dgates = call.scratch + dgates_;
     const char* later = nullptr;
     for (int64_t s = s_.t; s-- > 0;) {
       const int64_t t = time(direction, s);
@@ -400,9 +401,9 @@ class Backward final : public Layers {
       step.after = cells + t * s_.n * s_.h;
       step.dh = dh, step.dc = dc;
       step.dy = dy + s_.bytes(t * s_.n * row + direction * s_.h), step.dy_row = row;
-      step.slopes = slopes + s_.bytes(t * s_.n * four);
+      step.dgates = dgates + s_.bytes(t * s_.n * four);
       run_step(call, later, &step);
-      later = step.slopes;
+      later = step.dgates;
     }
     run_step(call, later, nullptr);
     from_float(dh, state(call, end + 8, k));
@@ -429,27 +430,27 @@ class Backward final : public Layers {
   void run_products(const Call& call, int64_t l, int64_t k, char* dx) const {
     const Products& products = by_layer_[l == 0 ? 0 : 1];
     const int64_t direction = k % s_.d, step = s_.n * kGates * s_.h, h_step = s_.n * s_.d * s_.h;
-    const View* const given = call.operands + 3 + k * 4;
-    const View* const wanted = call.operands + parameters() + 10 + k * 4;
-    const char* const slopes = call.scratch + slopes_;
+    const View* const weights = call.operands + 3 + k * 4;
+    const View* const dweights = call.operands + parameters() + 10 + k * 4;
+    const char* const dgates = call.scratch + dgates_;
     char* const space = alone(call);
-    onednn::run(direction == 0 ? *products.inputs : *products.more_inputs, {slopes, given[0].data, dx},
+    onednn::run(direction == 0 ? *products.inputs : *products.more_inputs, {dgates, weights[0].data, dx},
                 space);
     const char* const x = l == 0 ? call.operands[0].data : output(call, l - 1);
-    onednn::run(*products.weights, {slopes, x, wanted[0].data}, space);
+    onednn::run(*products.weights, {dgates, x, dweights[0].data}, space);
     const char* const y = output(call, l) + s_.bytes(direction * s_.h);
     const int64_t first = time(direction, 0);
-    onednn::run(*from_begin_, {slopes + s_.bytes(first * step), state(call, 1, k), wanted[1].data}, space);
+    onednn::run(*from_begin_, {dgates + s_.bytes(first * step), state(call, 1, k), dweights[1].data}, space);
     if (s_.t > 1)
       onednn::run(*from_steps_,
-                  {slopes + (direction == 0 ? s_.bytes(step) : 0),
-                   y + (direction == 0 ? 0 : s_.bytes(h_step)), wanted[1].data},
+                  {dgates + (direction == 0 ? s_.bytes(step) : 0),
+                   y + (direction == 0 ? 0 : s_.bytes(h_step)), dweights[1].data},
                   space);
-    sum_slopes(slopes, wanted[2].data);
-    std::memcpy(wanted[3].data, wanted[2].data, s_.bytes(kGates * s_.h));
+    sum_dgates(dgates, dweights[2].data);
+    std::memcpy(dweights[3].data, dweights[2].data, s_.bytes(kGates * s_.h));
   }
 
-  void sum_slopes(const char* slopes, char* to) const {
+  void sum_dgates(const char* dgates, char* to) const {
     constexpr int64_t kColumns = 128;
     const int64_t four = kGates * s_.h;
     const RowFunction load = row_functions(DType::float32, s_.dtype).contiguous;
@@ -460,7 +461,7 @@ class Backward final : public Layers {
         double sums[kColumns] = {};
         float row[kColumns];
         for (int64_t r = 0; r < s_.t * s_.n; ++r) {
-          load(reinterpret_cast<char*>(row), 1, slopes + s_.bytes(r * four + begin), 1, count);
+          load(reinterpret_cast<char*>(row), 1, dgates + s_.bytes(r * four + begin), 1, count);
           for (int64_t j = 0; j < count; ++j) sums[j] += static_cast<double>(row[j]);
         }
         store(to + s_.bytes(begin), 1, reinterpret_cast<const char*>(sums), 1, count);
@@ -470,7 +471,7 @@ class Backward final : public Layers {
 
   std::vector<Products> by_layer_;  // of the first layer, of the others
   KernelRef from_begin_, from_steps_;
-  size_t begin_ = 0, dc_ = 0, dh_ = 0, slopes_ = 0;
+  size_t begin_ = 0, dc_ = 0, dh_ = 0, dgates_ = 0;
   std::vector<size_t> below_;
 };
 

@@ -107,30 +107,30 @@ bool fold_all(const std::vector<Geometry*>& moving, const Geometry& c, size_t d)
 // The same product with as few leading dimensions as possible.
 Matmul folded(Matmul r) {
   const size_t ndim = r.c.shape.size();
-  const bool chosen = r.b.any || r.b.layout;
+  const bool is_blocked = r.b.any || r.b.layout;
   for (Geometry* x : {&r.a, &r.c}) pad(*x, ndim);
-  if (!chosen) pad(r.b, ndim);
+  if (!is_blocked) pad(r.b, ndim);
   std::vector<Geometry*> rows{&r.c, &r.a};  // what has c's dimensions but for the last
   r.post_ops = padded_post_ops(std::move(r.post_ops), ndim);
   for (PostOp& op : r.post_ops)
     if (op.kind == "add" || op.kind == "mul") rows.push_back(&op.operand);
   for (Geometry* x : {&r.a, &r.b}) {
-    if (x == &r.b && chosen) continue;
+    if (x == &r.b && is_blocked) continue;
     for (size_t d = 0; d + 2 < ndim; ++d) {
       if (x->strides[d] == 0) x->shape[d] = 1;
     }
   }
   std::vector<Geometry*> all = rows;
-  if (!chosen) all.push_back(&r.b);
+  if (!is_blocked) all.push_back(&r.b);
   for (size_t d = ndim - 2; d-- > 0;) {  // neighbours among the leading dimensions, then the rows
     const size_t last = r.c.shape.size() - 3;
     if (d < last) fold_all(all, r.c, d);
   }
   while (r.c.shape.size() > 2) {
     const size_t d = r.c.shape.size() - 3;
-    if (!chosen && r.b.shape[d] != 1) break;
+    if (!is_blocked && r.b.shape[d] != 1) break;
     if (!fold_all(rows, r.c, d)) break;
-    if (!chosen) fold(r.b, d);
+    if (!is_blocked) fold(r.b, d);
   }
   return r;
 }
@@ -156,7 +156,7 @@ struct Attempt {
   bool stage_inputs, stage_result;
 };
 
-struct Plan {
+struct Candidate {
   dnnl::matmul::primitive_desc pd;
   memory::desc a, b, c, bias;
   std::unique_ptr<PostOps> post_ops;
@@ -169,42 +169,43 @@ Precision precision_of(const Matmul& r) {
 }
 
 // As oneDNN gets it: with its own strides, or dense. What is converted is dense at the same time.
-memory::desc given(const Geometry& x, bool stage, Precision precision) {
+memory::desc operand_desc(const Geometry& x, bool stage, Precision precision) {
   if (x.any || x.layout) return desc_of(computed_in(x, precision));
   const DType dtype = computed_in(x.dtype, precision);
   return stage || dtype != x.dtype ? row_major_desc(dtype, x.shape) : desc_of(x);
 }
 
 // What oneDNN makes of the product; pd is empty if nothing.
-Plan attempt(const Matmul& r, Attempt how) {
+Candidate attempt(const Matmul& r, Attempt how) {
   const Precision precision = precision_of(r);
-  Plan plan;
-  plan.a = given(r.a, how.stage_inputs, precision);
-  plan.b = given(r.b, how.stage_inputs, precision);
-  plan.c = given(r.c, how.stage_result, precision);
-  plan.accumulate_late = r.accumulate && plan.c != desc_of(r.c);
-  plan.post_ops =
-      std::make_unique<PostOps>(r.post_ops, plan.c, r.accumulate && !plan.accumulate_late, precision);
-  const auto& attributes = plan.post_ops->attributes;
+  Candidate candidate;
+  candidate.a = operand_desc(r.a, how.stage_inputs, precision);
+  candidate.b = operand_desc(r.b, how.stage_inputs, precision);
+  candidate.c = operand_desc(r.c, how.stage_result, precision);
+  candidate.accumulate_late = r.accumulate && candidate.c != desc_of(r.c);
+  candidate.post_ops = std::make_unique<PostOps>(r.post_ops, candidate.c,
+                                                 r.accumulate && !candidate.accumulate_late, precision);
+  const auto& attributes = candidate.post_ops->attributes;
   if (r.bias) {
     std::vector<int64_t> shape(r.c.shape.size(), 1);
     shape.back() = r.c.shape.back();
-    plan.bias = row_major_desc(computed_in(r.bias->dtype, precision), shape);
+    candidate.bias = row_major_desc(computed_in(r.bias->dtype, precision), shape);
   }
-  plan.pd = r.bias
-                ? dnnl::matmul::primitive_desc(engine(), plan.a, plan.b, plan.bias, plan.c, attributes, true)
-                : dnnl::matmul::primitive_desc(engine(), plan.a, plan.b, plan.c, attributes, true);
-  return plan;
+  candidate.pd = r.bias ? dnnl::matmul::primitive_desc(engine(), candidate.a, candidate.b, candidate.bias,
+                                                       candidate.c, attributes, true)
+                        : dnnl::matmul::primitive_desc(engine(), candidate.a, candidate.b, candidate.c,
+                                                       attributes, true);
+  return candidate;
 }
 
 // The first way to do it that is not oneDNN's reference code, else the first at all.
-Plan choose(const Matmul& r) {
-  Plan best;
+Candidate choose(const Matmul& r) {
+  Candidate best;
   for (const Attempt how : {Attempt{false, false}, {true, false}, {true, true}}) {
-    Plan plan = attempt(r, how);
-    if (!plan.pd) continue;
-    if (!is_reference_code(plan.pd.impl_info_str())) return plan;
-    if (!best.pd) best = std::move(plan);
+    Candidate candidate = attempt(r, how);
+    if (!candidate.pd) continue;
+    if (!is_reference_code(candidate.pd.impl_info_str())) return candidate;
+    if (!best.pd) best = std::move(candidate);
   }
   if (!best.pd)
     throw Unsupported("no implementation for " + describe(r.a) + " @ " + describe(r.b) + " -> " +
@@ -219,14 +220,15 @@ struct Order {
 
 std::unique_ptr<Steps> steps_of(const Matmul& r, Order order) {
   Recipe recipe;
-  recipe.keep(r.b);
-  recipe.computes_in(precision_of(r));
+  recipe.hold_layout(r.b);
+  recipe.set_precision(precision_of(r));
   recipe.next_operand(), recipe.next_operand();
-  Plan plan = choose(r);
-  std::vector<Argument> arguments{{DNNL_ARG_SRC, plan.a, recipe.input(order.a, desc_of(r.a), plan.a)}};
-  const memory::desc weights = plan.pd.weights_desc();
+  Candidate candidate = choose(r);
+  std::vector<Argument> arguments{
+      {DNNL_ARG_SRC, candidate.a, recipe.input(order.a, desc_of(r.a), candidate.a)}};
+  const memory::desc weights = candidate.pd.weights_desc();
   if (r.b.any || r.b.layout) {
-    recipe.tell_layout(order.b, weights);
+    recipe.set_layout(order.b, weights);
     arguments.push_back({DNNL_ARG_WEIGHTS, weights, Recipe::operand(order.b)});
   } else {
     arguments.push_back({DNNL_ARG_WEIGHTS, weights, recipe.input(order.b, desc_of(r.b), weights)});
@@ -235,31 +237,32 @@ std::unique_ptr<Steps> steps_of(const Matmul& r, Order order) {
     const int bias = recipe.next_operand();
     std::vector<int64_t> strides(r.c.shape.size(), 0);
     strides.back() = r.bias->strides.back();
-    const memory::desc given = desc_of(r.bias->dtype, {plan.bias.get_dims()}, strides);
-    arguments.push_back({DNNL_ARG_BIAS, plan.bias, recipe.input(bias, given, plan.bias)});
+    const memory::desc stored = desc_of(r.bias->dtype, {candidate.bias.get_dims()}, strides);
+    arguments.push_back({DNNL_ARG_BIAS, candidate.bias, recipe.input(bias, stored, candidate.bias)});
   }
   const int first = recipe.next_operand();
   for (int i = 0; i < count_operands(r.post_ops); ++i) recipe.next_operand();
-  plan.post_ops->add_arguments(recipe, first, arguments);
+  candidate.post_ops->add_arguments(recipe, first, arguments);
   const int c = first + count_operands(r.post_ops);
-  const Place result = recipe.output(c, desc_of(r.c), plan.c, plan.accumulate_late, reads_result(r.post_ops));
-  arguments.push_back({DNNL_ARG_DST, plan.c, result});
-  recipe.add<dnnl::matmul>(plan.pd, std::move(arguments));
-  return recipe.finished(plan.pd.impl_info_str());
+  const Location result =
+      recipe.output(c, desc_of(r.c), candidate.c, candidate.accumulate_late, reads_result(r.post_ops));
+  arguments.push_back({DNNL_ARG_DST, candidate.c, result});
+  recipe.add<dnnl::matmul>(candidate.pd, std::move(arguments));
+  return recipe.finish_steps(candidate.pd.impl_info_str());
 }
 
 // What the threads of the team compute. Pieces of equal size share their code.
 KernelRef in_pieces(const Matmul& r, Order order, const Division& division) {
   std::vector<std::unique_ptr<Steps>> pieces;
-  std::unique_ptr<const Steps> known;
+  std::unique_ptr<const Steps> steps;
   size_t scratch = 0;
   const int64_t size = r.c.shape[division.dim];
   for (int64_t begin = 0; begin < size; begin += division.grain) {
     const int64_t length = std::min(division.grain, size - begin);
     Piece piece = cut(r, division.dim, begin, length);
     if (order.a > order.b) std::swap(piece.shifts[0], piece.shifts[1]);
-    if (!known || length != division.grain) known = steps_of(piece.product, order);
-    pieces.push_back(known->shifted(piece.shifts, scratch));
+    if (!steps || length != division.grain) steps = steps_of(piece.product, order);
+    pieces.push_back(steps->shifted(piece.shifts, scratch));
     scratch += pieces.back()->scratch_bytes;
   }
   return make_ref<OnednnKernel>(std::move(pieces));
@@ -276,8 +279,8 @@ KernelRef build(const Matmul& request) {
   const Division division =
       r.alone ? Division{.width = Division::Width::alone} : divide(r, omp_get_max_threads());
   if (division.width != Division::Width::team)
-    return made_for(division.width, [&] { return steps_of(r, order); });
-  const Entered alone(1);
+    return make_for_width(division.width, [&] { return steps_of(r, order); });
+  const OpenMpScope alone(1);
   return in_pieces(r, order, division);
 }
 

@@ -20,11 +20,6 @@ void check_same_shapes(const char* what, std::initializer_list<const Geometry*> 
                      describe(first));
 }
 
-// The same layout for an array of another type.
-memory::desc like(const memory::desc& layout, DType dtype) {
-  return {layout.get_dims(), type_of(dtype), layout.get_strides()};
-}
-
 // The descriptors for oneDNN, whose arrays are converted if need be.
 template <class Request>
 Precision precision_of(const Request& r) {
@@ -71,34 +66,34 @@ BatchForward choose(const BatchNorm& r) {
   return best;
 }
 
-KernelRef forward(const BatchNorm& given) {
-  const BatchNorm r = as_computed(given);
+KernelRef forward(const BatchNorm& request) {
+  const BatchNorm r = as_computed(request);
   const BatchForward f = choose(r);
   const memory::desc y = like(f.layout, r.y.dtype);
   const memory::desc channels = row_major_desc(DType::float32, {r.x.shape[1]});
   Recipe recipe;
-  recipe.computes_in(precision_of(given));
+  recipe.set_precision(precision_of(request));
   std::vector<Argument> arguments;
   const auto direct = [&](int name) {
     arguments.push_back({name, channels, Recipe::operand(recipe.next_operand())});
   };
   arguments.push_back(
-      {DNNL_ARG_SRC, f.layout, recipe.input(recipe.next_operand(), activation_desc(given.x), f.layout)});
+      {DNNL_ARG_SRC, f.layout, recipe.input(recipe.next_operand(), activation_desc(request.x), f.layout)});
   if (r.affine) direct(DNNL_ARG_SCALE), direct(DNNL_ARG_SHIFT);
   if (!r.training) direct(DNNL_ARG_MEAN), direct(DNNL_ARG_VARIANCE);
-  arguments.push_back({DNNL_ARG_DST, y, recipe.output(recipe.next_operand(), activation_desc(given.y), y)});
+  arguments.push_back({DNNL_ARG_DST, y, recipe.output(recipe.next_operand(), activation_desc(request.y), y)});
   if (r.training) direct(DNNL_ARG_MEAN), direct(DNNL_ARG_VARIANCE);
   if (r.training && r.relu) {
     const int workspace = recipe.next_operand();
-    recipe.tell_layout(workspace, f.pd.workspace_desc());
+    recipe.set_layout(workspace, f.pd.workspace_desc());
     arguments.push_back({DNNL_ARG_WORKSPACE, f.pd.workspace_desc(), Recipe::operand(workspace)});
   }
   recipe.add<dnnl::batch_normalization_forward>(f.pd, std::move(arguments));
   return recipe.finish(f.pd.impl_info_str());
 }
 
-KernelRef backward(const BatchNorm& given) {
-  const BatchNorm r = as_computed(given);
+KernelRef backward(const BatchNorm& request) {
+  const BatchNorm r = as_computed(request);
   const BatchForward f = choose(r);
   const memory::desc dy = like(f.layout, r.y.dtype), dx = like(f.layout, r.dx.dtype);
   const memory::desc channels = row_major_desc(DType::float32, {r.x.shape[1]});
@@ -106,25 +101,25 @@ KernelRef backward(const BatchNorm& given) {
   const dnnl::batch_normalization_backward::primitive_desc pd(engine(), kind, dx, dy, f.layout, r.epsilon,
                                                               flags_of(r), f.pd, plain_attributes());
   Recipe recipe;
-  recipe.computes_in(precision_of(given));
+  recipe.set_precision(precision_of(request));
   std::vector<Argument> arguments;
   const auto direct = [&](int name) {
     arguments.push_back({name, channels, Recipe::operand(recipe.next_operand())});
   };
   arguments.push_back(
-      {DNNL_ARG_SRC, f.layout, recipe.input(recipe.next_operand(), activation_desc(given.x), f.layout)});
+      {DNNL_ARG_SRC, f.layout, recipe.input(recipe.next_operand(), activation_desc(request.x), f.layout)});
   arguments.push_back(
-      {DNNL_ARG_DIFF_DST, dy, recipe.input(recipe.next_operand(), activation_desc(given.y), dy)});
+      {DNNL_ARG_DIFF_DST, dy, recipe.input(recipe.next_operand(), activation_desc(request.y), dy)});
   if (r.affine) direct(DNNL_ARG_SCALE);
   direct(DNNL_ARG_MEAN);
   direct(DNNL_ARG_VARIANCE);
   if (r.relu) {
     const int workspace = recipe.next_operand();
-    recipe.tell_layout(workspace, pd.workspace_desc());
+    recipe.set_layout(workspace, pd.workspace_desc());
     arguments.push_back({DNNL_ARG_WORKSPACE, pd.workspace_desc(), Recipe::operand(workspace)});
   }
   arguments.push_back(
-      {DNNL_ARG_DIFF_SRC, dx, recipe.output(recipe.next_operand(), activation_desc(given.dx), dx)});
+      {DNNL_ARG_DIFF_SRC, dx, recipe.output(recipe.next_operand(), activation_desc(request.dx), dx)});
   if (r.affine) direct(DNNL_ARG_DIFF_SCALE), direct(DNNL_ARG_DIFF_SHIFT);
   recipe.add<dnnl::batch_normalization_backward>(pd, std::move(arguments));
   return recipe.finish(pd.impl_info_str());
@@ -153,20 +148,20 @@ LayerForward choose(const LayerNorm& r) {
   return f;
 }
 
-KernelRef forward(const LayerNorm& given) {
-  const LayerNorm r = as_computed(given);
+KernelRef forward(const LayerNorm& request) {
+  const LayerNorm r = as_computed(request);
   const LayerForward f = choose(r);
   // oneDNN 3.2 has scale and shift in float32 only.
   const memory::desc scale = row_major_desc(DType::float32, {r.x.shape.back()});
   Recipe recipe;
-  recipe.computes_in(precision_of(given));
+  recipe.set_precision(precision_of(request));
   std::vector<Argument> arguments{
-      {DNNL_ARG_SRC, f.x, recipe.input(recipe.next_operand(), desc_of(given.x), f.x)}};
+      {DNNL_ARG_SRC, f.x, recipe.input(recipe.next_operand(), desc_of(request.x), f.x)}};
   if (r.affine) {
     arguments.push_back({DNNL_ARG_SCALE, scale, recipe.input(recipe.next_operand(), f.scale, scale)});
     arguments.push_back({DNNL_ARG_SHIFT, scale, recipe.input(recipe.next_operand(), f.scale, scale)});
   }
-  arguments.push_back({DNNL_ARG_DST, f.y, recipe.output(recipe.next_operand(), desc_of(given.y), f.y)});
+  arguments.push_back({DNNL_ARG_DST, f.y, recipe.output(recipe.next_operand(), desc_of(request.y), f.y)});
   if (r.training) {
     arguments.push_back({DNNL_ARG_MEAN, f.statistics, Recipe::operand(recipe.next_operand())});
     arguments.push_back({DNNL_ARG_VARIANCE, f.statistics, Recipe::operand(recipe.next_operand())});
@@ -175,8 +170,8 @@ KernelRef forward(const LayerNorm& given) {
   return recipe.finish(f.pd.impl_info_str());
 }
 
-KernelRef backward(const LayerNorm& given) {
-  const LayerNorm r = as_computed(given);
+KernelRef backward(const LayerNorm& request) {
+  const LayerNorm r = as_computed(request);
   const LayerForward f = choose(r);
   const memory::desc scale = row_major_desc(DType::float32, {r.x.shape.back()});
   const memory::desc dx = row_major_desc(r.dx.dtype, r.x.shape);
@@ -184,18 +179,18 @@ KernelRef backward(const LayerNorm& given) {
   const dnnl::layer_normalization_backward::primitive_desc pd(
       engine(), kind, dx, f.y, f.x, f.statistics, r.epsilon, flags_of(r), f.pd, plain_attributes());
   Recipe recipe;
-  recipe.computes_in(precision_of(given));
+  recipe.set_precision(precision_of(request));
   std::vector<Argument> arguments{
-      {DNNL_ARG_SRC, f.x, recipe.input(recipe.next_operand(), desc_of(given.x), f.x)}};
-  arguments.push_back({DNNL_ARG_DIFF_DST, f.y, recipe.input(recipe.next_operand(), desc_of(given.y), f.y)});
+      {DNNL_ARG_SRC, f.x, recipe.input(recipe.next_operand(), desc_of(request.x), f.x)}};
+  arguments.push_back({DNNL_ARG_DIFF_DST, f.y, recipe.input(recipe.next_operand(), desc_of(request.y), f.y)});
   if (r.affine) {
-    const Place place = recipe.input(recipe.next_operand(), f.scale, scale);
-    arguments.push_back({DNNL_ARG_SCALE, scale, place});
-    arguments.push_back({DNNL_ARG_SHIFT, scale, place});  // oneDNN 3.2 counts it among the inputs, unread
+    const Location location = recipe.input(recipe.next_operand(), f.scale, scale);
+    arguments.push_back({DNNL_ARG_SCALE, scale, location});
+    arguments.push_back({DNNL_ARG_SHIFT, scale, location});  // oneDNN 3.2 counts it among the inputs, unread
   }
   arguments.push_back({DNNL_ARG_MEAN, f.statistics, Recipe::operand(recipe.next_operand())});
   arguments.push_back({DNNL_ARG_VARIANCE, f.statistics, Recipe::operand(recipe.next_operand())});
-  arguments.push_back({DNNL_ARG_DIFF_SRC, dx, recipe.output(recipe.next_operand(), desc_of(given.dx), dx)});
+  arguments.push_back({DNNL_ARG_DIFF_SRC, dx, recipe.output(recipe.next_operand(), desc_of(request.dx), dx)});
   if (r.affine) {
     for (const int name : {DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT})
       arguments.push_back({name, scale, recipe.output(recipe.next_operand(), f.scale, scale)});

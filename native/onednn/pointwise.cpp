@@ -1,7 +1,7 @@
 // pointwise.cpp: convolutions whose windows are single elements, as products of matrices.
 //
-// Channels last, such a convolution is y = x w^T over the rows of all pixels. Products take weights as they
-// lie, while convolutions pack them in each run, and the gradient of the weights is quicker
+// Channels last, such a convolution is y = x w^T over the rows of all pixels. Products take weights with any
+// strides, while convolutions pack them in each run, and the gradient of the weights is quicker
 // (docs/design/onednn.md).
 #include <algorithm>
 #include <numeric>

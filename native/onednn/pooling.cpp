@@ -62,8 +62,8 @@ struct Forward {
 DType computed_in(const Pooling& r, const Geometry& x) {
   int64_t elements = 1;
   for (const int64_t n : r.size) elements *= n;
-  const bool spoiled = r.kind == Pooling::Kind::max && elements >= 256 && x.dtype == DType::bfloat16;
-  return spoiled ? DType::float32 : computed_in(x.dtype, precision_of({r.x.dtype, r.y.dtype}));
+  const bool is_wrong = r.kind == Pooling::Kind::max && elements >= 256 && x.dtype == DType::bfloat16;
+  return is_wrong ? DType::float32 : computed_in(x.dtype, precision_of({r.x.dtype, r.y.dtype}));
 }
 
 // Always the same for the same request, so that both passes agree on the workspace.
@@ -90,17 +90,17 @@ Forward choose(const Pooling& r, bool training) {
 std::unique_ptr<Steps> forward(const Pooling& r) {
   const Forward f = choose(r, r.training);
   Recipe recipe;
-  recipe.computes_in(precision_of({r.x.dtype, r.y.dtype}));
+  recipe.set_precision(precision_of({r.x.dtype, r.y.dtype}));
   const int x = recipe.next_operand(), y = recipe.next_operand();
   std::vector<Argument> arguments{{DNNL_ARG_SRC, f.x, recipe.input(x, activation_desc(r.x), f.x)},
                                   {DNNL_ARG_DST, f.y, recipe.output(y, activation_desc(r.y), f.y)}};
   if (r.training && r.kind == Pooling::Kind::max) {
     const int workspace = recipe.next_operand();
-    recipe.tell_layout(workspace, f.pd.workspace_desc());
+    recipe.set_layout(workspace, f.pd.workspace_desc());
     arguments.push_back({DNNL_ARG_WORKSPACE, f.pd.workspace_desc(), Recipe::operand(workspace)});
   }
   recipe.add<dnnl::pooling_forward>(f.pd, std::move(arguments));
-  return recipe.finished(f.pd.impl_info_str());
+  return recipe.finish_steps(f.pd.impl_info_str());
 }
 
 std::unique_ptr<Steps> backward(const Pooling& r) {
@@ -111,25 +111,25 @@ std::unique_ptr<Steps> backward(const Pooling& r) {
   const dnnl::pooling_backward::primitive_desc pd(engine(), algorithm_of(r.kind), dx, dy, w.stride, r.size,
                                                   w.dilation, w.low, w.high, f.pd, plain_attributes());
   Recipe recipe;
-  recipe.computes_in(precision_of({r.x.dtype, r.y.dtype}));
+  recipe.set_precision(precision_of({r.x.dtype, r.y.dtype}));
   const int from = recipe.next_operand();
   std::vector<Argument> arguments{{DNNL_ARG_DIFF_DST, dy, recipe.input(from, activation_desc(r.dy), dy)}};
   if (r.kind == Pooling::Kind::max) {
     const int workspace = recipe.next_operand();
-    recipe.tell_layout(workspace, pd.workspace_desc());
+    recipe.set_layout(workspace, pd.workspace_desc());
     arguments.push_back({DNNL_ARG_WORKSPACE, pd.workspace_desc(), Recipe::operand(workspace)});
   }
   const int to = recipe.next_operand();
   arguments.push_back({DNNL_ARG_DIFF_SRC, dx, recipe.output(to, activation_desc(r.dx), dx)});
   recipe.add<dnnl::pooling_backward>(pd, std::move(arguments));
-  return recipe.finished(pd.impl_info_str());
+  return recipe.finish_steps(pd.impl_info_str());
 }
 
 // On one thread: a window's elements come from the cache, by the vector.
 double time_ns(const Pooling& r) {
-  double looked_at = static_cast<double>(activation_desc(r.y).get_size());
-  for (const int64_t n : r.size) looked_at *= static_cast<double>(n);
-  return copying_ns(activation_desc(r.x).get_size()) + looked_at / 32;
+  double bytes_read = static_cast<double>(activation_desc(r.y).get_size());
+  for (const int64_t n : r.size) bytes_read *= static_cast<double>(n);
+  return copying_ns(activation_desc(r.x).get_size()) + bytes_read / 32;
 }
 
 }  // namespace
@@ -140,8 +140,8 @@ KernelRef make_pooling(const Pooling& r) {
   key << r.kind << r.training << r.x << r.y << r.size << r.window;
   if (r.backward) key << r.dx << r.dy;
   return cached(key, name_of_request(r), [&] {
-    return made_for(width_of(time_ns(r), omp_get_max_threads()),
-                    [&] { return r.backward ? backward(r) : forward(r); });
+    return make_for_width(width_of(time_ns(r), omp_get_max_threads()),
+                          [&] { return r.backward ? backward(r) : forward(r); });
   });
 }
 

@@ -59,14 +59,14 @@ const dnnl::engine& engine() {
   return *engine;
 }
 
-Entered::Entered(int threads) {
+OpenMpScope::OpenMpScope(int threads) {
   watch_forks();
   engine();  // oneDNN calls OpenMP by itself when it starts
   before_ = omp_get_max_threads();
   if (threads < before_) omp_set_num_threads(threads);
 }
 
-Entered::~Entered() {
+OpenMpScope::~OpenMpScope() {
   if (omp_get_max_threads() != before_) omp_set_num_threads(before_);
 }
 
@@ -80,15 +80,15 @@ bool is_plain(const Layout& layout) {
 
 LayoutRef layout_of(const memory::desc& desc) {
   static std::mutex mutex;
-  static auto* known = new std::vector<std::weak_ptr<const Layout>>;
+  static auto* layouts = new std::vector<std::weak_ptr<const Layout>>;
   static uint64_t last = 0;
   const std::lock_guard guard(mutex);
-  std::erase_if(*known, [](const auto& layout) { return layout.expired(); });
-  for (const auto& candidate : *known) {
+  std::erase_if(*layouts, [](const auto& layout) { return layout.expired(); });
+  for (const auto& candidate : *layouts) {
     if (LayoutRef layout = candidate.lock(); layout && layout->desc == desc) return layout;
   }
   auto layout = std::make_shared<const Layout>(desc, ++last);
-  known->push_back(layout);
+  layouts->push_back(layout);
   return layout;
 }
 
@@ -115,6 +115,11 @@ std::unique_ptr<Frame> Steps::make_frame() const {
 
 namespace {
 
+char* address_of(const Location& location, const Call& call) {
+  const bool is_scratch = location.base == Location::Base::scratch;
+  return (is_scratch ? call.scratch : call.operands[location.operand].data) + location.offset;
+}
+
 View view_of(const Geometry& x, char* data) {
   return {data, x.dtype, static_cast<int>(x.shape.size()), x.shape.data(), x.strides.data()};
 }
@@ -122,13 +127,11 @@ View view_of(const Geometry& x, char* data) {
 }  // namespace
 
 void Steps::copy(const Call& call, const Step& step) {
-  char* places[2];
+  char* data[2];
   for (size_t k = 0; k < 2; ++k) {
-    const Place& place = step.arguments[k].place;
-    char* base = place.base == Place::Base::scratch ? call.scratch : call.operands[place.operand].data;
-    places[k] = base + place.offset;
+    data[k] = address_of(step.arguments[k].location, call);
   }
-  weft::copy(view_of(step.copied[1], places[1]), view_of(step.copied[0], places[0]));
+  weft::copy(view_of(step.copied[1], data[1]), view_of(step.copied[0], data[0]));
   bytes_converted.fetch_add(step.arguments[0].desc.get_size() + step.arguments[1].desc.get_size(),
                             std::memory_order_relaxed);
 }
@@ -141,11 +144,9 @@ void Steps::run(const Call& call) const {
   for (size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
     for (const Argument& argument : step.arguments) {
-      const Place& place = argument.place;
-      char* base = place.base == Place::Base::scratch ? call.scratch : call.operands[place.operand].data;
-      check(dnnl_memory_set_data_handle(frame->memories[next++].get(), base + place.offset));
-      if (!step.primitive && step.copied.empty())
-        std::memset(base + place.offset, 0, argument.desc.get_size());
+      char* const data = address_of(argument.location, call);
+      check(dnnl_memory_set_data_handle(frame->memories[next++].get(), data));
+      if (!step.primitive && step.copied.empty()) std::memset(data, 0, argument.desc.get_size());
     }
     const auto& arguments = frame->arguments[i];
     if (step.primitive) {
@@ -161,21 +162,22 @@ void Steps::run(const Call& call) const {
 }
 
 std::unique_ptr<Steps> Steps::shifted(const std::vector<size_t>& operands, size_t scratch) const {
-  auto made = std::make_unique<Steps>();
-  made->steps = steps;
-  made->layouts = layouts;
-  made->requested = requested;
-  made->scratch_bytes = scratch_bytes;
-  made->reorders = reorders;
-  made->precision = precision;
-  made->implementation = implementation;
-  for (Step& step : made->steps)
+  auto copy = std::make_unique<Steps>();
+  copy->steps = steps;
+  copy->layouts = layouts;
+  copy->requested = requested;
+  copy->scratch_bytes = scratch_bytes;
+  copy->reorders = reorders;
+  copy->precision = precision;
+  copy->implementation = implementation;
+  for (Step& step : copy->steps)
     for (Argument& argument : step.arguments) {
-      Place& place = argument.place;
-      place.offset +=
-          place.base == Place::Base::scratch ? scratch : operands[static_cast<size_t>(place.operand)];
+      Location& location = argument.location;
+      location.offset += location.base == Location::Base::scratch
+                             ? scratch
+                             : operands[static_cast<size_t>(location.operand)];
     }
-  return made;
+  return copy;
 }
 
 OnednnKernel::OnednnKernel(std::unique_ptr<Steps> steps) : opens_region_(true) {
@@ -193,7 +195,7 @@ void OnednnKernel::run(const Call& call) const {
     return;
   }
   parallel_for(static_cast<int64_t>(pieces_.size()), 1, [&](int64_t begin, int64_t end) {
-    const Entered alone(1);
+    const OpenMpScope alone(1);
     for (; begin < end; ++begin) pieces_[static_cast<size_t>(begin)]->run(call);
   });
 }
@@ -211,7 +213,7 @@ void OnednnKernel::run_region(const Call& call) const {
     if (error) std::rethrow_exception(error);
     return;
   }
-  const Entered entered;
+  const OpenMpScope entered;
   has_team = true;
   pieces_.front()->run(call);
 }
@@ -238,17 +240,17 @@ LayoutRef OnednnKernel::layout(int operand) const {
 
 // -- making --
 
-Place Recipe::scratch(size_t bytes) {
-  const Place place{Place::Base::scratch, 0, staged_bytes_};
+Location Recipe::scratch(size_t bytes) {
+  const Location location{Location::Base::scratch, 0, staged_bytes_};
   staged_bytes_ += in_lines(bytes);
-  return place;
+  return location;
 }
 
 void Recipe::add_step(dnnl::primitive primitive, const memory::desc& scratchpad,
                       std::vector<Argument> arguments) {
   if (scratchpad && scratchpad.get_size() > 0) {
     scratchpad_bytes_ = std::max(scratchpad_bytes_, scratchpad.get_size());
-    arguments.push_back({DNNL_ARG_SCRATCHPAD, scratchpad, {Place::Base::scratch, 0, 0}});
+    arguments.push_back({DNNL_ARG_SCRATCHPAD, scratchpad, {Location::Base::scratch, 0, 0}});
   }
   steps_->steps.push_back({std::move(primitive), std::move(arguments), {}});
 }
@@ -260,33 +262,16 @@ bool is_plain(const memory::desc& x) {
          x.get_padded_dims() == x.get_dims();
 }
 
-DType dtype_of(const memory::desc& x) {
-  switch (x.get_data_type()) {
-    case memory::data_type::bf16:
-      return DType::bfloat16;
-    case memory::data_type::f16:
-      return DType::float16;
-    case memory::data_type::f32:
-      return DType::float32;
-    case memory::data_type::s32:
-      return DType::int32;
-    case memory::data_type::s8:
-      return DType::int8;
-    case memory::data_type::u8:
-      return DType::uint8;
-    default:
-      throw Unsupported("a copy of a type that only oneDNN has");
-  }
+Geometry geometry_of(const memory::desc& x) {
+  return {dtype_of(x.get_data_type()), x.get_dims(), x.get_strides()};
 }
-
-Geometry geometry_of(const memory::desc& x) { return {dtype_of(x), x.get_dims(), x.get_strides()}; }
 
 // A dense array of float32 of the same sizes.
 memory::desc float_desc(const memory::desc& x) { return row_major_desc(DType::float32, x.get_dims()); }
 
 }  // namespace
 
-void Recipe::copy(const memory::desc& from, Place source, const memory::desc& to, Place target) {
+void Recipe::copy(const memory::desc& from, Location source, const memory::desc& to, Location target) {
   if (!is_plain(from) || !is_plain(to))
     throw Unsupported("a half type in a layout of oneDNN's own, and no code for it");
   add_step({}, {}, {{DNNL_ARG_FROM, from, source}, {DNNL_ARG_TO, to, target}});
@@ -294,22 +279,24 @@ void Recipe::copy(const memory::desc& from, Place source, const memory::desc& to
 }
 
 // What oneDNN has only slow code for: our own loops convert, and oneDNN changes layouts of float32.
-void Recipe::convert(const memory::desc& from, Place source, const memory::desc& to, Place target, bool add) {
+void Recipe::convert(const memory::desc& from, Location source, const memory::desc& to, Location target,
+                     bool add) {
   if (!add && is_plain(from) && is_plain(to)) return copy(from, source, to, target);
   if (!has_code_for(from.get_data_type())) {
     const memory::desc wide = float_desc(from);
-    const Place staged = scratch(wide);
+    const Location staged = scratch(wide);
     copy(from, source, wide, staged);
     return reorder(wide, staged, to, target, add);
   }
   const memory::desc wide = float_desc(to);
-  const Place staged = scratch(wide);
+  const Location staged = scratch(wide);
   if (add) copy(to, target, wide, staged);
   reorder(from, source, wide, staged, add);
   copy(wide, staged, to, target);
 }
 
-void Recipe::reorder(const memory::desc& from, Place source, const memory::desc& to, Place target, bool add) {
+void Recipe::reorder(const memory::desc& from, Location source, const memory::desc& to, Location target,
+                     bool add) {
   if (!has_code_for(from.get_data_type()) || !has_code_for(to.get_data_type()))
     return convert(from, source, to, target, add);
   dnnl::primitive_attr attributes = plain_attributes();
@@ -324,33 +311,33 @@ void Recipe::reorder(const memory::desc& from, Place source, const memory::desc&
            {{DNNL_ARG_FROM, from, source}, {DNNL_ARG_TO, to, target}});
 }
 
-Place Recipe::input(int index, const memory::desc& given, const memory::desc& wanted) {
-  if (given == wanted) return operand(index);
-  const Place staged = scratch(wanted);
-  reorder(given, operand(index), wanted, staged);
+Location Recipe::input(int index, const memory::desc& stored, const memory::desc& required) {
+  if (stored == required) return operand(index);
+  const Location staged = scratch(required);
+  reorder(stored, operand(index), required, staged);
   return staged;
 }
 
-Place Recipe::output(int index, const memory::desc& given, const memory::desc& wanted, bool accumulate,
-                     bool load) {
-  if (given == wanted && !accumulate) return operand(index);
-  const Place staged = scratch(wanted);
-  if (load) reorder(given, operand(index), wanted, staged);
-  deliveries_.push_back({wanted, staged, given, operand(index), accumulate});
+Location Recipe::output(int index, const memory::desc& stored, const memory::desc& required, bool accumulate,
+                        bool load) {
+  if (stored == required && !accumulate) return operand(index);
+  const Location staged = scratch(required);
+  if (load) reorder(stored, operand(index), required, staged);
+  final_reorders_.push_back({required, staged, stored, operand(index), accumulate});
   return staged;
 }
 
-void Recipe::tell_layout(int index, const memory::desc& desc) {
+void Recipe::set_layout(int index, const memory::desc& desc) {
   auto& layouts = steps_->layouts;
   if (layouts.size() <= static_cast<size_t>(index)) layouts.resize(static_cast<size_t>(index) + 1);
   layouts[static_cast<size_t>(index)] = layout_of(desc);
 }
 
-std::unique_ptr<Steps> Recipe::finished(std::string implementation) {
-  for (const Delivery& d : deliveries_) reorder(d.from, d.source, d.to, d.target, d.add);
+std::unique_ptr<Steps> Recipe::finish_steps(std::string implementation) {
+  for (const FinalReorder& d : final_reorders_) reorder(d.from, d.source, d.to, d.target, d.add);
   for (Step& step : steps_->steps) {
     for (Argument& argument : step.arguments) {
-      if (argument.name == DNNL_ARG_SCRATCHPAD) argument.place.offset = staged_bytes_;
+      if (argument.name == DNNL_ARG_SCRATCHPAD) argument.location.offset = staged_bytes_;
     }
   }
   steps_->scratch_bytes = staged_bytes_ + scratchpad_bytes_;

@@ -1,4 +1,4 @@
-// recipe.h: builds a kernel: primitives in a row, and the places of their arguments.
+// recipe.h: builds a kernel: primitives in a row, and where their arguments are stored.
 //
 // An argument is in an operand or in scratch memory, at a fixed offset; only base addresses change from run
 // to run. What oneDNN needs in another layout than the caller has goes through scratch: `input` reorders it
@@ -23,12 +23,12 @@ const dnnl::engine& engine();
 
 // The calling thread, ready for oneDNN: its OpenMP regions are no wider than `threads`, nor than
 // OMP_NUM_THREADS allows.
-class Entered {
+class OpenMpScope {
  public:
-  Entered() : Entered(team_size()) {}
-  explicit Entered(int threads);
-  ~Entered();
-  Entered(const Entered&) = delete;
+  OpenMpScope() : OpenMpScope(team_size()) {}
+  explicit OpenMpScope(int threads);
+  ~OpenMpScope();
+  OpenMpScope(const OpenMpScope&) = delete;
 
  private:
   int before_ = 0;
@@ -42,26 +42,26 @@ class Layout {
 };
 LayoutRef layout_of(const memory::desc& desc);
 
-struct Place {
+struct Location {
   enum class Base : uint8_t { operand, scratch } base = Base::operand;
   int operand = 0;
   size_t offset = 0;
-  Place at(size_t more) const { return {base, operand, offset + more}; }
+  Location at(size_t more) const { return {base, operand, offset + more}; }
 };
 
 struct Argument {
   int name;  // DNNL_ARG_...
   memory::desc desc;
-  Place place;
+  Location location;
 };
 
-// own: oneDNN computes in the types of the arrays. wide: it is given float32, converted before and rounded
+// native: oneDNN computes in the types of the arrays. wide: it is given float32, converted before and rounded
 // once after, where it has no code for half types, or none that is right for bytes.
-enum class Precision : uint8_t { own, wide };
+enum class Precision : uint8_t { native, wide };
 
 struct Step {
-  dnnl::primitive
-      primitive;  // none: copy the first argument to the second; if it is alone, fill it with zeros
+  // None: copy the first argument to the second; if it is alone, fill it with zeros.
+  dnnl::primitive primitive;
   std::vector<Argument> arguments;
   std::vector<Geometry> copied;  // of a copy: from, to
 };
@@ -83,7 +83,7 @@ class Steps {
   size_t scratch_bytes = 0;
   std::string implementation;
   int reorders = 0;  // among the steps
-  Precision precision = Precision::own;
+  Precision precision = Precision::native;
   static inline std::atomic<uint64_t> reorders_run{0}, bytes_converted{0};
 
  private:
@@ -97,47 +97,49 @@ class Recipe {
   Recipe() : steps_(std::make_unique<Steps>()) {}
 
   int next_operand() { return operands_++; }  // in the order of the calls
-  static Place operand(int index) { return {Place::Base::operand, index, 0}; }
-  Place scratch(size_t bytes);
-  Place scratch(const memory::desc& desc) { return scratch(desc.get_size()); }
+  static Location operand(int index) { return {Location::Base::operand, index, 0}; }
+  Location scratch(size_t bytes);
+  Location scratch(const memory::desc& desc) { return scratch(desc.get_size()); }
 
   template <class Primitive>
   void add(const typename Primitive::primitive_desc& pd, std::vector<Argument> arguments) {
     add_step(Primitive(pd), pd.scratchpad_desc(), std::move(arguments));
   }
-  void clear(const memory::desc& desc, Place place) { steps_->steps.push_back({{}, {{0, desc, place}}, {}}); }
-  void reorder(const memory::desc& from, Place source, const memory::desc& to, Place target,
+  void clear(const memory::desc& desc, Location location) {
+    steps_->steps.push_back({{}, {{0, desc, location}}, {}});
+  }
+  void reorder(const memory::desc& from, Location source, const memory::desc& to, Location target,
                bool add = false);
-  void computes_in(Precision precision) { steps_->precision = precision; }
-  // The place of the operand in the layout that a primitive needs.
-  Place input(int operand, const memory::desc& given, const memory::desc& wanted);
+  void set_precision(Precision precision) { steps_->precision = precision; }
+  // The operand in the layout that a primitive needs.
+  Location input(int operand, const memory::desc& stored, const memory::desc& required);
   // Where a primitive leaves what is the operand's in the end; `accumulate` adds it to what is there, `load`
   // means that the primitive itself reads what is there.
-  Place output(int operand, const memory::desc& given, const memory::desc& wanted, bool accumulate = false,
-               bool load = false);
+  Location output(int operand, const memory::desc& stored, const memory::desc& required,
+                  bool accumulate = false, bool load = false);
   // The operand is a buffer in this layout.
-  void tell_layout(int operand, const memory::desc& desc);
-  void keep(const Geometry& x) {
+  void set_layout(int operand, const memory::desc& desc);
+  void hold_layout(const Geometry& x) {
     if (x.layout) steps_->requested.push_back(x.layout);
   }
-  std::unique_ptr<Steps> finished(std::string implementation);
+  std::unique_ptr<Steps> finish_steps(std::string implementation);
   KernelRef finish(std::string implementation) {
-    return make_ref<OnednnKernel>(finished(std::move(implementation)));
+    return make_ref<OnednnKernel>(finish_steps(std::move(implementation)));
   }
 
  private:
-  struct Delivery {
+  struct FinalReorder {
     memory::desc from;
-    Place source;
+    Location source;
     memory::desc to;
-    Place target;
+    Location target;
     bool add;
   };
   void add_step(dnnl::primitive primitive, const memory::desc& scratchpad, std::vector<Argument> arguments);
-  void convert(const memory::desc& from, Place source, const memory::desc& to, Place target, bool add);
-  void copy(const memory::desc& from, Place source, const memory::desc& to, Place target);
+  void convert(const memory::desc& from, Location source, const memory::desc& to, Location target, bool add);
+  void copy(const memory::desc& from, Location source, const memory::desc& to, Location target);
   std::unique_ptr<Steps> steps_;
-  std::vector<Delivery> deliveries_;
+  std::vector<FinalReorder> final_reorders_;
   int operands_ = 0;
   size_t staged_bytes_ = 0, scratchpad_bytes_ = 0;
 };
@@ -159,12 +161,17 @@ Precision precision_of_product(DType a, DType b, DType c, int64_t products, bool
 // -- descriptions --
 
 memory::data_type type_of(DType dtype);  // throws Unsupported
+DType dtype_of(memory::data_type type);  // throws Unsupported
 // With strides that oneDNN takes: those of sizes 1 are replaced. Throws Unsupported for an empty array, and
 // for strides that are negative, or 0 where a size is not 1.
 memory::desc desc_of(DType dtype, const std::vector<int64_t>& shape, const std::vector<int64_t>& strides);
 memory::desc desc_of(const Geometry& x);
 memory::desc row_major_desc(DType dtype, const std::vector<int64_t>& shape);
 memory::desc any_desc(DType dtype, const std::vector<int64_t>& shape);
+// The same layout for an array of another type.
+inline memory::desc like(const memory::desc& layout, DType dtype) {
+  return {layout.get_dims(), type_of(dtype), layout.get_strides()};
+}
 // [n,c,*spatial]; strides that could mean several layouts are read as channels last, then as channels first.
 memory::desc activation_desc(const Geometry& x);
 memory::desc channels_last_desc(const Geometry& x);
@@ -194,11 +201,11 @@ dnnl::primitive_attr plain_attributes();  // scratchpads are the caller's
 // `first_operand` on. `accumulate` appends one that adds to what is in the result.
 struct PostOps {
   PostOps(const std::vector<PostOp>& ops, const memory::desc& dst, bool accumulate,
-          Precision precision = Precision::own);
+          Precision precision = Precision::native);
   dnnl::primitive_attr attributes;
   struct Binary {
     int index;  // among the post-ops
-    memory::desc given, wanted;
+    memory::desc stored, required;
   };
   std::vector<Binary> binaries;
   void add_arguments(Recipe& recipe, int first_operand, std::vector<Argument>& arguments) const;

@@ -31,15 +31,15 @@ KernelRef make_reorder(const Geometry& from, const Geometry& to, bool accumulate
     if (source.get_dims() != target.get_dims())
       throw ShapeError(std::string(kWhat) + ": the shapes differ: " + describe(from) + ", " + describe(to));
     const double time = 2 * copying_ns(source.get_size() + target.get_size());  // not in its order
-    return made_for(width_of(time, omp_get_max_threads()), [&] {
+    return make_for_width(width_of(time, omp_get_max_threads()), [&] {
       Recipe recipe;
-      recipe.keep(from);
-      recipe.keep(to);
+      recipe.hold_layout(from);
+      recipe.hold_layout(to);
       const int x = recipe.next_operand(), y = recipe.next_operand();
       recipe.reorder(source, Recipe::operand(x), target, Recipe::operand(y), accumulate);
-      if (from.layout) recipe.tell_layout(x, source);
-      if (to.layout) recipe.tell_layout(y, target);
-      return recipe.finished("reorder");
+      if (from.layout) recipe.set_layout(x, source);
+      if (to.layout) recipe.set_layout(y, target);
+      return recipe.finish_steps("reorder");
     });
   });
 }

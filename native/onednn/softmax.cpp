@@ -23,58 +23,55 @@ Softmax as_computed(Softmax r) {
 }
 
 // oneDNN's fast code needs the same layout of all arrays: that of x, else row-major.
-struct Plan {
+struct ForwardPlan {
   dnnl::softmax_forward::primitive_desc forward;
   memory::desc layout;
 };
 
-memory::desc like(const memory::desc& layout, DType dtype) {
-  return {layout.get_dims(), type_of(dtype), layout.get_strides()};
-}
-
-Plan choose(const Softmax& r) {
-  const Geometry& shown = r.backward ? r.y : r.x;
+ForwardPlan choose(const Softmax& r) {
+  const Geometry& array = r.backward ? r.y : r.x;
   const DType from = r.backward ? r.dx.dtype : r.x.dtype;
   const auto kind = r.backward ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
-  Plan best;
+  ForwardPlan best;
   for (const bool stage : {false, true}) {
-    const memory::desc layout = stage ? row_major_desc(shown.dtype, shown.shape) : desc_of(shown);
+    const memory::desc layout = stage ? row_major_desc(array.dtype, array.shape) : desc_of(array);
     dnnl::softmax_forward::primitive_desc pd(engine(), kind, algorithm_of(r), like(layout, from),
                                              like(layout, r.y.dtype), r.axis, plain_attributes(), true);
     if (!pd || (best.forward && is_reference_code(pd.impl_info_str()))) continue;
     best = {pd, layout};
     if (!is_reference_code(pd.impl_info_str())) break;
   }
-  if (!best.forward) throw Unsupported("no implementation for " + describe(shown));
+  if (!best.forward) throw Unsupported("no implementation for " + describe(array));
   return best;
 }
 
-KernelRef forward(const Softmax& given) {
-  const Softmax r = as_computed(given);
-  const Plan plan = choose(r);
+KernelRef forward(const Softmax& request) {
+  const Softmax r = as_computed(request);
+  const ForwardPlan plan = choose(r);
   const memory::desc x = like(plan.layout, r.x.dtype), y = like(plan.layout, r.y.dtype);
   Recipe recipe;
-  recipe.computes_in(precision_of(given));
+  recipe.set_precision(precision_of(request));
   const int from = recipe.next_operand(), to = recipe.next_operand();
   recipe.add<dnnl::softmax_forward>(plan.forward,
-                                    {{DNNL_ARG_SRC, x, recipe.input(from, desc_of(given.x), x)},
-                                     {DNNL_ARG_DST, y, recipe.output(to, desc_of(given.y), y)}});
+                                    {{DNNL_ARG_SRC, x, recipe.input(from, desc_of(request.x), x)},
+                                     {DNNL_ARG_DST, y, recipe.output(to, desc_of(request.y), y)}});
   return recipe.finish(plan.forward.impl_info_str());
 }
 
-KernelRef backward(const Softmax& given) {
-  const Softmax r = as_computed(given);
-  const Plan plan = choose(r);
+KernelRef backward(const Softmax& request) {
+  const Softmax r = as_computed(request);
+  const ForwardPlan plan = choose(r);
   const memory::desc y = like(plan.layout, r.y.dtype), dy = like(plan.layout, r.dy.dtype),
                      dx = like(plan.layout, r.dx.dtype);
   const dnnl::softmax_backward::primitive_desc pd(engine(), algorithm_of(r), dx, dy, y, r.axis, plan.forward,
                                                   plain_attributes());
   Recipe recipe;
-  recipe.computes_in(precision_of(given));
+  recipe.set_precision(precision_of(request));
   const int result = recipe.next_operand(), from = recipe.next_operand(), to = recipe.next_operand();
-  recipe.add<dnnl::softmax_backward>(pd, {{DNNL_ARG_DST, y, recipe.input(result, desc_of(given.y), y)},
-                                          {DNNL_ARG_DIFF_DST, dy, recipe.input(from, desc_of(given.dy), dy)},
-                                          {DNNL_ARG_DIFF_SRC, dx, recipe.output(to, desc_of(given.dx), dx)}});
+  recipe.add<dnnl::softmax_backward>(pd,
+                                     {{DNNL_ARG_DST, y, recipe.input(result, desc_of(request.y), y)},
+                                      {DNNL_ARG_DIFF_DST, dy, recipe.input(from, desc_of(request.dy), dy)},
+                                      {DNNL_ARG_DIFF_SRC, dx, recipe.output(to, desc_of(request.dx), dx)}});
   return recipe.finish(pd.impl_info_str());
 }
 

@@ -65,8 +65,8 @@ void ProgramBuilder::use(int input, int how) {
       how > static_cast<int>(Program::Use::data))
     throw ValueError("ProgramBuilder: " + program().name + ": use " + std::to_string(how) + " of input " +
                      std::to_string(input) + ", of " + std::to_string(uses.size()));
-  Program::Use& known = uses[static_cast<size_t>(input)];
-  known = std::max(known, static_cast<Program::Use>(how));
+  Program::Use& current = uses[static_cast<size_t>(input)];
+  current = std::max(current, static_cast<Program::Use>(how));
 }
 
 void ProgramBuilder::add_input(DType dtype, std::vector<int64_t> shape, std::vector<int64_t> strides) {
@@ -111,7 +111,7 @@ int ProgramBuilder::add_temporary(DType dtype, int offset, std::vector<int> size
   return add_value({Kind::temporary, dtype, -1, offset, -1, std::move(sizes), std::move(strides)});
 }
 int ProgramBuilder::add_kept(DType dtype, std::vector<int> sizes, std::vector<int> strides) {
-  return add_value({Kind::kept, dtype, -1, -1, -1, std::move(sizes), std::move(strides)});
+  return add_value({Kind::prepacked, dtype, -1, -1, -1, std::move(sizes), std::move(strides)});
 }
 int ProgramBuilder::add_view(DType dtype, int base, int offset, std::vector<int> sizes,
                              std::vector<int> strides) {
@@ -172,27 +172,28 @@ void ProgramBuilder::add_wire(int wire, int into, DType dtype, Device device,
   for (const int64_t stride : strides) steps.push_back(new_constant(stride));
   add_result(add_output(dtype, -1, std::move(sizes), std::move(steps)), into, false, false);
   program_->values.back().device = device;
-  program_->leaving.push_back(wire);
+  program_->output_wires.push_back(wire);
 }
 
 Ref<const Program> ProgramBuilder::finish(int64_t serial) {
   program().serial = serial;
-  const Ref<Program> made = std::exchange(program_, {});
+  const Ref<Program> result = std::exchange(program_, {});
   // Each is filled once, so that none is read before.
-  std::vector<bool> filled(static_cast<size_t>(made->registers));
+  std::vector<bool> filled(static_cast<size_t>(result->registers));
   const auto fill = [&](int reg) {
     if (filled[static_cast<size_t>(reg)])
-      throw ValueError("make_plan: " + made->name + ": register " + std::to_string(reg) + " is filled twice");
+      throw ValueError("make_plan: " + result->name + ": register " + std::to_string(reg) +
+                       " is filled twice");
     filled[static_cast<size_t>(reg)] = true;
   };
-  for (const auto& [reg, value] : made->constants) fill(reg);
-  for (const Program::Load& load : made->loads) fill(load.reg);
-  for (const Program::Compute& compute : made->computes) fill(compute.reg);
+  for (const auto& [reg, value] : result->constants) fill(reg);
+  for (const Program::Load& load : result->loads) fill(load.reg);
+  for (const Program::Compute& compute : result->computes) fill(compute.reg);
   if (const auto empty = std::ranges::find(filled, false); empty != filled.end())
-    throw ValueError("make_plan: " + made->name + ": register " + std::to_string(empty - filled.begin()) +
+    throw ValueError("make_plan: " + result->name + ": register " + std::to_string(empty - filled.begin()) +
                      " is not filled");
-  made->finish();
-  return Ref<const Program>(made.get());
+  result->finish();
+  return Ref<const Program>(result.get());
 }
 
 }  // namespace weft

@@ -38,7 +38,7 @@ class Inner {
  public:
   explicit Inner(Ref<const Program> program);
 
-  // What a run works with; made once for many.
+  // Working memory of runs, reused from one to the next.
   struct Frame {
     std::vector<View> views, operands;
   };
@@ -51,7 +51,7 @@ class Inner {
            const RunContext& context) const;
 
  private:
-  void place(Frame& frame, const View* inputs, const View* outputs, char* scratch) const;
+  void bind_values(Frame& frame, const View* inputs, const View* outputs, char* scratch) const;
   const View* gather(Frame& frame, const Program::Step& step) const;
   bool is_memory(int value) const noexcept {
     return value >= inputs_ &&
@@ -108,9 +108,9 @@ Inner::Inner(Ref<const Program> program)
   for (const Program::Step& step : p.steps) operands_ = std::max(operands_, step.operands.size());
 }
 
-// Puts all values in their places. An output that is memory of its own is made in its destination, if it may
-// lie so; without outputs, nothing but geometry matters.
-void Inner::place(Frame& frame, const View* inputs, const View* outputs, char* scratch) const {
+// Gives all values their memory. An output that is memory of its own is written to its destination, if that
+// has its geometry; without outputs, nothing but geometry matters.
+void Inner::bind_values(Frame& frame, const View* inputs, const View* outputs, char* scratch) const {
   auto& views = frame.views;
   views.assign(inputs, inputs + inputs_);
   const auto& values = program_->values;
@@ -120,8 +120,8 @@ void Inner::place(Frame& frame, const View* inputs, const View* outputs, char* s
                      strides_[i].data()});
   for (size_t j = 0; outputs && j < program_->outputs.size(); ++j) {
     const int number = program_->outputs[j].value;
-    View& made = views[static_cast<size_t>(number)];
-    if (is_memory(number) && same_geometry(made, outputs[j])) made.data = outputs[j].data;
+    View& view = views[static_cast<size_t>(number)];
+    if (is_memory(number) && same_geometry(view, outputs[j])) view.data = outputs[j].data;
   }
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i].kind != Program::Value::Kind::view) continue;
@@ -140,7 +140,7 @@ const View* Inner::gather(Frame& frame, const Program::Step& step) const {
 
 size_t Inner::scratch_bytes(const View* inputs) const {
   Frame frame;
-  place(frame, inputs, nullptr, nullptr);
+  bind_values(frame, inputs, nullptr, nullptr);
   size_t most = 0;
   for (const Program::Step& step : program_->steps)
     most = std::max(most, step.kernel->scratch_bytes(gather(frame, step)));
@@ -150,7 +150,7 @@ size_t Inner::scratch_bytes(const View* inputs) const {
 void Inner::run(Frame& frame, const View* inputs, const View* outputs, char* scratch,
                 const RunContext& context) const {
   const Program& p = *program_;
-  place(frame, inputs, outputs, scratch);
+  bind_values(frame, inputs, outputs, scratch);
   try {
     for (const Program::Step& step : p.steps)
       step.kernel->run({gather(frame, step), slots_.data() + step.first_slot, scratch + owned_, context});
@@ -159,8 +159,8 @@ void Inner::run(Frame& frame, const View* inputs, const View* outputs, char* scr
     throw;
   }
   for (size_t j = 0; j < p.outputs.size(); ++j) {
-    const View& made = frame.views[static_cast<size_t>(p.outputs[j].value)];
-    if (made.data != outputs[j].data) copy(outputs[j], made);
+    const View& result = frame.views[static_cast<size_t>(p.outputs[j].value)];
+    if (result.data != outputs[j].data) copy(outputs[j], result);
   }
   Program::kernels.fetch_add(p.steps.size(), std::memory_order_relaxed);
 }
@@ -181,7 +181,7 @@ class States {
     for (size_t k = 0; k < count; ++k) sum += 2 * aligned(bytes_of(first[k]));
     return sum;
   }
-  // What run `t` reads, which has the place `p` in the stacks; p < 0: in no stack.
+  // What run `t` reads, whose position in the stacks is `p`; p < 0: in no stack.
   View in(size_t k, int64_t t, int64_t p) const noexcept {
     if (p >= 0 && stacks_[k].data) return slice(stacks_[k], p);
     return at(first_[k], buffers_[k] + (t % 2 ? aligned(bytes_of(first_[k])) : 0));
@@ -212,9 +212,9 @@ class RowMajor {
 };
 
 // The stacks of saved states among outputs, null where a state is not saved.
-std::vector<View> stacks_of(const std::vector<bool>& saved, const View* given) {
+std::vector<View> stacks_of(const std::vector<bool>& saved, const View* outputs) {
   std::vector<View> stacks;
-  for (const bool is : saved) stacks.push_back(is ? *given++ : View{});
+  for (const bool is : saved) stacks.push_back(is ? *outputs++ : View{});
   return stacks;
 }
 
@@ -243,19 +243,19 @@ class Foreach final : public Kernel {
     int64_t steps = length;
     if (form_.counted)
       steps = std::clamp<int64_t>(*reinterpret_cast<const int64_t*>(call.operands[0].data), 0, length);
-    const auto place = [&](int64_t t) { return form_.reverse ? steps - 1 - t : t; };
+    const auto position = [&](int64_t t) { return form_.reverse ? steps - 1 - t : t; };
     for (size_t k = 0; k < count(form_.states); ++k)
-      copy(steps ? states.in(k, 0, place(0)) : finals[k], first[k]);
+      copy(steps ? states.in(k, 0, position(0)) : finals[k], first[k]);
     Inner::Frame frame;
-    std::vector<View> all, made(count(form_.states + form_.items)), now(count(form_.states));
+    std::vector<View> all, outputs(count(form_.states + form_.items)), now(count(form_.states));
     for (int64_t t = 0; t < steps; ++t) {
       for (size_t k = 0; k < now.size(); ++k) {
-        now[k] = states.in(k, t, place(t));
-        made[k] = t + 1 == steps ? finals[k] : states.in(k, t + 1, place(t + 1));
+        now[k] = states.in(k, t, position(t));
+        outputs[k] = t + 1 == steps ? finals[k] : states.in(k, t + 1, position(t + 1));
       }
-      for (size_t m = 0; m < count(form_.items); ++m) made[now.size() + m] = slice(items[m], place(t));
-      gather(all, call.operands, place(t), now.data());
-      body_.run(frame, all.data(), made.data(), scratch, call.context);
+      for (size_t m = 0; m < count(form_.items); ++m) outputs[now.size() + m] = slice(items[m], position(t));
+      gather(all, call.operands, position(t), now.data());
+      body_.run(frame, all.data(), outputs.data(), scratch, call.context);
     }
     const auto stacked = count(form_.items) + static_cast<size_t>(std::ranges::count(form_.saved, true));
     for (int64_t p = steps; p < length; ++p)
@@ -268,7 +268,7 @@ class Foreach final : public Kernel {
   const View* first_states(const View* operands) const noexcept {
     return sequences(operands) + form_.sequences;
   }
-  // What the body reads at place p.
+  // What the body reads at position p.
   void gather(std::vector<View>& all, const View* operands, int64_t p, const View* states) const {
     all.clear();
     for (int s = 0; s < form_.sequences; ++s) all.push_back(slice(sequences(operands)[s], p));
@@ -304,19 +304,19 @@ class While final : public Kernel {
     char* flag = call.scratch + States::bytes(shapes.get(), count(form_.states));
     char* scratch = flag + kAlign;
     const View holds{flag, DType::bool_, 0, nullptr, nullptr};
-    const auto place = [&](int64_t t) { return t < form_.limit ? t : -1; };
-    for (size_t k = 0; k < count(form_.states); ++k) copy(states.in(k, 0, place(0)), call.operands[k]);
+    const auto position = [&](int64_t t) { return t < form_.limit ? t : -1; };
+    for (size_t k = 0; k < count(form_.states); ++k) copy(states.in(k, 0, position(0)), call.operands[k]);
     Inner::Frame holding, frame;
-    std::vector<View> all, now(count(form_.states)), made(count(form_.states));
+    std::vector<View> all, now(count(form_.states)), outputs(count(form_.states));
     int64_t t = 0;
     for (;; ++t) {
-      for (size_t k = 0; k < now.size(); ++k) now[k] = states.in(k, t, place(t));
+      for (size_t k = 0; k < now.size(); ++k) now[k] = states.in(k, t, position(t));
       if (t == form_.limit) break;
       gather(all, call.operands, now.data());
       condition_.run(holding, all.data(), &holds, scratch, call.context);
       if (!*flag) break;
-      for (size_t k = 0; k < now.size(); ++k) made[k] = states.in(k, t + 1, place(t + 1));
-      body_.run(frame, all.data(), made.data(), scratch, call.context);
+      for (size_t k = 0; k < now.size(); ++k) outputs[k] = states.in(k, t + 1, position(t + 1));
+      body_.run(frame, all.data(), outputs.data(), scratch, call.context);
     }
     for (size_t k = 0; k < now.size(); ++k) copy(finals[k], now[k]);
     if (form_.counted) *reinterpret_cast<int64_t*>(finals[form_.states].data) = t;
@@ -349,9 +349,9 @@ class Cond final : public Kernel {
   }
 
   void run(const Call& call) const override {
-    const Inner& chosen = *call.operands[0].data ? then_ : otherwise_;
+    const Inner& branch = *call.operands[0].data ? then_ : otherwise_;
     Inner::Frame frame;
-    chosen.run(frame, call.operands + 1, call.operands + 1 + inputs_, call.scratch, call.context);
+    branch.run(frame, call.operands + 1, call.operands + 1 + inputs_, call.scratch, call.context);
   }
 
  private:

@@ -6,9 +6,9 @@
 #include "engine/device_kind.h"
 #include "engine/error.h"
 #include "program/arena_check.h"
-#include "program/kept.h"
 #include "program/loop.h"
 #include "program/nan_watch.h"
+#include "program/prepacked.h"
 #include "program/run.h"
 #include "program/step_log.h"
 #include "storage/runtime.h"
@@ -29,9 +29,9 @@ size_t extent_bytes(const View& x) {
 }  // namespace
 
 // Geometry, addresses and scratch memory of an exact program.
-void Program::learn() {
-  auto made = std::make_unique<Resolved>(steps.size());
-  Resolved& p = *made;
+void Program::compute_layout() {
+  auto layout = std::make_unique<Layout>(steps.size());
+  Layout& p = *layout;
   std::vector<int64_t> numbers(static_cast<size_t>(registers) + 1);
   compute_registers({}, numbers.data());
   p.arena_size = arena_bytes < 0 ? 0 : static_cast<size_t>(numbers[static_cast<size_t>(arena_bytes)]);
@@ -78,32 +78,31 @@ void Program::learn() {
   if (!hoisted.empty()) {
     std::vector<size_t> sizes;
     for (const View& view : p.views) sizes.push_back(extent_bytes(view));
-    keeper_ = std::make_unique<Keeper>(*this, sizes);
+    prepacker_ = std::make_unique<Prepacker>(*this, sizes);
   }
-  resolved_ = std::move(made);
+  layout_ = std::move(layout);
 }
 
-// Finds out what is to be known of a step. Several threads may; the first one's answer stays.
+// Binds a step to its geometry. Several threads may do so at once; the first one's result is used.
 const Bound* Program::bind(size_t t) const {
-  const Resolved& p = *resolved_;
+  const Layout& p = *layout_;
   std::vector<View> operands;
   for (const int value : steps[t].operands) operands.push_back(p.views[static_cast<size_t>(value)]);
-  std::unique_ptr<Bound> made = steps[t].kernel->bind(operands.data());
+  std::unique_ptr<Bound> bound = steps[t].kernel->bind(operands.data());
   const Bound* expected = nullptr;
-  if (p.bound[t].compare_exchange_strong(expected, made.get(), std::memory_order_acq_rel))
-    return made.release();
+  if (p.bound[t].compare_exchange_strong(expected, bound.get(), std::memory_order_acq_rel))
+    return bound.release();
   return expected;
 }
 
 bool Program::bind_ahead(size_t step) const {
   if (step >= steps.size()) return false;
-  if (resolved_ && resolved_->binds[step] && !resolved_->bound[step].load(std::memory_order_acquire))
-    bind(step);
+  if (layout_ && layout_->binds[step] && !layout_->bound[step].load(std::memory_order_acquire)) bind(step);
   return true;
 }
 
 // Whether inputs and outputs have the geometry that steps are bound to.
-bool Program::lies_as_planned(const Run& run) const {
+bool Program::matches_layout(const Run& run) const {
   const auto same = [](const Tensor& x, const View& planned) {
     if (x.ndim != planned.ndim) return false;
     for (int d = 0; d < x.ndim; ++d)
@@ -112,19 +111,19 @@ bool Program::lies_as_planned(const Run& run) const {
     return true;
   };
   for (int k = 0; k < inputs_; ++k)
-    if (!run.inputs[k] || !same(*run.inputs[k], resolved_->views[static_cast<size_t>(k)])) return false;
+    if (!run.inputs[k] || !same(*run.inputs[k], layout_->views[static_cast<size_t>(k)])) return false;
   for (size_t j = 0; j < outputs.size(); ++j)
     if (outputs[j].value >= inputs_ &&
-        !same(*run.outputs[j], resolved_->views[static_cast<size_t>(outputs[j].value)]))
+        !same(*run.outputs[j], layout_->views[static_cast<size_t>(outputs[j].value)]))
       return false;
   return true;
 }
 
 // Steps after one that failed: those that touch nothing of what it touched still run, so that the outcome is
 // what separate operations would have given; but nothing is committed any more.
-class Program::Failing {
+class Program::StepFailures {
  public:
-  explicit Failing(const Program& program) : program_(program) {}
+  explicit StepFailures(const Program& program) : program_(program) {}
   explicit operator bool() const noexcept { return static_cast<bool>(error_); }
 
   void failed(size_t t, Ref<Error> error) {
@@ -142,9 +141,10 @@ class Program::Failing {
   }
   bool is_good(const Output& output) const { return !error_ || state(output.value) == kGood; }
   OnFailure outcome(const Output& output) const {
-    const uint8_t found = state(output.value);
-    if (found == kGood) return OnFailure::done;
-    return found == kStale && output.commits && output.writes >= 0 ? OnFailure::keep : OnFailure::poison;
+    const uint8_t value_state = state(output.value);
+    if (value_state == kGood) return OnFailure::done;
+    return value_state == kStale && output.commits && output.writes >= 0 ? OnFailure::keep
+                                                                         : OnFailure::poison;
   }
   [[noreturn]] void raise() const { throw TaskFailure{error_}; }
 
@@ -159,8 +159,8 @@ class Program::Failing {
     for (const int operand : program_.steps[t].operands) {
       const int root = program_.roots_[static_cast<size_t>(operand)];
       if (root < program_.inputs_) continue;
-      uint8_t& known = states_[static_cast<size_t>(root)];
-      known = std::max(known, as);
+      uint8_t& current = states_[static_cast<size_t>(root)];
+      current = std::max(current, as);
     }
   }
 
@@ -181,7 +181,7 @@ Ref<Error> Program::failure_of(const Step& step) const {
 }
 
 void Program::execute(const Run& run, const RunContext& context) const {
-  Failing failing(*this);
+  StepFailures failures(*this);
   kernels.fetch_add(steps.size() - hoisted.size(), std::memory_order_relaxed);
   if (DeviceBackend* backend = device.kind == DeviceKind::cpu ? nullptr : backend_of(device.kind))
       [[unlikely]]
@@ -191,25 +191,25 @@ void Program::execute(const Run& run, const RunContext& context) const {
   const auto set_outcomes = [&](const auto& outcome) {
     Access* access = const_cast<Op*>(context.op)->accesses();
     for (const Output& output : outputs)
-      if (is_made(output)) access++->on_failure = outcome(output);
+      if (is_allocated(output)) access++->on_failure = outcome(output);
     for (const auto& [output, _] : run.copies) access++->on_failure = outcome(outputs[output]);
   };
   try {
-    if (straight_)
+    if (single_kernel_)
       run_alone(run, context);
-    else if (resolved_ && lies_as_planned(run))
-      run_bound(run, context, failing);
+    else if (layout_ && matches_layout(run))
+      run_bound(run, context, failures);
     else
-      run_anywhere(run, context, failing);
+      run_unbound(run, context, failures);
   } catch (...) {  // it is not known what was written
     set_outcomes([](const Output&) { return OnFailure::poison; });
     throw;
   }
   for (const auto& [output, to] : run.copies)
-    if (failing.is_good(outputs[output])) copy(to->view(), run.outputs[output]->view());
-  if (!failing) return;
-  set_outcomes([&](const Output& output) { return failing.outcome(output); });
-  failing.raise();
+    if (failures.is_good(outputs[output])) copy(to->view(), run.outputs[output]->view());
+  if (!failures) return;
+  set_outcomes([&](const Output& output) { return failures.outcome(output); });
+  failures.raise();
 }
 
 // Counts the inputs that are copied between kinds of devices, for their counters.
@@ -231,34 +231,34 @@ void Program::run_alone(const Run& run, const RunContext& context) const {
   StepLog::run(
       *this, 0, [&](size_t k) { return operands.get()[k]; },
       [&] { kernel.run({operands.get(), run.slots + steps[0].first_slot, scratch.get(), context}); });
-  NanWatch::look(steps[0], [&](size_t k) { return operands.get()[k]; });
+  NanWatch::check(steps[0], [&](size_t k) { return operands.get()[k]; });
 }
 
 // Steps of known geometry: only addresses are put in.
-void Program::run_bound(const Run& run, const RunContext& context, Failing& failing) const {
-  const Resolved& p = *resolved_;
+void Program::run_bound(const Run& run, const RunContext& context, StepFailures& failures) const {
+  const Layout& p = *layout_;
   const size_t count = p.views.size();
   Scratch<char*, 64> data(count);
   for (int k = 0; k < inputs_; ++k) data[static_cast<size_t>(k)] = run.inputs[k]->data;
   for (size_t j = 0; j < outputs.size(); ++j)
     if (outputs[j].value >= inputs_) data[static_cast<size_t>(outputs[j].value)] = run.outputs[j]->data;
-  std::optional<Keeper::Use> keeping;
-  if (keeper_) {
-    keeping.emplace(*keeper_, run.inputs);
-    for (size_t k = 0; k < keeper_->values().size(); ++k)
-      data[static_cast<size_t>(keeper_->values()[k].number)] = keeping->data(k);
+  std::optional<Prepacker::Use> prepacked;
+  if (prepacker_) {
+    prepacked.emplace(*prepacker_, run.inputs);
+    for (size_t k = 0; k < prepacker_->values().size(); ++k)
+      data[static_cast<size_t>(prepacker_->values()[k].number)] = prepacked->data(k);
   }
   const TempSpace space(device, p.arena_size + p.scratch_size);
   char* const arena = space.get();
-  for (const Resolved::Address& address : p.addresses)
+  for (const Layout::Address& address : p.addresses)
     data[static_cast<size_t>(address.value)] =
         (address.base < 0 ? arena : data[static_cast<size_t>(address.base)]) + address.offset;
-  std::optional<ArenaCheck> checked;
-  if (check && p.arena_size) checked.emplace(spans, arena, p.arena_size);
+  std::optional<ArenaCheck> arena_check;
+  if (check && p.arena_size) arena_check.emplace(spans, arena, p.arena_size);
 
   char* pointers[LoopPattern::kOperands];
   std::vector<View> views(p.most_operands);
-  const auto run_bare = [&](size_t t) {
+  const auto run_kernel = [&](size_t t) {
     const Step& step = steps[t];
     const size_t operands = step.operands.size();
     const uint64_t* slots = run.slots + step.first_slot;
@@ -276,13 +276,13 @@ void Program::run_bound(const Run& run, const RunContext& context, Failing& fail
         }
         step.kernel->run({views.data(), slots, arena + p.arena_size, context});
       }
-      NanWatch::look(step, [&](size_t k) {
+      NanWatch::check(step, [&](size_t k) {
         View x = p.views[static_cast<size_t>(step.operands[k])];
         x.data = data[static_cast<size_t>(step.operands[k])];
         return x;
       });
-      if (checked)
-        if (const int64_t at = checked->after(static_cast<int>(t)); at >= 0)
+      if (arena_check)
+        if (const int64_t at = arena_check->after(static_cast<int>(t)); at >= 0)
           throw std::logic_error("wrote byte " + std::to_string(at) + " of the arena, which is not its own");
     } catch (...) {
       throw TaskFailure{failure_of(step)};
@@ -290,31 +290,31 @@ void Program::run_bound(const Run& run, const RunContext& context, Failing& fail
   };
   const auto run_step = [&](size_t t) {
     const auto operand = [&](size_t k) { return p.views[static_cast<size_t>(steps[t].operands[k])]; };
-    StepLog::run(*this, t, operand, [&] { run_bare(t); });
+    StepLog::run(*this, t, operand, [&] { run_kernel(t); });
   };
   for (size_t t = 0; t < hoisted.size(); ++t) {
-    if (keeping->wants(t)) {
+    if (prepacked->needs_step(t)) {
       hoisted_kernels.fetch_add(1, std::memory_order_relaxed);
       kernels.fetch_add(1, std::memory_order_relaxed);
       run_step(t);
-    } else if (checked) {
-      checked->after(static_cast<int>(t));
+    } else if (arena_check) {
+      arena_check->after(static_cast<int>(t));
     }
   }
-  if (keeping) keeping->publish();
+  if (prepacked) prepacked->publish();
   for (size_t t = hoisted.size(); t < steps.size(); ++t) {
-    if (failing.skips(t)) continue;
+    if (failures.skips(t)) continue;
     try {
       run_step(t);
     } catch (const TaskFailure& failure) {
-      if (checked) throw;  // which looks at every step
-      failing.failed(t, failure.error);
+      if (arena_check) throw;  // which looks at every step
+      failures.failed(t, failure.error);
     }
   }
 }
 
 // Geometry is computed in registers. What others keep is made here for one run.
-void Program::run_anywhere(const Run& run, const RunContext& context, Failing& failing) const {
+void Program::run_unbound(const Run& run, const RunContext& context, StepFailures& failures) const {
   const size_t count = static_cast<size_t>(inputs_) + values.size();
   Scratch<View, 24> views(count);
   for (int k = 0; k < inputs_; ++k)
@@ -356,10 +356,10 @@ void Program::run_anywhere(const Run& run, const RunContext& context, Failing& f
   for (const Step& step : steps)
     scratch_size = std::max(scratch_size, step.kernel->scratch_bytes(gather(step)));
   size_t size = in_lines(arena_size + scratch_size);
-  std::vector<size_t> kept(keeper_ ? values.size() : 0);
-  for (size_t i = 0; i < kept.size(); ++i) {
-    kept[i] = size;
-    if (values[i].kind == Value::Kind::kept)
+  std::vector<size_t> prepacked_offsets(prepacker_ ? values.size() : 0);
+  for (size_t i = 0; i < prepacked_offsets.size(); ++i) {
+    prepacked_offsets[i] = size;
+    if (values[i].kind == Value::Kind::prepacked)
       size += in_lines(extent_bytes(views[static_cast<size_t>(inputs_) + i]));
   }
   const TempSpace space(device, size);
@@ -367,8 +367,8 @@ void Program::run_anywhere(const Run& run, const RunContext& context, Failing& f
   for (size_t i = 0; i < values.size(); ++i) {
     const Value& value = values[i];
     View& view = views[static_cast<size_t>(inputs_) + i];
-    if (value.kind == Value::Kind::kept)
-      view.data = arena + kept[i];
+    if (value.kind == Value::Kind::prepacked)
+      view.data = arena + prepacked_offsets[i];
     else if (value.kind == Value::Kind::temporary)
       view.data = arena + run.registers[value.offset];
     else if (value.kind == Value::Kind::view)
@@ -376,7 +376,7 @@ void Program::run_anywhere(const Run& run, const RunContext& context, Failing& f
                   run.registers[value.offset] * static_cast<int64_t>(size_of(value.dtype));
   }
   for (size_t t = 0; t < steps.size(); ++t) {
-    if (failing.skips(t)) continue;
+    if (failures.skips(t)) continue;
     const Step& step = steps[t];
     try {
       StepLog::run(
@@ -384,9 +384,9 @@ void Program::run_anywhere(const Run& run, const RunContext& context, Failing& f
           [&] {
             step.kernel->run({gather(step), run.slots + step.first_slot, arena + arena_size, context});
           });
-      NanWatch::look(step, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; });
+      NanWatch::check(step, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; });
     } catch (...) {
-      failing.failed(t, failure_of(step));
+      failures.failed(t, failure_of(step));
     }
   }
 }

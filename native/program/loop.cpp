@@ -20,10 +20,10 @@ constexpr int64_t kFewRows = 4 * kLanes, kNearBytes = 512 << 10;
 constexpr int64_t kFewestPieces = 4, kMostPieces = 128;  // of shared rows
 constexpr int64_t kRowBlock = 32;  // elements that are summed before the sum is widened, llvm_lanes.py
 constexpr int64_t kLineBytes = 64;
-constexpr int64_t kStreamingBytes = 16
-                                    << 20;  // results of so many go past the cache, which would not keep them
+constexpr int64_t kStreamingBytes = 16 << 20;  // results of so many go past the cache
 
-// How many of `count` equal parts a thread takes at a time, if all come to `bytes`: everybody gets two turns.
+// How many of `count` equal parts a thread takes at a time, if all come to `bytes`: two turns for each
+// thread.
 int64_t parts_at_a_time(int64_t count, int64_t bytes) noexcept {
   const int64_t piece = std::min(kPieceBytes, bytes / (2 * team_size()) + 1);
   return std::max<int64_t>(1, piece * count / std::max<int64_t>(bytes, 1));
@@ -89,19 +89,19 @@ struct Loop::Space {
   // The operand with the most elements, the first of equals: how it is stored decides about the order of
   // loops.
   int widest() const noexcept {
-    int found = 0;
+    int best = 0;
     for (int k = 1; k < operands; ++k)
-      if (elements_of(k) > elements_of(found)) found = k;
-    return found;
+      if (elements_of(k) > elements_of(best)) best = k;
+    return best;
   }
   // How many elements of all operands are not neighbours along a loop, if that one becomes vectors.
   int64_t scattered(const View* views, int loop) const noexcept {
-    int64_t found = 0;
+    int64_t count = 0;
     for (int k = 0; k < operands; ++k) {
       const int64_t stride = strides[k][loop];
-      if (stride != 0 && stride != static_cast<int64_t>(size_of(views[k].dtype))) found += elements_of(k);
+      if (stride != 0 && stride != static_cast<int64_t>(size_of(views[k].dtype))) count += elements_of(k);
     }
-    return found;
+    return count;
   }
   // The outer loop that becomes vectors instead of the innermost loop of rows; -1: none. It is one in which
   // fewer elements are scattered: an operand that repeats along rows (a number for each of them) says nothing
@@ -110,15 +110,15 @@ struct Loop::Space {
     const auto item = static_cast<int64_t>(size_of(views[0].dtype));
     const int64_t along_rows = scattered(views, rank - 1);
     if (along_rows == 0) return -1;
-    int found = -1;
+    int best = -1;
     int64_t least = along_rows;
     for (int d = outer; d-- > 0;) {
       const int64_t here = scattered(views, d);
       const bool first_decides =
           strides[0][d] == item && strides[0][rank - 1] != 0 && strides[0][rank - 1] != item;
-      if (here < least || (found < 0 && here == along_rows && first_decides)) found = d, least = here;
+      if (here < least || (best < 0 && here == along_rows && first_decides)) best = d, least = here;
     }
-    return found;
+    return best;
   }
   // Operands that jump in the innermost loop and are contiguous in another one: these two run in
   // tiles.
@@ -251,23 +251,23 @@ Loop::Code Loop::find(const LoopPattern& pattern) const {
     return nullptr;
   };
   if (Code code = search(table_.load(std::memory_order_acquire))) return code;
-  const Code made =
+  const Code compiled =
       compile_(pattern);  // outside the mutex: it may need the GIL, whose holder may want the mutex
   const std::lock_guard guard(mutex_);
-  const Table* known = table_.load(std::memory_order_relaxed);
-  if (Code code = search(known)) return code;
+  const Table* current = table_.load(std::memory_order_relaxed);
+  if (Code code = search(current)) return code;
   misses.fetch_add(1, std::memory_order_relaxed);
-  auto table = known ? std::make_unique<Table>(*known) : std::make_unique<Table>();
-  table->push_back({key, made});
+  auto table = current ? std::make_unique<Table>(*current) : std::make_unique<Table>();
+  table->push_back({key, compiled});
   table_.store(table.get(), std::memory_order_release);
   tables_.push_back(std::move(table));
-  return made;
+  return compiled;
 }
 
 namespace {
 
 // The number of elements, if all operands have the same shape and are contiguous; else -1.
-int64_t size_in_line(const View* views, int count) noexcept {
+int64_t contiguous_size(const View* views, int count) noexcept {
   const View& last = views[count - 1];
   int64_t size = 1;
   for (int d = last.ndim; d-- > 0;) {
@@ -285,7 +285,7 @@ int64_t size_in_line(const View* views, int count) noexcept {
 }
 
 // The pattern of those.
-LoopPattern in_line(int operands) noexcept {
+LoopPattern contiguous_pattern(int operands) noexcept {
   LoopPattern pattern;
   pattern.operands = operands;
   std::fill_n(pattern.inner, operands, LoopPattern::unit);
@@ -294,34 +294,33 @@ LoopPattern in_line(int operands) noexcept {
 
 }  // namespace
 
-bool may_pass_cache(const LoopPattern& pattern, int inputs, char* const* data,
-                    const int64_t* strides) noexcept {
+bool may_stream(const LoopPattern& pattern, int inputs, char* const* data, const int64_t* strides) noexcept {
   const int rank = pattern.rank, vector_loop = pattern.lanes ? rank - pattern.row_rank - 1 : rank - 1;
   for (int k = inputs; k < pattern.operands; ++k) {
     if (pattern.inner[k] != LoopPattern::unit) continue;
-    auto places = reinterpret_cast<uintptr_t>(data[k]);
+    auto addresses = reinterpret_cast<uintptr_t>(data[k]);
     for (int d = 0; d < rank; ++d)
-      if (d != vector_loop) places |= static_cast<uintptr_t>(strides[k * rank + d]);
-    if (places % kLineBytes || std::find(data, data + inputs, data[k]) != data + inputs) return false;
+      if (d != vector_loop) addresses |= static_cast<uintptr_t>(strides[k * rank + d]);
+    if (addresses % kLineBytes || std::find(data, data + inputs, data[k]) != data + inputs) return false;
   }
   return true;
 }
 
 Loop::Code Loop::code_for(char* const* data, const Work& work) const {
-  if (!work.large || !may_pass_cache(work.pattern, form_.inputs, data, work.strides)) return work.code;
+  if (!work.large || !may_stream(work.pattern, form_.inputs, data, work.strides)) return work.code;
   LoopPattern pattern = work.pattern;
   pattern.streaming = true;
   return find(pattern);
 }
 
 // What `run` comes to for size_in_line elements.
-void Loop::run_in_line(const Call& call, int64_t size) const {
+void Loop::run_contiguous(const Call& call, int64_t size) const {
   if (size == 0) return;
   const int operands = form_.operands;
-  Code code = in_line_.load(std::memory_order_acquire);
+  Code code = contiguous_code_.load(std::memory_order_acquire);
   if (!code) {
-    code = find(in_line(operands));
-    in_line_.store(code, std::memory_order_release);
+    code = find(contiguous_pattern(operands));
+    contiguous_code_.store(code, std::memory_order_release);
   }
   char* data[LoopPattern::kOperands];
   int64_t strides[LoopPattern::kOperands];
@@ -337,7 +336,8 @@ void Loop::run_in_line(const Call& call, int64_t size) const {
     return;
   }
   if (stored >= kStreamingBytes)
-    code = code_for(data, {.code = code, .strides = strides, .pattern = in_line(operands), .large = true});
+    code = code_for(
+        data, {.code = code, .strides = strides, .pattern = contiguous_pattern(operands), .large = true});
   parallel_for(size, whole_lines(parts_at_a_time(size, bytes)), [&](int64_t begin, int64_t end) {
     char* moved[LoopPattern::kOperands];
     for (int k = 0; k < operands; ++k) moved[k] = data[k] + begin * strides[k];
@@ -347,15 +347,15 @@ void Loop::run_in_line(const Call& call, int64_t size) const {
 }
 
 // One row, whose elements are evenly spaced.
-void Loop::run_in_parts(char* const* data, const uint64_t* parameters, const Work& work) const {
+void Loop::run_split_row(char* const* data, const uint64_t* parameters, const Work& work) const {
   const int64_t size = work.sizes[0], count = (size + kFoldElements - 1) / kFoldElements;
   const int inputs = form_.inputs, reductions = static_cast<int>(split_.dtypes.size());
-  std::vector<int64_t> found(static_cast<size_t>(count * reductions));  // eight bytes for each
+  std::vector<int64_t> partials(static_cast<size_t>(count * reductions));  // eight bytes for each
   static constexpr int64_t kOne = 1;
-  const auto place = [&](int64_t piece, char** at) {
+  const auto set_pointers = [&](int64_t piece, char** at) {
     for (int k = 0; k < inputs; ++k) at[k] = data[k] + piece * kFoldElements * work.strides[k];
     for (int r = 0; r < reductions; ++r)
-      at[inputs + r] = reinterpret_cast<char*>(found.data() + r * count) +
+      at[inputs + r] = reinterpret_cast<char*>(partials.data() + r * count) +
                        piece * static_cast<int64_t>(size_of(split_.dtypes[static_cast<size_t>(r)]));
   };
   // The code of pieces is found before they run: making it may need the GIL, whose holder may wait for them.
@@ -367,7 +367,7 @@ void Loop::run_in_parts(char* const* data, const uint64_t* parameters, const Wor
       views[k] = {data[k], work.dtypes[k], 1, &length, strides + k};
     }
     for (int r = 0; r < reductions; ++r)
-      views[inputs + r] = {reinterpret_cast<char*>(found.data()), split_.dtypes[static_cast<size_t>(r)], 1,
+      views[inputs + r] = {reinterpret_cast<char*>(partials.data()), split_.dtypes[static_cast<size_t>(r)], 1,
                            &kOne, &kOne};
     return split_.part->bind(views);
   };
@@ -376,14 +376,14 @@ void Loop::run_in_parts(char* const* data, const uint64_t* parameters, const Wor
   parallel_for(count, 1, [&](int64_t begin, int64_t end) {
     char* at[LoopPattern::kOperands];
     for (int64_t piece = begin; piece < end; ++piece) {
-      place(piece, at);
+      set_pointers(piece, at);
       (piece == count - 1 ? last : whole)->run(at, parameters, outside_engine);
     }
   });
   View views[2 * LoopPattern::kOperands];
   for (int r = 0; r < reductions; ++r)
-    views[r] = {reinterpret_cast<char*>(found.data() + r * count), split_.dtypes[static_cast<size_t>(r)], 1,
-                &count, &kOne};
+    views[r] = {reinterpret_cast<char*>(partials.data() + r * count), split_.dtypes[static_cast<size_t>(r)],
+                1, &count, &kOne};
   for (int k = inputs; k < form_.operands; ++k)
     views[reductions + k - inputs] = {data[k], work.dtypes[k], 1, &kOne, &kOne};
   split_.join->run({views, parameters, nullptr});
@@ -401,12 +401,12 @@ bool Loop::may_split(const Space& space, int loop) const noexcept {
 
 // How the work is split up, and its code. Fills everything but the strides.
 Loop::Work Loop::split(const Space& space) const {
-  Work work = divided(space);
+  Work work = partition(space);
   if (work.kind != Work::Kind::stages) work.code = find(space.pattern);  // stages have code of their own
   return work;
 }
 
-Loop::Work Loop::divided(const Space& space) const {
+Loop::Work Loop::partition(const Space& space) const {
   const int rank = space.rank, operands = space.operands;
   Work work{.rank = rank,
             .operands = operands,
@@ -419,11 +419,11 @@ Loop::Work Loop::divided(const Space& space) const {
   }
   int64_t bytes = 0, stored = 0;
   for (int k = 0; k < operands; ++k) {
-    auto own = static_cast<int64_t>(size_of(space.dtypes[k]));
+    auto operand_bytes = static_cast<int64_t>(size_of(space.dtypes[k]));
     for (int d = 0; d < rank; ++d)
-      if (space.strides[k][d] != 0) own *= space.sizes[d];
-    bytes += own;
-    if (k >= form_.inputs && space.pattern.inner[k] == LoopPattern::unit) stored += own;
+      if (space.strides[k][d] != 0) operand_bytes *= space.sizes[d];
+    bytes += operand_bytes;
+    if (k >= form_.inputs && space.pattern.inner[k] == LoopPattern::unit) stored += operand_bytes;
   }
   work.large = stored >= kStreamingBytes && space.pattern.tile < 0;  // tiles see to it themselves
   if (const int64_t grain = space.shared_grain(bytes); grain && !stages().empty()) {
@@ -461,7 +461,7 @@ void Loop::run_work(char* const* data, const uint64_t* parameters, const Work& w
       code_for(data, work)(data, work.sizes, work.strides, parameters);
       return;
     case Work::Kind::parts:
-      run_in_parts(data, parameters, work);
+      run_split_row(data, parameters, work);
       return;
     case Work::Kind::stages:
       run_stages(data, parameters, work);
@@ -483,8 +483,8 @@ void Loop::run_work(char* const* data, const uint64_t* parameters, const Work& w
 
 void Loop::run(const Call& call) const {
   if (!form_.row_axes && !form_.fixed()) {
-    if (const int64_t size = size_in_line(call.operands, form_.operands); size >= 0) {
-      run_in_line(call, size);
+    if (const int64_t size = contiguous_size(call.operands, form_.operands); size >= 0) {
+      run_contiguous(call, size);
       return;
     }
   }

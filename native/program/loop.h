@@ -67,9 +67,12 @@ class Loop final : public Kernel {
   };
   using Stages = std::vector<Stage>;
   // Makes the stages of a Loop, none if it cannot be taken apart. May throw.
-  using Apart = std::function<Stages()>;
-  Loop(Form form, Compile compile, Split split = {}, Apart apart = {})
-      : form_(form), compile_(std::move(compile)), split_(std::move(split)), apart_(std::move(apart)) {}
+  using MakeStages = std::function<Stages()>;
+  Loop(Form form, Compile compile, Split split = {}, MakeStages make_stages = {})
+      : form_(form),
+        compile_(std::move(compile)),
+        split_(std::move(split)),
+        make_stages_(std::move(make_stages)) {}
 
   void run(const Call& call) const override;
   std::unique_ptr<Bound> bind(const View* operands) const override;
@@ -82,14 +85,14 @@ class Loop final : public Kernel {
  private:
   struct Space;
   struct Work;
-  struct Side;
+  struct StageOperands;
   class BoundLoop;
   bool arrange(const View* operands, Space& space) const;
   bool may_split(const Space& space, int loop) const noexcept;
   Work split(const Space& space) const;
-  Work divided(const Space& space) const;
-  void run_in_line(const Call& call, int64_t size) const;
-  void run_in_parts(char* const* data, const uint64_t* parameters, const Work& work) const;
+  Work partition(const Space& space) const;
+  void run_contiguous(const Call& call, int64_t size) const;
+  void run_split_row(char* const* data, const uint64_t* parameters, const Work& work) const;
   void run_stages(char* const* data, const uint64_t* parameters, const Work& work) const;
   void run_work(char* const* data, const uint64_t* parameters, const Work& work) const;
   const Stages& stages() const;
@@ -105,12 +108,12 @@ class Loop final : public Kernel {
   const Form form_;
   const Compile compile_;
   const Split split_;
-  const Apart apart_;
+  const MakeStages make_stages_;
   mutable std::atomic<const Stages*> stages_{nullptr};  // when they have been requested
-  mutable std::unique_ptr<const Stages> kept_stages_;
+  mutable std::unique_ptr<const Stages> owned_stages_;
   mutable std::atomic<const Table*> table_{nullptr};
-  mutable std::atomic<Code> in_line_{nullptr};  // for one loop of contiguous elements
-  mutable std::mutex mutex_;                    // held while code is made
+  mutable std::atomic<Code> contiguous_code_{nullptr};  // for one loop of contiguous elements
+  mutable std::mutex mutex_;                            // held while code is made
   mutable std::vector<std::unique_ptr<const Table>>
       tables_;  // of which the last is table_; others may read old ones
 };

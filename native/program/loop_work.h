@@ -1,4 +1,4 @@
-// loop_work.h: what a Loop does when it runs; private to loop.cpp and stages.cpp.
+// loop_work.h: what a Loop does when it runs; private to loop.cpp and loop_stages.cpp.
 #pragma once
 
 #include "program/loop.h"
@@ -22,7 +22,6 @@ struct Loop::Work {
 
 // Whether results may go past the cache: nothing is read from their memory, and lines of the cache begin
 // where they are stored in one go. strides: of operand k in loop d: k * rank + d.
-bool may_pass_cache(const LoopPattern& pattern, int inputs, char* const* data,
-                    const int64_t* strides) noexcept;
+bool may_stream(const LoopPattern& pattern, int inputs, char* const* data, const int64_t* strides) noexcept;
 
 }  // namespace weft

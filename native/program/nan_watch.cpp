@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-struct Found {
+struct NonFinite {
   int64_t nan = 0, infinite = 0;
   std::string first;  // where the first one is
 };
@@ -39,9 +39,9 @@ int kind_at(const char* at, DType dtype) noexcept {
   }
 }
 
-Found count(const View& x, bool infinite) {
-  Found found;
-  if (!is_floating(x.dtype) || !x.data) return found;
+NonFinite count(const View& x, bool infinite) {
+  NonFinite counts;
+  if (!is_floating(x.dtype) || !x.data) return counts;
   int64_t size = 1;
   for (int d = 0; d < x.ndim; ++d) size *= x.shape[d];
   const auto bytes = static_cast<int64_t>(size_of(x.dtype));
@@ -49,11 +49,11 @@ Found count(const View& x, bool infinite) {
   const char* at = x.data;
   for (int64_t i = 0; i < size; ++i) {
     if (const int kind = kind_at(at, x.dtype)) {
-      ++(kind == 1 ? found.nan : found.infinite);
-      if (found.first.empty() && (kind == 1 || infinite)) {
-        found.first = "(";
-        for (size_t d = 0; d < index.size(); ++d) found.first += (d ? ", " : "") + std::to_string(index[d]);
-        found.first += ")";
+      ++(kind == 1 ? counts.nan : counts.infinite);
+      if (counts.first.empty() && (kind == 1 || infinite)) {
+        counts.first = "(";
+        for (size_t d = 0; d < index.size(); ++d) counts.first += (d ? ", " : "") + std::to_string(index[d]);
+        counts.first += ")";
       }
     }
     for (int d = x.ndim - 1; d >= 0; --d) {
@@ -64,7 +64,7 @@ Found count(const View& x, bool infinite) {
       index[k] = 0;
     }
   }
-  return found;
+  return counts;
 }
 
 std::string described(const View& x) {
@@ -77,21 +77,21 @@ std::string described(const View& x) {
 
 int NanWatch::set(int what) noexcept { return on_.exchange(what); }
 
-void NanWatch::look_at(const Program::Step& step, const std::vector<View>& operands) {
+void NanWatch::check_results(const Program::Step& step, const std::vector<View>& operands) {
   const bool infinite = on_.load(std::memory_order_relaxed) > 1;
   for (const int k : step.written) {
     const View& y = operands[static_cast<size_t>(k)];
-    const Found found = count(y, infinite);
-    if (!found.nan && !(infinite && found.infinite)) continue;
-    std::string text = step.name + ": the result " + described(y) + " holds " + std::to_string(found.nan) +
-                       " NaN and " + std::to_string(found.infinite) + " infinite elements, the first at " +
-                       found.first + "; it reads";
+    const NonFinite counts = count(y, infinite);
+    if (!counts.nan && !(infinite && counts.infinite)) continue;
+    std::string text = step.name + ": the result " + described(y) + " holds " + std::to_string(counts.nan) +
+                       " NaN and " + std::to_string(counts.infinite) + " infinite elements, the first at " +
+                       counts.first + "; it reads";
     bool any = false;
     for (size_t j = 0; j < operands.size(); ++j) {
       if (std::ranges::find(step.written, static_cast<int>(j)) != step.written.end()) continue;
-      const Found given = count(operands[j], true);
-      text += (any ? ", " : " ") + described(operands[j]) + " with " + std::to_string(given.nan) +
-              " NaN and " + std::to_string(given.infinite) + " infinite";
+      const NonFinite input = count(operands[j], true);
+      text += (any ? ", " : " ") + described(operands[j]) + " with " + std::to_string(input.nan) +
+              " NaN and " + std::to_string(input.infinite) + " infinite";
       any = true;
     }
     throw FloatingPointError(text + (any ? "" : " nothing"));

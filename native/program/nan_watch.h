@@ -20,16 +20,16 @@ class NanWatch {
   static int set(int what) noexcept;
   // After a step: throws if what it has written holds what is looked for. operand(k): a View with its data.
   template <class Operand>
-  static void look(const Program::Step& step, const Operand& operand) {
+  static void check(const Program::Step& step, const Operand& operand) {
     if (!is_on()) [[likely]]
       return;
     std::vector<View> views;
     for (size_t k = 0; k < step.operands.size(); ++k) views.push_back(operand(k));
-    look_at(step, views);
+    check_results(step, views);
   }
 
  private:
-  static void look_at(const Program::Step& step, const std::vector<View>& operands);
+  static void check_results(const Program::Step& step, const std::vector<View>& operands);
   static inline std::atomic<int> on_{0};  // relaxed: a switch, nothing is published by it
 };
 

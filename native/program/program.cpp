@@ -9,10 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "program/kept.h"
 #include "program/loop.h"
+#include "program/prepacked.h"
 #include "program/run.h"
 #include "storage/runtime.h"
+#include "tensor/scalar.h"
 
 namespace weft {
 namespace {
@@ -64,16 +65,7 @@ Tensor empty_in_order(const Tensor& like, DType dtype, Device device) {
 
 // An integer must fit the type that it is computed in.
 Scalar checked(Scalar number, DType dtype) {
-  if (!is_integer(dtype)) return number;
-  bool fits = true;
-  const int bits = static_cast<int>(size_of(dtype)) * 8;
-  if (number.kind == Scalar::Kind::unsigned_integer)
-    fits = dtype == DType::uint64;
-  else if (number.kind == Scalar::Kind::integer && is_unsigned(dtype))
-    fits = number.integer >= 0 && (bits == 64 || number.integer < (int64_t{1} << bits));
-  else if (number.kind == Scalar::Kind::integer && bits < 64)
-    fits = number.integer >= -(int64_t{1} << (bits - 1)) && number.integer < (int64_t{1} << (bits - 1));
-  if (!fits)
+  if (!fits(number, dtype))
     throw std::overflow_error((number.kind == Scalar::Kind::integer
                                    ? std::to_string(number.integer)
                                    : std::to_string(number.unsigned_integer)) +
@@ -96,7 +88,7 @@ Program::Host Program::host{[]() noexcept { return Site{}; },
                             [](const Site&) noexcept { return std::string(); }, [](const Site&) noexcept {}};
 
 // A Run with arrays of its own: what is queued outlives the call, whose arrays a Run only points to.
-struct Program::KeptRun {
+struct Program::QueuedRun {
   Ref<const Program> program;
   std::vector<Tensor> tensors;          // inputs, then outputs
   std::vector<const Tensor*> pointers;  // to them
@@ -106,9 +98,9 @@ struct Program::KeptRun {
   std::vector<Copy> copies;  // to these
   Site site;
 
-  ~KeptRun() { host.drop(site); }
+  ~QueuedRun() { host.drop(site); }
   // The one that the state of an operation points to.
-  static KeptRun* in(const void* state) noexcept { return *static_cast<KeptRun* const*>(state); }
+  static QueuedRun* in(const void* state) noexcept { return *static_cast<QueuedRun* const*>(state); }
 };
 
 const TaskType Program::kRunType{
@@ -126,45 +118,46 @@ const TaskType Program::kRunType{
       return text;
     },
     nullptr,
-    keep};
+    persist};
 
-const TaskType Program::kKeptType{
+const TaskType Program::kQueuedType{
     [](void* state, RunContext& context) {
-      const KeptRun& kept = *KeptRun::in(state);
-      kept.program->execute(
-          {kept.program.get(), kept.pointers.data(), kept.pointers.data() + kept.program->inputs_,
-           kept.slots.data(),
-           kept.program->exact ? kept.program->known_registers_.data() : kept.registers.data(), kept.copies},
+      const QueuedRun& queued = *QueuedRun::in(state);
+      queued.program->execute(
+          {queued.program.get(), queued.pointers.data(), queued.pointers.data() + queued.program->inputs_,
+           queued.slots.data(),
+           queued.program->exact ? queued.program->constant_registers_.data() : queued.registers.data(),
+           queued.copies},
           context);
     },
-    [](void* state) noexcept { delete KeptRun::in(state); },
+    [](void* state) noexcept { delete QueuedRun::in(state); },
     nullptr,
-    [](const void* state) noexcept { return KeptRun::in(state)->program->name; },
-    [](const void* state) noexcept { return host.text(KeptRun::in(state)->site); },
+    [](const void* state) noexcept { return QueuedRun::in(state)->program->name; },
+    [](const void* state) noexcept { return host.text(QueuedRun::in(state)->site); },
     nullptr};
 
-void Program::keep(Op& op) {
+void Program::persist(Op& op) {
   const auto& run = *static_cast<const Run*>(op.state);
   const Program& program = *run.program;
-  auto kept = std::make_unique<KeptRun>();
-  kept->program = Ref<const Program>(&program);
-  kept->site = host.here();
+  auto queued = std::make_unique<QueuedRun>();
+  queued->program = Ref<const Program>(&program);
+  queued->site = host.here();
   const auto count = static_cast<size_t>(program.inputs_);
-  kept->tensors.reserve(count + program.outputs.size());
-  for (size_t k = 0; k < count; ++k) kept->tensors.push_back(run.inputs[k] ? *run.inputs[k] : Tensor());
-  for (size_t j = 0; j < program.outputs.size(); ++j) kept->tensors.push_back(*run.outputs[j]);
-  for (const Tensor& tensor : kept->tensors) kept->pointers.push_back(&tensor);
-  kept->written.reserve(run.copies.size());
+  queued->tensors.reserve(count + program.outputs.size());
+  for (size_t k = 0; k < count; ++k) queued->tensors.push_back(run.inputs[k] ? *run.inputs[k] : Tensor());
+  for (size_t j = 0; j < program.outputs.size(); ++j) queued->tensors.push_back(*run.outputs[j]);
+  for (const Tensor& tensor : queued->tensors) queued->pointers.push_back(&tensor);
+  queued->written.reserve(run.copies.size());
   for (const auto& [output, to] : run.copies)
-    kept->copies.push_back({output, &kept->written.emplace_back(*to)});
-  kept->slots.assign(run.slots, run.slots + program.slots.size());
+    queued->copies.push_back({output, &queued->written.emplace_back(*to)});
+  queued->slots.assign(run.slots, run.slots + program.slots.size());
   if (program.needs_registers_ && !program.exact)
-    kept->registers.assign(run.registers, run.registers + program.registers);
+    queued->registers.assign(run.registers, run.registers + program.registers);
   op.retain_variables();
   // In the operation's own storage: the engine drops only what is there.
   op.state = op.storage;
-  *reinterpret_cast<KeptRun**>(op.storage) = kept.release();
-  op.type = &kKeptType;
+  *reinterpret_cast<QueuedRun**>(op.storage) = queued.release();
+  op.type = &kQueuedType;
 }
 
 Program::Program() = default;
@@ -185,14 +178,15 @@ void Program::finish() {
       !randoms.empty() || arena_bytes >= 0 ||
       std::ranges::any_of(outputs, [](const Output& o) { return o.writes >= 0; }) ||
       std::ranges::any_of(values, [](const Value& v) { return v.kind != Value::Kind::output || v.like < 0; });
-  straight_ = steps.size() == 1 && arena_bytes < 0 &&
-              std::ranges::all_of(
-                  values, [](const Value& v) { return v.kind == Value::Kind::output; }) &&
-              values.size() == outputs.size() && steps[0].operands.size() == uses.size() + outputs.size();
-  for (size_t k = 0; straight_ && k < steps[0].operands.size(); ++k)
-    straight_ = steps[0].operands[k] == static_cast<int>(k);
-  for (size_t j = 0; straight_ && j < outputs.size(); ++j)
-    straight_ = outputs[j].value == static_cast<int>(uses.size() + j);
+  single_kernel_ = steps.size() == 1 && arena_bytes < 0 &&
+                   std::ranges::all_of(
+                       values, [](const Value& v) { return v.kind == Value::Kind::output; }) &&
+                   values.size() == outputs.size() &&
+                   steps[0].operands.size() == uses.size() + outputs.size();
+  for (size_t k = 0; single_kernel_ && k < steps[0].operands.size(); ++k)
+    single_kernel_ = steps[0].operands[k] == static_cast<int>(k);
+  for (size_t j = 0; single_kernel_ && j < outputs.size(); ++j)
+    single_kernel_ = outputs[j].value == static_cast<int>(uses.size() + j);
   const auto is_loop = [](const Step& step) {
     return dynamic_cast<const Loop*>(step.kernel.get()) != nullptr;
   };
@@ -208,12 +202,12 @@ void Program::finish() {
   std::vector<std::vector<size_t>> touches(static_cast<size_t>(inputs_) + values.size());
   for (size_t t = 0; t < steps.size(); ++t)
     for (const int operand : steps[t].operands) {
-      auto& known = touches[static_cast<size_t>(root(operand))];
-      if (known.empty() || known.back() != t) known.push_back(t);
+      auto& uses_here = touches[static_cast<size_t>(root(operand))];
+      if (uses_here.empty() || uses_here.back() != t) uses_here.push_back(t);
     }
   commits_.resize(steps.size());
   for (Output& output : outputs) {
-    // Whoever touches an output first makes it, alone or together with others that come later.
+    // The first step that touches an output makes it, alone or together with later ones.
     const auto& steps_of = touches[static_cast<size_t>(output.value)];
     if (output.value < inputs_ || steps_of.empty()) continue;
     const size_t first = steps_of.front();
@@ -235,23 +229,23 @@ void Program::finish() {
     output.in_place |= in_place_of >= 0;
   }
   if (exact) {
-    known_registers_.resize(static_cast<size_t>(registers) + 1);
-    compute_registers({}, known_registers_.data());
+    constant_registers_.resize(static_cast<size_t>(registers) + 1);
+    compute_registers({}, constant_registers_.data());
   }
-  known_slots_.resize(slots.size() + 1);
+  constant_slots_.resize(slots.size() + 1);
   for (size_t s = 0; s < slots.size(); ++s) {
     const Slot& slot = slots[s];
-    const bool known = slot.from == Slot::From::constant || (exact && slot.from == Slot::From::reg);
-    if (!known)
-      unknown_slots_.push_back(s);
+    const bool uses_here = slot.from == Slot::From::constant || (exact && slot.from == Slot::From::reg);
+    if (!uses_here)
+      call_slots_.push_back(s);
     else
-      store(reinterpret_cast<char*>(&known_slots_[s]), slot.dtype,
+      store(reinterpret_cast<char*>(&constant_slots_[s]), slot.dtype,
             slot.from == Slot::From::constant
                 ? ::weft::Scalar{.kind = ::weft::Scalar::Kind::real, .real = slot.value}
                 : ::weft::Scalar{.kind = ::weft::Scalar::Kind::integer,
-                                 .integer = known_registers_[static_cast<size_t>(slot.index)]});
+                                 .integer = constant_registers_[static_cast<size_t>(slot.index)]});
   }
-  if (exact && !straight_) learn();
+  if (exact && !single_kernel_) compute_layout();
 }
 
 void Program::compute_registers(std::span<const Tensor* const> inputs, int64_t* registers_) const {
@@ -368,7 +362,7 @@ const Tensor* Program::destination_of(size_t j, std::span<const Tensor* const> i
 }
 
 // What a launch finds out on its way.
-struct Program::Launching {
+struct Program::LaunchState {
   std::span<const Tensor* const> inputs, destinations;
   Tensor* const* results;
   const int64_t* registers;
@@ -384,10 +378,10 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
   launches.fetch_add(1, std::memory_order_relaxed);
   Scratch<int64_t, 48> computed(exact ? 0 : static_cast<size_t>(registers) + 1);
   if (!exact && (needs_registers_ || !destinations.empty())) compute_registers(inputs, computed.get());
-  Launching call{inputs, destinations, results, exact ? known_registers_.data() : computed.get()};
+  LaunchState call{inputs, destinations, results, exact ? constant_registers_.data() : computed.get()};
   for (size_t k = 0; k < inputs.size(); ++k)
     if (uses[k] == Use::data) call.bytes += inputs[k]->size * static_cast<int64_t>(inputs[k]->itemsize());
-  place_outputs(call);
+  allocate_outputs(call);
   if (!steps.empty()) {
     Scratch<uint64_t, 16> filled(slots.size() + 1);
     fill_slots(numbers, call.registers, filled.get());
@@ -400,7 +394,7 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
 }
 
 // Each output gets the input that it passes on, its destination if its step may write there, or new memory.
-void Program::place_outputs(Launching& call) const {
+void Program::allocate_outputs(LaunchState& call) const {
   const auto& inputs = call.inputs;
   Tensor* const* const results = call.results;
   const int64_t* const registers_ = call.registers;
@@ -426,10 +420,10 @@ void Program::place_outputs(Launching& call) const {
     }
     *results[j] = make_output(value, inputs, registers_);
     if (destination) {
-      const bool own = value.kind == Value::Kind::output && !steps.empty() && destination->size != 0 &&
-                       destination->device() == device &&
-                       std::ranges::equal(destination->dims(), results[j]->dims());
-      (own ? call.copies : call.copied_later).push_back({j, destination});
+      const bool by_this_operation = value.kind == Value::Kind::output && !steps.empty() &&
+                                     destination->size != 0 && destination->device() == device &&
+                                     std::ranges::equal(destination->dims(), results[j]->dims());
+      (by_this_operation ? call.copies : call.copied_later).push_back({j, destination});
       call.bytes += destination->size * static_cast<int64_t>(destination->itemsize());
     }
     if (value.kind == Value::Kind::output && j < 64) call.fresh |= uint64_t{1} << j;
@@ -440,8 +434,8 @@ void Program::place_outputs(Launching& call) const {
 
 // The numbers of kernels: known ones, those of this call, and what it takes of the random stream.
 void Program::fill_slots(std::span<const Scalar> numbers, const int64_t* registers_, uint64_t* filled) const {
-  std::ranges::copy(known_slots_, filled);
-  for (const size_t s : unknown_slots_) {
+  std::ranges::copy(constant_slots_, filled);
+  for (const size_t s : call_slots_) {
     const Slot& slot = slots[s];
     if (slot.from == Slot::From::random) continue;
     Scalar value{Scalar::Kind::integer, {}};
@@ -452,17 +446,17 @@ void Program::fill_slots(std::span<const Scalar> numbers, const int64_t* registe
     store(reinterpret_cast<char*>(&filled[s]), slot.dtype, value);
   }
   for (const Random& random : randoms) {
-    const Reservation taken = Runtime::get().generator(device).reserve(
+    const Reservation reservation = Runtime::get().generator(device).reserve(
         blocks_for(random.kind, random.dtype, registers_[static_cast<size_t>(random.count)]));
     uint64_t* const first = filled + random.first_slot;
-    first[0] = taken.key;
-    first[1] = taken.stream;
-    first[2] = taken.offset;
+    first[0] = reservation.key;
+    first[1] = reservation.stream;
+    first[2] = reservation.offset;
   }
 }
 
 // Pushes the operation that runs the steps.
-void Program::submit(const Launching& call, const uint64_t* filled) const {
+void Program::submit(const LaunchState& call, const uint64_t* filled) const {
   const auto& inputs = call.inputs;
   Tensor* const* const results = call.results;
   Run run{this, inputs.data(), results, filled, call.registers, call.copies};
@@ -472,7 +466,7 @@ void Program::submit(const Launching& call, const uint64_t* filled) const {
   };
   for (size_t j = 0; j < outputs.size(); ++j) {
     const Output& output = outputs[j];
-    if (!is_made(output)) continue;
+    if (!is_allocated(output)) continue;
     Chunk* chunk = results[j]->chunk.get();
     if (j < 64 && call.fresh >> j & 1) {
       op->add(chunk, Mode::overwrite);

@@ -38,7 +38,7 @@ class Program final : public Counted<Program> {
                // its strides
       temporary,  // inside the arena, at register `offset` in bytes
       view,       // of value `base`, from element `offset` (a register) on
-      kept,       // made by the hoisted steps, and kept from run to run
+      prepacked,  // made by the hoisted steps, and reused from run to run
     } kind;
     DType dtype;
     int base = -1;
@@ -47,13 +47,13 @@ class Program final : public Counted<Program> {
     std::vector<int> sizes, strides;  // registers
     Device device{};                  // of an output
   };
-  // What of an input is looked at; shown: nothing here, but an output is a view of its elements.
-  enum class Use : uint8_t { nothing, geometry, shown, data };
+  // What of an input is looked at; aliased: nothing here, but an output is a view of its elements.
+  enum class Use : uint8_t { nothing, geometry, aliased, data };
 
   // The line of the host language that launches, for messages; what its binding sets, once. `here` gives one
   // that is to be dropped.
   struct Site {
-    void* place = nullptr;
+    void* code = nullptr;
     int detail = 0;
   };
   struct Host {
@@ -80,7 +80,7 @@ class Program final : public Counted<Program> {
     std::vector<int> written{};                   // which of the operands it writes
   };
   // The values that one of the first steps reads and writes. These are run when an input that they depend on
-  // was written since they ran last (kept.h).
+  // was written since they ran last (prepacked.h).
   struct HoistedStep {
     std::vector<int> reads, writes;
   };
@@ -134,8 +134,8 @@ class Program final : public Counted<Program> {
   std::vector<HoistedStep> hoisted;  // of the first so many steps; exact programs only
   std::vector<Random> randoms;
   std::vector<Part> parts;
-  std::vector<int> leaving;  // with parts: the wire of each output
-  int arena_bytes = -1;      // register
+  std::vector<int> output_wires;  // with parts: the wire of each output
+  int arena_bytes = -1;           // register
   Device device{};
   bool wide = false;     // opens parallel regions at all sizes
   bool is_copy = false;  // brings an array from another device: work of the copy queue
@@ -165,15 +165,15 @@ class Program final : public Counted<Program> {
   // as written.
   void prepare(std::span<const Tensor* const> inputs, std::span<const Tensor* const> destinations,
                Tensor* const* results) const;
-  // The place of output j.
+  // The device of output j.
   Device device_of(size_t j) const {
     const int value = outputs[j].value - static_cast<int>(uses.size());
     return value < 0 ? device : values[static_cast<size_t>(value)].device;
   }
   // Whether all outputs have elements: sizes that are computed may be less than 1 where nothing fits.
   bool has_results(std::span<const Tensor* const> inputs) const;
-  // Finds out what is to be known of a step before it runs, and makes its code: for threads that do so ahead
-  // of the first run. Nothing where there is nothing to find out. False: there is no such step.
+  // Binds a step to its geometry, which makes its code: for threads that do so ahead of the first run. Does
+  // nothing where the step has no code of its own. False: there is no such step.
   bool bind_ahead(size_t step) const;
   // Fills `registers` of them.
   void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
@@ -183,17 +183,17 @@ class Program final : public Counted<Program> {
  private:
   struct Copy;
   struct Run;
-  struct KeptRun;
-  struct Resolved;
-  class Keeper;
-  static const TaskType kRunType, kKeptType;
+  struct QueuedRun;
+  struct Layout;
+  class Prepacker;
+  static const TaskType kRunType, kQueuedType;
   Tensor make_output(const Value& value, std::span<const Tensor* const> inputs,
                      const int64_t* registers) const;
   bool shape_fits(const Value& value, const Tensor& x, const int64_t* registers) const;
-  struct Launching;
-  void place_outputs(Launching& call) const;
+  struct LaunchState;
+  void allocate_outputs(LaunchState& call) const;
   void fill_slots(std::span<const Scalar> numbers, const int64_t* registers, uint64_t* filled) const;
-  void submit(const Launching& call, const uint64_t* filled) const;
+  void submit(const LaunchState& call, const uint64_t* filled) const;
   const Tensor* destination_of(size_t j, std::span<const Tensor* const> inputs,
                                std::span<const Tensor* const> destinations) const;
   bool may_write(const Output& output, const Tensor& destination, std::span<const Tensor* const> inputs,
@@ -203,37 +203,37 @@ class Program final : public Counted<Program> {
   void finish_parts();
   void launch_parts(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
                     std::span<const Tensor* const> destinations, Tensor* const* results) const;
-  class Failing;
+  class StepFailures;
   void execute(const Run& run, const RunContext& context) const;
   void count_copy(const Run& run) const;
   void run_alone(const Run& run, const RunContext& context) const;
-  void run_bound(const Run& run, const RunContext& context, Failing& failing) const;
-  void run_anywhere(const Run& run, const RunContext& context, Failing& failing) const;
-  void learn();
+  void run_bound(const Run& run, const RunContext& context, StepFailures& failures) const;
+  void run_unbound(const Run& run, const RunContext& context, StepFailures& failures) const;
+  void compute_layout();
   const Bound* bind(size_t t) const;
-  bool lies_as_planned(const Run& run) const;
+  bool matches_layout(const Run& run) const;
   Ref<Error> failure_of(const Step& step) const;
-  bool is_made(const Output& output) const {
+  bool is_allocated(const Output& output) const {
     return output.value >= inputs_ &&
            values[static_cast<size_t>(output.value - inputs_)].kind != Value::Kind::view;
   }
-  static void keep(Op& op);
+  static void persist(Op& op);
 
   int inputs_ = 0;
   size_t numbers_taken_ = 0;
-  std::vector<bool> commits_;             // steps that make an output that commits
-  std::vector<int> roots_;                // of each value: itself, or what it is a view of
-  bool needs_registers_ = true;           // false: shapes are the inputs'
-  std::vector<int64_t> known_registers_;  // of an exact program
-  std::vector<uint64_t> known_slots_;     // with zeros where they are not known
-  std::vector<size_t> unknown_slots_;
-  bool brief_ = false;      // few loops: how long they take follows from the bytes
-  bool straight_ = false;   // one kernel, whose operands are the inputs and outputs as they come
-  bool pointwise_ = false;  // one kernel that reads an element only to write that of the same position
-  size_t wires_ = 0;        // with parts
+  std::vector<bool> commits_;                // steps that make an output that commits
+  std::vector<int> roots_;                   // of each value: itself, or what it is a view of
+  bool needs_registers_ = true;              // false: shapes are the inputs'
+  std::vector<int64_t> constant_registers_;  // of an exact program
+  std::vector<uint64_t> constant_slots_;     // with zeros where they are not known
+  std::vector<size_t> call_slots_;
+  bool brief_ = false;          // few loops: how long they take follows from the bytes
+  bool single_kernel_ = false;  // one kernel, whose operands are the inputs and outputs as they come
+  bool pointwise_ = false;      // one kernel that reads an element only to write that of the same position
+  size_t wires_ = 0;            // with parts
   std::vector<std::pair<int, int>> hazards_;  // an input that is written, one that a later part reads
-  std::unique_ptr<Resolved> resolved_;        // of an exact program with several steps
-  std::unique_ptr<Keeper> keeper_;            // of one with hoisted steps
+  std::unique_ptr<Layout> layout_;            // of an exact program with several steps
+  std::unique_ptr<Prepacker> prepacker_;      // of one with hoisted steps
 };
 
 }  // namespace weft

@@ -28,8 +28,8 @@ struct Program::Run {
   std::span<const Copy> copies;
 };
 
-// What is known of an exact program before it runs.
-struct Program::Resolved {
+// Geometry, addresses and scratch memory of an exact program.
+struct Program::Layout {
   std::vector<int64_t> geometry;  // what views point to
   std::vector<View> views;        // of all values as planned, without data
   struct Address {
@@ -42,8 +42,8 @@ struct Program::Resolved {
   mutable std::vector<std::atomic<const Bound*>> bound;
   std::vector<bool> binds;  // of every step, whether it has something to find out
 
-  explicit Resolved(size_t steps) : bound(steps), binds(steps) {}
-  ~Resolved() {
+  explicit Layout(size_t steps) : bound(steps), binds(steps) {}
+  ~Layout() {
     for (auto& one : bound) delete one.load(std::memory_order_relaxed);
   }
 };

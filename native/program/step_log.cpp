@@ -20,8 +20,8 @@ struct Spans {
 };
 
 Spans& spans() {
-  static Spans& made = *new Spans;  // threads may still run steps when the process ends
-  return made;
+  static Spans& log = *new Spans;  // threads may still run steps when the process ends
+  return log;
 }
 
 }  // namespace
@@ -58,9 +58,9 @@ void StepLog::add(Span span, const Shapes& shapes) {
   }
   const std::string key(reinterpret_cast<const char*>(shapes.numbers),
                         static_cast<size_t>(shapes.count) * sizeof(int64_t));
-  const auto [found, is_new] = log.numbers.try_emplace(key, static_cast<uint32_t>(log.all.shapes.size()));
+  const auto [it, is_new] = log.numbers.try_emplace(key, static_cast<uint32_t>(log.all.shapes.size()));
   if (is_new) log.all.shapes.emplace_back(shapes.numbers, shapes.numbers + shapes.count);
-  span.shapes = found->second;
+  span.shapes = it->second;
   log.all.spans.push_back(std::move(span));
 }
 

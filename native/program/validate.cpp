@@ -64,7 +64,7 @@ void Program::validate() const {
         ensure(arena_bytes >= 0 || std::ranges::any_of(v.sizes, is_zero), "a temporary value has no arena");
         ensure(v.strides.size() == v.sizes.size(), "a value has sizes and strides of different number");
         break;
-      case Value::Kind::kept:
+      case Value::Kind::prepacked:
         ensure(v.strides.size() == v.sizes.size(), "a value has sizes and strides of different number");
         break;
       case Value::Kind::output:
@@ -80,8 +80,8 @@ void Program::validate() const {
     ensure.in(output.writes, -1, inputs, "input");
     const int value = output.value - static_cast<int>(inputs);
     if (value < 0) continue;
-    const Value& made = values[static_cast<size_t>(value)];
-    ensure(made.kind == Value::Kind::output || (made.kind == Value::Kind::view && made.base < inputs_),
+    const Value& source = values[static_cast<size_t>(value)];
+    ensure(source.kind == Value::Kind::output || (source.kind == Value::Kind::view && source.base < inputs_),
            "an output is neither memory of its own nor a view of an input");
   }
   for (size_t k = 0; k < values.size(); ++k)
@@ -142,8 +142,8 @@ void Program::validate_parts() const {
     }
     wires = next;
   }
-  ensure(leaving.size() == outputs.size(), "there are not as many wires that leave as outputs");
-  for (const int wire : leaving) ensure.in(wire, 0, wires, "wire");
+  ensure(output_wires.size() == outputs.size(), "there are not as many wires that leave as outputs");
+  for (const int wire : output_wires) ensure.in(wire, 0, wires, "wire");
   for (const Output& output : outputs) {
     ensure.in(output.value, static_cast<int64_t>(uses.size()), uses.size() + values.size(), "value");
     ensure.in(output.writes, -1, uses.size(), "input");

@@ -85,10 +85,10 @@ bool Chunk::is_alive(uint64_t serial) {
 Ref<Chunk> Chunk::find(uint64_t serial) {
   Watched& all = watched_chunks();
   const std::lock_guard lock(all.mutex);
-  const auto found = all.alive.find(serial);
-  if (found == all.alive.end() || !found->second->try_retain()) return {};
-  Ref<Chunk> chunk(found->second);
-  found->second->release();  // not the last one: `chunk` has another
+  const auto it = all.alive.find(serial);
+  if (it == all.alive.end() || !it->second->try_retain()) return {};
+  Ref<Chunk> chunk(it->second);
+  it->second->release();  // not the last one: `chunk` has another
   return chunk;
 }
 

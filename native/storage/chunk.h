@@ -47,7 +47,7 @@ class Chunk : public Var {
   // it.
   std::atomic<uint32_t> shares{0};
   // How often it came to such a use.
-  std::atomic<uint32_t> lent{0};
+  std::atomic<uint32_t> exports{0};
   // How many operations that change existing content have been pushed; `version` counts those that ran.
   std::atomic<uint32_t> writes{0};
   // How many arrays of Python show it; guarded by the GIL.

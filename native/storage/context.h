@@ -14,7 +14,7 @@ namespace weft {
 
 class Generator;
 class ArrayRecorder;
-struct Noted;
+struct UnrecordedRegion;
 
 // What sees calls of operators before they are planned (bindings/layers.h).
 struct Layers {
@@ -34,9 +34,10 @@ struct Context {
   // requested later. So what leaves the history is noted: in what `no_grad` keeps out, everything; of other
   // tensors, those whose epoch this is.
   uint32_t stop_epoch = 0;
-  int no_grads = 0;                      // users' no_grad that the thread is in
-  int no_grads_before = 0;               // of these, entered before the epoch began
-  std::vector<Noted>* noting = nullptr;  // regions that are not recorded, the innermost last; null: in none
+  int no_grads = 0;         // users' no_grad that the thread is in
+  int no_grads_before = 0;  // of these, entered before the epoch began
+  std::vector<UnrecordedRegion>* noting =
+      nullptr;  // regions that are not recorded, the innermost last; null: in none
 
   // The module that the thread is in, as weft.imperative.paths numbers them, while that is noted; 0: none.
   // Set by Python around calls of modules, and by the way back to that of the call whose gradient it

@@ -27,7 +27,7 @@ struct Choice {
 
 // Made at the first use.
 const Choice& choice() noexcept {
-  static const Choice chosen = [] {
+  static const Choice result = [] {
     const Isa processor = processor_isa();
     const Isa most = allowed().value_or(processor);
 #if defined(__x86_64__)
@@ -37,7 +37,7 @@ const Choice& choice() noexcept {
 #endif
     return Choice{std::min(processor, most), capped};
   }();
-  return chosen;
+  return result;
 }
 
 }  // namespace

@@ -28,10 +28,10 @@ constexpr uint64_t kMostRange = uint64_t{1} << 40;
 #endif
 constexpr uint64_t kRangeFactor = 16;  // of physical memory: room for holes that were given back
 
-uint64_t limit_of(uint64_t asked) noexcept {
-  if (asked != 0) return asked;
-  const MachineMemory has = usable_memory();
-  return has.memory + has.swap;
+uint64_t limit_of(uint64_t requested) noexcept {
+  if (requested != 0) return requested;
+  const MachineMemory machine = usable_memory();
+  return machine.memory + machine.swap;
 }
 
 char* map(uint64_t bytes, int protection) noexcept {
@@ -120,7 +120,7 @@ uint64_t Pool::block_size(size_t bytes) const noexcept {
 }
 
 void* Pool::hand_out(Block* block, size_t bytes) noexcept {
-  if (check_) arm(block, bytes);
+  if (check_) write_canaries(block, bytes);
   return block->address() + front_;
 }
 
@@ -149,16 +149,16 @@ void* Pool::obtain(size_t bytes) {
 void* Pool::retry(size_t bytes, uint64_t size) {
   for (const bool last : {false, true}) {
     if (last && !(release_more_ && release_more_())) break;
-    Violations found;
+    Violations violations;
     Block* block;
     void* memory = nullptr;
     {
       const std::lock_guard guard(lock_);
-      trim_locked(found);
+      trim_locked(violations);
       block = take(size, bytes);
       if (block) memory = hand_out(block, bytes);
     }
-    report(found);
+    report(violations);
     if (block) return memory;
   }
   fail(bytes);
@@ -170,14 +170,14 @@ void Pool::fail(size_t bytes) {
   bool refused;
   {
     const std::lock_guard guard(lock_);
-    take_returned();
+    reclaim_returned();
     now = stats_;
     limit = limit_bytes_;
     refused = may_reserve(bytes);
     if (now.live_blocks <= kLookAtMost)
       walk([&](Block* block) {
         if (block->state() == State::live)
-          largest = std::max(largest, check_ ? block->asked : in_use_by(block));
+          largest = std::max(largest, check_ ? block->requested : in_use_by(block));
       });
   }
   throw OutOfMemory(
@@ -209,7 +209,7 @@ void Pool::release(void* memory) noexcept {
   // Another thread may have written it last: fetched before the lock is held.
   prefetch_for_writing(block, sizeof(Block));
   if (!lock_.try_lock()) {
-    if (leave_for_holder(block)) return;
+    if (defer_release(block)) return;
     lock_.lock();
   }
   State state;
@@ -226,7 +226,7 @@ void Pool::release(void* memory) noexcept {
 
 // The lock is held: rather than wait for it, leaves the block in a list for the next allocation. False if
 // it does not look like a live block. The release of the exchange makes the link visible to take_returned.
-bool Pool::leave_for_holder(Block* block) noexcept {
+bool Pool::defer_release(Block* block) noexcept {
   const uint64_t offset = reinterpret_cast<uint64_t>(block) - reinterpret_cast<uint64_t>(base_);
   if (offset >= usable_.load(std::memory_order_relaxed) || offset % kUnit != 0) return false;
   State expected = State::live;
@@ -239,7 +239,7 @@ bool Pool::leave_for_holder(Block* block) noexcept {
   return true;
 }
 
-void Pool::take_returned() noexcept {
+void Pool::reclaim_returned() noexcept {
   Block* block = returned_.exchange(nullptr, std::memory_order_acquire);
   while (block) {
     Block* next = block->next;
@@ -250,13 +250,13 @@ void Pool::take_returned() noexcept {
 }
 
 uint64_t Pool::trim() noexcept {
-  Violations found;
+  Violations violations;
   uint64_t bytes;
   {
     const std::lock_guard guard(lock_);
-    bytes = trim_locked(found);
+    bytes = trim_locked(violations);
   }
-  report(found);
+  report(violations);
   return bytes;
 }
 
@@ -270,7 +270,7 @@ uint64_t Pool::largest_free() const noexcept {
 
 PoolStats Pool::stats() noexcept {
   const std::lock_guard guard(lock_);
-  take_returned();
+  reclaim_returned();
   PoolStats result = stats_;
   result.largest_free_bytes = largest_free();
   return result;
@@ -278,20 +278,20 @@ PoolStats Pool::stats() noexcept {
 
 void Pool::reset_peaks() noexcept {
   const std::lock_guard guard(lock_);
-  take_returned();
+  reclaim_returned();
   stats_.peak_in_use_bytes = stats_.in_use_bytes;
   stats_.peak_reserved_bytes = stats_.reserved_bytes;
 }
 
 std::vector<std::pair<const void*, uint64_t>> Pool::live_blocks() {
-  std::vector<std::pair<const void*, uint64_t>> found;
+  std::vector<std::pair<const void*, uint64_t>> blocks;
   const std::lock_guard guard(lock_);
-  take_returned();
-  found.reserve(stats_.live_blocks);
+  reclaim_returned();
+  blocks.reserve(stats_.live_blocks);
   walk([&](Block* block) {
-    if (block->state() == State::live) found.emplace_back(block->address() + front_, in_use_by(block));
+    if (block->state() == State::live) blocks.emplace_back(block->address() + front_, in_use_by(block));
   });
-  return found;
+  return blocks;
 }
 
 void Pool::set_limit(uint64_t bytes) noexcept {
@@ -311,8 +311,8 @@ uint64_t Pool::limit() const noexcept {
 }
 
 void Pool::report_misuse(void* memory, State state) noexcept {
-  Violations found;
-  note(found, [&] {
+  Violations violations;
+  add_violation(violations, [&] {
     char address[32];
     std::snprintf(address, sizeof address, "%p", memory);
     return name_ + ": release of " + address + ": " +
@@ -321,11 +321,11 @@ void Pool::report_misuse(void* memory, State state) noexcept {
                 ? "it was released before"
                 : "no live block of this pool starts there; released twice, or from elsewhere?");
   });
-  report(found);
+  report(violations);
 }
 
-void Pool::report(const Violations& found) noexcept {
-  for (const std::string& text : found) {
+void Pool::report(const Violations& violations) noexcept {
+  for (const std::string& text : violations) {
     if (on_violation_)
       on_violation_(text);
     else

@@ -144,7 +144,7 @@ class Pool {
 
   static Class class_of(uint64_t size) noexcept;
   static Block* after(Block* block) noexcept;
-  static void set_before_of_next(Block* block) noexcept;
+  static void link_above(Block* block) noexcept;
 
   void reserve_range() noexcept;
   uint64_t block_size(size_t bytes) const noexcept;
@@ -178,8 +178,8 @@ class Pool {
   void shrink() noexcept;
   void give_back_inside(Block* block) noexcept;
   void give_back_holes() noexcept;
-  void keep_near_live(uint64_t more) noexcept;
-  uint64_t trim_locked(Violations& found) noexcept;
+  void limit_overhead(uint64_t more) noexcept;
+  uint64_t trim_locked(Violations& violations) noexcept;
 
   void* retry(size_t bytes, uint64_t size);
   void* hand_out(Block* block, size_t bytes) noexcept;
@@ -187,24 +187,24 @@ class Pool {
   uint64_t largest_free() const noexcept;
 
   State state_of(const Block* block) const noexcept;
-  bool leave_for_holder(Block* block) noexcept;
-  void take_returned() noexcept;
+  bool defer_release(Block* block) noexcept;
+  void reclaim_returned() noexcept;
   void uncount(const Block* block) noexcept;
   void report_misuse(void* memory, State state) noexcept;
-  void report(const Violations& found) noexcept;
+  void report(const Violations& violations) noexcept;
 
   bool is_whole(Block* block) const noexcept;
   template <class F>
   bool walk(F&& f) const;
-  void arm(Block* block, size_t bytes) noexcept;
+  void write_canaries(Block* block, size_t bytes) noexcept;
   std::string describe(Block* block) const;
   void check_bytes(Block* block, unsigned char* from, unsigned char* to, int expected, const char* what,
-                   Violations& found) noexcept;
-  void check_live(Block* block, Violations& found) noexcept;
-  void check_quarantined(Block* block, Violations& found) noexcept;
+                   Violations& violations) noexcept;
+  void check_live(Block* block, Violations& violations) noexcept;
+  void check_quarantined(Block* block, Violations& violations) noexcept;
   void release_checked(Block* block, void* memory) noexcept;
-  void quarantine(Block* block, Violations& found) noexcept;
-  void leave_quarantine(uint64_t bound, Violations& found) noexcept;
+  void quarantine(Block* block, Violations& violations) noexcept;
+  void leave_quarantine(uint64_t bound, Violations& violations) noexcept;
 
   const std::string name_;
   const bool check_;

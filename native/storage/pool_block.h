@@ -22,9 +22,9 @@ inline uint64_t round_up(uint64_t number, uint64_t unit) { return (number + unit
 inline uint64_t round_down(uint64_t number, uint64_t unit) { return number & ~(unit - 1); }
 std::string show_bytes(uint64_t bytes);
 // Adds a text, unless there is no memory for it.
-void note(std::vector<std::string>& found, auto&& text) noexcept {
+void add_violation(std::vector<std::string>& violations, auto&& text) noexcept {
   try {
-    found.push_back(text());
+    violations.push_back(text());
   } catch (...) {
   }
 }
@@ -45,11 +45,11 @@ struct alignas(kHeader) Pool::Block {
   // it alone may touch a live block. Relaxed: the lock, or the list of returned blocks, orders everything
   // else.
   std::atomic<State> word;
-  uint64_t size;    // with this header
-  Block* before;    // the neighbour below; null for the first
-  Block* next;      // in a free list, a quick list, the quarantine or the list of returned blocks
-  Block* previous;  // in a free list
-  uint64_t asked;   // the size that the user requested
+  uint64_t size;       // with this header
+  Block* below;        // the neighbour below; null for the first
+  Block* next;         // in a free list, a quick list, the quarantine or the list of returned blocks
+  Block* previous;     // in a free list
+  uint64_t requested;  // the size that the user requested
 
   State state() const noexcept { return word.load(std::memory_order_relaxed); }
   void set(State state) noexcept { word.store(state, std::memory_order_relaxed); }
@@ -59,17 +59,17 @@ struct alignas(kHeader) Pool::Block {
 };
 
 inline Pool::Block* Pool::after(Block* block) noexcept { return reinterpret_cast<Block*>(block->end()); }
-inline void Pool::set_before_of_next(Block* block) noexcept { after(block)->before = block; }
+inline void Pool::link_above(Block* block) noexcept { after(block)->below = block; }
 inline Pool::Block* Pool::sentinel() const noexcept { return reinterpret_cast<Block*>(end_ - kHeader); }
 
 // What a live block counts for.
-inline uint64_t in_use_by(const auto* block) noexcept { return round_up(block->asked, kUnit); }
+inline uint64_t in_use_by(const auto* block) noexcept { return round_up(block->requested, kUnit); }
 
 // Whether the headers of the block and of its neighbour above can be trusted.
 inline bool Pool::is_whole(Block* block) const noexcept {
   const auto room = static_cast<uint64_t>(end_ - kHeader - block->address());
   return block->size % kUnit == 0 && block->size >= kSmallest && block->size <= room &&
-         after(block)->before == block;
+         after(block)->below == block;
 }
 
 // Visits the blocks from below; false if it had to stop at a damaged header.

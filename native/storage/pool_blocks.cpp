@@ -51,10 +51,10 @@ Pool::Block* Pool::find_in(Class where, uint64_t size, int tries) noexcept {
 // Its own class first, where a block of this very size waits if one was released; then the next class with a
 // block, all of which fit.
 Pool::Block* Pool::find(uint64_t size) noexcept {
-  const Class own = class_of(size);
-  if (Block* block = find_in(own, size, kTries)) return block;
-  int first = own.first;
-  auto seconds = static_cast<uint32_t>(second_map_[first] & (~uint64_t{1} << own.second));
+  const Class exact = class_of(size);
+  if (Block* block = find_in(exact, size, kTries)) return block;
+  int first = exact.first;
+  auto seconds = static_cast<uint32_t>(second_map_[first] & (~uint64_t{1} << exact.second));
   if (seconds == 0) {
     const auto firsts = static_cast<uint32_t>(first_map_ & (~uint64_t{1} << first));
     if (firsts == 0) return nullptr;
@@ -71,7 +71,7 @@ Pool::Block* Pool::find_or_grow(uint64_t size) noexcept {
   if (Block* block = find_in(class_of(size), size, -1)) return block;
   if (!grow(size)) return nullptr;
   fresh_ = true;
-  return sentinel()->before;
+  return sentinel()->below;
 }
 
 // ---------------------------------------------------------------- taking and giving blocks
@@ -89,7 +89,7 @@ Pool::Block* Pool::take_quick(uint64_t size) noexcept {
 // memory.
 Pool::Block* Pool::take(uint64_t size, size_t bytes) noexcept {
   fresh_ = false;
-  if (returned_.load(std::memory_order_relaxed)) take_returned();
+  if (returned_.load(std::memory_order_relaxed)) reclaim_returned();
   Block* block = take_quick(size);
   if (!block) {
     block = find(size);
@@ -101,7 +101,7 @@ Pool::Block* Pool::take(uint64_t size, size_t bytes) noexcept {
     split(block, size);
   }
   block->set(State::live);
-  block->asked = bytes;
+  block->requested = bytes;
   stats_.in_use_bytes += in_use_by(block);
   stats_.peak_in_use_bytes = std::max(stats_.peak_in_use_bytes, stats_.in_use_bytes);
   ++stats_.live_blocks;
@@ -112,10 +112,10 @@ Pool::Block* Pool::take(uint64_t size, size_t bytes) noexcept {
 
 // With as much behind it as puts the next block elsewhere in its page, if that is there and costs nothing.
 uint64_t Pool::spread(Block* block, uint64_t size) const noexcept {
-  const uint64_t wanted = std::min(size + (kSkew - size) % kPage, block->size);
+  const uint64_t padded_size = std::min(size + (kSkew - size) % kPage, block->size);
   char* const from = block->address() + size;
-  char* const to = std::min(block->address() + wanted + kHeader, end_);
-  return absent_bytes_ == 0 || absent_in(from, to) == 0 ? wanted : size;
+  char* const to = std::min(block->address() + padded_size + kHeader, end_);
+  return absent_bytes_ == 0 || absent_in(from, to) == 0 ? padded_size : size;
 }
 
 void Pool::split(Block* block, uint64_t size) noexcept {
@@ -123,9 +123,9 @@ void Pool::split(Block* block, uint64_t size) noexcept {
   if (block->size - size < kSmallest) return;
   auto* rest = reinterpret_cast<Block*>(block->address() + size);
   rest->size = block->size - size;
-  rest->before = block;
+  rest->below = block;
   block->size = size;
-  set_before_of_next(rest);
+  link_above(rest);
   insert(rest);
 }
 
@@ -147,14 +147,14 @@ void Pool::free_block(Block* block) noexcept {
     above->set(State::none);
     block->size += above->size;
   }
-  Block* below = block->before;
+  Block* below = block->below;
   if (below && below->state() == State::free) {
     remove(below);
     block->set(State::none);
     below->size += block->size;
     block = below;
   }
-  set_before_of_next(block);
+  link_above(block);
   insert(block);
 }
 

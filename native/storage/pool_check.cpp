@@ -24,8 +24,8 @@ const unsigned char* first_other(const unsigned char* from, const unsigned char*
 }  // namespace
 
 // The canary above begins right where the user's bytes end, and fills the block.
-void Pool::arm(Block* block, size_t bytes) noexcept {
-  block->asked = bytes;
+void Pool::write_canaries(Block* block, size_t bytes) noexcept {
+  block->requested = bytes;
   unsigned char* user = block->data() + kCanary;
   std::memset(block->data(), kCanaryByte, kCanary);
   std::memset(user + bytes, kCanaryByte, static_cast<size_t>(block->end() - (user + bytes)));
@@ -34,54 +34,57 @@ void Pool::arm(Block* block, size_t bytes) noexcept {
 std::string Pool::describe(Block* block) const {
   char address[32];
   std::snprintf(address, sizeof address, "%p", static_cast<void*>(block->data() + kCanary));
-  return name_ + ": block " + address + " of " + show_bytes(block->asked);
+  return name_ + ": block " + address + " of " + show_bytes(block->requested);
 }
 
 // Reports and mends bytes of a block that are not what they should be.
 void Pool::check_bytes(Block* block, unsigned char* from, unsigned char* to, int expected, const char* what,
-                       Violations& found) noexcept {
+                       Violations& violations) noexcept {
   const unsigned char* other = first_other(from, to, expected);
   if (other == to) return;
   const auto offset = other - (block->data() + kCanary);
-  note(found,
-       [&] { return describe(block) + ": written " + what + ", first at offset " + std::to_string(offset); });
+  add_violation(violations, [&] {
+    return describe(block) + ": written " + what + ", first at offset " + std::to_string(offset);
+  });
   std::memset(from, expected, static_cast<size_t>(to - from));
 }
 
-void Pool::check_live(Block* block, Violations& found) noexcept {
+void Pool::check_live(Block* block, Violations& violations) noexcept {
   unsigned char* user = block->data() + kCanary;
   const auto room = static_cast<uint64_t>(block->end() - user);
-  if (block->asked > room) return note(found, [&] { return describe(block) + ": its header is damaged"; });
-  check_bytes(block, block->data(), user, kCanaryByte, "before its start", found);
-  check_bytes(block, user + block->asked, block->end(), kCanaryByte, "after its end", found);
+  if (block->requested > room)
+    return add_violation(violations, [&] { return describe(block) + ": its header is damaged"; });
+  check_bytes(block, block->data(), user, kCanaryByte, "before its start", violations);
+  check_bytes(block, user + block->requested, block->end(), kCanaryByte, "after its end", violations);
 }
 
-void Pool::check_quarantined(Block* block, Violations& found) noexcept {
-  check_bytes(block, block->data(), block->end(), kReleasedByte, "after its release", found);
+void Pool::check_quarantined(Block* block, Violations& violations) noexcept {
+  check_bytes(block, block->data(), block->end(), kReleasedByte, "after its release", violations);
 }
 
 void Pool::release_checked(Block* block, void* memory) noexcept {
-  Violations found;
+  Violations violations;
   State state;
   {
     const std::lock_guard guard(lock_);
     state = state_of(block);
     if (state == State::live) {
       const auto room = static_cast<uint64_t>(end_ - kHeader - block->address());
-      if (block->size <= room) check_live(block, found);
+      if (block->size <= room) check_live(block, violations);
       if (is_whole(block)) {
         uncount(block);
-        quarantine(block, found);
+        quarantine(block, violations);
       } else {
-        note(found, [&] { return describe(block) + ": written over a header; it stays in use for ever"; });
+        add_violation(violations,
+                      [&] { return describe(block) + ": written over a header; it stays in use for ever"; });
       }
     }
   }
   if (state != State::live) report_misuse(memory, state);
-  report(found);
+  report(violations);
 }
 
-void Pool::quarantine(Block* block, Violations& found) noexcept {
+void Pool::quarantine(Block* block, Violations& violations) noexcept {
   const uint64_t bound = std::min(kQuarantineBytes, limit_bytes_ / kQuarantinePart);
   if (block->size > bound) return retire(block);  // it would drive out all others
   std::memset(block->data(), kReleasedByte, block->size - kHeader);
@@ -90,20 +93,20 @@ void Pool::quarantine(Block* block, Violations& found) noexcept {
   (quarantine_last_ ? quarantine_last_->next : quarantine_first_) = block;
   quarantine_last_ = block;
   quarantine_bytes_ += block->size;
-  leave_quarantine(bound, found);
+  leave_quarantine(bound, violations);
 }
 
 // The oldest leave until no more than that is kept.
-void Pool::leave_quarantine(uint64_t bound, Violations& found) noexcept {
+void Pool::leave_quarantine(uint64_t bound, Violations& violations) noexcept {
   while (quarantine_bytes_ > bound) {
     Block* block = quarantine_first_;
     if (!block || block->state() != State::quarantined || !is_whole(block)) {  // the list leads nowhere
-      if (block) note(found, [&] { return name_ + ": a header in the quarantine is damaged"; });
+      if (block) add_violation(violations, [&] { return name_ + ": a header in the quarantine is damaged"; });
       quarantine_first_ = quarantine_last_ = nullptr;
       quarantine_bytes_ = 0;
       return;
     }
-    check_quarantined(block, found);
+    check_quarantined(block, violations);
     quarantine_first_ = block->next;
     if (!quarantine_first_) quarantine_last_ = nullptr;
     quarantine_bytes_ -= block->size;
@@ -112,19 +115,20 @@ void Pool::leave_quarantine(uint64_t bound, Violations& found) noexcept {
 }
 
 size_t Pool::check_all() noexcept {
-  Violations found;
+  Violations violations;
   {
     const std::lock_guard guard(lock_);
     const bool all = walk([&](Block* block) {
       if (!check_) return;
-      if (block->state() == State::live) check_live(block, found);
-      if (block->state() == State::quarantined) check_quarantined(block, found);
+      if (block->state() == State::live) check_live(block, violations);
+      if (block->state() == State::quarantined) check_quarantined(block, violations);
     });
     if (!all)
-      note(found, [&] { return name_ + ": a header is damaged; the blocks above it were not checked"; });
+      add_violation(violations,
+                    [&] { return name_ + ": a header is damaged; the blocks above it were not checked"; });
   }
-  report(found);
-  return found.size();
+  report(violations);
+  return violations.size();
 }
 
 }  // namespace weft

@@ -32,7 +32,7 @@ void Pool::set_sentinel(Block* below) noexcept {
   Block* block = sentinel();
   block->set(State::sentinel);
   block->size = kHeader;
-  block->before = below;
+  block->below = below;
 }
 
 bool Pool::commit(uint64_t bytes, uint64_t also_needed) noexcept {
@@ -47,19 +47,19 @@ bool Pool::commit(uint64_t bytes, uint64_t also_needed) noexcept {
 // Allocations of changing sizes can leave free blocks that fit none of the next requests. Before the pool
 // takes more than 1.25 times the largest memory that was ever in use, it returns the inner pages of free
 // blocks to the system. A program that repeats the same allocations never comes here.
-void Pool::keep_near_live(uint64_t more) noexcept {
+void Pool::limit_overhead(uint64_t more) noexcept {
   const uint64_t live = std::max(stats_.peak_in_use_bytes, stats_.in_use_bytes + more);
-  const uint64_t wanted = stats_.reserved_bytes + more;
-  if (wanted <= live + live / 4 + kStep || wanted < next_give_back_) return;
+  const uint64_t reserved = stats_.reserved_bytes + more;
+  if (reserved <= live + live / 4 + kStep || reserved < next_give_back_) return;
   give_back_holes();
   next_give_back_ = stats_.reserved_bytes + more + live / 16;  // if little could go, not again at once
 }
 
 // Makes the last block free and at least this large.
 bool Pool::grow(uint64_t size) noexcept {
-  keep_near_live(size);
+  limit_overhead(size);
   const bool empty = end_ == base_;
-  Block* last = empty ? nullptr : sentinel()->before;
+  Block* last = empty ? nullptr : sentinel()->below;
   const bool extends = last && last->state() == State::free;
   const uint64_t have = extends ? last->size : 0;
   const uint64_t absent = extends ? absent_in(last->address(), end_) : 0;
@@ -68,7 +68,7 @@ bool Pool::grow(uint64_t size) noexcept {
   const auto used = static_cast<uint64_t>(end_ - base_);
   const uint64_t usual = round_up(used + std::max(least, used / kGrowth), kStep) - used;
   if (!commit(usual, absent) && !commit(least, absent)) return false;
-  block->before = last;
+  block->below = last;
   block->size = static_cast<uint64_t>(end_ - kHeader - block->address());
   block->set(State::none);
   set_sentinel(block);
@@ -108,7 +108,7 @@ bool Pool::make_present(Block* block, uint64_t size) noexcept {
   const char* to = std::min(block->address() + size + kHeader, end_);  // with the header of what is split off
   const uint64_t bytes = absent_in(block->address(), to);
   if (bytes == 0) return true;
-  keep_near_live(bytes);
+  limit_overhead(bytes);
   if (!may_reserve(absent_in(block->address(), to))) return false;
   mark_present(block->address(), to);
   fresh_ = true;
@@ -135,10 +135,10 @@ void Pool::give_back_holes() noexcept {
 
 // If the last block is free, moves the end to its beginning, so that its addresses cost nothing at all.
 void Pool::shrink() noexcept {
-  Block* last = end_ == base_ ? nullptr : sentinel()->before;
+  Block* last = end_ == base_ ? nullptr : sentinel()->below;
   if (!last || last->state() != State::free) return;
   char* end = base_;
-  if (last->before) {
+  if (last->below) {
     end += round_up(static_cast<uint64_t>(last->address() + kHeader - base_), kPiece);
     const auto room = static_cast<uint64_t>(end - kHeader - last->address());
     if (room > 0 && room < kSmallest) end += kPiece;  // too little for a block
@@ -153,15 +153,15 @@ void Pool::shrink() noexcept {
   set_end(end);
   if (end_ == base_) return;
   mark_present(end_ - kHeader, end_);
-  if (last == sentinel()) return set_sentinel(last->before);
+  if (last == sentinel()) return set_sentinel(last->below);
   last->size = static_cast<uint64_t>(end_ - kHeader - last->address());
   set_sentinel(last);
   insert(last);
 }
 
-uint64_t Pool::trim_locked(Violations& found) noexcept {
-  leave_quarantine(0, found);
-  take_returned();
+uint64_t Pool::trim_locked(Violations& violations) noexcept {
+  leave_quarantine(0, violations);
+  reclaim_returned();
   flush_quick();
   const uint64_t before = stats_.reserved_bytes;
   const uint64_t peak = stats_.peak_reserved_bytes;

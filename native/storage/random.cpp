@@ -359,13 +359,13 @@ void fill_integers(const View& to, const Reservation& from, int64_t low, int64_t
 }
 
 void fill_bits(const View& to, const Reservation& from) {
-  auto keep = [](const auto& group, auto* items) {
+  auto copy_items = [](const auto& group, auto* items) {
     std::copy(std::begin(group.items), std::end(group.items), items);
   };
   if (size_of(to.dtype) == 8) {
-    generate<uint64_t, uint64_t>(to, from, DType::uint64, keep);
+    generate<uint64_t, uint64_t>(to, from, DType::uint64, copy_items);
   } else {
-    generate<uint32_t, uint32_t>(to, from, DType::uint32, keep);
+    generate<uint32_t, uint32_t>(to, from, DType::uint32, copy_items);
   }
 }
 

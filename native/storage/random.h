@@ -41,9 +41,9 @@ class Generator {
   // The next `blocks` positions, which no other call gets. After 2^64 of them it begins again.
   Reservation reserve(uint64_t blocks) {
     const std::lock_guard guard(mutex_);
-    const Reservation taken{state_.seed, state_.stream, state_.offset};
+    const Reservation reservation{state_.seed, state_.stream, state_.offset};
     state_.offset += blocks;
-    return taken;
+    return reservation;
   }
   State state() const {
     const std::lock_guard guard(mutex_);

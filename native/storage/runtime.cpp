@@ -63,10 +63,10 @@ Runtime::Devices& Runtime::devices_of(Device device) {
   if (Devices* devices = slot.load(std::memory_order_acquire)) return *devices;
   const std::lock_guard guard(mutex_);
   if (Devices* devices = slot.load(std::memory_order_acquire)) return *devices;
-  auto* made = new Devices;
-  seed(*made, device.kind, seed_);
-  slot.store(made, std::memory_order_release);
-  return *made;
+  auto* new_devices = new Devices;
+  seed(*new_devices, device.kind, seed_);
+  slot.store(new_devices, std::memory_order_release);
+  return *new_devices;
 }
 
 Generator& Runtime::devices_generator(Device device) {
@@ -83,13 +83,13 @@ void Runtime::seed(Devices& devices, DeviceKind kind, uint64_t seed) {
   for (size_t i = 0; i < kDevices; ++i) devices.generators[i].set_state({seed, first + i, 0});
 }
 
-void Runtime::seed_all(uint64_t given) {
+void Runtime::seed_all(uint64_t new_seed) {
   const std::lock_guard guard(mutex_);  // a kind that is used from now on begins with this
-  seed_ = given;
-  seed(cpus_, DeviceKind::cpu, given);
+  seed_ = new_seed;
+  seed(cpus_, DeviceKind::cpu, new_seed);
   for (size_t kind = 1; kind < kDeviceKinds; ++kind)
     if (Devices* devices = others_[kind].load(std::memory_order_acquire))
-      seed(*devices, static_cast<DeviceKind>(kind), given);
+      seed(*devices, static_cast<DeviceKind>(kind), new_seed);
   seeded_ = true;
 }
 
@@ -104,16 +104,16 @@ Pool& Runtime::pool(Device device) {
   if (Pool* pool = slot.load(std::memory_order_acquire)) return *pool;
   const std::lock_guard guard(mutex_);
   if (Pool* pool = slot.load(std::memory_order_acquire)) return *pool;
-  auto* made = new Pool(to_string(device), {.check = check_});
-  made->set_release_more([this, device] {  // operations that are pending hold memory, too
-    const bool found = release_temporary(device);
-    if (Engine::on_engine_thread()) return found;
+  auto* new_pool = new Pool(to_string(device), {.check = check_});
+  new_pool->set_release_more([this, device] {  // operations that are pending hold memory, too
+    const bool released = release_temporary(device);
+    if (Engine::on_engine_thread()) return released;
     engine().wait_until_idle();
     release_temporary(device);
     return true;
   });
-  slot.store(made, std::memory_order_release);
-  return *made;
+  slot.store(new_pool, std::memory_order_release);
+  return *new_pool;
 }
 
 int Runtime::used_devices() const noexcept {
@@ -125,37 +125,37 @@ int Runtime::used_devices() const noexcept {
 bool Runtime::release_temporary(Device device) noexcept {
   Devices& devices = devices_of(device);
   Pool* pool = devices.pools[static_cast<size_t>(device.index)].load(std::memory_order_acquire);
-  bool found = false;
+  bool released = false;
   for (auto& slot : devices.pieces[static_cast<size_t>(device.index)])
     if (Piece* piece = slot.exchange(nullptr, std::memory_order_acquire)) {
       pool->release(piece);
-      found = true;
+      released = true;
     }
-  return found;
+  return released;
 }
 
 namespace {
 
 // A thread's own space. Not the pool's: a device's memory can be trimmed while threads that used it live on.
-struct Own {
+struct ThreadSpace {
   alignas(Pool::kAlignment) char data[TempSpace::kSmall];
 };
-thread_local std::unique_ptr<Own> own;
-thread_local bool own_is_used = false;
+thread_local std::unique_ptr<ThreadSpace> thread_space;
+thread_local bool thread_space_in_use = false;
 
-constexpr size_t kAbout = 8;  // pieces up to so many times too large are taken
+constexpr size_t kSizeTolerance = 8;  // pieces up to so many times too large are taken
 
 }  // namespace
 
 TempSpace::TempSpace(Device device, size_t bytes) : device_(device) {
-  if (bytes == 0 || (bytes <= kSmall && take_own())) return;
+  if (bytes == 0 || (bytes <= kSmall && take_thread_space())) return;
   take_piece(bytes);
 }
 
 TempSpace::~TempSpace() {
   if (!data_) return;
   if (!piece_) {
-    own_is_used = false;
+    thread_space_in_use = false;
     return;
   }
   Runtime& runtime = Runtime::get();
@@ -167,12 +167,12 @@ TempSpace::~TempSpace() {
   runtime.pool(device_).release(piece_);
 }
 
-bool TempSpace::take_own() {
+bool TempSpace::take_thread_space() {
   // Used: by a function that called this one. In checking mode, all is the pool's, which looks at its ends.
-  if (own_is_used || Runtime::get().check()) return false;
-  if (!own) own.reset(new Own);  // as it comes: not filled with zeros
-  own_is_used = true;
-  data_ = own->data;
+  if (thread_space_in_use || Runtime::get().check()) return false;
+  if (!thread_space) thread_space.reset(new ThreadSpace);  // as it comes: not filled with zeros
+  thread_space_in_use = true;
+  data_ = thread_space->data;
   return true;
 }
 
@@ -180,17 +180,17 @@ void TempSpace::take_piece(size_t bytes) {
   Runtime& runtime = Runtime::get();
   Pool& pool = runtime.pool(device_);
   for (auto& slot : runtime.devices_of(device_).pieces[static_cast<size_t>(device_.index)]) {
-    Runtime::Piece* found = slot.exchange(nullptr, std::memory_order_acquire);
-    if (!found) continue;
-    if (found->bytes >= bytes && found->bytes / kAbout <= bytes) {
-      piece_ = found;
+    Runtime::Piece* piece = slot.exchange(nullptr, std::memory_order_acquire);
+    if (!piece) continue;
+    if (piece->bytes >= bytes && piece->bytes / kSizeTolerance <= bytes) {
+      piece_ = piece;
       break;
     }
     Runtime::Piece* free = nullptr;
-    const bool replaced = found->bytes < bytes && found->bytes >= bytes / kAbout;
+    const bool replaced = piece->bytes < bytes && piece->bytes >= bytes / kSizeTolerance;
     if (replaced ||
-        !slot.compare_exchange_strong(free, found, std::memory_order_release, std::memory_order_relaxed))
-      pool.release(found);
+        !slot.compare_exchange_strong(free, piece, std::memory_order_release, std::memory_order_relaxed))
+      pool.release(piece);
   }
   if (!piece_) piece_ = new (pool.allocate(sizeof(Runtime::Piece) + bytes)) Runtime::Piece{bytes};
   data_ = reinterpret_cast<char*>(piece_ + 1);

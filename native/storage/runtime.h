@@ -85,7 +85,7 @@ class TempSpace {
   char* get() const noexcept { return data_; }
 
  private:
-  bool take_own();
+  bool take_thread_space();
   void take_piece(size_t bytes);
 
   const Device device_;

@@ -15,17 +15,17 @@ class ArrayRecorder {
  public:
   virtual ~ArrayRecorder() = default;
   // Each of these: whether the operation is to be left out, because the recorder performs it.
-  virtual bool filled(const Tensor& to, Scalar value) = 0;
-  virtual bool copied(const Tensor& to, const Tensor& from) = 0;
-  virtual bool counted(const Tensor& to, Scalar start, Scalar step) = 0;
-  virtual bool drawn(const Tensor& to, Draw kind, Scalar a, Scalar b) = 0;
-  virtual bool permuted(const Tensor& to, const Tensor& from) = 0;
+  virtual bool on_fill(const Tensor& to, Scalar value) = 0;
+  virtual bool on_copy(const Tensor& to, const Tensor& from) = 0;
+  virtual bool on_range(const Tensor& to, Scalar start, Scalar step) = 0;
+  virtual bool on_draw(const Tensor& to, Draw kind, Scalar a, Scalar b) = 0;
+  virtual bool on_permute(const Tensor& to, const Tensor& from) = 0;
   // The host is about to look at elements, or to change them. May throw.
-  virtual void read(const Tensor& x) = 0;
-  // Somebody waits for elements, or hands them to the engine.
-  virtual void awaited(const Tensor& x) = 0;
-  // Somebody looks at the state of random numbers, or sets it.
-  virtual void random_state() = 0;
+  virtual void on_read(const Tensor& x) = 0;
+  // The host waits for elements, or hands them to the engine.
+  virtual void on_await(const Tensor& x) = 0;
+  // The host reads the state of random numbers, or sets it.
+  virtual void on_random_state() = 0;
   // Whether launches are left out, too.
   virtual bool defers() const noexcept = 0;
 };

@@ -267,18 +267,18 @@ bool normalise(Space& space, const View& to, const View& from) {
   }
   std::stable_sort(space.dims, space.dims + space.ndim,
                    [](const Dim& a, const Dim& b) { return a.to > b.to; });
-  int kept = 0;
+  int last = 0;
   for (int d = 1; d < space.ndim; ++d) {
-    Dim& outer = space.dims[kept];
+    Dim& outer = space.dims[last];
     const Dim inner = space.dims[d];
     if (outer.to == inner.to * inner.size && outer.from == inner.from * inner.size) {
       outer = {outer.size * inner.size, inner.to, inner.from};
     } else {
-      space.dims[++kept] = inner;
+      space.dims[++last] = inner;
     }
   }
   if (space.ndim == 0) space.dims[0] = {1, 1, 1};
-  space.ndim = kept + 1;
+  space.ndim = last + 1;
   return true;
 }
 

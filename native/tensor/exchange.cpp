@@ -7,12 +7,13 @@ namespace weft {
 
 Share::Share(const Tensor& x) noexcept : chunk_(x.chunk.get()) {
   chunk_->retain();
-  chunk_->lent.fetch_add(1, std::memory_order_relaxed);
+  chunk_->exports.fetch_add(1, std::memory_order_relaxed);
   chunk_->shares.fetch_add(1, std::memory_order_seq_cst);
 }
 
 void Share::end(Chunk* chunk) noexcept {
-  chunk->shares.fetch_sub(1, std::memory_order_release);  // what was written is there for whoever sees it
+  chunk->shares.fetch_sub(
+      1, std::memory_order_release);  // what was written is visible to the thread that sees it
   chunk->release();
 }
 
@@ -47,8 +48,8 @@ void adopt(Tensor& x, Device device, void (*drop)(void* owner) noexcept, void* o
   x.chunk = Chunk::adopt(device, foreign);
 }
 
-DType dtype_of_format(const char* given, size_t itemsize) {
-  const char* format = given ? given : "B";
+DType dtype_of_format(const char* buffer_format, size_t itemsize) {
+  const char* format = buffer_format ? buffer_format : "B";
   if (*format == '@' || *format == '=' || *format == '<') ++format;
   if (std::strlen(format) == 1) {
     const char c = *format == 'l' ? 'q' : *format == 'L' ? 'Q' : *format == 'c' ? 'B' : *format;
@@ -57,7 +58,7 @@ DType dtype_of_format(const char* given, size_t itemsize) {
         return static_cast<DType>(i);
   }
   throw DTypeError("asarray: no element type of weft is that of the buffer's format '" +
-                   std::string(given ? given : "") + "'");
+                   std::string(buffer_format ? buffer_format : "") + "'");
 }
 
 dlpack::DType to_dlpack(DType dtype) noexcept {
@@ -85,9 +86,9 @@ dlpack::Tensor lend(Tensor& x) {
 
 Loan* Loan::make(const Tensor& x, bool copied) {
   Share share(x);
-  Tensor lent(x);
+  Tensor view(x);
   auto loan = std::make_unique<Loan>();
-  loan->managed.tensor = lend(lent);
+  loan->managed.tensor = lend(view);
   std::copy_n(x.shape, x.ndim, loan->shape);
   std::copy_n(x.strides, x.ndim, loan->strides);
   loan->managed.tensor.shape = loan->shape;

@@ -72,9 +72,9 @@ template <class Item>
 void write_sequence(const RowMajor& rows, Sequence<Item> sequence, int64_t begin, int64_t end) {
   Item buffer[kBuffer];
   for (; begin < end; begin += kBuffer) {
-    const int64_t made = std::min(kBuffer, end - begin);
-    for (int64_t i = 0; i < made; ++i) buffer[i] = sequence(begin + i);
-    rows.write(begin, made, buffer, Sequence<Item>::kType);
+    const int64_t count = std::min(kBuffer, end - begin);
+    for (int64_t i = 0; i < count; ++i) buffer[i] = sequence(begin + i);
+    rows.write(begin, count, buffer, Sequence<Item>::kType);
   }
 }
 

@@ -82,7 +82,7 @@ void push_copy(const Tensor& to, const Tensor& source) {
     if (same) return;
     from = copy_of(from, to.dtype, to.device());
   }
-  if (context().recorder && context().recorder->copied(to, from)) return;
+  if (context().recorder && context().recorder->on_copy(to, from)) return;
   PushOptions options = options_for(to, "copy");
   if (to.device() != from.device()) options.queue = QueueKind::copy;
   push_kernel(to, &from, options, [to, from](RunContext&) {
@@ -94,14 +94,14 @@ void push_copy(const Tensor& to, const Tensor& source) {
 void push_fill(const Tensor& to, Scalar value) {
   check_writable(to, "fill");
   if (to.size == 0) return;
-  if (context().recorder && context().recorder->filled(to, value)) return;
+  if (context().recorder && context().recorder->on_fill(to, value)) return;
   push_kernel(to, nullptr, options_for(to, "fill"), [to, value](RunContext&) { fill(to.view(), value); });
 }
 
 void push_range(const Tensor& to, Scalar start, Scalar step) {
   check_writable(to, "range");
   if (to.size == 0) return;
-  if (context().recorder && context().recorder->counted(to, start, step)) return;
+  if (context().recorder && context().recorder->on_range(to, start, step)) return;
   push_kernel(to, nullptr, options_for(to, "range"),
               [to, start, step](RunContext&) { fill_range(to.view(), start, step); });
 }
@@ -119,7 +119,7 @@ Reservation reserve(const Tensor& to, Draw kind, int64_t count) {
 
 void push_uniform(const Tensor& to, double low, double high) {
   if (to.size == 0) return;
-  if (context().recorder && context().recorder->drawn(to, Draw::uniform, real(low), real(high))) return;
+  if (context().recorder && context().recorder->on_draw(to, Draw::uniform, real(low), real(high))) return;
   const Reservation from = reserve(to, Draw::uniform, to.size);
   push_kernel(to, nullptr, options_for(to, "uniform"),
               [to, from, low, high](RunContext&) { fill_uniform(to.view(), from, low, high); });
@@ -127,7 +127,7 @@ void push_uniform(const Tensor& to, double low, double high) {
 
 void push_normal(const Tensor& to, double mean, double std) {
   if (to.size == 0) return;
-  if (context().recorder && context().recorder->drawn(to, Draw::normal, real(mean), real(std))) return;
+  if (context().recorder && context().recorder->on_draw(to, Draw::normal, real(mean), real(std))) return;
   const Reservation from = reserve(to, Draw::normal, to.size);
   push_kernel(to, nullptr, options_for(to, "normal"),
               [to, from, mean, std](RunContext&) { fill_normal(to.view(), from, mean, std); });
@@ -135,7 +135,7 @@ void push_normal(const Tensor& to, double mean, double std) {
 
 void push_integers(const Tensor& to, int64_t low, int64_t high) {
   if (to.size == 0) return;
-  if (context().recorder && context().recorder->drawn(to, Draw::integers, integer(low), integer(high)))
+  if (context().recorder && context().recorder->on_draw(to, Draw::integers, integer(low), integer(high)))
     return;
   const Reservation from = reserve(to, Draw::integers, to.size);
   push_kernel(to, nullptr, options_for(to, "randint"),
@@ -144,16 +144,16 @@ void push_integers(const Tensor& to, int64_t low, int64_t high) {
 
 void push_permutation(const Tensor& to, const Tensor& from) {
   if (to.size == 0) return;
-  if (context().recorder && context().recorder->permuted(to, from)) return;
-  const Reservation taken =
+  if (context().recorder && context().recorder->on_permute(to, from)) return;
+  const Reservation reservation =
       Runtime::get().generator(to.device()).reserve(blocks_for(Draw::bits, DType::uint64, to.shape[0]));
   push_kernel(to, &from, options_for(to, "permutation"),
-              [to, from, taken](RunContext&) { permute_rows(to.view(), from.view(), taken); });
+              [to, from, reservation](RunContext&) { permute_rows(to.view(), from.view(), reservation); });
 }
 
-void permute_rows(const View& to, const View& from, const Reservation& taken) {
+void permute_rows(const View& to, const View& from, const Reservation& reservation) {
   if (std::find(to.shape, to.shape + to.ndim, 0) != to.shape + to.ndim) return;  // rows of nothing
-  const std::vector<int64_t> order = permutation(to.shape[0], taken);
+  const std::vector<int64_t> order = permutation(to.shape[0], reservation);
   const auto size = static_cast<int64_t>(size_of(to.dtype));
   for (int64_t i = 0; i < to.shape[0]; ++i) {
     const int64_t row = order[static_cast<size_t>(i)];
@@ -174,19 +174,20 @@ bool writable(const Tensor& x) noexcept {
 }
 
 void wait_for(const Tensor& x, bool for_writing) {
-  if (context().recorder) context().recorder->read(x);
+  if (context().recorder) context().recorder->on_read(x);
   wait_unobserved(x, for_writing);
 }
 
 namespace {
-thread_local std::span<const Tensor> lent_here;
+thread_local std::span<const Tensor> no_wait_arrays;
 }
 
-Lent::Lent(std::span<const Tensor> arrays) : before_(std::exchange(lent_here, arrays)) {}
-Lent::~Lent() { lent_here = before_; }
+NoWaitScope::NoWaitScope(std::span<const Tensor> arrays) : before_(std::exchange(no_wait_arrays, arrays)) {}
+NoWaitScope::~NoWaitScope() { no_wait_arrays = before_; }
 
 void wait_unobserved(const Tensor& x, bool for_writing) {
-  if (std::ranges::any_of(lent_here, [&](const Tensor& own) { return own.chunk.get() == x.chunk.get(); }))
+  if (std::ranges::any_of(no_wait_arrays,
+                          [&](const Tensor& array) { return array.chunk.get() == x.chunk.get(); }))
     return;
   Engine& engine = *x.chunk->engine;
   if (Engine::inside_function()) engine.check_access(*x.chunk, for_writing);

@@ -31,7 +31,7 @@ void push_integers(const Tensor& to, int64_t low, int64_t high);
 void push_permutation(const Tensor& to, const Tensor& from);
 // The same, here and now, from blocks_for(bits, uint64, to.shape[0]).
 struct Reservation;
-void permute_rows(const View& to, const View& from, const Reservation& taken);
+void permute_rows(const View& to, const View& from, const Reservation& reservation);
 
 // The same elements in fresh, row-major memory; on `device`, as `dtype`.
 Tensor copy_of(const Tensor& x, DType dtype, Device device);
@@ -48,11 +48,11 @@ void wait_for(const Tensor& x, bool for_writing = false);
 void wait_unobserved(const Tensor& x, bool for_writing = false);
 
 // While one of these lives, this thread does not wait for its arrays: they are a running function's own.
-class Lent {
+class NoWaitScope {
  public:
-  explicit Lent(std::span<const Tensor> arrays);
-  ~Lent();
-  Lent(const Lent&) = delete;
+  explicit NoWaitScope(std::span<const Tensor> arrays);
+  ~NoWaitScope();
+  NoWaitScope(const NoWaitScope&) = delete;
 
  private:
   const std::span<const Tensor> before_;

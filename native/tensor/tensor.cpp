@@ -49,9 +49,9 @@ Ref<Chunk> allocate_for(const Tensor& x, Device device) {
   const size_t bytes = static_cast<size_t>(x.size) * x.itemsize();
   if (!Pool::watch.load(std::memory_order_relaxed)) [[likely]]
     return Chunk::allocate(device, bytes);
-  struct Said {
-    ~Said() { PoolWatch::purpose = {}; }
-  } const said;
+  struct ResetPurpose {
+    ~ResetPurpose() { PoolWatch::purpose = {}; }
+  } const reset;
   PoolWatch::purpose = {x.shape, x.ndim, static_cast<uint8_t>(x.dtype)};
   return Chunk::allocate(device, bytes);
 }
@@ -153,7 +153,7 @@ bool Tensor::covers_chunk() const noexcept {
 
 Tensor permute(const Tensor& x, std::span<const int> axes) {
   Tensor y = x;
-  bool seen[kMaxDims] = {};
+  bool used[kMaxDims] = {};
   auto refuse = [&] {
     std::string text = "permute_dims: axes (";
     for (size_t i = 0; i < axes.size(); ++i) text += (i ? ", " : "") + std::to_string(axes[i]);
@@ -164,7 +164,7 @@ Tensor permute(const Tensor& x, std::span<const int> axes) {
   for (int i = 0; i < x.ndim; ++i) {
     int axis = axes[static_cast<size_t>(i)];
     if (axis < 0) axis += x.ndim;
-    if (axis < 0 || axis >= x.ndim || std::exchange(seen[axis], true)) refuse();
+    if (axis < 0 || axis >= x.ndim || std::exchange(used[axis], true)) refuse();
     y.shape[i] = x.shape[axis];
     y.strides[i] = x.strides[axis];
   }
@@ -209,22 +209,22 @@ void resolve_shape(const Tensor& x, Dims shape, int64_t* resolved) {
                      ": x is " + describe(x));
   };
   std::copy(shape.begin(), shape.end(), resolved);
-  int64_t* unknown = nullptr;
-  int64_t known = 1;
+  int64_t* inferred = nullptr;
+  int64_t product = 1;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == -1) {
-      if (unknown) throw ShapeError("reshape: more than one size is -1 in " + describe(shape));
-      unknown = &resolved[i];
+      if (inferred) throw ShapeError("reshape: more than one size is -1 in " + describe(shape));
+      inferred = &resolved[i];
     } else if (shape[i] < 0) {
       throw ShapeError("reshape: negative size " + std::to_string(shape[i]) + " in " + describe(shape));
-    } else if (__builtin_mul_overflow(known, shape[i], &known)) {
+    } else if (__builtin_mul_overflow(product, shape[i], &product)) {
       refuse();
     }
   }
-  if (unknown) {
-    if (known == 0 || x.size % known != 0) refuse();
-    *unknown = x.size / known;
-  } else if (known != x.size) {
+  if (inferred) {
+    if (product == 0 || x.size % product != 0) refuse();
+    *inferred = x.size / product;
+  } else if (product != x.size) {
     refuse();
   }
   checked_size({resolved, shape.size()}, x.itemsize());  // strides are products of sizes, also beside a zero

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "calls/log.h"
+#include "calls/lazy_log.h"
 #include "calls/tape.h"
 #include "program/builder.h"
 #include "tests/program_support.h"

@@ -138,10 +138,10 @@ Ref<Kernel> elements(int outputs = 1, Loop::Compile compile = compile_elements<B
       new Loop({.operands = Body::operands, .inputs = Body::operands - outputs}, std::move(compile)));
 }
 template <class Body>
-Ref<Kernel> rows(uint32_t row_axes, Loop::Split split = {}, Loop::Apart apart = {}) {
+Ref<Kernel> rows(uint32_t row_axes, Loop::Split split = {}, Loop::MakeStages make_stages = {}) {
   return Ref<Kernel>(
       new Loop({.operands = Body::operands, .inputs = Body::operands - 1, .row_axes = row_axes},
-               compile_rows<Body>, std::move(split), std::move(apart)));
+               compile_rows<Body>, std::move(split), std::move(make_stages)));
 }
 // Sums that threads share: one long row in pieces.
 inline Ref<Kernel> row_sum(uint32_t row_axes) {
@@ -218,7 +218,7 @@ class Draft {
     return add({Program::Value::Kind::view, DType::int64, base, reg(offset), -1, regs(shape), regs(strides)});
   }
   int kept(const Sizes& shape) {
-    return add({Program::Value::Kind::kept, DType::int64, -1, -1, -1, regs(shape), regs(dense(shape))});
+    return add({Program::Value::Kind::prepacked, DType::int64, -1, -1, -1, regs(shape), regs(dense(shape))});
   }
   void step(Ref<Kernel> kernel, std::vector<int> operands, const char* name = "step", int first_slot = 0) {
     program->steps.push_back({std::move(kernel), std::move(operands), first_slot, name, "line 1"});

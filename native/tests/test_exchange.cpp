@@ -34,8 +34,8 @@ TEST(exchange_loan_counts_until_it_ends) {
   for (const bool versioned : {false, true}) {
     Loan* const loan = Loan::make(x, true);
     CHECK_EQ(x.chunk->shares.load(), 1u);
-    const dlpack::Tensor& lent = versioned ? loan->versioned.tensor : loan->managed.tensor;
-    CHECK(lent.data == x.data && lent.ndim == 2 && lent.shape[1] == 3 && lent.strides[0] == 3);
+    const dlpack::Tensor& exports = versioned ? loan->versioned.tensor : loan->managed.tensor;
+    CHECK(exports.data == x.data && exports.ndim == 2 && exports.shape[1] == 3 && exports.strides[0] == 3);
     CHECK(loan->versioned.flags == dlpack::ManagedVersioned::kCopied);
     if (versioned)
       loan->versioned.deleter(&loan->versioned);
@@ -43,7 +43,7 @@ TEST(exchange_loan_counts_until_it_ends) {
       loan->managed.deleter(&loan->managed);
     CHECK_EQ(x.chunk->shares.load(), 0u);
   }
-  CHECK_EQ(x.chunk->lent.load(), 2u);
+  CHECK_EQ(x.chunk->exports.load(), 2u);
 }
 
 TEST(exchange_takes_over_and_gives_back) {

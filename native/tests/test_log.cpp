@@ -23,7 +23,7 @@ struct Lazy {
     Language::program_of = [this](const LoggedSegment& segment) -> LoggedProgram {
       CHECK(segment.target == target);
       asked.push_back(segment.operations.size());
-      if (segment.kept.empty()) return {};
+      if (segment.live_serials.empty()) return {};
       const LoggedOperation& sum = segment.operations.back();
       return {plan_of("sum into"), {sum.arrays[0].x, sum.arrays[1].x, sum.results[0]->x}, {}};
     };

@@ -668,7 +668,7 @@ TEST(programs_of_several_devices) {
   p.parts.push_back({part("update", elements<Add>(), 2, {}, 0), {2, 0}, {}, {4}});
   p.parts.push_back({part("late", elements<Add>(), 2, there), {3, 2}, {}, {5}});
   for (const auto& [wire, device] : {std::pair<int, Device>{3, {}}, {5, there}}) {
-    p.leaving.push_back(wire);
+    p.output_wires.push_back(wire);
     draft.output({n});
     p.values.back().device = device;
   }

@@ -66,7 +66,7 @@ class autocast(Transformation):  # its public name
         wanted = self.dtype if op.family in HALF else float32 if op.family in FULL else None
         if wanted is None:
             return op(*args)
-        written = op.written(len(args))
+        written = op.writes_by_index(len(args))
         return op(
             *(
                 self._convert(x, wanted)

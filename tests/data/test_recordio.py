@@ -78,7 +78,7 @@ def test_large_records(tmp_path):
     contents = [bytes([k]) * (300_000 * k) for k in range(12)]
     write(tmp_path / "a.rec", contents)
     assert list(RecordReader(tmp_path / "a.rec")) == contents
-    assert recordio.MOST_BYTES == 2**29 - 1
+    assert recordio.MAX_PART_BYTES == 2**29 - 1
 
 
 def test_index(tmp_path):

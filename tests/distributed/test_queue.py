@@ -9,7 +9,7 @@ import pytest
 import weft as wf
 from weft.distributed import queue as queues
 from weft.distributed import transport, world
-from weft.distributed.queue import NOT_READY, Job, Places, Queue
+from weft.distributed.queue import NOT_READY, Job, Queue, Schedule
 from weft.kvstore import synchronous
 
 
@@ -31,7 +31,7 @@ def take_next(ranks, chosen):
 def test_ranks_take_the_same_order_whatever_is_ready_when(seed):
     """Jobs become ready in another order on each rank; each is taken once, in one order."""
     chance = random.Random(seed)
-    count, ranks = 40, [Places() for _ in range(3)]
+    count, ranks = 40, [Schedule() for _ in range(3)]
     priorities = [chance.randrange(-3, 4) for _ in range(count)]
     fences = {k for k in range(count) if chance.random() < 0.05}
     coming = []
@@ -60,7 +60,7 @@ def test_ranks_take_the_same_order_whatever_is_ready_when(seed):
 
 
 def test_the_highest_priority_that_is_ready_on_all_ranks_is_next():
-    one, two = Places(), Places()
+    one, two = Schedule(), Schedule()
     for place in range(5):
         one.jobs[place] = job(place, place)
     for place in (0, 1, 3):
@@ -79,7 +79,7 @@ def test_the_highest_priority_that_is_ready_on_all_ranks_is_next():
 
 
 def test_nothing_overtakes_a_fence():
-    places = Places()
+    places = Schedule()
     places.fences.add(2)
     for place in (1, 2, 3):
         places.jobs[place] = job(place, 9 if place > 1 else 0)
@@ -152,7 +152,7 @@ def test_a_small_exchange_of_arrays_that_are_ready_needs_no_other_thread(mirror)
 
 
 def test_an_exchange_that_others_are_late_for_goes_on_elsewhere(mirror, monkeypatch):
-    monkeypatch.setattr(queues, "NOW_S", 0.0)
+    monkeypatch.setattr(queues, "INLINE_WAIT_S", 0.0)
     mirror.looks = 3
     x = wf.tensor([1.0, 2.0])
     x.wait()
@@ -197,7 +197,7 @@ def test_large_arrays_are_reduced_in_pieces_of_which_two_are_under_way(mirror, m
     same(wf.distributed.all_reduce(half).numpy(), 2 * np.arange(25))
     assert mirror.sizes[3:] == [20, 5]
     log = []
-    steps = transport.in_pieces(
+    steps = transport.run_in_pieces(
         (log.append(f"begin {k}") or f"request {k}", lambda k=k: log.append(f"end {k}")) for k in range(4)
     )
     for request in steps:
@@ -338,7 +338,7 @@ def test_an_interrupt_between_requests_is_the_end_of_exchanges(direct, mirror, m
 
 
 def test_an_agreement_that_is_given_up_leaves_its_memory_to_mpi(mirror, monkeypatch):
-    monkeypatch.setattr(queues, "NOW_S", 0.0)
+    monkeypatch.setattr(queues, "INLINE_WAIT_S", 0.0)
     monkeypatch.setenv("WEFT_COLLECTIVE_TIMEOUT_S", "0.1")
     mirror.looks = 10**9
     words = mirror.queue._words

@@ -20,7 +20,7 @@ import weft as wf
 import weft.functional as F
 import weft.module as M
 from weft.kvstore.journal import Journal
-from weft.kvstore.parameter_server import divided
+from weft.kvstore.parameter_server import pieces_of
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
@@ -219,7 +219,7 @@ def test_asynchronous_training_is_a_serial_replay_of_the_committed_pushes(start)
                     momentum[key] = 0.5 * momentum[key] + x
                     parts[key] = parts[key] - 0.1 * momentum[key]
         for i, whole in enumerate(found):
-            for piece in divided(f"p{i}", whole.shape, 2, big=20):
+            for piece in pieces_of(f"p{i}", whole.shape, 2, big=20):
                 if piece.server == k:
                     np.testing.assert_allclose(parts[f"p{i}"], piece.of(whole), rtol=1e-12)
     assert count == 3 * 10 * 6  # of 4 arrays two are divided

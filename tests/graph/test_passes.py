@@ -13,7 +13,7 @@ from weft.base.dtype import as_dtype
 from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph, graph_of, interpret
 from weft.graph.passes import PASSES, optimize
-from weft.graph.passes.recompute import candidates, computed_again
+from weft.graph.passes.recompute import candidates, rematerialize
 from weft.graph.verify import same_interface, verify
 from weft.ops import functions as F
 from weft.ops.basic_index import BasicIndex
@@ -616,7 +616,7 @@ def test_recompute_for_less_memory():
         return F.matmul(F.matmul(z, F.reshape(row, shape=(8, 8))), a)
 
     graph = graph_of(f, [t(8, 8)])
-    made = computed_again(graph, candidates(graph))
+    made = rematerialize(graph, candidates(graph))
     verify(made)
     names = [node.op.name for node in made.nodes if node.op is not None]
     assert names.count("relu") == names.count("sigmoid") == 2

@@ -48,11 +48,11 @@ def test_places_and_lines_are_taken_over():
     made = rewrite(Graph([x], [last]), two)
     nodes = [n for n in made.nodes if n.op]
     assert [n.where for n in nodes] == ["model.py:0", "model.py:1", "model.py:1", "model.py:2"]
-    assert [n.place for n in nodes] == [
-        middle.node.inputs[0].node.place,
-        middle.node.place,
-        middle.node.place,
-        last.node.place,
+    assert [n.order for n in nodes] == [
+        middle.node.inputs[0].node.order,
+        middle.node.order,
+        middle.node.order,
+        last.node.order,
     ]
 
 
@@ -220,13 +220,13 @@ def test_the_order_of_nodes_that_took_over_places():
         values = [input_value(X)]
         for _ in range(30):
             node = make_node(Add(), [rng.choice(values), rng.choice(values)])
-            node.place = rng.choice(values).node.place if rng.random() < 0.4 else node.place
+            node.order = rng.choice(values).node.order if rng.random() < 0.4 else node.order
             values.append(node.outputs[0])
         graph = Graph(values[:1], values[-5:])
         done = []
         while len(done) < len(graph.nodes):
             ready = [n for n in graph.nodes if n not in done and all(v.node in done for v in n.reads)]
-            assert graph.nodes[len(done)].place == min(n.place for n in ready)
+            assert graph.nodes[len(done)].order == min(n.order for n in ready)
             done.append(graph.nodes[len(done)])
             assert done[-1] in ready
 
@@ -238,6 +238,6 @@ def test_nodes_on_other_values_keep_what_follows_from_types():
     made = node.reading(lambda v: y if v is node.inputs[0] else v)
     assert made.inputs == (y, node.inputs[1])
     assert made.choice is kernel
-    assert (made.op, made.place, made.where, made.device) == (node.op, node.place, node.where, node.device)
+    assert (made.op, made.order, made.where, made.device) == (node.op, node.order, node.where, node.device)
     assert [v.type for v in made.outputs] == [v.type for v in node.outputs]
     assert all(v.node is made for v in made.outputs)

@@ -11,7 +11,7 @@ from weft.executor.planner import make_plan
 from weft.graph.gradient import joint_graph
 from weft.graph.graph import Graph, interpret
 from weft.graph.passes import optimize
-from weft.graph.passes.recompute import computed_again, is_view
+from weft.graph.passes.recompute import is_view, rematerialize
 from weft.graph.passes.segments import Segments
 from weft.graph.verify import same_interface, verify
 from weft.ops.node import input_value
@@ -58,9 +58,9 @@ def several_outputs(x, weight):
 
 def again(graph, share):
     segments = Segments(graph)
-    chosen = segments.chosen(share * segments.saved_bytes)
+    chosen = segments.select(share * segments.saved_bytes)
     assert chosen, share
-    made = computed_again(graph, chosen)
+    made = rematerialize(graph, chosen)
     verify(made)
     same_interface(graph, made, "segments")
     return made
@@ -106,7 +106,7 @@ def test_the_square_root_law():
         segments = Segments(deep(layers, plain_layer))
         size = segments.saved_bytes
         shares = (k / 256 for k in range(1, 257))
-        return next(share * size for share in shares if segments.chosen(share * size) is not None)
+        return next(share * size for share in shares if segments.select(share * size) is not None)
 
     small, large = least(32), least(512)
     assert large < 5 * small
@@ -132,4 +132,4 @@ def test_cheap_units_come_first():
 
 
 def test_no_choice_where_nothing_is_enough():
-    assert Segments(deep(4, plain_layer)).chosen(0) is None
+    assert Segments(deep(4, plain_layer)).select(0) is None

@@ -38,7 +38,7 @@ def test_where_sums_are_made():
         kv.push("a", [wf.ones(2, device="cpu:1")] * 2)
     assert seen == [("a", 0), ("a", 0)]  # moved to where the stored array is
     kv = create("device")
-    assert str(kv._merged("a", [wf.ones(2, device="cpu:1")] * 2).device) == "cpu:1"
+    assert str(kv._sum_values("a", [wf.ones(2, device="cpu:1")] * 2).device) == "cpu:1"
 
 
 def test_what_was_stored_is_not_what_was_given():

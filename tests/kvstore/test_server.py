@@ -11,7 +11,7 @@ import weft as wf
 import weft.optimizer as optim
 from weft.distributed import CollectiveTimeout, DistributedError
 from weft.kvstore.journal import Journal
-from weft.kvstore.parameter_server import divided
+from weft.kvstore.parameter_server import pieces_of
 from weft.kvstore.server import Server, reference_of
 
 DENSE = {"kind": "dense"}
@@ -378,7 +378,7 @@ def test_a_journal_begins_at_the_front_of_its_file_again(tmp_path):
     journal = Journal(tmp_path)
     for k in range(6):
         journal.append({"k": k}, [np.full(5, k, "float32")])
-    journal.begin_anew()
+    journal.restart()
     assert journal.size_bytes == 0
     size = (tmp_path / "journal").stat().st_size
     for k in range(6, 9):
@@ -410,7 +410,7 @@ def test_a_journal_begins_at_the_front_of_its_file_again(tmp_path):
 
 def test_a_server_that_begins_its_journal_again_and_again_loses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "weft.kvstore.server.MOST_BYTES", 500
+        "weft.kvstore.server.MAX_JOURNAL_BYTES", 500
     )  # a snapshot is due behind so many bytes of records
 
     async def main():
@@ -571,9 +571,9 @@ def test_servers_call_only_what_they_can_import():
 @pytest.mark.parametrize("shape", [(), (5,), (10, 4), (3, 30), (40,), (7, 0)])
 def test_the_parts_of_an_array_are_all_of_it(servers, shape):
     array = np.arange(np.prod(shape, dtype=int)).reshape(shape)
-    pieces = divided("key", shape, servers, big=20)
+    pieces = pieces_of("key", shape, servers, big=20)
     found = [piece.of(array).reshape(-1) for piece in pieces]
     np.testing.assert_array_equal(np.concatenate(found), array.reshape(-1))
     assert len(pieces) == (servers if array.size >= 20 else 1)
     assert all(0 <= piece.server < servers for piece in pieces)
-    assert divided("key", shape, servers, big=20)[0].server == pieces[0].server  # the same in each process
+    assert pieces_of("key", shape, servers, big=20)[0].server == pieces[0].server  # the same in each process

@@ -176,7 +176,7 @@ def test_it_stays_on_the_device_of_its_operands(cls):
     for case in first_cases(cls)[:1]:
         values = [input_value(v.type if v.type.weak else v.type.on(THERE)) for v in case.graph.inputs]
         graph = Graph(values, instantiate(case.graph, values))
-        homes = {node.op.home() for node in graph.nodes if node.op is not None} - {None}
+        homes = {node.op.fixed_device() for node in graph.nodes if node.op is not None} - {None}
         assert {*devices(optimize(graph))} <= {THERE, *homes}, case
         floats = [v.dtype.kind == "float" and not v.type.weak for v in values]
         try:

@@ -231,7 +231,7 @@ def test_the_updates_loop_is_their_rule():
                 np.testing.assert_allclose(
                     evaluate(store.value, given, loop.numbers), want[output], rtol=1e-12
                 )
-        assert made.written(len(arrays)) == {
+        assert made.writes_by_index(len(arrays)) == {
             i: o
             for inputs, outputs in made.groups(len(arrays))
             for i, o in zip((inputs[0], *inputs[2:]), outputs, strict=True)
@@ -281,9 +281,13 @@ def test_operands_of_several_types_meet_in_a_kernel():
 
 def test_what_random_operators_draw():
     x = TensorType((3, 5), as_dtype("float32"))
-    assert get("dropout")().draws(x) == ("bits", as_dtype("uint32"), 15)
+    assert get("dropout")().random_numbers(x) == ("bits", as_dtype("uint32"), 15)
     assert get("dropout")().random
     assert not get("dropout")(training=False).random
-    assert get("random_normal")(shape=(2, 3), dtype="float64").draws() == ("normal", as_dtype("float64"), 6)
+    assert get("random_normal")(shape=(2, 3), dtype="float64").random_numbers() == (
+        "normal",
+        as_dtype("float64"),
+        6,
+    )
     (choice,) = choices(get("dropout")(p=0.25), [x])
     assert [value for value, _ in choice.numbers] == ["key", "stream", "offset", 0.25]

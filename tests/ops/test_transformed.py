@@ -127,7 +127,9 @@ def derivable(cls):
 def fixed(case):
     """Numbers of arrays without a gradient: fixed inputs, and what is written."""
     op, inputs = case.node.op, case.node.inputs
-    there = {j for j, spec in enumerate(op.inputs) if spec.name in op.fixed} | set(op.written(len(inputs)))
+    there = {j for j, spec in enumerate(op.inputs) if spec.name in op.fixed} | set(
+        op.writes_by_index(len(inputs))
+    )
     known = [id(v) for v in case.graph.inputs]
     return {known.index(id(inputs[j])) for j in there if inputs[j] is not None}
 

@@ -120,7 +120,7 @@ def test_nothing_is_computed_twice():
     exe.backward()
     texts = [exe._plans.forward(exe._signature, True, False).plan.info.graph]
     assert str(texts[0]).count("= Conv2d(") == 1
-    backward = next(p for key, p in exe._plans.table._known.items() if key[0] == "backward")
+    backward = next(p for key, p in exe._plans.table._plans.items() if key[0] == "backward")
     names = [n.op.name for n in backward.info.graph.nodes if n.op is not None]
     assert not {"conv2d", "linear", "max_pool2d", "batch_norm"} & set(names)
 
@@ -286,12 +286,12 @@ def test_executors_share_arrays():
 def test_plans_are_shared_by_executors_of_one_symbol():
     y = net()
     y.simple_bind(data=(6, 3, 8, 8)).forward()
-    count = len(y._plans._known)
+    count = len(y._plan_table._plans)
     y.simple_bind(data=(6, 3, 8, 8)).forward()
-    assert len(y._plans._known) == count
+    assert len(y._plan_table._plans) == count
     for n in range(1, 80):
         (sym_ := y).simple_bind(data=(n, 3, 8, 8), grad_req="null")
-    assert len(sym_._plans._known) <= sym_._plans.MOST
+    assert len(sym_._plan_table._plans) <= sym_._plan_table.MOST
 
 
 def test_copy_params():

@@ -217,7 +217,7 @@ def test_how_long_it_will_take(tmp_path):
         for way, s in zip(ways, (0.1, 3, 10), strict=True)
     ]
     # Behind by more than allowed: asked twice.
-    assert _plan.estimate_s(part, arena, _plan.known(before)) == 3 * (_plan.START_S + 1) + 8 + 8 * 3 + 2 * 10
+    assert _plan.estimate_s(part, arena, _plan.by_way(before)) == 3 * (_plan.START_S + 1) + 8 + 8 * 3 + 2 * 10
     progress = _plan.Progress([10, 30])
     progress.start -= 100
     assert progress.step() == "1 of 2 done in 2 min, about 5 min left"

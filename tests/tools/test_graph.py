@@ -10,7 +10,7 @@ import weft.functional as F
 import weft.module as M
 import weft.symbol as sym
 from weft.tools import graph
-from weft.tools.page import filled
+from weft.tools.page import fill_template
 
 from . import browser
 
@@ -110,7 +110,7 @@ def test_files_and_errors(tmp_path):
     (tmp_path / "bad.json").write_text(json.dumps({"nodes": 3}))
     with pytest.raises(wf.GraphError):
         graph.main([str(tmp_path / "bad.json"), "--no-open"])
-    assert "/*" not in filled("graph.html", STYLE="", DATA="{}", SCRIPT="").split("<style>")[0]
+    assert "/*" not in fill_template("graph.html", STYLE="", DATA="{}", SCRIPT="").split("<style>")[0]
 
 
 @pytest.mark.skipif(

@@ -69,7 +69,7 @@ def test_a_long_curve_keeps_its_peak():
 
     seconds, used = np.arange(50_000) * 1e-6, np.arange(50_000) % 777
     used[31_415] = 5000
-    points = memory._decimated(seconds, used)
+    points = memory._decimate(seconds, used)
     assert len(points) <= memory.POINTS
     assert max(b for _, b in points) == 5000
     assert points == sorted(points)

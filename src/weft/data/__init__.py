@@ -20,12 +20,12 @@ from weft.data.files import *  # noqa: F403
 from weft.data.image_iterators import *  # noqa: F403
 from weft.data.iterators import *  # noqa: F403
 from weft.data.loader import DataLoader as DataLoader
-from weft.data.place import rng as rng
-from weft.data.place import worker_info as worker_info
 from weft.data.pool import WorkerError as WorkerError
 from weft.data.progress import progress as progress
 from weft.data.recordio import RecordDataset as RecordDataset
 from weft.data.recordio import RecordStream as RecordStream
+from weft.data.sample_context import rng as rng
+from weft.data.sample_context import worker_info as worker_info
 from weft.data.sampler import *  # noqa: F403
 
 _add_hints(globals())

@@ -44,7 +44,7 @@ def span_of(offset: int, size_bytes: int) -> tuple[int, int]:
 
 
 def read_packed(memory: np.ndarray, offset: int, size_bytes: int) -> Any:
-    """What is pickled at [offset, offset + size_bytes) of shared memory; its arrays are views of the memory."""
+    """Unpickle [offset, offset + size_bytes) of shared memory; arrays of the result are views of the memory."""
     spans, body = pickle.loads(memory[offset : offset + size_bytes].data)
     return pickle.loads(body, buffers=[memory[begin:end] for begin, end in spans])
 
@@ -78,18 +78,15 @@ class Slot:
         if self.size_bytes:
             self.memory = np.frombuffer(mmap.mmap(self.file, self.size_bytes), np.uint8)
         self.address = self.memory.__array_interface__["data"][0]
-        self.used = 0
-
-    def begin(self) -> None:
-        self.used = self.beyond = 0
+        self.end = 0
 
     def allocate(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """An array in the slot; outside of it while the slot is too small, which write() mends."""
+        """An array in the slot; outside of it while the slot is too small, which write() corrects."""
         size_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        begin, end = span_of(self.used, size_bytes)
+        begin, end = span_of(self.end, size_bytes)
         if end > self.size_bytes or dtype.hasobject or not size_bytes:
             return np.empty(shape, dtype)
-        self.used = end
+        self.end = end
         return self.memory[begin:end].view(dtype).reshape(shape)
 
     def write(self, batch: Any) -> tuple[int, int]:
@@ -98,7 +95,7 @@ class Slot:
         body = pickle.dumps(batch, protocol=5, buffer_callback=buffers.append)
         raw = [np.frombuffer(each.raw(), np.uint8) for each in buffers]
         spans: Spans = []
-        used, copies = self.used, []
+        used, copies = self.end, []
         for array in raw:
             offset = array.__array_interface__["data"][0] - self.address
             if array.size and offset >= 0 and offset + array.size <= self.size_bytes:
@@ -117,9 +114,9 @@ class Slot:
         return offset, len(packed)
 
     def _grow(self, size_bytes: int) -> None:
-        wanted = -(-(size_bytes + size_bytes // 8) // (1 << 16)) << 16
-        os.posix_fallocate(self.file, 0, wanted)  # an error here, not SIGBUS later
-        self.size_bytes = wanted
+        new_size_bytes = -(-(size_bytes + size_bytes // 8) // (1 << 16)) << 16
+        os.posix_fallocate(self.file, 0, new_size_bytes)  # an error here, not SIGBUS later
+        self.size_bytes = new_size_bytes
         self._map()
 
 
@@ -127,15 +124,12 @@ class _Unpickler(pickle.Unpickler):
     """Finds what was defined in the program's main module, which was imported under another name."""
 
     def find_class(self, module: str, name: str) -> Any:
-        return super().find_class("__mp_main__" if module == "__main__" and _main() else module, name)
-
-
-def _main() -> bool:
-    return "__mp_main__" in sys.modules
+        is_main = module == "__main__" and "__mp_main__" in sys.modules
+        return super().find_class("__mp_main__" if is_main else module, name)
 
 
 def load_payload(file: int) -> Any:
-    """What the loader packed for its workers, its arrays as private views of the shared memory."""
+    """Read what the loader packed for its workers; arrays are private views of the shared memory."""
     import io
 
     memory = np.frombuffer(mmap.mmap(file, 0, flags=mmap.MAP_PRIVATE), np.uint8)
@@ -167,9 +161,9 @@ def pack_payload(value: Any) -> tuple[int, bool]:
         pieces = [(0, memoryview(np.int64(len(packed)).tobytes() + packed))]
         pieces += [(begin, each) for (begin, _), each in zip(spans, raw, strict=True)]
         for begin, each in pieces:
-            done = 0
-            while done < each.nbytes:
-                done += os.pwrite(file, each[done:], begin + done)
+            offset = 0
+            while offset < each.nbytes:
+                offset += os.pwrite(file, each[offset:], begin + offset)
     except BaseException:
         os.close(file)
         raise
@@ -179,13 +173,13 @@ def pack_payload(value: Any) -> tuple[int, bool]:
 # -- the worker --
 
 
-def work(link: socket.socket, payload: int, number: int, count: int) -> None:
+def work(link: socket.socket, payload: int, number: int, workers: int) -> None:
     """Serve a loader until it closes the link."""
-    from weft.data.collator import mapped
-    from weft.data.place import WorkerInfo, here
+    from weft.data.collator import map_leaves
+    from weft.data.sample_context import WorkerInfo, context
     from weft.imperative.tensor import Tensor
 
-    here.worker = WorkerInfo(number, count)
+    context.worker = WorkerInfo(number, workers)
     slots: dict[int, Slot] = {}
     try:
         fetch = load_payload(payload)
@@ -206,12 +200,12 @@ def work(link: socket.socket, payload: int, number: int, count: int) -> None:
             slot = slots[which] = Slot(slot.file)
         if task is None:
             task = pickle.loads(bytes(slot.memory[:task_bytes]))
-        slot.begin()
-        here.allocate = slot.allocate
+        slot.end = 0
+        context.allocate = slot.allocate
         batch = None
         try:
             fetch.seed_process(task)
-            batch = mapped(fetch(task), lambda x: x.numpy(), Tensor)
+            batch = map_leaves(fetch(task), lambda x: x.numpy(), Tensor)
             answer: tuple[str, Any, Any] = ("batch", ticket, (*slot.write(batch), slot.size_bytes))
         except BaseException as error:
             answer = ("error", ticket, ErrorReport(error))
@@ -233,11 +227,11 @@ class Nursery:
         while os.getppid() == self.parent:  # a child of the loader's process may hold the connection open
             for file, _ in self.poll.poll(PARENT_CHECK_MS):
                 if file != self.link.fileno():
-                    self.report(file)
-                elif not self.obey():
+                    self.report_exit(file)
+                elif not self.handle_message():
                     return
 
-    def obey(self) -> bool:
+    def handle_message(self) -> bool:
         message, files, _, _ = socket.recv_fds(self.link, MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return False
@@ -274,7 +268,7 @@ class Nursery:
         self.poll.register(pidfd, select.POLLIN)
         self.link.send(pickle.dumps(("forked", number, pid)))
 
-    def report(self, pidfd: int) -> None:
+    def report_exit(self, pidfd: int) -> None:
         number, pid = self.workers.pop(pidfd)
         self.poll.unregister(pidfd)
         os.close(pidfd)
@@ -298,7 +292,10 @@ def main(arguments: Sequence[str]) -> None:
     try:
         preparation = pickle.loads(link.recv(1 << 20))
         try:
-            _prepare(preparation)
+            if preparation:
+                from multiprocessing import spawn
+
+                spawn.prepare(preparation)
         except BaseException as error:
             link.send(pickle.dumps(("failed", None, ErrorReport(error))))
             return
@@ -308,10 +305,3 @@ def main(arguments: Sequence[str]) -> None:
         pass  # the loader has gone
     finally:
         nursery.kill_all()
-
-
-def _prepare(preparation: dict[str, Any]) -> None:
-    if preparation:
-        from multiprocessing import spawn
-
-        spawn.prepare(preparation)

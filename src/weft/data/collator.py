@@ -10,7 +10,7 @@ import numpy as np
 
 from weft import functional as F
 from weft.base.errors import ShapeError
-from weft.data.place import empty, here
+from weft.data.sample_context import context, empty
 from weft.imperative.creation import asarray
 from weft.imperative.tensor import Tensor
 
@@ -30,17 +30,17 @@ def collate(samples: Sequence[Any]) -> Any:
     >>> x, names
     (tensor([1.5, 2.5], dtype=float32, device=cpu:0), ['a', 'b'])
     """
-    return as_tensors(stacked(samples))
+    return as_tensors(stack_samples(samples))
 
 
-def stacked(samples: Sequence[Any], join: Join | None = None) -> Any:
-    """What collate() gives, with NumPy arrays for tensors; join: makes one array of a list of arrays."""
+def stack_samples(samples: Sequence[Any], join: Join | None = None) -> Any:
+    """collate() with NumPy arrays for tensors; join: makes one array of a list of arrays."""
     samples = list(samples)
     if not samples:
         raise ValueError("collate: no samples")
     first = samples[0]
     if isinstance(first, Tensor):
-        if join is None and here.worker is None:
+        if join is None and context.worker is None:
             _same_shapes(samples)
             return F.stack(samples)
         samples = [each.numpy() for each in samples]
@@ -57,11 +57,13 @@ def stacked(samples: Sequence[Any], join: Join | None = None) -> Any:
     if isinstance(first, Mapping):
         if any(not isinstance(each, Mapping) or each.keys() != first.keys() for each in samples):
             raise TypeError(f"collate: samples have other keys than {list(first)}")
-        return {key: stacked([each[key] for each in samples], join) for key in first}
+        return {key: stack_samples([each[key] for each in samples], join) for key in first}
     if isinstance(first, tuple | list):
         if any(type(each) is not type(first) or len(each) != len(first) for each in samples):
             raise TypeError(f"collate: samples are not all of {len(first)} parts")
-        return rebuilt(first, [stacked(list(parts), join) for parts in zip(*samples, strict=True)])
+        return rebuild_sequence(
+            first, [stack_samples(list(parts), join) for parts in zip(*samples, strict=True)]
+        )
     raise TypeError(
         f"collate: takes arrays, numbers, text and structures of these, not {type(first).__name__}"
     )
@@ -116,7 +118,7 @@ class Pad:
         self.length, self.lengths = length, lengths
 
     def __call__(self, samples: Sequence[Any]) -> Any:
-        return as_tensors(stacked(samples, self._join))
+        return as_tensors(stack_samples(samples, self._join))
 
     def _join(self, samples: list[Any]) -> Any:
         arrays = [np.asarray(each) for each in samples]
@@ -142,14 +144,14 @@ class Pad:
                 )
         batch = empty((len(arrays), *shape), np.result_type(*{each.dtype for each in arrays}))
         batch[...] = self.value
-        for to, each in zip(batch, arrays, strict=True):
-            to[tuple(map(slice, each.shape))] = each
+        for row, each in zip(batch, arrays, strict=True):
+            row[tuple(map(slice, each.shape))] = each
         if not self.lengths or not ndim:
             return batch
         return batch, np.array([each.shape[next(iter(axes))] for each in arrays], np.int64)
 
 
-def rebuilt(like: Any, parts: list[Any]) -> Any:
+def rebuild_sequence(like: Any, parts: list[Any]) -> Any:
     """Parts as a tuple or list of the kind that `like` is."""
     return type(like)(*parts) if hasattr(like, "_fields") else type(like)(parts)
 
@@ -160,15 +162,15 @@ def as_tensors(batch: Any) -> Any:
     >>> as_tensors((np.ones(2, "float32"), "text"))
     (tensor([1., 1.], dtype=float32, device=cpu:0), 'text')
     """
-    return batch if here.worker is not None else mapped(batch, asarray, np.ndarray | np.generic)
+    return batch if context.worker is not None else map_leaves(batch, asarray, np.ndarray | np.generic)
 
 
-def mapped(batch: Any, function: Callable[[Any], Any], kinds: Any) -> Any:
+def map_leaves(batch: Any, function: Callable[[Any], Any], kinds: Any) -> Any:
     """The batch with function(x) for each x of these kinds in it."""
     if isinstance(batch, kinds):
         return function(batch)
     if isinstance(batch, Mapping):
-        return {key: mapped(each, function, kinds) for key, each in batch.items()}
+        return {key: map_leaves(each, function, kinds) for key, each in batch.items()}
     if isinstance(batch, tuple | list):
-        return rebuilt(batch, [mapped(each, function, kinds) for each in batch])
+        return rebuild_sequence(batch, [map_leaves(each, function, kinds) for each in batch])
     return batch

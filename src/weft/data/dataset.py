@@ -1,4 +1,4 @@
-"""Where samples come from: by number, or one after the other."""
+"""Datasets: samples by number, or streams of samples one after the other."""
 
 from __future__ import annotations
 
@@ -94,8 +94,9 @@ class MapStream(StreamDataset):
     def iterate(self, epoch: int) -> Iterator[Any]:
         stream = self.stream
         samples = stream.iterate(epoch) if isinstance(stream, StreamDataset) else iter(stream)
-        kept = samples if self.keep is None else filter(self.keep, samples)
-        return kept if self.function is None else map(self.function, kept)
+        if self.keep is not None:
+            samples = filter(self.keep, samples)
+        return samples if self.function is None else map(self.function, samples)
 
 
 class ArrayDataset(Dataset):
@@ -118,8 +119,8 @@ class ArrayDataset(Dataset):
             raise ShapeError(f"ArrayDataset: arrays need the same first size, got shapes {shapes}")
 
     def _slice(self, key: Any) -> Any:
-        found = tuple(x[key] for x in self.arrays)
-        return found if len(found) > 1 else found[0]
+        slices = tuple(x[key] for x in self.arrays)
+        return slices if len(slices) > 1 else slices[0]
 
     def __getitem__(self, k: int) -> Any:
         return self._slice(k)
@@ -165,10 +166,10 @@ class Subset(Dataset):
     def __init__(self, dataset: Dataset, numbers: Sequence[int]) -> None:
         self.dataset = dataset
         size = len(dataset)
-        chosen = np.asarray(numbers, np.int64).reshape(-1)
-        for k in chosen[(chosen < -size) | (chosen >= size)][:1]:
+        indices = np.asarray(numbers, np.int64).reshape(-1)
+        for k in indices[(indices < -size) | (indices >= size)][:1]:
             _in_range("Subset", int(k), size)
-        self.numbers = np.where(chosen < 0, chosen + size, chosen)
+        self.numbers = np.where(indices < 0, indices + size, indices)
 
     def __len__(self) -> int:
         return len(self.numbers)

@@ -1,6 +1,6 @@
-"""What a worker does, wherever it runs: the samples of one batch, transformed and put together.
+"""Loading of one batch, by any worker: its samples are read, transformed and put together.
 
-A task says all that the batch depends on. So any worker may take any task, twice if the first one died.
+A task holds all that the batch depends on. So any worker may take any task, twice if the first one died.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft import random
-from weft.data.collator import stacked
+from weft.data.collator import stack_samples
 from weft.data.dataset import Dataset, StreamDataset
-from weft.data.place import BATCH, enter, leave
+from weft.data.sample_context import BATCH, enter, leave
 
 __all__ = ["END", "Fetch", "Task", "describe"]
 
@@ -31,7 +31,7 @@ class Task(NamedTuple):
 
 
 class End(NamedTuple):
-    """What is loaded for a batch after the last one of a stream."""
+    """The result of a task after the last batch of a stream."""
 
 
 END = End()
@@ -42,8 +42,8 @@ def describe(task: Task) -> str:
     text = f"batch {task.number} of epoch {task.epoch}"
     if not task.indices:
         return text
-    some = ", ".join(map(str, task.indices[:4]))
-    return f"{text} (samples {some}{', ...' if len(task.indices) > 4 else ''})"
+    first_indices = ", ".join(map(str, task.indices[:4]))
+    return f"{text} (samples {first_indices}{', ...' if len(task.indices) > 4 else ''})"
 
 
 class Fetch:
@@ -62,17 +62,17 @@ class Fetch:
     ) -> None:
         self.dataset, self.transform, self.collator = dataset, transform, collator
         self.batch_size, self.drop_last = batch_size, drop_last
-        self.stream = isinstance(dataset, StreamDataset)
+        self.is_stream = isinstance(dataset, StreamDataset)
         self._samples: Iterator[Any] | None = None
         self._epoch = self._next = 0  # what self._samples gives next
-        self.whole = transform is None and collator is None and isinstance(dataset, Dataset)
+        self.can_gather = transform is None and collator is None and isinstance(dataset, Dataset)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_samples": None}
 
     def __call__(self, task: Task) -> Any:
         try:
-            return self.finish(task, self.read(task) if self.stream else None)
+            return self.finish(task, self.read(task) if self.is_stream else None)
         finally:
             leave()
 
@@ -93,7 +93,7 @@ class Fetch:
                 enter(task.seed, task.epoch, index)
         except Exception as error:
             self._samples = None
-            raise named(error, index, task) from None
+            raise note_sample(error, index, task) from None
         self._next = task.number + 1
         return [] if self.drop_last and len(samples) < self.batch_size else samples
 
@@ -101,7 +101,7 @@ class Fetch:
         """The batch; samples: of a stream, from read()."""
         if samples is None:
             assert task.indices is not None
-            if self.whole:
+            if self.can_gather:
                 enter(task.seed, task.epoch, task.number, BATCH)
                 batch = self.dataset.gather(task.indices)
                 if batch is not NotImplemented:
@@ -112,9 +112,9 @@ class Fetch:
         else:
             first = task.number * self.batch_size
             if self.transform is not None:
-                samples = self._transformed(task, samples, range(first, first + len(samples)))
+                samples = self._transform_samples(task, samples, range(first, first + len(samples)))
         enter(task.seed, task.epoch, task.number, BATCH)
-        return (self.collator or stacked)(samples)
+        return (self.collator or stack_samples)(samples)
 
     def _fetch(self, task: Task, indices: list[Any]) -> list[Any]:
         samples = []
@@ -125,26 +125,26 @@ class Fetch:
                 sample = dataset[index]
                 samples.append(sample if transform is None else transform(sample))
             except Exception as error:
-                raise named(error, index, task) from None
+                raise note_sample(error, index, task) from None
         return samples
 
-    def _transformed(self, task: Task, samples: list[Any], indices: range) -> list[Any]:
+    def _transform_samples(self, task: Task, samples: list[Any], indices: range) -> list[Any]:
         assert self.transform is not None
-        done = []
+        outputs = []
         for index, sample in zip(indices, samples, strict=True):
             enter(task.seed, task.epoch, index)
             try:
-                done.append(self.transform(sample))
+                outputs.append(self.transform(sample))
             except Exception as error:
-                raise named(error, index, task) from None
-        return done
+                raise note_sample(error, index, task) from None
+        return outputs
 
     def seed_process(self, task: Task) -> None:
         """Seed what else draws in a worker process by (seed, epoch, number of the batch)."""
-        words = np.random.SeedSequence([task.seed, task.epoch, task.number]).generate_state(2, np.uint64)
-        python_random.seed(int(words[0]))
-        np.random.seed(int(words[0]) % 2**32)
-        random.seed(int(words[1]))
+        seeds = np.random.SeedSequence([task.seed, task.epoch, task.number]).generate_state(2, np.uint64)
+        python_random.seed(int(seeds[0]))
+        np.random.seed(int(seeds[0]) % 2**32)
+        random.seed(int(seeds[1]))
 
 
 def hash_of(index: Any) -> int:
@@ -155,7 +155,8 @@ def hash_of(index: Any) -> int:
     return zlib.crc32(text) << 32 | zlib.adler32(text)
 
 
-def named(error: Exception, index: Any, task: Task) -> Exception:
+def note_sample(error: Exception, index: Any, task: Task) -> Exception:
+    """The error with the sample's index in its attribute `sample_index` and a note."""
     if not hasattr(error, "sample_index"):
         error.add_note(f"while loading sample {index}, in batch {task.number} of epoch {task.epoch}")
         with contextlib.suppress(AttributeError):  # the note has it, too

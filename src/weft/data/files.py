@@ -24,7 +24,7 @@ import numpy as np
 from weft.data import images
 from weft.data._nursery import read_packed, span_of
 from weft.data.dataset import ArrayDataset, Dataset, StreamDataset
-from weft.data.recordio import paths_of
+from weft.data.recordio import expand_paths
 
 __all__ = [
     "CIFAR10",
@@ -70,13 +70,13 @@ class ImageFolder(Dataset):
         self.paths: list[str] = []
         self.labels: list[int] = []
         for label, name in enumerate(self.classes):
-            found = sorted(
+            paths = sorted(
                 str(path)
                 for path in (root / name).rglob("*")
                 if path.suffix.lower() in extensions and path.is_file()
             )
-            self.paths += found
-            self.labels += [label] * len(found)
+            self.paths += paths
+            self.labels += [label] * len(paths)
         if not self.paths:
             raise FileNotFoundError(f"ImageFolder: {root} has no pictures in folders")
 
@@ -133,7 +133,7 @@ class TarStream(StreamDataset):
     ) -> None:
         if not 0 <= part_index < num_parts:
             raise ValueError(f"TarStream: part_index {part_index} is not one of num_parts={num_parts}")
-        self.shards = paths_of(shards)[part_index::num_parts]
+        self.shards = expand_paths(shards)[part_index::num_parts]
         self.decode, self.shuffle_shards, self.seed = decode, shuffle_shards, seed
 
     def __iter__(self) -> Iterator[Any]:
@@ -200,11 +200,10 @@ class CSVDataset(ArrayDataset):
             super().__init__(table.astype(dtype))
             return
         width = table.shape[1]
-        one = isinstance(labels, int)
-        chosen = [k % width for k in ([labels] if isinstance(labels, int) else labels)]
-        rest = [k for k in range(width) if k not in chosen]
-        found = table[:, chosen].astype(label_dtype)
-        super().__init__(table[:, rest].astype(dtype), found[:, 0] if one else found)
+        label_columns = [k % width for k in ([labels] if isinstance(labels, int) else labels)]
+        x = np.delete(table, label_columns, axis=1).astype(dtype)
+        y = table[:, label_columns].astype(label_dtype)
+        super().__init__(x, y[:, 0] if isinstance(labels, int) else y)
 
 
 class TextLines(Dataset):
@@ -220,15 +219,15 @@ class TextLines(Dataset):
     def __init__(self, path: PathLike, encoding: str = "utf-8") -> None:
         self.path, self.encoding = os.fspath(path), encoding
         self._open()
-        ends, begin = [], 0
+        pieces, begin = [], 0
         while begin < len(self._map):  # in pieces: as much memory as the index takes
             piece = np.frombuffer(self._map[begin : begin + (1 << 24)], np.uint8)
-            ends.append(np.flatnonzero(piece == 10) + begin)
+            pieces.append(np.flatnonzero(piece == 10) + begin)
             begin += len(piece)
-        found = np.concatenate(ends) if ends else np.empty(0, np.int64)
-        if len(self._map) and (not len(found) or found[-1] != len(self._map) - 1):
-            found = np.append(found, len(self._map))
-        self.ends = found
+        ends = np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+        if len(self._map) and (not len(ends) or ends[-1] != len(self._map) - 1):
+            ends = np.append(ends, len(self._map))
+        self.ends = ends
 
     def _open(self) -> None:
         with open(self.path, "rb") as file:
@@ -268,7 +267,7 @@ def read_libsvm(path: PathLike, columns: int, *, first: int = 0) -> tuple[np.nda
     """
     labels: list[list[float]] = []
     rows: list[int] = []
-    places: list[int] = []
+    column_indices: list[int] = []
     values: list[float] = []
     with open(path) as file:
         for number, line in enumerate(file, 1):
@@ -279,16 +278,16 @@ def read_libsvm(path: PathLike, columns: int, *, first: int = 0) -> tuple[np.nda
                 has_label = ":" not in words[0]
                 labels.append([float(each) for each in words[0].split(",")] if has_label else [])
                 for word in words[has_label:]:
-                    place, value = word.split(":")
+                    index, value = word.split(":")
                     rows.append(len(labels) - 1)
-                    places.append(int(place) - first)
+                    column_indices.append(int(index) - first)
                     values.append(float(value))
-                    if not 0 <= places[-1] < columns:
-                        raise ValueError(f"index {place} is not one of {columns} columns")
+                    if not 0 <= column_indices[-1] < columns:
+                        raise ValueError(f"index {index} is not one of {columns} columns")
             except ValueError as error:
                 raise ValueError(f"{os.fspath(path)}:{number}: {error}") from None
     x = np.zeros((len(labels), columns), np.float32)
-    x[rows, places] = values
+    x[rows, column_indices] = values
     if len({len(each) for each in labels}) > 1:
         raise ValueError(f"{os.fspath(path)}: lines have different numbers of labels")
     y = np.array(labels, np.float32).reshape(len(labels), -1)
@@ -328,7 +327,7 @@ def read_idx(path: PathLike) -> np.ndarray:
     return array.astype(dtype.newbyteorder("="))
 
 
-def _one_of(folder: PathLike, *names: str) -> Path:
+def _first_existing(folder: PathLike, *names: str) -> Path:
     for name in names:
         for each in (Path(folder) / name, Path(folder) / f"{name}.gz"):
             if each.exists():
@@ -345,8 +344,8 @@ class MNIST(ArrayDataset):
 
     def __init__(self, folder: PathLike, train: bool = True) -> None:
         name = "train" if train else "t10k"
-        pictures = read_idx(_one_of(folder, f"{name}-images-idx3-ubyte", f"{name}-images.idx3-ubyte"))
-        labels = read_idx(_one_of(folder, f"{name}-labels-idx1-ubyte", f"{name}-labels.idx1-ubyte"))
+        pictures = read_idx(_first_existing(folder, f"{name}-images-idx3-ubyte", f"{name}-images.idx3-ubyte"))
+        labels = read_idx(_first_existing(folder, f"{name}-labels-idx1-ubyte", f"{name}-labels.idx1-ubyte"))
         super().__init__(pictures[..., None], labels.astype(np.int64))
 
 
@@ -367,7 +366,7 @@ class CIFAR10(ArrayDataset):
         size_bytes = self.label_bytes + 3072
         tables = []
         for name in self.parts[0 if train else 1]:
-            path = _one_of(folder, name)
+            path = _first_existing(folder, name)
             content = path.read_bytes()
             if not content or len(content) % size_bytes:
                 raise ValueError(f"{path}: {len(content)} bytes are not a multiple of {size_bytes}")
@@ -423,9 +422,9 @@ class CacheDataset(Dataset):
             try:
                 with open(part, "wb") as file:
                     file.write(MAGIC)
-                    places = [_append(file, self.dataset[k]) for k in range(self.size)]
+                    spans = [_append(file, self.dataset[k]) for k in range(self.size)]
                     offset = file.tell()
-                    file.write(np.array(places, np.int64).tobytes())
+                    file.write(np.array(spans, np.int64).tobytes())
                     file.write(struct.pack("<QQ", offset, self.size))
                     file.flush()
                     os.fsync(file.fileno())
@@ -448,10 +447,10 @@ class CacheDataset(Dataset):
         offset, size = struct.unpack("<QQ", memory[-16:])
         if size != self.size:
             raise ValueError(f"CacheDataset: {self.path} has {size} samples, the dataset {self.size}")
-        self._places = self._memory[offset:-16].view(np.int64).reshape(size, 2)
+        self._spans = self._memory[offset:-16].view(np.int64).reshape(size, 2)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_memory", "_places", "_samples")}
+        return {k: v for k, v in self.__dict__.items() if k not in ("_memory", "_spans", "_samples")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -467,7 +466,7 @@ class CacheDataset(Dataset):
             raise IndexError(f"CacheDataset: index {k} is not one of {self.size} samples")
         k %= self.size
         if self.path is not None:
-            offset, size_bytes = self._places[k].tolist()
+            offset, size_bytes = self._spans[k].tolist()
             return read_packed(self._memory, offset, size_bytes)
         if k not in self._samples:
             self._samples[k] = self.dataset[k]
@@ -488,6 +487,6 @@ def _append(file: Any, sample: Any) -> tuple[int, int]:
     packed = pickle.dumps((spans, body))
     offset = file.tell()
     file.write(packed)
-    pad = -file.tell() % 8  # the table of places at the end is of 8 bytes each
+    pad = -file.tell() % 8  # the table of spans at the end has integers of 8 bytes
     file.write(b"\0" * pad)
     return offset, len(packed)

@@ -16,11 +16,11 @@ from weft import _core
 from weft.data import images
 from weft.data import transforms as T
 from weft.data.dataset import Dataset
-from weft.data.fetch import Task, named
+from weft.data.fetch import Task, note_sample
 from weft.data.iterators import DataBatch, DataDesc, DataIter
 from weft.data.loader import DataLoader
-from weft.data.place import empty, enter, here, stream
 from weft.data.recordio import IRHeader, Path, RecordDataset, unpack
+from weft.data.sample_context import context, empty, enter, stream
 from weft.data.sampler import RandomSampler, Sampler, SequentialSampler
 from weft.imperative.creation import asarray
 
@@ -29,7 +29,7 @@ __all__ = ["ImageDetRecordIter", "ImageRecordIter"]
 FILTERS = {0: "nearest", 1: "linear", 2: "cubic", 3: "area", 4: "cubic", 9: "area", 10: "area"}
 
 
-class _Rounded(Sampler):
+class _PaddedSampler(Sampler):
     """An order filled up to a multiple of the batch's size with its first indices."""
 
     def __init__(self, sampler: Sampler, batch_size: int) -> None:
@@ -53,7 +53,7 @@ class _Rounded(Sampler):
         self.sampler.load_state_dict(state)
 
 
-class Chain:
+class Augmenter:
     """Everything between a record's bytes and its place in the batch."""
 
     def __init__(self, shape: Sequence[int], options: dict[str, Any], boxes: bool) -> None:
@@ -61,7 +61,7 @@ class Chain:
         if self.channels not in (1, 3):
             raise ValueError(f"ImageRecordIter: data_shape has 1 or 3 channels, got {tuple(shape)}")
         self.mode = "RGB" if self.channels == 3 else "L"
-        self.o, self.boxes = options, boxes
+        self.options, self.boxes = options, boxes
         filter = options["inter_method"]
         if filter not in FILTERS:
             raise ValueError(f"ImageRecordIter: inter_method must be one of {sorted(FILTERS)}, got {filter}")
@@ -82,33 +82,33 @@ class Chain:
         if options["pca_noise"]:
             colours.append(T.Lighting(options["pca_noise"]))
         self.colours = T.Compose(colours) if colours else None
-        self.part = None
+        self.random_crop = None
         if options["random_resized_crop"]:
             area = options["min_random_area"], options["max_random_area"]
             ratio = (options["min_aspect_ratio"] or 1 / (1 + aspect)), (1 + aspect if aspect < 1 else aspect)
-            self.part = T.RandomResizedCrop((self.height, self.width), area, ratio, self.filter)
+            self.random_crop = T.RandomResizedCrop((self.height, self.width), area, ratio, self.filter)
         scale = options["scale"]
         self.mean = np.array(options["mean"][: self.channels], np.float32)
-        self.factor = np.array([scale / std for std in options["std"][: self.channels]], np.float32)
+        self.scale = np.array([scale / std for std in options["std"][: self.channels]], np.float32)
 
     def __call__(self, record: bytes) -> Any:
         """(header, picture, y, x, whether mirrored): the picture is still larger than the crop."""
         header, content = unpack(record)
-        stream_ = stream()
-        o = self.o
-        least = None
-        if o["resize"] > 0 and self.geometry is None:
-            least = (o["resize"], o["resize"])
-        item = T.Item(images.decode_here(content, self.mode, min_size=least))
+        random_stream = stream()
+        options = self.options
+        min_size = None
+        if options["resize"] > 0 and self.geometry is None:
+            min_size = (options["resize"], options["resize"])
+        item = T.Item(images.decode_in_scratch(content, self.mode, min_size=min_size))
         if self.boxes:
             item.boxes, header = boxes_of(header, item.size)
-        if o["resize"] > 0 and min(item.size) != o["resize"]:
-            T.ShortestEdgeResize(o["resize"], filter=self.filter).apply(item, stream_)
+        if options["resize"] > 0 and min(item.size) != options["resize"]:
+            T.ShortestEdgeResize(options["resize"], filter=self.filter).apply(item, random_stream)
         if self.geometry is not None:
-            self.geometry.apply(item, stream_)
+            self.geometry.apply(item, random_stream)
         h, w = self.height, self.width
-        if self.part is not None:
-            self.part.apply(item, stream_)
+        if self.random_crop is not None:
+            self.random_crop.apply(item, random_stream)
         elif item.size[0] < h or item.size[1] < w:  # made larger until the crop fits
             factor = max(h / item.size[0], w / item.size[1])
             size = max(h, round(item.size[0] * factor)), max(w, round(item.size[1] * factor))
@@ -116,25 +116,27 @@ class Chain:
         if self.boxes and item.size != (h, w):  # a detector sees all of its picture
             item.resize_part((0, 0, *item.size), (h, w), self.filter)
         if self.colours is not None:
-            self.colours.apply(item, stream_)
+            self.colours.apply(item, random_stream)
         down, right = item.size[0] - h, item.size[1] - w
         y, x = (
-            (stream_.below(down + 1), stream_.below(right + 1)) if o["rand_crop"] else (down // 2, right // 2)
+            (random_stream.below(down + 1), random_stream.below(right + 1))
+            if options["rand_crop"]
+            else (down // 2, right // 2)
         )
-        mirror = o["mirror"] or (o["rand_mirror"] and stream_.uniform() < 0.5)
+        mirror = options["mirror"] or (options["rand_mirror"] and random_stream.uniform() < 0.5)
         if self.boxes and mirror:
             item.flip(1)
             mirror = False
         return header, item, y, x, mirror
 
-    def write(self, made: Any, to: np.ndarray) -> None:
+    def write(self, decoded: Any, destination: np.ndarray) -> None:
         """Normalise a picture into its place."""
-        _, item, y, x, mirror = made
-        if to.dtype == np.float32:
-            _core.image_normalize(item.image, to, y, x, mirror, self.mean, self.factor, True)
+        _, item, y, x, mirror = decoded
+        if destination.dtype == np.float32:
+            _core.image_normalize(item.image, destination, y, x, mirror, self.mean, self.scale, True)
             return
         part = item.image[y : y + self.height, x : x + self.width]
-        to[...] = (part[:, ::-1] if mirror else part).transpose(2, 0, 1).astype(to.dtype)
+        destination[...] = (part[:, ::-1] if mirror else part).transpose(2, 0, 1).astype(destination.dtype)
 
 
 def boxes_of(header: IRHeader, size: tuple[int, int]) -> tuple[np.ndarray, IRHeader]:
@@ -159,34 +161,39 @@ class _Pictures(Dataset):
     """Batches made in one go: each picture is normalised into its place while it is still in the cache."""
 
     def __init__(
-        self, records: RecordDataset, chain: Chain, label_width: int, dtype: str, label_pad: tuple[int, float]
+        self,
+        records: RecordDataset,
+        augmenter: Augmenter,
+        label_width: int,
+        dtype: str,
+        label_pad: tuple[int, float],
     ) -> None:
-        self.records, self.chain, self.label_width = records, chain, label_width
+        self.records, self.augmenter, self.label_width = records, augmenter, label_width
         self.dtype, self.label_pad = np.dtype(dtype), label_pad
 
     def __len__(self) -> int:
         return len(self.records)
 
-    def gather(self, numbers: Sequence[int]) -> Any:
-        assert here.place is not None
-        seed, epoch, number, _ = here.place
-        chain = self.chain
-        data = empty((len(numbers), chain.channels, chain.height, chain.width), self.dtype)
+    def gather(self, indices: Sequence[int]) -> Any:
+        assert context.sample is not None
+        seed, epoch, number, _ = context.sample
+        augmenter = self.augmenter
+        data = empty((len(indices), augmenter.channels, augmenter.height, augmenter.width), self.dtype)
         labels = []
-        for to, index in zip(data, numbers, strict=True):
+        for destination, index in zip(data, indices, strict=True):
             enter(seed, epoch, index)
             try:
-                made = chain(self.records.record(index))
-                chain.write(made, to)
-                labels.append(self._boxes(made) if chain.boxes else self._label(made[0]))
+                decoded = augmenter(self.records.record(index))
+                augmenter.write(decoded, destination)
+                labels.append(self._boxes(decoded) if augmenter.boxes else self._label(decoded[0]))
             except Exception as error:
-                raise named(error, index, Task(seed, epoch, number, None)) from None
-        if not chain.boxes:
+                raise note_sample(error, index, Task(seed, epoch, number, None)) from None
+        if not augmenter.boxes:
             return data, np.array(labels, np.float32).reshape(
                 -1, *[self.label_width] * (self.label_width > 1)
             )
         width = max(max(map(len, labels)), self.label_pad[0] + 4)
-        table = np.full((len(numbers), width), self.label_pad[1], np.float32)
+        table = np.full((len(indices), width), self.label_pad[1], np.float32)
         for row, label in zip(table, labels, strict=True):
             row[: len(label)] = label
         return data, table
@@ -199,13 +206,13 @@ class _Pictures(Dataset):
             )
         return label
 
-    def _boxes(self, made: Any) -> np.ndarray:
-        header, item, *_ = made
+    def _boxes(self, decoded: Any) -> np.ndarray:
+        header, item, *_ = decoded
         boxes = item.boxes
-        scale = np.array([self.chain.width, self.chain.height] * 2, np.float32)
+        scale = np.array([self.augmenter.width, self.augmenter.height] * 2, np.float32)
         objects = np.concatenate([boxes[:, 4:5], boxes[:, :4] / scale, boxes[:, 5:]], axis=1)
         label = np.concatenate([header.label, objects.ravel()])
-        shape = (self.chain.channels, self.chain.height, self.chain.width)
+        shape = (self.augmenter.channels, self.augmenter.height, self.augmenter.width)
         return np.concatenate([np.array([*shape, len(label)], np.float32), label])
 
 
@@ -284,17 +291,17 @@ class ImageRecordIter(DataIter):
             )
         options = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         options["mean"], options["std"] = (mean_r, mean_g, mean_b), (std_r, std_g, std_b)
-        chain = Chain(data_shape, options, self._boxes)
+        augmenter = Augmenter(data_shape, options, self._boxes)
         files = {"skip_corrupt": skip_corrupt, "num_parts": num_parts, "part_index": part_index}
         records = RecordDataset(path_imgrec, path_imgidx, **files)  # type: ignore[arg-type]
-        self.dataset = _Pictures(records, chain, label_width, dtype, (label_pad_width, label_pad_value))
+        self.dataset = _Pictures(records, augmenter, label_width, dtype, (label_pad_width, label_pad_value))
         self.num_data = len(records)
         if not self.num_data:
             raise ValueError(
                 f"ImageRecordIter: {path_imgrec} has no records in part {part_index} of {num_parts}"
             )
         sampler: Sampler = RandomSampler(self.num_data, seed) if shuffle else SequentialSampler(self.num_data)
-        order = _Rounded(sampler, batch_size) if round_batch else sampler
+        order = _PaddedSampler(sampler, batch_size) if round_batch else sampler
         self._pad = -self.num_data % batch_size if round_batch else 0
         threads = max(1, preprocess_threads)
         self.loader = DataLoader(
@@ -326,11 +333,11 @@ class ImageRecordIter(DataIter):
         self.current = None  # its memory is free for the next batches
         if self._batches is None:
             self._batches = iter(self.loader)
-        found = next(self._batches, None)
-        if found is None:
+        batch = next(self._batches, None)
+        if batch is None:
             self._ended = True
             return False
-        data, label = found
+        data, label = batch
         last = self.loader._batch in (0, len(self.loader))
         pad = self._pad if last else 0
         self.current = DataBatch(
@@ -343,11 +350,11 @@ class ImageRecordIter(DataIter):
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iterator is."""
+        """The position of the iterator: the state of its loader."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where the state was taken."""
+        """Continue where the state was saved."""
         self.loader.load_state_dict(state)
         self._batches, self._ended = None, False
 

@@ -56,14 +56,14 @@ def decode(content: bytes, mode: str = "RGB", *, min_size: tuple[int, int] | Non
         raise ValueError(f"decode: mode must be one of {', '.join(CHANNELS)}, got {mode!r}")
     jpeg = _simplejpeg()
     if jpeg is not None and content[:2] == b"\xff\xd8" and mode != "RGBA":
-        least_h, least_w = min_size or (0, 0)
+        min_h, min_w = min_size or (0, 0)
         try:
             image: np.ndarray = jpeg.decode_jpeg(
-                content, "GRAY" if mode == "L" else mode, min_height=least_h, min_width=least_w, min_factor=1
+                content, "GRAY" if mode == "L" else mode, min_height=min_h, min_width=min_w, min_factor=1
             )
             return image
         except ValueError:
-            pass  # colours that it does not know, or damage: Pillow decides
+            pass  # unsupported colours, or damage: Pillow decides
     pillow = _pillow()
     try:
         with pillow.open(io.BytesIO(content)) as picture:
@@ -82,7 +82,9 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
-def decode_here(content: bytes, mode: str = "RGB", *, min_size: tuple[int, int] | None = None) -> np.ndarray:
+def decode_in_scratch(
+    content: bytes, mode: str = "RGB", *, min_size: tuple[int, int] | None = None
+) -> np.ndarray:
     """decode() into this thread's scratch memory where that can be: valid until the next call on this thread.
 
     Fresh memory for each picture costs a page fault for every 4 KiB of it.

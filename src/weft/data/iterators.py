@@ -143,11 +143,11 @@ class DataIter:
         return self._current().index
 
     def getpad(self) -> int:
-        """How many samples at the end of the current batch only fill it up."""
+        """The number of samples at the end of the current batch that only fill it up."""
         return self._current().pad
 
 
-def _named(arrays: Any, name: str) -> list[tuple[str, np.ndarray]]:
+def _named_arrays(arrays: Any, name: str) -> list[tuple[str, np.ndarray]]:
     """Names and arrays of an array, a list of arrays, or a dictionary."""
     if arrays is None:
         return []
@@ -189,7 +189,7 @@ class NDArrayIter(DataIter):
             raise ValueError(
                 f"NDArrayIter: last_batch_handle must be 'pad', 'discard' or 'roll_over', got {last_batch_handle!r}"
             )
-        self.data, self.label = _named(data, data_name), _named(label, label_name)
+        self.data, self.label = _named_arrays(data, data_name), _named_arrays(label, label_name)
         sizes = {len(array) for _, array in [*self.data, *self.label]}
         if len(sizes) != 1:
             raise ValueError(f"NDArrayIter: arrays have lengths {sorted(sizes)}")
@@ -199,26 +199,26 @@ class NDArrayIter(DataIter):
         self.shuffle, self.last_batch_handle = shuffle, last_batch_handle
         self.provide_data = self._descriptions(self.data)
         self.provide_label = self._descriptions(self.label)
-        self._left = np.empty(0, np.int64)
+        self._carried_over = np.empty(0, np.int64)
         self._order = np.empty(0, np.int64)
         self._begin_epoch()
 
-    def _descriptions(self, named: list[tuple[str, np.ndarray]]) -> list[DataDesc]:
-        return [DataDesc(name, (self.batch_size, *x.shape[1:]), x.dtype) for name, x in named]
+    def _descriptions(self, arrays: list[tuple[str, np.ndarray]]) -> list[DataDesc]:
+        return [DataDesc(name, (self.batch_size, *x.shape[1:]), x.dtype) for name, x in arrays]
 
     def _begin_epoch(self) -> None:
         order = np.arange(self.num_data)
         if self.shuffle:
             order = np.random.Generator(np.random.PCG64(int(random.randint(0, 2**62)))).permutation(order)
-        self._order, self._left = np.concatenate([self._left, order]), self._left[:0]
+        self._order, self._carried_over = np.concatenate([self._carried_over, order]), self._carried_over[:0]
         self._cursor = 0
 
     def reset(self) -> None:
         self._begin_epoch()
 
     def hard_reset(self) -> None:
-        """Begin again, without what was kept for the next epoch."""
-        self._left = self._left[:0]
+        """Begin again, without samples that were carried over."""
+        self._carried_over = self._carried_over[:0]
         self._begin_epoch()
 
     def iter_next(self) -> bool:
@@ -232,10 +232,10 @@ class NDArrayIter(DataIter):
             if self.last_batch_handle == "discard":
                 return False
             if self.last_batch_handle == "roll_over":
-                self._left = indices
+                self._carried_over = indices
                 return False
             indices = np.concatenate([indices, self._order[:pad]])
-        data, label = ([asarray(x[indices]) for _, x in named] for named in (self.data, self.label))
+        data, label = ([asarray(x[indices]) for _, x in arrays] for arrays in (self.data, self.label))
         self.current = DataBatch(data, label, pad, indices, None, self.provide_data, self.provide_label)
         return True
 
@@ -355,22 +355,22 @@ class ResizeIter(DataIter):
         super().__init__(data_iter.batch_size)
         self.data_iter, self.size, self.reset_internal = data_iter, size, reset_internal
         self.provide_data, self.provide_label = data_iter.provide_data, data_iter.provide_label
-        self._done = 0
+        self._delivered = 0
 
     def reset(self) -> None:
-        self._done = 0
+        self._delivered = 0
         if self.reset_internal:
             self.data_iter.reset()
 
     def iter_next(self) -> bool:
-        if self._done == self.size:
+        if self._delivered == self.size:
             return False
         try:
             self.current = self.data_iter.next()
         except StopIteration:
             self.data_iter.reset()
             self.current = self.data_iter.next()
-        self._done += 1
+        self._delivered += 1
         return True
 
 
@@ -395,43 +395,47 @@ class PrefetchingIter(DataIter):
     ) -> None:
         self.iters = [iters] if isinstance(iters, DataIter) else list(iters)
         super().__init__(self.iters[0].batch_size)
-        none: list[Mapping[str, str]] = [{}] * len(self.iters)
-        self.provide_data = self._renamed([each.provide_data for each in self.iters], rename_data or none)
-        self.provide_label = self._renamed([each.provide_label for each in self.iters], rename_label or none)
-        self._asked: list[queue.SimpleQueue[str | None]] = [queue.SimpleQueue() for _ in self.iters]
-        self._made: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue() for _ in self.iters]
+        unchanged: list[Mapping[str, str]] = [{}] * len(self.iters)
+        self.provide_data = self._renamed(
+            [each.provide_data for each in self.iters], rename_data or unchanged
+        )
+        self.provide_label = self._renamed(
+            [each.provide_label for each in self.iters], rename_label or unchanged
+        )
+        self._requests: list[queue.SimpleQueue[str | None]] = [queue.SimpleQueue() for _ in self.iters]
+        self._results: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue() for _ in self.iters]
         self._ended = self._closed = False
         for k, each in enumerate(self.iters):
-            arguments = (each, self._asked[k], self._made[k])
+            arguments = (each, self._requests[k], self._results[k])
             threading.Thread(
                 target=_prefetch, args=arguments, daemon=True, name=f"weft-data-prefetch-{k}"
             ).start()
-        self._ask("next")
+        self._request("next")
 
     @staticmethod
-    def _renamed(given: list[list[DataDesc]], names: Sequence[Mapping[str, str]]) -> list[DataDesc]:
+    def _renamed(descriptions: list[list[DataDesc]], names: Sequence[Mapping[str, str]]) -> list[DataDesc]:
         return [
             each._replace(name=table.get(each.name, each.name))
-            for descriptions, table in zip(given, names, strict=True)
-            for each in (DataDesc(*pair) for pair in descriptions)
+            for group, table in zip(descriptions, names, strict=True)
+            for each in (DataDesc(*pair) for pair in group)
         ]
 
-    def _ask(self, what: str | None) -> None:
-        for each in self._asked:
-            each.put(what)
+    def _request(self, request: str | None) -> None:
+        for each in self._requests:
+            each.put(request)
 
     def reset(self) -> None:
         if not self._ended:
-            for each in self._made:
+            for each in self._results:
                 each.get()
         self._ended = False
-        self._ask("reset")
-        self._ask("next")
+        self._request("reset")
+        self._request("next")
 
     def iter_next(self) -> bool:
         if self._ended:
             return False
-        batches = [each.get() for each in self._made]
+        batches = [each.get() for each in self._results]
         errors = [each for each in batches if isinstance(each, BaseException)]
         if errors:
             self._ended = True
@@ -439,7 +443,7 @@ class PrefetchingIter(DataIter):
                 return False
             other = next((each for each in errors if not isinstance(each, StopIteration)), None)
             raise other or ValueError("PrefetchingIter: iterators have different numbers of batches")
-        self._ask("next")
+        self._request("next")
         first = batches[0]
         self.current = DataBatch(
             [x for batch in batches for x in batch.data],
@@ -455,19 +459,21 @@ class PrefetchingIter(DataIter):
         """End the threads."""
         if not self._closed:
             self._closed = self._ended = True
-            self._ask(None)
+            self._request(None)
 
     def __del__(self) -> None:
         if hasattr(self, "_closed"):
             self.close()
 
 
-def _prefetch(source: DataIter, asked: queue.SimpleQueue[str | None], made: queue.SimpleQueue[Any]) -> None:
-    while (what := asked.get()) is not None:
+def _prefetch(
+    source: DataIter, requests: queue.SimpleQueue[str | None], results: queue.SimpleQueue[Any]
+) -> None:
+    while (request := requests.get()) is not None:
         try:
-            if what == "reset":
+            if request == "reset":
                 source.reset()
             else:
-                made.put(source.next())
+                results.put(source.next())
         except BaseException as error:
-            made.put(error)
+            results.put(error)

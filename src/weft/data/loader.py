@@ -1,4 +1,4 @@
-"""The loader: batches of a dataset, in an order that can be taken up again in the middle."""
+"""The loader: batches of a dataset, in an order that can be resumed in the middle."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 
 from weft.base.device import Device, as_device
 from weft.base.errors import names_keywords
-from weft.data.collator import as_tensors, mapped
+from weft.data.collator import as_tensors, map_leaves
 from weft.data.dataset import MapStream, StreamDataset
 from weft.data.fetch import END, End, Fetch, Task
 from weft.data.pool import Options, Ticket
 from weft.data.processes import ProcessPool
-from weft.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
+from weft.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, check_natural
 from weft.data.threads import ThreadPool
 from weft.imperative.creation import asarray
 from weft.imperative.tensor import Tensor
@@ -27,7 +27,7 @@ from weft.random import get_state
 
 __all__ = ["DataLoader"]
 
-_pools: weakref.WeakSet[Any] = weakref.WeakSet()  # those that have begun
+_pools: weakref.WeakSet[Any] = weakref.WeakSet()  # pools with running workers
 
 
 def _close_at_exit() -> None:
@@ -39,7 +39,7 @@ atexit.register(_close_at_exit)  # after the engine's own, so before it
 
 
 class Statistics:
-    """What a loader counts: batches and samples that it gave, seconds waited for them, seconds since it began.
+    """Counts of a loader: batches and samples that it delivered, seconds waited for them, seconds since it began.
 
     "Since it began" leaves out the time between epochs.
     """
@@ -118,15 +118,19 @@ class DataLoader:
             dataset = MapStream(dataset)
         self.dataset, self.transform, self.collator = dataset, transform, collator
         self.batches = self._sampler(sampler, batch_size, shuffle, seed, drop_last)
-        self.seed = self._seed_of(seed)
-        self._epoch = self._batch = 0  # of the current iteration; how many of its batches were given
-        self._begun = False  # by the current iteration, which otherwise is one to be taken up
+        self.seed = self._choose_seed(seed)
+        self._epoch = self._batch = (
+            0  # of the current iteration, and the number of its batches that were delivered
+        )
+        self._is_running = (
+            False  # whether the current iteration has started; otherwise the next one resumes it
+        )
         self.stats = Statistics()
-        self._here = self._fetch()  # makes batches without workers
+        self._local_fetch = self._fetch()  # makes batches without workers
         self._pool: ThreadPool | ProcessPool | None = None
-        self._close: Any = None
+        self._finalizer: Any = None
 
-    def _seed_of(self, seed: int | None) -> int:
+    def _choose_seed(self, seed: int | None) -> int:
         if seed is not None:
             return operator.index(seed)
         if isinstance(self.batches.sampler, RandomSampler):
@@ -146,8 +150,8 @@ class DataLoader:
                 raise ValueError("DataLoader: a stream has its own order: no sampler, no shuffle")
             return BatchSampler([], batch_size, drop_last)
         if not _has_indices(self.dataset):
-            what = type(self.dataset).__name__
-            raise TypeError(f"DataLoader: takes a Dataset or a StreamDataset, got {what}")
+            type_name = type(self.dataset).__name__
+            raise TypeError(f"DataLoader: takes a Dataset or a StreamDataset, got {type_name}")
         if isinstance(sampler, BatchSampler):
             if batch_size != 1 or drop_last:
                 raise ValueError("DataLoader: a BatchSampler says batch_size and drop_last itself")
@@ -169,11 +173,11 @@ class DataLoader:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Any]:
-        if self._begun:  # the one before was left in its middle
+        if self._is_running:  # the loop left the iteration before in the middle of its epoch
             self._epoch, self._batch = self._epoch + 1, 0
-        self._begun = True
-        epoch, taken = self._epoch, self._batch
-        batches = self._batches(self._tasks(epoch, taken))
+        self._is_running = True
+        epoch, number = self._epoch, self._batch
+        batches = self._batches(self._tasks(epoch, number))
         stats, begin = self.stats, time.perf_counter()
         try:
             while True:
@@ -187,22 +191,22 @@ class DataLoader:
                 begin = now
                 stats.batches += 1
                 stats.samples += count
-                taken += 1
+                number += 1
                 if self._epoch == epoch:
-                    self._batch = taken  # before it is given: a state taken now goes on after it
+                    self._batch = number  # before the yield: a state saved now goes on after this batch
                 yield batch
-                batch = None  # a slot that the loop has let go of is free for the next batch
+                batch = None  # its slot is free for the next batch once the loop has dropped it
         finally:
             stats.total_s += time.perf_counter() - begin
             batches.close()
         if self._epoch == epoch:
-            self._epoch, self._batch, self._begun = epoch + 1, 0, False
+            self._epoch, self._batch, self._is_running = epoch + 1, 0, False
 
-    def _tasks(self, epoch: int, taken: int) -> Iterator[Task]:
+    def _tasks(self, epoch: int, first: int) -> Iterator[Task]:
         if isinstance(self.dataset, StreamDataset):
-            for number in itertools.count(taken):
+            for number in itertools.count(first):
                 yield Task(self.seed, epoch, number, None)
-        for number, indices in enumerate(self.batches.order_from(epoch, taken), taken):
+        for number, indices in enumerate(self.batches.order_from(epoch, first), first):
             yield Task(self.seed, epoch, number, indices)
 
     def _count(self, task: Task) -> int:
@@ -212,57 +216,57 @@ class DataLoader:
         """Each batch and its number of samples, made here or by workers."""
         if not self.options.workers:
             for task in tasks:
-                yield self._delivered(self._here(task)), self._count(task)
+                yield self._to_device(self._local_fetch(task)), self._count(task)
             return
-        pool = self._workers()
-        ahead: deque[Ticket] = deque()  # requested
-        ready: deque[Any] = deque()  # made, and on their way to the device
+        pool = self._worker_pool()
+        pending: deque[Ticket] = deque()  # requested
+        on_device: deque[Any] = deque()  # finished; their copies to the device run
         try:
             for task in itertools.islice(tasks, self.prefetch * self.options.workers):
-                ahead.append(pool.submit(task))
-            while ahead or ready:
+                pending.append(pool.submit(task))
+            while pending or on_device:
                 if self.device is not None:
                     pool.poll()
-                    while ahead and ahead[0].done and len(ready) < self.prefetch:
-                        ready.append(self._taken(pool, ahead))
-                batch, count = ready.popleft() if ready else self._taken(pool, ahead)
+                    while pending and pending[0].done and len(on_device) < self.prefetch:
+                        on_device.append(self._collect(pool, pending))
+                batch, count = on_device.popleft() if on_device else self._collect(pool, pending)
                 for task in itertools.islice(tasks, 1):
-                    ahead.append(pool.submit(task))
+                    pending.append(pool.submit(task))
                 yield batch, count
                 del batch
         finally:
-            for ticket in ahead:
+            for ticket in pending:
                 pool.cancel(ticket)
             if not self.persistent:
                 self.close()
 
-    def _taken(self, pool: ThreadPool | ProcessPool, ahead: deque[Ticket]) -> tuple[Any, int]:
-        ticket = ahead.popleft()
-        return self._delivered(pool.wait(ticket)), self._count(ticket.task)
+    def _collect(self, pool: ThreadPool | ProcessPool, pending: deque[Ticket]) -> tuple[Any, int]:
+        ticket = pending.popleft()
+        return self._to_device(pool.wait(ticket)), self._count(ticket.task)
 
-    def _workers(self) -> ThreadPool | ProcessPool:
+    def _worker_pool(self) -> ThreadPool | ProcessPool:
         pool = self._pool
-        if pool is not None and pool.pid != os.getpid():  # a forked child has workers of its own
+        if pool is not None and pool.pid != os.getpid():  # a forked child starts its own workers
             pool = self._pool = None
         if pool is None:
-            kind = ThreadPool if self.mode == "thread" else ProcessPool
-            pool = self._pool = kind(self._fetch(), self.options)
+            pool_type = ThreadPool if self.mode == "thread" else ProcessPool
+            pool = self._pool = pool_type(self._fetch(), self.options)
             _pools.add(pool)
-            self._close = weakref.finalize(self, pool.close)
-            self._close.atexit = False
+            self._finalizer = weakref.finalize(self, pool.close)
+            self._finalizer.atexit = False
         return pool
 
     def close(self) -> None:
-        """End the workers; the next iteration begins new ones. Batches that were given stay.
+        """End the workers; the next iteration begins new ones. Batches that were delivered stay.
 
         >>> from weft.data import ArrayDataset
         >>> with DataLoader(ArrayDataset([1, 2]), num_workers=1) as loader:
         ...     [batch.item() for batch in loader]
         [1, 2]
         """
-        if self._close is not None:
-            self._close()
-        self._pool = self._close = None
+        if self._finalizer is not None:
+            self._finalizer()
+        self._pool = self._finalizer = None
 
     def __enter__(self) -> DataLoader:
         return self
@@ -270,12 +274,12 @@ class DataLoader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _delivered(self, batch: Any) -> Any:
+    def _to_device(self, batch: Any) -> Any:
         batch, device = as_tensors(batch), self.device
-        return batch if device is None else mapped(batch, lambda x: asarray(x, device=device), Tensor)
+        return batch if device is None else map_leaves(batch, lambda x: asarray(x, device=device), Tensor)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader is: the epoch, how many of its batches were given, and what the order depends on.
+        """The position: the epoch, the number of its batches that were delivered, and what the order depends on.
 
         >>> from weft.data import ArrayDataset
         >>> loader = DataLoader(ArrayDataset([1, 2, 3, 4]), batch_size=2)
@@ -300,11 +304,7 @@ class DataLoader:
         if not isinstance(state, Mapping) or state.keys() != self.state_dict().keys():
             raise TypeError("load_state_dict: DataLoader: takes what state_dict() gave")
         for name in ("epoch", "batch", "seed"):
-            value = state[name]
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise ValueError(
-                    f"load_state_dict: DataLoader: {name} must be an integer from 0, got {value!r}"
-                )
+            check_natural("DataLoader", name, state[name])
         if state["samples"] != self._samples:
             raise ValueError(
                 f"load_state_dict: DataLoader: the dataset had {state['samples']} samples, here {self._samples}"
@@ -312,14 +312,15 @@ class DataLoader:
         self.batches.check_state_dict(state["batches"])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on where the state was taken, whatever had been made ahead.
+        """Continue the next iteration where the state was saved, whatever had been prefetched.
 
-        What transforms draw from data.rng() is what it would have been. Of a stream the batches before are read again
-        and left out. Raises ValueError if the dataset's size, the batch's size or the kind of sampler differs.
+        Transforms draw the same numbers from data.rng() as without the interruption. Of a stream the batches before are
+        read again and left out. Raises ValueError if the dataset's size, the batch's size or the kind of sampler
+        differs.
         """
         self.check_state_dict(state)
         self.batches.load_state_dict(state["batches"])
-        self._epoch, self._batch, self._begun = state["epoch"], state["batch"], False
+        self._epoch, self._batch, self._is_running = state["epoch"], state["batch"], False
         self.seed = state["seed"]
 
 

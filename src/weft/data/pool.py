@@ -1,4 +1,4 @@
-"""What the two kinds of workers have in common: tickets, limits, and the errors that name a worker."""
+"""The common part of both kinds of workers: tickets, limits, and the errors that name a worker."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 from weft.data.fetch import Task
 
-__all__ = ["MOST_ATTEMPTS", "Options", "Ticket", "WorkerError"]
+__all__ = ["MAX_ATTEMPTS", "Options", "Ticket", "WorkerError"]
 
-MOST_ATTEMPTS = 3  # workers that may end over one batch
+MAX_ATTEMPTS = 3  # workers that may end over one batch
 
 
 class WorkerError(RuntimeError):
@@ -20,7 +20,7 @@ class WorkerError(RuntimeError):
 
 
 class Options:
-    """How a loader's workers behave. Raises ValueError for values that are not accepted."""
+    """Options of a loader's workers. Raises ValueError for values that are not accepted."""
 
     def __init__(self, workers: int, timeout_s: float | None, on_error: str) -> None:
         if operator.index(workers) < 0:
@@ -33,7 +33,7 @@ class Options:
 
 
 class Ticket:
-    """A batch that was requested: `result` is there when `done`."""
+    """A batch that was requested: `result` is set when `done`."""
 
     __slots__ = ("attempts", "cancelled", "done", "error", "lock", "result", "task")
 

@@ -28,7 +28,7 @@ import numpy as np
 
 from weft.data import _nursery
 from weft.data.fetch import Fetch, Task, describe
-from weft.data.pool import MOST_ATTEMPTS, Options, Ticket, WorkerError
+from weft.data.pool import MAX_ATTEMPTS, Options, Ticket, WorkerError
 
 __all__ = ["ProcessPool"]
 
@@ -50,22 +50,21 @@ class _Slot:
         self.file = os.memfd_create("weft-batch", os.MFD_CLOEXEC)
         self.map: mmap.mmap | None = None
         self.watch: Any = None  # the weak reference to the array that holds the memory
-        self.known_to: Any = None  # the worker that has its file
+        self.holder: Any = None  # the connection of the worker that has the file
 
-    def put(self, content: bytes) -> None:
+    def write(self, content: bytes) -> None:
         if os.fstat(self.file).st_size < len(content):
             os.posix_fallocate(self.file, 0, len(content))
         os.pwrite(self.file, content, 0)
 
     def memory(self, size_bytes: int, free: deque[_Slot]) -> np.ndarray:
-        """All of it; the slot goes to `free` when this array and its views are dropped."""
+        """The slot as an array; the slot goes to `free` when this array and its views are dropped."""
         if self.map is None or len(self.map) != size_bytes:
             self.map = mmap.mmap(self.file, size_bytes)
         array: np.ndarray = np.frombuffer(self.map, np.uint8)
 
-        def dropped(
-            _: object,
-        ) -> None:  # at any allocation of any thread, so it takes no lock: append is atomic
+        def dropped(_: object) -> None:
+            # Runs at any allocation of any thread, so it takes no lock: append is atomic.
             self.watch = None
             free.append(self)
 
@@ -87,7 +86,7 @@ class _Worker:
         self.link: socket.socket | None = None
         self.tickets: dict[int, tuple[Ticket, _Slot]] = {}  # in the order in which it works
         self.free: deque[_Slot] = deque()
-        self.ready = False
+        self.is_ready = False
         self.failures = 0  # ends before it was ready
         self.exit_status: int | None = None
 
@@ -137,30 +136,30 @@ class ProcessPool:
         if needs_main:
             from multiprocessing import spawn
 
-            whole = spawn.get_preparation_data("weft.data")
-            wanted = ("sys_path", "sys_argv", "orig_dir", "dir", "init_main_from_name", "init_main_from_path")
-            preparation = {key: whole[key] for key in wanted if key in whole}
-        own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control = own
+            available = spawn.get_preparation_data("weft.data")
+            keys = ("sys_path", "sys_argv", "orig_dir", "dir", "init_main_from_name", "init_main_from_path")
+            preparation = {key: available[key] for key in keys if key in available}
+        local, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control = local
         path = [each or os.getcwd() for each in sys.path]
         environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ}
-        with other:
+        with remote:
             self._nursery = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, json.dumps(path), str(other.fileno()), str(self._payload)],
-                pass_fds=[other.fileno(), self._payload],
+                [sys.executable, "-c", PROGRAM, json.dumps(path), str(remote.fileno()), str(self._payload)],
+                pass_fds=[remote.fileno(), self._payload],
                 stdin=subprocess.DEVNULL,
                 env=environment,
             )
-        own.send(pickle.dumps(preparation))
-        answer = own.recv(_nursery.MESSAGE_BYTES)
+        local.send(pickle.dumps(preparation))
+        answer = local.recv(_nursery.MESSAGE_BYTES)
         if not answer:
             status = self._nursery.wait()
             raise WorkerError(f"DataLoader: the process that forks workers ended with status {status}")
         kind, _, value = pickle.loads(answer)
         if kind == "failed":
-            raise _rebuilt(value, "the process that forks workers", "importing the main module")
+            raise _as_exception(value, "the process that forks workers", "importing the main module")
         assert self._selector is not None
-        self._selector.register(own, selectors.EVENT_READ, None)
+        self._selector.register(local, selectors.EVENT_READ, None)
         for number in range(self.options.workers):
             self._workers.append(_Worker(number))
             self._fork(self._workers[-1])
@@ -168,12 +167,12 @@ class ProcessPool:
     def _fork(self, worker: _Worker) -> None:
         assert self._control is not None
         assert self._selector is not None
-        own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        worker.link, worker.ready, worker.pid, worker.exit_status = own, False, None, None
-        self._selector.register(own, selectors.EVENT_READ, worker)
-        with other:
+        local, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        worker.link, worker.is_ready, worker.pid, worker.exit_status = local, False, None, None
+        self._selector.register(local, selectors.EVENT_READ, worker)
+        with remote:
             message = pickle.dumps(("fork", worker.number, self.options.workers))
-            socket.send_fds(self._control, [message], [other.fileno()])
+            socket.send_fds(self._control, [message], [remote.fileno()])
 
     def close(self) -> None:
         """End all processes. Batches that were delivered stay."""
@@ -205,15 +204,16 @@ class ProcessPool:
     # -- batches --
 
     def submit(self, task: Task) -> Ticket:
-        """Ask for a batch, of the worker that has least to do."""
+        """Request a batch, from the worker with the fewest tickets."""
         with self._lock:
             if self._nursery is None:
                 self._start()
             ticket = Ticket(task)
-            self._give(min(self._workers, key=lambda each: len(each.tickets)), ticket)
+            self._assign(ticket)
             return ticket
 
-    def _give(self, worker: _Worker, ticket: Ticket) -> None:
+    def _assign(self, ticket: Ticket) -> None:
+        worker = min(self._workers, key=lambda each: len(each.tickets))
         slot = self._slot(worker)
         number, self._next_ticket = self._next_ticket, self._next_ticket + 1
         worker.tickets[number] = ticket, slot
@@ -222,7 +222,7 @@ class ProcessPool:
     def _slot(self, worker: _Worker) -> _Slot:
         free = worker.free
         while len(free) > len(worker.tickets) + 2:
-            free.popleft().close()  # the loop kept many batches, and has let go of them
+            free.popleft().close()  # the loop held many batches, and has dropped them
         if free:
             return free.pop()
         self._next_slot += 1
@@ -234,17 +234,17 @@ class ProcessPool:
         content = pickle.dumps(task)
         size_bytes = 0
         if len(content) > INLINE_BYTES:
-            slot.put(content)
+            slot.write(content)
             task, size_bytes = None, len(content)
         message = pickle.dumps((number, slot.number, task, size_bytes))
         try:
-            if slot.known_to is worker.link:
+            if slot.holder is worker.link:
                 worker.link.send(message)
             else:
                 socket.send_fds(worker.link, [message], [slot.file])
-                slot.known_to = worker.link
+                slot.holder = worker.link
         except (BrokenPipeError, ConnectionResetError):
-            pass  # it has ended, which the selector says next
+            pass  # the worker has ended, which the selector reports next
 
     def wait(self, ticket: Ticket) -> Any:
         """The batch of a ticket. Raises what loading it raised, WorkerError for a worker that ended or hangs."""
@@ -258,7 +258,7 @@ class ProcessPool:
                     if self.options.timeout_s is not None:
                         left_s = begin + self.options.timeout_s - time.monotonic()
                         if left_s <= 0:
-                            self._hung(ticket)
+                            self._handle_timeout(ticket)
                             begin = time.monotonic()
                             continue
                     self._receive(left_s)
@@ -274,7 +274,7 @@ class ProcessPool:
                 self._receive(0)
 
     def cancel(self, ticket: Ticket) -> None:
-        """Nobody waits for this batch any more: its slot is free as soon as it is made."""
+        """The batch is not needed any more: its slot is free as soon as the worker has answered."""
         ticket.cancelled, ticket.result, ticket.error = True, None, None
 
     def _receive(self, timeout_s: float | None) -> None:
@@ -284,12 +284,12 @@ class ProcessPool:
             if self._selector is not selector:  # all have begun again
                 return
             if key.data is None:
-                self._hear_nursery()
+                self._receive_from_nursery()
             elif key.fileobj is key.data.link:
-                self._hear(key.data)
+                self._receive_from(key.data)
 
     def _messages(self, link: socket.socket) -> tuple[list[Any], bool]:
-        """What has come, and whether the other end is closed."""
+        """The messages that have arrived, and whether the other end is closed."""
         messages: list[Any] = []
         while True:
             try:
@@ -302,20 +302,20 @@ class ProcessPool:
                 return messages, True
             messages.append(pickle.loads(message))
 
-    def _hear(self, worker: _Worker) -> None:
+    def _receive_from(self, worker: _Worker) -> None:
         assert worker.link is not None
         messages, closed = self._messages(worker.link)
         for kind, number, value in messages:
             if kind == "ready":
-                worker.ready, worker.failures = True, 0
+                worker.is_ready, worker.failures = True, 0
             elif kind == "failed":
-                raise _rebuilt(value, str(worker), "unpickling what it loads from")
+                raise _as_exception(value, str(worker), "unpickling what it loads from")
             else:
-                self._answered(worker, *worker.tickets.pop(number), kind, value)
+                self._complete(worker, *worker.tickets.pop(number), kind, value)
         if closed:
-            self._ended(worker)
+            self._handle_exit(worker)
 
-    def _answered(self, worker: _Worker, ticket: Ticket, slot: _Slot, kind: str, value: Any) -> None:
+    def _complete(self, worker: _Worker, ticket: Ticket, slot: _Slot, kind: str, value: Any) -> None:
         if ticket.cancelled:
             worker.free.append(slot)
         elif kind == "batch":
@@ -324,10 +324,10 @@ class ProcessPool:
             ticket.result = _nursery.read_packed(slot.memory(size_bytes, worker.free), offset, packed_bytes)
         else:
             worker.free.append(slot)
-            ticket.error = _rebuilt(value, str(worker), f"loading {describe(ticket.task)}")
+            ticket.error = _as_exception(value, str(worker), f"loading {describe(ticket.task)}")
         ticket.done = True
 
-    def _hear_nursery(self) -> None:
+    def _receive_from_nursery(self) -> None:
         assert self._control is not None
         messages, closed = self._messages(self._control)
         for kind, number, value in messages:
@@ -338,22 +338,21 @@ class ProcessPool:
                 worker = self._workers[number]
                 if worker.pid == pid and worker.link is not None:
                     worker.exit_status = status
-                    self._hear(
-                        worker
-                    )  # what it answered before; its end, if nothing else holds the connection
+                    # What it answered before; its end, if nothing else holds the connection.
+                    self._receive_from(worker)
                     if worker.exit_status is not None and worker.pid == pid:
-                        self._ended(worker)
+                        self._handle_exit(worker)
         if closed:
-            self._nursery_ended()
+            self._restart_nursery()
 
-    def _nursery_ended(self) -> None:
-        """The workers are gone with it: start again, and give out again what was not answered."""
+    def _restart_nursery(self) -> None:
+        """The workers ended with the nursery: start it again, and assign the unanswered tickets again."""
         assert self._nursery is not None
-        text = f"DataLoader: the process that forks workers {_how(self._nursery.wait())}"
+        text = f"DataLoader: the process that forks workers {_exit_text(self._nursery.wait())}"
         if self.options.on_error == "raise":
             raise WorkerError(text)
         self._nursery_failures += 1
-        if self._nursery_failures >= MOST_ATTEMPTS:
+        if self._nursery_failures >= MAX_ATTEMPTS:
             raise WorkerError(f"{text}, {self._nursery_failures} times")
         tickets = []
         for worker in self._workers:
@@ -363,39 +362,39 @@ class ProcessPool:
         self.close()
         self._start()
         for ticket in sorted(tickets, key=lambda each: each.task.number):
-            self._give(min(self._workers, key=lambda each: len(each.tickets)), ticket)
+            self._assign(ticket)
 
     def _drain(self, worker: _Worker) -> None:
         assert worker.link is not None
         for kind, number, value in self._messages(worker.link)[0]:
             if kind in ("batch", "error"):
-                self._answered(worker, *worker.tickets.pop(number), kind, value)
+                self._complete(worker, *worker.tickets.pop(number), kind, value)
 
-    def _ended(self, worker: _Worker) -> None:
-        """A worker has ended, and all that it answered is read: name it, or replace it."""
+    def _handle_exit(self, worker: _Worker) -> None:
+        """A worker has ended, and all its answers are read: raise an error that names it, or replace it."""
         assert worker.link is not None
         assert self._selector is not None
         link, worker.link = worker.link, None
         self._selector.unregister(link)
         link.close()
         if worker.exit_status is None and self._await_report(worker):
-            self._nursery_ended()
+            self._restart_nursery()
             return
         head = next(iter(worker.tickets.values()), None)
         what = f"while loading {describe(head[0].task)}" if head else "between batches"
-        if not worker.ready:
+        if not worker.is_ready:
             what = "before it was ready"
-        text = f"DataLoader: {worker} {_how(worker.exit_status)} {what}"
+        text = f"DataLoader: {worker} {_exit_text(worker.exit_status)} {what}"
         if self.options.on_error == "raise":
             raise WorkerError(text)
-        if not worker.ready:
+        if not worker.is_ready:
             worker.failures += 1
-            if worker.failures >= MOST_ATTEMPTS:
+            if worker.failures >= MAX_ATTEMPTS:
                 raise WorkerError(f"{text}, {worker.failures} times")
         elif head is not None:
             head[0].attempts += 1
-            if head[0].attempts >= MOST_ATTEMPTS:
-                raise WorkerError(f"{text}, and so did {MOST_ATTEMPTS - 1} workers before it")
+            if head[0].attempts >= MAX_ATTEMPTS:
+                raise WorkerError(f"{text}, and so did {MAX_ATTEMPTS - 1} workers before it")
         self._replace(worker)
 
     def _replace(self, worker: _Worker) -> None:
@@ -431,14 +430,14 @@ class ProcessPool:
                     return True
         for number, (pid, status) in others:
             if self._workers[number].pid == pid:
-                self._workers[number].exit_status = status  # its connection says the rest
+                self._workers[number].exit_status = status  # its connection reports the rest
         return False
 
-    def _hung(self, ticket: Ticket) -> None:
+    def _handle_timeout(self, ticket: Ticket) -> None:
         """The worker that has the ticket did not answer in time."""
         worker = next(each for each in self._workers if any(t is ticket for t, _ in each.tickets.values()))
         head = next(iter(worker.tickets.values()))[0]
-        what = f"finish {describe(head.task)}" if worker.ready else "start"
+        what = f"finish {describe(head.task)}" if worker.is_ready else "start"
         text = f"DataLoader: {worker} did not {what} within timeout_s={self.options.timeout_s}"
         if self.options.on_error == "raise":
             raise WorkerError(text)
@@ -456,7 +455,7 @@ class ProcessPool:
             self._receive(end - time.monotonic())
 
 
-def _how(status: int | None) -> str:
+def _exit_text(status: int | None) -> str:
     if status is None:
         return "ended"
     if status < 0:
@@ -464,34 +463,34 @@ def _how(status: int | None) -> str:
     return f"ended with status {status}"
 
 
-def _rebuilt(report: Any, who: str, doing: str) -> Exception:
+def _as_exception(report: Any, worker: str, doing: str) -> Exception:
     """An exception like the worker's own: of its type too, if that can be; its text has the worker's traceback."""
     where = f", sample {report.sample_index}" if report.sample_index is not None else ""
-    text = f"DataLoader: {who} raised {report.kind} while {doing}{where}:\n{report.text}"
+    text = f"DataLoader: {worker} raised {report.kind} while {doing}{where}:\n{report.text}"
     original = None
     if report.error is not None:
         try:
             original = pickle.loads(report.error)
         except Exception:
             original = None
-    made: Exception = WorkerError(text)
+    error: Exception = WorkerError(text)
     if isinstance(original, Exception) and not isinstance(original, WorkerError):
         try:
             kind: Any = type(
-                report.kind, (_Raised, type(original)), {"__module__": type(original).__module__}
+                report.kind, (_WorkerException, type(original)), {"__module__": type(original).__module__}
             )
-            made = type(original).__new__(kind, text)
-            made.args = (text,)
-            made.__cause__ = original
+            error = type(original).__new__(kind, text)
+            error.args = (text,)
+            error.__cause__ = original
         except TypeError:  # an exception class that does not allow it
-            made = WorkerError(text)
+            error = WorkerError(text)
     if isinstance(original, KeyboardInterrupt | SystemExit):
-        made.__cause__ = original
-    made.sample_index = report.sample_index  # type: ignore[attr-defined]
-    return made
+        error.__cause__ = original
+    error.sample_index = report.sample_index  # type: ignore[attr-defined]
+    return error
 
 
-class _Raised(WorkerError):
+class _WorkerException(WorkerError):
     __slots__ = ()
 
     def __init__(self, *_: object) -> None:

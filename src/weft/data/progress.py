@@ -1,4 +1,4 @@
-"""How far an epoch is: samples a second, the share of the time that the loop waited for data, time left."""
+"""Progress of an epoch: samples per second, the share of the time that the loop waited for data, time left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["progress"]
 
-SHOWN_EVERY_S = 0.1
+UPDATE_INTERVAL_S = 0.1
 
 
 def progress(loader: Any, description: str = "", *, file: Any = None) -> Iterator[Any]:
@@ -35,26 +35,26 @@ def progress(loader: Any, description: str = "", *, file: Any = None) -> Iterato
         _rich(description, total, file) or _tqdm(description, total, file) or _plain(description, total, file)
     )
     stats = getattr(loader, "stats", None)
-    before = (stats.samples, stats.waited_s) if stats is not None else (0, 0.0)
-    begin = shown = time.perf_counter()
-    done = 0
+    initial = (stats.samples, stats.waited_s) if stats is not None else (0, 0.0)
+    begin = last_update = time.perf_counter()
+    count = 0
     try:
         for batch in loader:
             yield batch
-            done += 1
+            count += 1
             now = time.perf_counter()
-            if now - shown >= SHOWN_EVERY_S or done == total:
-                shown = now
-                show(done, rates(stats, before, done, now - begin))
+            if now - last_update >= UPDATE_INTERVAL_S or count == total:
+                last_update = now
+                show(count, rates(stats, initial, count, now - begin))
     finally:
-        show(done, None)
+        show(count, None)
 
 
-def rates(stats: Any, before: tuple[int, float], batches: int, elapsed_s: float) -> str:
+def rates(stats: Any, initial: tuple[int, float], batches: int, elapsed_s: float) -> str:
     """1234 samples/s, waiting 3 %"""
     if stats is None:
         return f"{batches / elapsed_s:.0f} batches/s"
-    samples, waited_s = stats.samples - before[0], stats.waited_s - before[1]
+    samples, waited_s = stats.samples - initial[0], stats.waited_s - initial[1]
     return f"{samples / elapsed_s:.0f} samples/s, waiting {100 * waited_s / elapsed_s:.0f} %"
 
 
@@ -69,12 +69,12 @@ def _rich(description: str, total: int | None, file: Any) -> Any:
     task = bar.add_task(description, total=total, rates="")
     bar.start()
 
-    def show(done: int, text: str | None) -> None:
+    def show(count: int, text: str | None) -> None:
         if text is None:
-            bar.update(task, completed=done)
+            bar.update(task, completed=count)
             bar.stop()
         else:
-            bar.update(task, completed=done, rates=text)
+            bar.update(task, completed=count, rates=text)
 
     return show
 
@@ -86,8 +86,8 @@ def _tqdm(description: str, total: int | None, file: Any) -> Any:
         return None
     bar = tqdm(total=total, desc=description, file=file)
 
-    def show(done: int, text: str | None) -> None:
-        bar.update(done - bar.n)
+    def show(count: int, text: str | None) -> None:
+        bar.update(count - bar.n)
         if text is None:
             bar.close()
         else:
@@ -99,15 +99,15 @@ def _tqdm(description: str, total: int | None, file: Any) -> Any:
 def _plain(description: str, total: int | None, file: Any) -> Any:
     begin = time.perf_counter()
 
-    def show(done: int, text: str | None) -> None:
+    def show(count: int, text: str | None) -> None:
         if text is None:
             file.write("\n")
         else:
-            left = ""
-            if total is not None and done:
-                left = f", {(time.perf_counter() - begin) / done * (total - done):.0f} s left"
-            count = f"{done}" if total is None else f"{done}/{total}"
-            file.write(f"\r{description} {count} {text}{left}  ".lstrip())
+            remaining = ""
+            if total is not None and count:
+                remaining = f", {(time.perf_counter() - begin) / count * (total - count):.0f} s left"
+            position = f"{count}" if total is None else f"{count}/{total}"
+            file.write(f"\r{description} {position} {text}{remaining}  ".lstrip())
         file.flush()
 
     return show

@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 MAGIC = struct.pack("<I", 0xCED7230A)
-MOST_BYTES = (1 << 29) - 1  # of one part
+MAX_PART_BYTES = (1 << 29) - 1  # of one part
 BUFFER_BYTES = 1 << 20
 Path = str | os.PathLike[str]
 
@@ -79,14 +79,11 @@ def encode(content: bytes | bytearray | memoryview) -> bytes:
     start = 0
     for end in [*cuts, len(content)]:
         size_bytes = end - start
-        if size_bytes > MOST_BYTES:
+        if size_bytes > MAX_PART_BYTES:
             raise ValueError(f"RecordWriter: a record has less than 2**29 bytes, this has {len(content)}")
-        flag = (
-            0 if not cuts else 1 if not start else 3 if end == len(content) and len(parts) == len(cuts) else 2
-        ) << 29
-        parts.append(
-            MAGIC + struct.pack("<I", flag | size_bytes) + content[start:end] + b"\0" * (-size_bytes % 4)
-        )
+        flag = 0 if not cuts else 1 if not parts else 3 if len(parts) == len(cuts) else 2
+        head = MAGIC + struct.pack("<I", flag << 29 | size_bytes)
+        parts.append(head + content[start:end] + b"\0" * (-size_bytes % 4))
         start = end + 4
     return b"".join(parts)
 
@@ -130,26 +127,26 @@ class RecordWriter:
         """Write what was collected. Raises OSError; records that did not fit are gone, and it says how many stay."""
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         view = memoryview(b"".join(pending))
-        done = 0
+        written_bytes = 0
         try:
-            while done < len(view):
-                done += os.pwrite(self._file, view[done:], self._end + done)
+            while written_bytes < len(view):
+                written_bytes += os.pwrite(self._file, view[written_bytes:], self._end + written_bytes)
         except OSError as error:
-            whole = list(itertools.accumulate(map(len, pending)))
-            fitting = bisect.bisect_right(whole, done)
-            self.count -= len(pending) - fitting
-            self._end += whole[fitting - 1] if fitting else 0
+            ends = list(itertools.accumulate(map(len, pending)))
+            written_count = bisect.bisect_right(ends, written_bytes)
+            self.count -= len(pending) - written_count
+            self._end += ends[written_count - 1] if written_count else 0
             os.ftruncate(self._file, self._end)
-            self._lost()
+            self._discard_pending()
             error.add_note(
                 f"{os.fspath(self.path)} has {self.count} records of this writer, up to byte {self._end}; "
-                f"{len(pending) - fitting} were not written"
+                f"{len(pending) - written_count} were not written"
             )
             raise
-        self._end += done
+        self._end += written_bytes
 
-    def _lost(self) -> None:
-        """Called when the last records could not be written."""
+    def _discard_pending(self) -> None:
+        """The last records could not be written."""
 
     def close(self) -> None:
         """Write the rest and close the file."""
@@ -211,7 +208,7 @@ class IndexedRecordWriter(RecordWriter):
         self._lines = []
         self._index.flush()
 
-    def _lost(self) -> None:
+    def _discard_pending(self) -> None:
         self._index.writelines(line for offset, line in self._lines if offset < self._end)
         self._lines = []
         self._index.flush()
@@ -242,7 +239,7 @@ class RecordReader:
     ) -> None:
         self.path, self.skip_corrupt, self.skipped = path, skip_corrupt, 0
         self._open()
-        self.begin, self.end = part_of([self._file.size_bytes], num_parts, part_index, self._find)[0]
+        self.begin, self.end = byte_ranges([self._file.size_bytes], num_parts, part_index, self._find)[0]
         self._offset = self.begin
 
     def _open(self) -> None:
@@ -273,18 +270,18 @@ class RecordReader:
     def read(self) -> bytes | None:
         """The next record, or None after the last one."""
         while self._offset < self.end:
-            content, following = self._file.read(self._offset)
+            content, next_or_problem = self._file.read(self._offset)
             if content is not None:
-                self._offset = following
+                self._offset = next_or_problem
                 return bytes(content)
-            self._skip(following)
+            self._skip(next_or_problem)
         return None
 
     def read_at(self, offset: int) -> bytes:
         """The record at an offset; what read() gives next does not change."""
-        content, following = self._file.read(offset)
+        content, problem = self._file.read(offset)
         if content is None:
-            raise RecordError(self.path, offset, following)
+            raise RecordError(self.path, offset, problem)
         return bytes(content)
 
     def _skip(self, problem: str) -> None:
@@ -307,11 +304,11 @@ class RecordReader:
 
     def offsets(self) -> np.ndarray:
         """Offsets of all records, int64[n], found by reading through the file."""
-        found, stop, problem, skipped = self._file.scan(self.begin, self.end, self.skip_corrupt)
+        offsets, stop, problem, skipped = self._file.scan(self.begin, self.end, self.skip_corrupt)
         if problem is not None:
             raise RecordError(self.path, stop, problem)
         self.skipped = skipped
-        return np.asarray(found)
+        return np.asarray(offsets)
 
     def close(self) -> None:
         """Has no effect: a reader holds a memory mapping, not an open file. For code written for MXNet."""
@@ -332,31 +329,31 @@ class IndexedRecordReader(RecordReader):
     def __init__(self, path: Path, index_path: Path | None = None, *, skip_corrupt: bool = False) -> None:
         super().__init__(path, skip_corrupt=skip_corrupt)
         self.index_path = index_path
-        self._keys, self.places = read_index(self, index_path)
+        self._keys, self._record_offsets = read_index(self, index_path)
         self._position: dict[int, int] | None = None
 
     @property
     def keys(self) -> Sequence[int]:
         """The keys in the order of the index."""
-        return range(len(self.places)) if self._keys is None else self._keys.tolist()
+        return range(len(self._record_offsets)) if self._keys is None else self._keys.tolist()
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self._record_offsets)
 
     def read_idx(self, key: int) -> bytes:
         """The record of a key. Raises KeyError, or RecordError if there is none where the index says."""
         if self._keys is None:
-            if not 0 <= key < len(self.places):
+            if not 0 <= key < len(self._record_offsets):
                 raise KeyError(key)
-            return self.read_at(int(self.places[key]))
+            return self.read_at(int(self._record_offsets[key]))
         if self._position is None:
             self._position = {key: position for position, key in enumerate(self._keys.tolist())}
-        return self.read_at(int(self.places[self._position[key]]))
+        return self.read_at(int(self._record_offsets[self._position[key]]))
 
     def seek_idx(self, key: int) -> None:
-        """read() goes on with the record of this key."""
+        """read() continues with the record of this key."""
         position = key if self._keys is None else self.keys.index(key)
-        self.seek(int(self.places[position]))
+        self.seek(int(self._record_offsets[position]))
 
 
 def read_index(reader: RecordReader, index_path: Path | None) -> tuple[np.ndarray | None, np.ndarray]:
@@ -370,7 +367,7 @@ def read_index(reader: RecordReader, index_path: Path | None) -> tuple[np.ndarra
     return keys, offsets
 
 
-def part_of(sizes: Sequence[int], num_parts: int, part_index: int, find: Any) -> list[tuple[int, int]]:
+def byte_ranges(sizes: Sequence[int], num_parts: int, part_index: int, find: Any) -> list[tuple[int, int]]:
     """[begin, end) of one part of several files of these sizes, for each file; find(file, offset): the next record.
 
     The files' bytes are cut into parts of the same size; a record belongs to the part that its first byte is in.
@@ -389,18 +386,18 @@ def part_of(sizes: Sequence[int], num_parts: int, part_index: int, find: Any) ->
     return spans
 
 
-def paths_of(paths: Path | Sequence[Path]) -> list[str]:
+def expand_paths(paths: Path | Sequence[Path]) -> list[str]:
     """Paths, each may be a pattern with *, as a sorted list for each; several in one text are divided by ;."""
     if isinstance(paths, str | os.PathLike):
         paths = os.fspath(paths).split(";")
-    found: list[str] = []
+    expanded: list[str] = []
     for path in paths:
         each = os.fspath(path)
         matches = sorted(glob.glob(each)) if glob.has_magic(each) else [each]
         if not matches:
             raise FileNotFoundError(f"no file matches {each}")
-        found += matches
-    return found
+        expanded += matches
+    return expanded
 
 
 class RecordDataset(Dataset):
@@ -430,14 +427,14 @@ class RecordDataset(Dataset):
         num_parts: int = 1,
         part_index: int = 0,
     ) -> None:
-        self.paths = paths_of(path)
-        indices = [None] * len(self.paths) if index is None else paths_of(index)
+        self.paths = expand_paths(path)
+        indices = [None] * len(self.paths) if index is None else expand_paths(index)
         if len(indices) != len(self.paths):
             raise ValueError(f"RecordDataset: {len(self.paths)} files, but {len(indices)} index files")
         self.decode = decode_image if decode == "image" else decode
         self._files = [RecordReader(each, skip_corrupt=skip_corrupt) for each in self.paths]
         sizes = [each.end for each in self._files]
-        spans = part_of(sizes, num_parts, part_index, lambda k, offset: self._files[k]._find(k, offset))
+        spans = byte_ranges(sizes, num_parts, part_index, lambda k, offset: self._files[k]._find(k, offset))
         self._offsets: list[np.ndarray] = []
         for reader, each, (begin, end) in zip(self._files, indices, spans, strict=True):
             offsets = np.asarray(read_index(reader, each)[1])
@@ -477,12 +474,15 @@ class RecordStream(StreamDataset):
         num_parts: int = 1,
         part_index: int = 0,
     ) -> None:
-        self.paths = paths_of(path)
+        self.paths = expand_paths(path)
         self.decode = decode_image if decode == "image" else decode
         self.skip_corrupt = skip_corrupt
         readers = [RecordReader(each) for each in self.paths]
-        self.spans = part_of(
-            [each.end for each in readers], num_parts, part_index, lambda k, at: readers[k]._find(k, at)
+        self.spans = byte_ranges(
+            [each.end for each in readers],
+            num_parts,
+            part_index,
+            lambda k, offset: readers[k]._find(k, offset),
         )
 
     def __iter__(self) -> Iterator[Any]:

@@ -37,8 +37,8 @@ class Order(Sequence[int]):
         return len(self.indices)
 
     def __getitem__(self, key: Any) -> Any:
-        found = self.indices[key]
-        return found.tolist() if isinstance(key, slice) else int(found)
+        values = self.indices[key]
+        return values.tolist() if isinstance(key, slice) else int(values)
 
     def __iter__(self) -> Iterator[int]:
         for begin in range(0, len(self.indices), self.PART):
@@ -89,7 +89,7 @@ class Sampler:
         raise NotImplementedError(f"{type(self).__name__}: has no __len__()")
 
     def state_dict(self) -> dict[str, Any]:
-        """What the order depends on but the epoch; numbers and text only."""
+        """All that the order depends on besides the epoch, as numbers and text."""
         return {}
 
     def check_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -100,7 +100,7 @@ class Sampler:
             )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Give the orders that the sampler of this state gave."""
+        """Take over the state: the orders become those of the sampler that saved it."""
         self.check_state_dict(state)
 
 
@@ -109,6 +109,12 @@ def _size(source: Sized | int) -> int:
     if size < 0:
         raise ValueError(f"Sampler: a dataset cannot have {size} samples")
     return size
+
+
+def check_natural(owner: str, name: str, value: Any) -> None:
+    """Raise ValueError unless a value of a state is an integer from 0."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"load_state_dict: {owner}: {name} must be an integer from 0, got {value!r}")
 
 
 class SequentialSampler(Sampler):
@@ -133,7 +139,7 @@ class _Seeded(Sampler):
 
     seed: int
 
-    def _take_seed(self, seed: int | None) -> None:
+    def _set_seed(self, seed: int | None) -> None:
         self.seed = int(random.randint(0, 2**62)) if seed is None else operator.index(seed)
         if self.seed < 0:
             raise ValueError(f"{type(self).__name__}: seed must be at least 0, got {seed}")
@@ -143,11 +149,7 @@ class _Seeded(Sampler):
 
     def check_state_dict(self, state: Mapping[str, Any]) -> None:
         super().check_state_dict(state)
-        seed = state["seed"]
-        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-            raise ValueError(
-                f"load_state_dict: {type(self).__name__}: seed must be an integer from 0, got {seed!r}"
-            )
+        check_natural(type(self).__name__, "seed", state["seed"])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.check_state_dict(state)
@@ -178,7 +180,7 @@ class RandomSampler(_Seeded):
         self.count = self.size if count is None else operator.index(count)
         if self.count < 0 or (self.count > self.size and not (replacement and self.size)):
             raise ValueError(f"RandomSampler: {self.count} of {self.size} samples cannot be drawn")
-        self._take_seed(seed)
+        self._set_seed(seed)
 
     def order(self, epoch: int) -> Order:
         generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
@@ -209,19 +211,21 @@ class WeightedSampler(_Seeded):
         self.count = len(array) if count is None else operator.index(count)
         if self.count < 0:
             raise ValueError(f"WeightedSampler: count must be at least 0, got {count}")
-        self._take_seed(seed)
+        self._set_seed(seed)
 
     def order(self, epoch: int) -> Order:
-        drawn = np.random.Generator(np.random.PCG64([self.seed, epoch])).random(self.count)
-        found = np.searchsorted(self.bounds, drawn * self.bounds[-1], side="right")
-        last = np.searchsorted(self.bounds, self.bounds[-1], side="left")  # the last one of a weight above 0
-        return Order(np.minimum(found, last))
+        points = np.random.Generator(np.random.PCG64([self.seed, epoch])).random(self.count)
+        indices = np.searchsorted(self.bounds, points * self.bounds[-1], side="right")
+        last = np.searchsorted(
+            self.bounds, self.bounds[-1], side="left"
+        )  # the last index with a weight above 0
+        return Order(np.minimum(indices, last))
 
     def __len__(self) -> int:
         return self.count
 
 
-class _Wrapping(Sampler):
+class WrappingSampler(Sampler):
     """A sampler that changes the order of another one, whose state is its own."""
 
     sampler: Sampler
@@ -238,7 +242,7 @@ class _Wrapping(Sampler):
         self.sampler.load_state_dict(state["sampler"])
 
 
-class InfiniteSampler(_Wrapping):
+class InfiniteSampler(WrappingSampler):
     """The orders of another sampler's epochs one after the other, without end: for training by steps.
 
     A loader with it has no length, and one epoch that goes on until the loop leaves it.
@@ -252,19 +256,19 @@ class InfiniteSampler(_Wrapping):
         self.sampler = sampler
 
     def order(self, epoch: int) -> Iterator[int]:
-        for each in itertools.count(epoch):
-            before = True
-            for index in self.sampler.order(each):
-                before = False
+        for number in itertools.count(epoch):
+            is_empty = True
+            for index in self.sampler.order(number):
+                is_empty = False
                 yield index
-            if before:
+            if is_empty:
                 raise ValueError("InfiniteSampler: the sampler's order is empty")
 
     def __len__(self) -> int:
         raise TypeError("InfiniteSampler: has no length")
 
 
-class ShardedSampler(_Wrapping):
+class ShardedSampler(WrappingSampler):
     """One part of another sampler's order: indices part_index, part_index + num_parts, ... of it. For several ranks.
 
     The sampler must give the same order on all ranks: give a RandomSampler the same seed on each. uneven, for an order
@@ -286,14 +290,13 @@ class ShardedSampler(_Wrapping):
         self.sampler, self.num_parts, self.part_index, self.uneven = sampler, num_parts, part_index, uneven
 
     def order(self, epoch: int) -> Any:
-        whole = self.sampler.order(epoch)
-        if not isinstance(whole, range | Order | list):
-            whole = list(whole)
-        size, count = len(whole), len(self)
-        part = whole[self.part_index :: self.num_parts][:count]
-        if len(part) < count:  # "pad": the order goes on from its beginning
-            position = self.part_index + len(part) * self.num_parts
-            part = [*part, *(whole[k % size] for k in range(position, position + 1))]
+        order = self.sampler.order(epoch)
+        if not isinstance(order, range | Order | list):
+            order = list(order)
+        size, count = len(order), len(self)
+        part = order[self.part_index :: self.num_parts][:count]
+        if len(part) < count:  # "pad": one index is missing, which comes from the order's beginning
+            part = [*part, order[(self.part_index + len(part) * self.num_parts) % size]]
         return part
 
     def __len__(self) -> int:
@@ -347,8 +350,8 @@ class BatchSampler(Sampler):
         return whole + (rest > 0 and not self.drop_last)
 
     def state_dict(self) -> dict[str, Any]:
-        own = self.sampler.state_dict() if isinstance(self.sampler, Sampler) else {}
-        return {"batch_size": self.batch_size, "drop_last": self.drop_last, "sampler": own}
+        sampler_state = self.sampler.state_dict() if isinstance(self.sampler, Sampler) else {}
+        return {"batch_size": self.batch_size, "drop_last": self.drop_last, "sampler": sampler_state}
 
     def check_state_dict(self, state: Mapping[str, Any]) -> None:
         super().check_state_dict(state)

@@ -83,8 +83,8 @@ class Vocabulary:
         for token in special:
             counts.pop(token, None)
         ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-        chosen = [token for token, count in ordered if count >= least]
-        tokens = [*special, *chosen][: size if size is not None else None]
+        frequent = [token for token, count in ordered if count >= least]
+        tokens = [*special, *frequent][: size if size is not None else None]
         return cls(tokens, "<unk>" if "<unk>" in special else None)
 
     def __len__(self) -> int:

@@ -23,8 +23,8 @@ import numpy as np
 
 from weft import engine
 from weft.data.fetch import Fetch, Task, describe
-from weft.data.place import WorkerInfo, here, leave
-from weft.data.pool import MOST_ATTEMPTS, Options, Ticket, WorkerError
+from weft.data.pool import MAX_ATTEMPTS, Options, Ticket, WorkerError
+from weft.data.sample_context import WorkerInfo, context, leave
 from weft.imperative.creation import empty as empty_tensor
 
 __all__ = ["ThreadPool"]
@@ -44,35 +44,35 @@ def allocate(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 class _Shared:
-    """What the threads hold on to: not the pool, which ends them when the loader is dropped."""
+    """What the threads reference: not the pool, which ends them when the loader is dropped."""
 
     def __init__(self, fetch: Fetch) -> None:
         self.fetch = fetch
         self.waiting: deque[Ticket] = deque()
         self.starts: queue.SimpleQueue[Complete | None] = queue.SimpleQueue()  # None: end
-        self.taking = threading.Lock()  # a ticket; and reading a stream
-        self.finishing = threading.Lock()  # a ticket's `done`; a worker's `complete`; `closed`
-        self.closed = False
+        self.take_lock = threading.Lock()  # a ticket; and reading a stream
+        self.finish_lock = threading.Lock()  # a ticket's `done`; a worker's `complete`; `closed`
+        self.is_closed = False
 
     def start(self, complete: Complete) -> None:
         """The engine has begun an operation: a thread makes the batch and completes it."""
-        with self.finishing:
-            if not self.closed:
+        with self.finish_lock:
+            if not self.is_closed:
                 self.starts.put(complete)
                 return
         complete(None)
 
     def end(self, threads: int) -> None:
         """Complete what no thread has begun, and end the threads."""
-        with self.finishing:
-            self.closed = True
-            left = []
+        with self.finish_lock:
+            self.is_closed = True
+            unstarted = []
             with contextlib.suppress(queue.Empty):
                 while True:
-                    left.append(self.starts.get_nowait())
+                    unstarted.append(self.starts.get_nowait())
             for _ in range(threads):
                 self.starts.put(None)
-        for complete in left:
+        for complete in unstarted:
             if complete is not None:
                 complete(None)
 
@@ -82,15 +82,15 @@ class _Worker:
         self.info = WorkerInfo(number, count)
         self.ticket: Ticket | None = None  # what it works on
         self.complete: Complete | None = None
-        self.given_up = False
+        self.is_abandoned = False
         name = f"weft-data-{number}"
         self.thread = threading.Thread(target=_work, args=(self, shared), daemon=True, name=name)
         self.thread.start()
 
 
 def _work(worker: _Worker, shared: _Shared) -> None:
-    here.worker, here.allocate = worker.info, allocate
-    while not worker.given_up and (complete := shared.starts.get()) is not None:
+    context.worker, context.allocate = worker.info, allocate
+    while not worker.is_abandoned and (complete := shared.starts.get()) is not None:
         worker.complete = complete
         del complete
         _make(worker, shared)
@@ -98,7 +98,7 @@ def _work(worker: _Worker, shared: _Shared) -> None:
 
 
 def _complete(worker: _Worker, shared: _Shared) -> None:
-    with shared.finishing:
+    with shared.finish_lock:
         complete, worker.complete = worker.complete, None
     if complete is not None:
         complete(None)
@@ -106,11 +106,11 @@ def _complete(worker: _Worker, shared: _Shared) -> None:
 
 def _make(worker: _Worker, shared: _Shared) -> None:
     samples = result = error = None
-    with shared.taking:
+    with shared.take_lock:
         ticket = worker.ticket = shared.waiting.popleft()
         ticket.attempts += 1
         attempt = ticket.attempts
-        if shared.fetch.stream:
+        if shared.fetch.is_stream:
             try:
                 samples = shared.fetch.read(ticket.task)
             except BaseException as raised:
@@ -123,11 +123,11 @@ def _make(worker: _Worker, shared: _Shared) -> None:
     leave()
     if error is not None and hasattr(error, "add_note"):
         error.add_note(f"in worker thread {worker.info.number} of DataLoader")
-    with shared.finishing:
+    with shared.finish_lock:
         if ticket.attempts == attempt and not ticket.done:
             ticket.result, ticket.error, ticket.done = result, error, True
             ticket.lock.release()
-        if not worker.given_up:
+        if not worker.is_abandoned:
             worker.ticket = None
 
 
@@ -140,11 +140,11 @@ class ThreadPool:
         self._workers: list[_Worker] = []
 
     def submit(self, task: Task) -> Ticket:
-        """Ask for a batch."""
+        """Request a batch."""
         ticket = Ticket(task)
         ticket.lock = _thread.allocate_lock()
         ticket.lock.acquire()
-        if self._shared.closed:
+        if self._shared.is_closed:
             self._shared = _Shared(self._shared.fetch)
         while len(self._workers) < self.options.workers:
             self._workers.append(_Worker(len(self._workers), self.options.workers, self._shared))
@@ -162,29 +162,29 @@ class ThreadPool:
         """The batch of a ticket. Raises what loading it raised, WorkerError if it takes longer than timeout_s."""
         timeout_s = self.options.timeout_s
         while not ticket.lock.acquire(True, 1.0 if timeout_s is None else timeout_s):
-            if self._shared.closed:
+            if self._shared.is_closed:
                 raise WorkerError("DataLoader: its workers were ended, by close() or an error")
             if timeout_s is not None:
-                self._give_up(ticket)
+                self._handle_timeout(ticket)
         ticket.lock.release()
         return ticket.take()
 
-    def _give_up(self, ticket: Ticket) -> None:
-        """What is not done within the limit is taken from the thread that has it, or the loader raises."""
+    def _handle_timeout(self, ticket: Ticket) -> None:
+        """Take a late ticket from the thread that has it and push it again, or raise WorkerError."""
         shared = self._shared
-        with shared.finishing:
+        with shared.finish_lock:
             worker = next((each for each in self._workers if each.ticket is ticket), None)
             if ticket.done:
                 return
             if worker is not None:
-                worker.given_up = True
-        who = f"worker thread {worker.info.number}" if worker is not None else "no worker thread"
-        text = f"DataLoader: {who} did not finish {describe(ticket.task)} within timeout_s={self.options.timeout_s}"
-        if worker is None or self.options.on_error == "raise" or shared.fetch.stream:
+                worker.is_abandoned = True
+        name = f"worker thread {worker.info.number}" if worker is not None else "no worker thread"
+        text = f"DataLoader: {name} did not finish {describe(ticket.task)} within timeout_s={self.options.timeout_s}"
+        if worker is None or self.options.on_error == "raise" or shared.fetch.is_stream:
             self.close()
             raise WorkerError(text if worker is not None else f"{text}: all work on other batches")
         _complete(worker, shared)
-        if ticket.attempts >= MOST_ATTEMPTS:
+        if ticket.attempts >= MAX_ATTEMPTS:
             self.close()
             raise WorkerError(f"{text}, {ticket.attempts} times")
         number = worker.info.number
@@ -196,7 +196,7 @@ class ThreadPool:
         """See which batches are done; waits for none."""
 
     def cancel(self, ticket: Ticket) -> None:
-        """Nobody waits for this batch any more."""
+        """The batch is not needed any more."""
         ticket.cancelled = True
 
     def close(self) -> None:
@@ -209,7 +209,7 @@ class ThreadPool:
         end = time.monotonic() + CLOSING_S
         for worker in workers:
             if worker.thread is not threading.current_thread():
-                worker.thread.join(0 if worker.given_up else max(0.0, end - time.monotonic()))
+                worker.thread.join(0 if worker.is_abandoned else max(0.0, end - time.monotonic()))
             if worker.thread.is_alive():  # its operation ends now, for those that wait for the engine
-                worker.given_up = True
+                worker.is_abandoned = True
                 _complete(worker, shared)

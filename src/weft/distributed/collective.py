@@ -40,16 +40,17 @@ from weft.ops.kernels import Native
 from weft.ops.op import op
 from weft.ops.types import TensorType
 
-__all__ = ["Exchange", "Pending", "exchanged"]
+__all__ = ["Exchange", "Pending", "push_exchange"]
 
 
 class Exchange(Protocol):
-    """What is exchanged: run(comm, inputs, outputs), on NumPy arrays, after ranks have agreed.
+    """An exchange: run(comm, inputs, outputs), on NumPy arrays, after ranks have agreed.
 
     It is an iterator that gives each request of MPI which has to end before it goes on, or returns None.
     In programs that is memory of the program, which stays what it is until the exchange has ended.
-    A class with `between` = True is an exchange of two ranks: run is a generator then, which yields while it waits.
-    Those of one `channel` keep their order; failed(why) gives the other rank's message that this one cannot take part.
+    A class with `point_to_point` = True is an exchange of two ranks, whose run is a generator that yields while it
+    waits. Those of one `channel` keep their order; failed(reason) gives the message for the other rank that this one
+    cannot take part.
     """
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any: ...
@@ -58,14 +59,13 @@ class Exchange(Protocol):
 SMALL_BYTES = 1 << 20  # what the calling thread exchanges itself, if it can,
 LARGE_BYTES = 4 << 20  # and where it has nothing to do meanwhile, as it has in backward
 
-_specs: dict[
-    int, tuple[Any, str, str, int]
-] = {}  # of exchanges in graphs: what, its text, the user's line, priority
+# Of exchanges in graphs: the exchange, its text, the user's line, priority.
+_specs: dict[int, tuple[Any, str, str, int]] = {}
 _numbers = itertools.count(1)
 _under_way: dict[int, _Running] = {}
-# What a call that is being recorded has given to an exchange, until that is over: it runs operator by operator, so that
-# only Python keeps the memory, and an error may lose it.
-_kept: dict[int, list[Any]] = {}
+# Arrays of exchanges in a call that is being recorded, until the exchange has ended: the call runs operator by
+# operator, so only Python references the memory, and an error may drop it.
+_arrays_by_spec: dict[int, list[Any]] = {}
 
 
 class _Running:
@@ -76,17 +76,17 @@ class _Running:
         self.ended = threading.Event()
         self.error: BaseException | None = None
 
-    def done(self, error: BaseException | None) -> None:
+    def complete(self, error: BaseException | None) -> None:
         self.error = error
         self.ended.set()
-        _kept.pop(self.spec, None)
+        _arrays_by_spec.pop(self.spec, None)
 
 
 class Pending:
     """An exchange that was requested. outputs(): its arrays; result(): waits until it is over."""
 
-    def __init__(self, outputs: Callable[[], list[Tensor]], over: Future[None] | None) -> None:
-        self._outputs, self._over = outputs, over
+    def __init__(self, outputs: Callable[[], list[Tensor]], future: Future[None] | None) -> None:
+        self._outputs, self._future = outputs, future
 
     def outputs(self) -> list[Tensor]:
         """The arrays. In a graph the program waits for the exchange where this is called first."""
@@ -94,61 +94,61 @@ class Pending:
 
     def result(self) -> None:
         """Wait for it. Raises what it raised."""
-        if self._over is not None:
-            self._over.result()
+        if self._future is not None:
+            self._future.result()
 
 
-def exchanged(
+def push_exchange(
     text: str,
-    what: Any,
+    exchange: Any,
     inputs: Sequence[Tensor],
     types: Sequence[tuple[tuple[int, ...], DType, Device]] = (),
     priority: int = 0,
     fence: bool = False,
-    here_bytes: int = SMALL_BYTES,
+    inline_bytes: int = SMALL_BYTES,
     into: Sequence[Tensor] = (),
 ) -> Pending:
     """Push an exchange. text: what every rank must say alike, the operation's name first; types: of the outputs.
 
-    priority: of collectives that are ready the highest goes first; fence: none overtakes it, nor does it overtake.
-    here_bytes: how much the calling thread exchanges itself, if the arrays and the other ranks are there.
-    into: arrays that there are already, each all of its memory, as _core.overwrite has said; `what` gets them behind
-    the outputs. Not in a graph.
+    priority: of collectives that are ready the highest goes first; fence: no other one overtakes it, nor vice versa.
+    inline_bytes: how much the calling thread exchanges itself, if the arrays and the other ranks are there.
+    into: existing arrays, each all of its memory, as _core.overwrite has said; `exchange` gets them behind the outputs.
+    Not in a graph.
     """
-    here = world()
-    if here.queue is None:
+    current = world()
+    if current.queue is None:
         raise DistributedError(
             f"{text.partition(' ')[0]}: the workers of parameter servers exchange nothing with each other; "
             "start the job with MPI (python -m weft.launch -n N)"
         )
     where = users_line()
     if in_graph(inputs):
-        return _in_graph(text, what, inputs, types, where, priority)
-    given = [_core.alias(x, keep_past=False) for x in inputs]
-    written = [_core.alias(y, keep_past=False) for y in into]
-    made = [empty(shape, dtype=dtype, device=device) for shape, dtype, device in types]
-    free = not getattr(what, "between", False) and _is_ready(here.token)
+        return _in_graph(text, exchange, inputs, types, where, priority)
+    aliases = [_core.alias(x, keep_past=False) for x in inputs]
+    targets = [_core.alias(y, keep_past=False) for y in into]
+    outputs = [empty(shape, dtype=dtype, device=device) for shape, dtype, device in types]
+    token_is_free = not getattr(exchange, "point_to_point", False) and _is_ready(current.token)
     if (
-        free
-        and sum(x.nbytes for x in given) <= here_bytes
-        and all(map(_is_ready, given))
-        and all(_is_ready(y, to_write=True) for y in written)
+        token_is_free
+        and sum(x.nbytes for x in aliases) <= inline_bytes
+        and all(map(_is_ready, aliases))
+        and all(_is_ready(y, to_write=True) for y in targets)
     ):
-        asked = _Asked()
-        job = _job(text, where, what, given, made, written, asked.done)
+        handle = _CallerExchange()
+        job = _job(text, where, exchange, aliases, outputs, targets, handle.complete)
         job.priority = priority
         try:
-            begun = here.queue.now(job)
-        except BaseException:  # Ctrl-C: it goes on elsewhere, or has failed, and `written` is known elsewhere
-            asked.pending(job, given, made, written)
+            is_begun = current.queue.run_inline(job)
+        except BaseException:  # Ctrl-C: it continues elsewhere, or has failed, and others have `targets`
+            handle.pending(job, aliases, outputs, targets)
             raise
-        if begun:
-            return asked.pending(job, given, made, written)
-    return _on_engine(text, what, given, made, written, where, priority, fence, free)
+        if is_begun:
+            return handle.pending(job, aliases, outputs, targets)
+    return _on_engine(text, exchange, aliases, outputs, targets, where, priority, fence, token_is_free)
 
 
-def _note(name: str, error: BaseException) -> None:
-    """Keep what an exchange of gradients has raised: see raise_failed."""
+def _record_failure(name: str, error: BaseException) -> None:
+    """Keep the error of an exchange of gradients: see raise_failed."""
     if name in ("gradients", "sharded"):
         world().failures.append(error)
 
@@ -166,7 +166,7 @@ def _is_ready(x: Tensor, to_write: bool = False) -> bool:
     return default_engine()._is_ready(x, to_write)
 
 
-class _Asked:
+class _CallerExchange:
     """An exchange that the calling thread has begun."""
 
     def __init__(self) -> None:
@@ -175,8 +175,8 @@ class _Asked:
         self.error: BaseException | None = None
         self.on_complete: Any = None
 
-    def done(self, error: BaseException | None) -> None:
-        """What the queue calls at the end."""
+    def complete(self, error: BaseException | None) -> None:
+        """The exchange has ended: called by the queue."""
         with self.lock:
             self.ended, self.error = True, error
             on_complete = self.on_complete
@@ -191,149 +191,137 @@ class _Asked:
         if ended:
             on_complete(self.error)
 
-    def pending(self, job: Job, given: list[Tensor], made: list[Tensor], written: list[Tensor]) -> Pending:
-        """What the caller gets. The engine has the exchange only if it goes on, or has failed."""
+    def pending(
+        self, job: Job, inputs: list[Tensor], outputs: list[Tensor], targets: list[Tensor]
+    ) -> Pending:
+        """The caller's handle. The engine gets the exchange only if it continues, or has failed."""
         if self.ended and self.error is None:
-            return Pending(lambda: made, None)
-        here = world()
-        assert here.queue is not None
-        over: Future[None] = Future()
+            return Pending(lambda: outputs, None)
+        current = world()
+        assert current.queue is not None
+        future: Future[None] = Future()
         name = job.text.partition(" ")[0]
 
-        def done(error: Any) -> None:
+        def complete(error: Any) -> None:
             if error is None:
-                over.set_result(None)
+                future.set_result(None)
                 return
-            _note(name, error)
-            over.set_exception(error)
+            _record_failure(name, error)
+            future.set_exception(error)
 
         try:
+            reads, writes = [*inputs, current.token], [*outputs, *targets]
             default_engine().push_async(
-                self.start,
-                None,
-                [*given, here.token],
-                (),
-                [*made, *written],
-                priority=job.priority,
-                name=name,
-                on_done=done,
+                self.start, None, reads, (), writes, priority=job.priority, name=name, on_done=complete
             )
         finally:
             if job.request is not None:
-                here.queue.go_on(job)
-        return Pending(lambda: made, over)
+                current.queue.continue_later(job)
+        return Pending(lambda: outputs, future)
 
 
 def _on_engine(
     text: str,
-    what: Any,
-    given: list[Tensor],
-    made: list[Tensor],
-    written: list[Tensor],
+    exchange: Any,
+    inputs: list[Tensor],
+    outputs: list[Tensor],
+    targets: list[Tensor],
     where: str,
     priority: int,
     fence: bool,
-    free: bool,
+    token_is_free: bool,
 ) -> Pending:
-    """free: no program has the token, nor has it failed there."""
-    here = world()
-    queue = here.queue
+    """token_is_free: no program has the token, nor has it failed there."""
+    current = world()
+    queue = current.queue
     assert queue is not None
-    between = getattr(what, "between", False)
-    ticket = None if between else queue.ticket(fence)
+    point_to_point = getattr(exchange, "point_to_point", False)
+    ticket = None if point_to_point else queue.ticket(fence)
     started: list[bool] = []
-    over: Future[None] = Future()
+    future: Future[None] = Future()
     name = text.partition(" ")[0]
 
     def start(_: Any, on_complete: Any) -> None:
-        job = _job(text, where, what, given, made, written, on_complete)
+        job = _job(text, where, exchange, inputs, outputs, targets, on_complete)
         started.append(True)
         job.priority = priority
-        queue.submit(job, ticket, here=True)
+        queue.submit(job, ticket, inline=True)
 
     def ended(error: Any) -> None:
         if error is not None:
-            _note(name, error)
+            _record_failure(name, error)
         if not started:  # skipped, because something it reads has failed: the others must not wait
-            why = str(error).partition("\n")[0] or "an error"
-            if between:
-                queue.submit(_job(text, where, what.failed(why), [], [], [], lambda _: None))
+            reason = str(error).partition("\n")[0] or "an error"
+            if point_to_point:
+                queue.submit(_job(text, where, exchange.failed(reason), [], [], [], lambda _: None))
             else:
-                queue.submit(Job(text, where, None, lambda _: None, why, priority=priority), ticket)
+                queue.submit(Job(text, where, None, lambda _: None, reason, priority=priority), ticket)
         if error is None:
-            over.set_result(None)
+            future.set_result(None)
         else:
-            here.token_failed = here.token_failed or not (between or free)
-            over.set_exception(error)
+            current.token_failed = current.token_failed or not (point_to_point or token_is_free)
+            future.set_exception(error)
 
     # What overwrites the token runs although a program has failed before, and alone. What reads it goes beside other
     # exchanges, and a program that is pushed later comes after them.
-    reads, turn = given, [here.token]
-    if between:
-        reads, turn = [*given, here.token], [here.channel(what.channel)]
-        if here.token_failed:
-            default_engine().clear_error(here.token)
-            here.token_failed = False
-    elif free:
-        reads, turn = [*given, here.token], []
-    default_engine().push_async(
-        start,
-        None,
-        reads,
-        (),
-        [*made, *written, *turn],
-        priority=priority,
-        name=name,
-        on_done=ended,
-    )
-    return Pending(lambda: made, over)
+    reads, turn = inputs, [current.token]
+    if point_to_point:
+        reads, turn = [*inputs, current.token], [current.channel(exchange.channel)]
+        if current.token_failed:
+            default_engine().clear_error(current.token)
+            current.token_failed = False
+    elif token_is_free:
+        reads, turn = [*inputs, current.token], []
+    writes = [*outputs, *targets, *turn]
+    default_engine().push_async(start, None, reads, (), writes, priority=priority, name=name, on_done=ended)
+    return Pending(lambda: outputs, future)
 
 
 def _job(
     text: str,
     where: str,
-    what: Any,
-    given: Sequence[Tensor],
-    made: Sequence[Tensor],
-    written: Sequence[Tensor],
+    exchange: Any,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    targets: Sequence[Tensor],
     done: Any,
 ) -> Job:
-    arrays, results = [x.numpy() for x in given], [y.numpy() for y in (*made, *written)]
-    return _job_on_memory(text, where, what, arrays, results, done, len(made))
+    arrays, results = [x.numpy() for x in inputs], [y.numpy() for y in (*outputs, *targets)]
+    return _job_on_memory(text, where, exchange, arrays, results, done, len(outputs))
 
 
-def _job_on_memory(text: str, where: str, what: Any, arrays: Any, results: Any, done: Any, moved: int) -> Job:
-    """moved: how many of the results come from other ranks; the rest are copies."""
-    size = max(sum(x.nbytes for x in arrays), sum(y.nbytes for y in results[:moved]))
-    if getattr(what, "between", False):
-        return Job(
-            text, where, None, done, between=lambda comm: what.run(comm, arrays, results), size_bytes=size
-        )
-    work = None if what is None else lambda comm: what.run(comm, arrays, results)
-    return Job(text, where, work, done, size_bytes=size)
+def _job_on_memory(
+    text: str, where: str, exchange: Any, arrays: Any, results: Any, done: Any, received: int
+) -> Job:
+    """received: how many of the results come from other ranks; the rest are copies."""
+    size = max(sum(x.nbytes for x in arrays), sum(y.nbytes for y in results[:received]))
+    run = None if exchange is None else lambda comm: exchange.run(comm, arrays, results)
+    if getattr(exchange, "point_to_point", False):
+        return Job(text, where, None, done, point_to_point=run, size_bytes=size)
+    return Job(text, where, run, done, size_bytes=size)
 
 
 # In graphs.
 
 
 def _in_graph(
-    text: str, what: Any, inputs: Sequence[Any], types: Sequence[Any], where: str, priority: int
+    text: str, exchange: Any, inputs: Sequence[Any], types: Sequence[Any], where: str, priority: int
 ) -> Pending:
     spec = next(_numbers)
-    _specs[spec] = (what, text, where, priority)
+    _specs[spec] = (exchange, text, where, priority)
     sizes, dtypes = tuple(tuple(shape) for shape, *_ in types), tuple(dtype for _, dtype, _ in types)
     attributes = {"count": len(inputs), "spec": spec, "sizes": sizes, "types": dtypes}
-    kept = _kept[spec] = [*inputs]
-    made = registry.function("exchange_start")(*inputs, world().token, **attributes)
-    begun = list(made) if isinstance(made, tuple | list) else [made]
-    kept.extend(begun)
-    found: list[Any] = []
+    arrays = _arrays_by_spec[spec] = [*inputs]
+    y = registry.function("exchange_start")(*inputs, world().token, **attributes)
+    started = list(y) if isinstance(y, tuple | list) else [y]
+    arrays.extend(started)
+    results: list[Any] = []
 
     def outputs() -> list[Any]:
-        if not found:
-            made = registry.function("exchange_end")(*begun, *inputs, **attributes)
-            found.extend(made if isinstance(made, tuple | list) else [made])
-        return found
+        if not results:
+            y = registry.function("exchange_end")(*started, *inputs, **attributes)
+            results.extend(y if isinstance(y, tuple | list) else [y])
+        return results
 
     return Pending(outputs, None)
 
@@ -361,7 +349,7 @@ class _Step(PythonOp):
     """Base of the two steps. Their kernels see the program's memory, of which they keep nothing."""
 
     public: ClassVar[bool] = False
-    count: int  # of what is given
+    count: int  # of inputs
     spec: int
     sizes: tuple[tuple[int, ...], ...]
     types: tuple[DType, ...]
@@ -370,7 +358,7 @@ class _Step(PythonOp):
         return ([None] * len(x),)  # collectives have gradients of their own, see functions.py
 
     def on_memory(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """What the step does, on NumPy arrays."""
+        """Run the step, on NumPy arrays."""
         raise NotImplementedError
 
     def kernels(self, *x: TensorType | None) -> Iterator[Native]:
@@ -380,10 +368,10 @@ class _Step(PythonOp):
         yield Native(
             lambda inputs, outputs: _core.kernel_python(function, len(inputs), len(outputs), memory=True),
             ordered=True,
-            in_place=self.places(),
+            in_place=self.in_place_pairs(),
         )
 
-    def places(self) -> tuple[tuple[int, int], ...]:
+    def in_place_pairs(self) -> tuple[tuple[int, int], ...]:
         """Inputs and the outputs that may be in their place."""
         return ()
 
@@ -406,7 +394,7 @@ class ExchangeStart(_Step):
         return super().dtypes(known)[0], ["int64", *self.types]
 
     def on_memory(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        what, text, where, priority = _specs[self.spec]
+        exchange, text, where, priority = _specs[self.spec]
         *arrays, token = inputs
         number, *results, new_token = outputs
         queue = world().queue
@@ -415,7 +403,7 @@ class ExchangeStart(_Step):
         number[0] = next(_numbers)
         new_token[...] = token
         _under_way[int(number[0])] = running
-        job = _job_on_memory(text, where, what, arrays, results, running.done, len(results))
+        job = _job_on_memory(text, where, exchange, arrays, results, running.complete, len(results))
         job.priority = priority
         queue.submit(job)
 
@@ -424,12 +412,12 @@ class ExchangeStart(_Step):
 class ExchangeEnd(_Step):
     """Waits for the exchange of this number; gives its results.
 
-    Inputs: what exchange_start has given, then what it was given, which is read until now.
+    Inputs: the outputs of exchange_start, then its inputs, which are read until now.
     """
 
     def form(self) -> Form:
-        given = [f"y{k}" for k in range(len(self.sizes))] + [f"x{k}" for k in range(self.count)]
-        return Form(["number", *given], [], len(self.sizes), len(self.sizes))
+        names = [f"y{k}" for k in range(len(self.sizes))] + [f"x{k}" for k in range(self.count)]
+        return Form(["number", *names], [], len(self.sizes), len(self.sizes))
 
     def shapes(self, known: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
         return [(1,), *self.sizes, *known[1 + len(self.sizes) :]], self.sizes
@@ -437,7 +425,7 @@ class ExchangeEnd(_Step):
     def dtypes(self, known: Sequence[DType | None]) -> tuple[Sequence[Any], Sequence[Any]]:
         return super().dtypes(known)[0], self.types
 
-    def places(self) -> tuple[tuple[int, int], ...]:
+    def in_place_pairs(self) -> tuple[tuple[int, int], ...]:
         return tuple((1 + k, k) for k in range(len(self.sizes)))
 
     def on_memory(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -445,29 +433,29 @@ class ExchangeEnd(_Step):
         running.ended.wait()
         if running.error is not None:
             raise running.error
-        for y, made in zip(outputs, inputs[1:], strict=False):
-            if y.ctypes.data != made.ctypes.data:
-                y[...] = made
+        for y, received in zip(outputs, inputs[1:], strict=False):
+            if y.ctypes.data != received.ctypes.data:
+                y[...] = received
 
 
-def wait_for_begun() -> None:
-    """Wait for all exchanges that programs have begun: their memory is about to be something else's."""
+def wait_for_all_started() -> None:
+    """Wait for all exchanges that programs have begun: their memory is about to be reused."""
     for running in list(_under_way.values()):
         running.ended.wait()
 
 
-_core.on_abandoned(wait_for_begun)
+_core.on_abandoned(wait_for_all_started)
 
 
-def fail(text: str, why: str) -> None:
-    """Let the other ranks' next collective be an error that says why this rank cannot take part."""
+def fail(text: str, reason: str) -> None:
+    """Make the other ranks' next collective an error that says why this rank cannot take part."""
     queue = world().queue
     assert queue is not None
     ticket = queue.ticket()
-    queue.submit(Job(text, users_line(), None, lambda _: None, failure=why), ticket)
+    queue.submit(Job(text, users_line(), None, lambda _: None, failure=reason), ticket)
 
 
-def described(x: Any) -> str:
+def type_text(x: Any) -> str:
     """The type of an array as ranks compare it; devices may differ."""
     return f"{x.dtype}[{','.join(map(str, x.shape))}]"
 

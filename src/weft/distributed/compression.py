@@ -54,7 +54,7 @@ class Codec:
         raise NotImplementedError
 
     def new_residual(self, x: Tensor) -> Tensor | None:
-        """What is left of an array that nothing has been sent of."""
+        """The residual of an array before its first encode."""
         return zeros(x.size, dtype="float32", device=x.device) if self.has_residual else None
 
     def __repr__(self) -> str:
@@ -127,8 +127,8 @@ class TwoBit(Codec):
 
     def decode(self, parts: Sequence[Tensor], size: int) -> Tensor:
         with no_grad():
-            found: Tensor = self._decode(parts[0])
-            return found if found.size == size else found[:size]
+            values: Tensor = self._decode(parts[0])
+            return values if values.size == size else values[:size]
 
 
 class TopK(Codec):
@@ -141,7 +141,7 @@ class TopK(Codec):
         self.parameters = {"type": "topk", "ratio": self.ratio}
 
     def count(self, size: int) -> int:
-        """How many elements of so many are sent."""
+        """The number of elements, of so many, that are sent."""
         return min(size, max(1, math.ceil(self.ratio * size)))
 
     def encode(self, x: Tensor, residual: Tensor | None) -> list[Tensor]:
@@ -156,10 +156,9 @@ class TopK(Codec):
     def decode(self, parts: Sequence[Tensor], size: int) -> Tensor:
         indices, values = parts
         with no_grad():
-            found: Tensor = F.index_put(
-                zeros(size, device=values.device), values, indices, axes=(0,), mode="add"
-            )
-            return found
+            target = zeros(size, device=values.device)
+            y: Tensor = F.index_put(target, values, indices, axes=(0,), mode="add")
+            return y
 
 
 class Cast(Codec):

@@ -1,4 +1,4 @@
-"""What goes wrong between ranks."""
+"""Errors of exchanges between ranks."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from weft import _core
 from weft.base.errors import ShapeError
-from weft.distributed.collective import LARGE_BYTES, SMALL_BYTES, check_numbers, described, exchanged
+from weft.distributed.collective import LARGE_BYTES, SMALL_BYTES, check_numbers, push_exchange, type_text
 from weft.distributed.transport import AllGather, AllReduce, AllToAll, Broadcast, Receive, ReduceScatter, Send
 from weft.distributed.world import world
 from weft.imperative.creation import zeros
@@ -28,15 +28,11 @@ __all__ = ["all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "re
 OPS = ("sum", "mean", "max", "min", "prod")
 
 
-def _one(
-    text: str, what: Any, x: Any, shape: Sequence[int] | None = None, here_bytes: int = SMALL_BYTES
+def _exchange_one(
+    text: str, exchange: Any, x: Any, shape: Sequence[int] | None = None, inline_bytes: int = SMALL_BYTES
 ) -> Any:
     kind = (tuple(x.shape if shape is None else shape), x.dtype, x.device)
-    return exchanged(text, what, [x], [kind], here_bytes=here_bytes).outputs()[0]
-
-
-def _f(name: str, *args: Any, **kwargs: Any) -> Any:
-    return registry.function(name)(*args, **kwargs)
+    return push_exchange(text, exchange, [x], [kind], inline_bytes=inline_bytes).outputs()[0]
 
 
 class _AllReduce(Function):
@@ -44,17 +40,19 @@ class _AllReduce(Function):
         self.op = op
 
     def forward(self, x: Any) -> Any:
-        y = _one(f"all_reduce {self.op} {described(x)}", AllReduce(self.op), x, here_bytes=LARGE_BYTES)
+        y = _exchange_one(
+            f"all_reduce {self.op} {type_text(x)}", AllReduce(self.op), x, inline_bytes=LARGE_BYTES
+        )
         if self.op in ("max", "min"):
-            self.chosen = _f("equal", x, y)
+            self.is_extreme = registry.function("equal")(x, y)
         return y
 
     def backward(self, dy: Any) -> Any:
         if self.op == "prod":
             raise NotImplementedError("all_reduce: the product has no gradient; use exp(all_reduce(log(x)))")
         op = "sum" if self.op in ("max", "min") else self.op
-        dx = _one(f"all_reduce gradient {op} {described(dy)}", AllReduce(op), dy)
-        return dx * self.chosen.astype(dx.dtype) if self.op in ("max", "min") else dx
+        dx = _exchange_one(f"all_reduce gradient {op} {type_text(dy)}", AllReduce(op), dy)
+        return dx * self.is_extreme.astype(dx.dtype) if self.op in ("max", "min") else dx
 
 
 def all_reduce(x: Any, /, op: str = "sum") -> Any:
@@ -79,11 +77,13 @@ def _copy(x: Any) -> Any:
 
 class _AllGather(Function):
     def forward(self, x: Any) -> Any:
-        return _one(f"all_gather {described(x)}", AllGather(), x, (x.shape[0] * world().size, *x.shape[1:]))
+        return _exchange_one(
+            f"all_gather {type_text(x)}", AllGather(), x, (x.shape[0] * world().size, *x.shape[1:])
+        )
 
     def backward(self, dy: Any) -> Any:
-        text = f"all_gather gradient {described(dy)}"
-        return _one(text, ReduceScatter(), dy, (dy.shape[0] // world().size, *dy.shape[1:]))
+        text = f"all_gather gradient {type_text(dy)}"
+        return _exchange_one(text, ReduceScatter(), dy, (dy.shape[0] // world().size, *dy.shape[1:]))
 
 
 def all_gather(x: Any, /) -> Any:
@@ -99,11 +99,11 @@ def all_gather(x: Any, /) -> Any:
 class _ReduceScatter(Function):
     def forward(self, x: Any) -> Any:
         shape = (x.shape[0] // world().size, *x.shape[1:])
-        return _one(f"reduce_scatter {described(x)}", ReduceScatter(), x, shape)
+        return _exchange_one(f"reduce_scatter {type_text(x)}", ReduceScatter(), x, shape)
 
     def backward(self, dy: Any) -> Any:
         shape = (dy.shape[0] * world().size, *dy.shape[1:])
-        return _one(f"reduce_scatter gradient {described(dy)}", AllGather(), dy, shape)
+        return _exchange_one(f"reduce_scatter gradient {type_text(dy)}", AllGather(), dy, shape)
 
 
 def reduce_scatter(x: Any, /) -> Any:
@@ -115,7 +115,7 @@ def reduce_scatter(x: Any, /) -> Any:
     size = world().size
     if not x.shape or x.shape[0] % size:
         raise ShapeError(
-            f"reduce_scatter: the first axis of {described(x)} is not a multiple of {size} ranks"
+            f"reduce_scatter: the first axis of {type_text(x)} is not a multiple of {size} ranks"
         )
     return _copy(x) if size == 1 else _ReduceScatter()(x)
 
@@ -125,10 +125,10 @@ class _Broadcast(Function):
         self.root = root
 
     def forward(self, x: Any) -> Any:
-        return _one(f"broadcast from {self.root} {described(x)}", Broadcast(self.root), x)
+        return _exchange_one(f"broadcast from {self.root} {type_text(x)}", Broadcast(self.root), x)
 
     def backward(self, dy: Any) -> Any:
-        dx = _one(f"broadcast gradient {described(dy)}", AllReduce("sum"), dy)
+        dx = _exchange_one(f"broadcast gradient {type_text(dy)}", AllReduce("sum"), dy)
         return dx if world().rank == self.root else dx * 0
 
 
@@ -143,10 +143,10 @@ def broadcast(x: Any, /, root: int = 0) -> Any:
 
 class _AllToAll(Function):
     def forward(self, x: Any) -> Any:
-        return _one(f"all_to_all {described(x)}", AllToAll(), x)
+        return _exchange_one(f"all_to_all {type_text(x)}", AllToAll(), x)
 
     def backward(self, dy: Any) -> Any:
-        return _one(f"all_to_all gradient {described(dy)}", AllToAll(), dy)
+        return _exchange_one(f"all_to_all gradient {type_text(dy)}", AllToAll(), dy)
 
 
 def all_to_all(x: Any, /) -> Any:
@@ -156,7 +156,7 @@ def all_to_all(x: Any, /) -> Any:
     """
     size = world().size
     if not x.shape or x.shape[0] % size:
-        raise ShapeError(f"all_to_all: the first axis of {described(x)} is not a multiple of {size} ranks")
+        raise ShapeError(f"all_to_all: the first axis of {type_text(x)} is not a multiple of {size} ranks")
     return _copy(x) if size == 1 else _AllToAll()(x)
 
 
@@ -166,19 +166,20 @@ class _Send(Function):
 
     def forward(self, x: Any) -> Any:
         self.shape, self.dtype, self.device = tuple(x.shape), x.dtype, x.device
-        kind = ((), x.dtype, x.device)
-        text = f"send to {self.to} {described(x)}"
-        return exchanged(text, Send(self.to, 2 * self.tag, described(x)), [x], [kind]).outputs()[0]
+        text = f"send to {self.to} {type_text(x)}"
+        return _exchange_one(text, Send(self.to, 2 * self.tag, type_text(x)), x, ())
 
     def backward(self, dy: Any) -> Any:
         kind = (self.shape, self.dtype, self.device)
-        wanted = f"{self.dtype}[{','.join(map(str, self.shape))}]"
-        what = Receive(self.to, 2 * self.tag + 1, wanted)
-        return exchanged(f"receive the gradient of send to {self.to}", what, [dy], [kind]).outputs()[0]
+        expected = f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        exchange = Receive(self.to, 2 * self.tag + 1, expected)
+        return push_exchange(f"receive the gradient of send to {self.to}", exchange, [dy], [kind]).outputs()[
+            0
+        ]
 
 
 def send(x: Any, /, to: int, tag: int = 0) -> Any:
-    """Send x to another rank, which calls recv; gives a 0 that stands for what was sent: add it to the loss.
+    """Send x to another rank, which calls recv; gives a 0 that depends on what was sent: add it to the loss.
 
     Its gradient is what recv's output had there: backward receives it, so both ranks must call backward.
     Raises ValueError for a rank that is none or this one.
@@ -192,19 +193,16 @@ class _Recv(Function):
         self.source, self.tag = source, tag
 
     def forward(self, like: Any) -> Any:
-        kind = (tuple(like.shape), like.dtype, like.device)
-        what = Receive(self.source, 2 * self.tag, described(like))
-        return exchanged(f"recv from {self.source} {described(like)}", what, [like], [kind]).outputs()[0]
+        exchange = Receive(self.source, 2 * self.tag, type_text(like))
+        return _exchange_one(f"recv from {self.source} {type_text(like)}", exchange, like)
 
     def backward(self, dy: Any) -> Any:
-        what = Send(self.source, 2 * self.tag + 1, described(dy))
-        kind = ((), dy.dtype, dy.device)
-        sent = exchanged(f"send the gradient of recv from {self.source}", what, [dy], [kind]).outputs()[0]
-        return dy * 0 + sent
+        exchange = Send(self.source, 2 * self.tag + 1, type_text(dy))
+        return dy * 0 + _exchange_one(f"send the gradient of recv from {self.source}", exchange, dy, ())
 
 
 def recv(like: Any, /, source: int, tag: int = 0) -> Any:
-    """What another rank sends by send(x, to=this rank): an array of like's shape and type. Sends of a tag keep order.
+    """Receive what another rank sends by send(x, to=this rank): an array like `like`. Sends of a tag keep their order.
 
     If like is recorded, the output is, and backward sends its gradient to the source; like's own gradient is zero.
     Raises ValueError for a rank that is none or this one; if x has another shape or type, DistributedError on both.
@@ -214,9 +212,9 @@ def recv(like: Any, /, source: int, tag: int = 0) -> Any:
 
 
 def _check_rank(name: str, what: str, number: int, other: bool = False) -> None:
-    size, own = world().size, world().rank
-    if not isinstance(number, int) or not 0 <= number < size or (other and number == own):
-        which = f" other than its own, {own}" if other else ""
+    size, rank = world().size, world().rank
+    if not isinstance(number, int) or not 0 <= number < size or (other and number == rank):
+        which = f" other than its own, {rank}" if other else ""
         raise ValueError(f"{name}: {what} must be a rank of 0..{size - 1}{which}, got {number!r}")
 
 
@@ -226,4 +224,4 @@ def barrier() -> None:
     Raises EngineError if ranks do not call it at the same place of their order.
     """
     if world().size > 1:
-        exchanged("barrier", None, [], fence=True).result()
+        push_exchange("barrier", None, [], fence=True).result()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import ref
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from weft import functional as F
 from weft.base.errors import DTypeError
-from weft.distributed.collective import SMALL_BYTES, Pending, described, exchanged, raise_failed
+from weft.distributed.collective import SMALL_BYTES, Pending, push_exchange, raise_failed, type_text
 from weft.distributed.compression import Cast, Codec, make_codec
 from weft.distributed.transport import (
     COMPUTING_BYTES,
@@ -26,8 +26,8 @@ from weft.distributed.transport import (
     AllReduce,
     AllToAll,
     _mpi_op,
-    in_pieces,
     pieces,
+    run_in_pieces,
     wide,
 )
 from weft.distributed.world import world
@@ -56,13 +56,13 @@ class Gathered:
         (y,) = outputs
         direct = wide(y[:0]).dtype == y.dtype
         flat = y if direct else np.empty(y.shape, "float32")
-        gathered = self.gathered(inputs, flat)
+        copied = self.copy_inputs(inputs, flat)
 
-        def begun() -> Iterator[tuple[Any, Callable[[], None]]]:
-            there = 0
+        def requests() -> Iterator[tuple[Any, Callable[[], None]]]:
+            filled = 0
             for piece in pieces(flat.size, flat.itemsize, comm.size, self.part_bytes):
-                while there < piece.stop:
-                    there = next(gathered)
+                while filled < piece.stop:
+                    filled = next(copied)
 
                 def then(part: Any = flat[piece], result: Any = y[piece]) -> None:
                     if self.op == "mean":
@@ -72,10 +72,10 @@ class Gathered:
 
                 yield comm.Iallreduce(MPI.IN_PLACE, flat[piece], _mpi_op(self.op)), then
 
-        return in_pieces(begun())
+        return run_in_pieces(requests())
 
     @staticmethod
-    def gathered(inputs: Sequence[Any], flat: Any) -> Iterator[int]:
+    def copy_inputs(inputs: Sequence[Any], flat: Any) -> Iterator[int]:
         """Copy them behind each other; gives how many elements are there after each."""
         offset = 0
         for x in inputs:
@@ -84,20 +84,14 @@ class Gathered:
             yield offset
 
 
-class Apart:
-    """The views of an exchange's one array; made when they are first read, which in a graph is where it waits."""
-
-    def __init__(self, pending: Pending, shapes: Sequence[tuple[int, ...]]) -> None:
-        self.pending, self.shapes = pending, shapes
-
-    def __call__(self) -> list[Tensor]:
-        (flat,) = self.pending.outputs()
-        found, offset = [], 0
-        for shape in self.shapes:
-            size = math.prod(shape)
-            found.append(flat[offset : offset + size].reshape(shape))
-            offset += size
-        return found
+def split_flat(flat: Tensor, shapes: Iterable[Sequence[int]]) -> list[Tensor]:
+    """Views of these shapes, behind each other in an array of one axis."""
+    views, offset = [], 0
+    for shape in shapes:
+        size = math.prod(shape)
+        views.append(flat[offset : offset + size].reshape(shape))
+        offset += size
+    return views
 
 
 def reduce_together(
@@ -105,41 +99,42 @@ def reduce_together(
     op: str,
     name: str = "all_reduce",
     priority: int = 0,
-    here_bytes: int = SMALL_BYTES,
+    inline_bytes: int = SMALL_BYTES,
     computing: bool = False,
 ) -> Callable[[], list[Tensor]]:
     """Begin the all-reduce of arrays of one type and device, as one exchange; the function gives the results.
 
-    priority, here_bytes: see exchanged; computing: see AllReduce.
+    priority, inline_bytes: see push_exchange; computing: see AllReduce.
     """
-    kinds = ", ".join(map(described, xs))
+    kinds = ", ".join(map(type_text, xs))
     size = sum(x.size for x in xs)
-    one = len(xs) == 1  # nothing is gathered
-    types = [(tuple(xs[0].shape) if one else (size,), xs[0].dtype, xs[0].device)]
-    if one:
+    is_single = len(xs) == 1  # nothing is gathered
+    types = [(tuple(xs[0].shape) if is_single else (size,), xs[0].dtype, xs[0].device)]
+    if is_single:
         text = f"{name} {op}: {kinds}"
-        what = AllReduce(op, computing)
-        return exchanged(text, what, xs, types, priority, here_bytes=here_bytes).outputs
+        exchange = AllReduce(op, computing)
+        return push_exchange(text, exchange, xs, types, priority, inline_bytes=inline_bytes).outputs
     text = f"{name} {op} of {len(xs)}: {kinds}"
-    pending = exchanged(text, Gathered(op, computing), xs, types, priority, here_bytes=here_bytes)
-    return Apart(pending, [tuple(x.shape) for x in xs])
+    pending = push_exchange(text, Gathered(op, computing), xs, types, priority, inline_bytes=inline_bytes)
+    shapes = [tuple(x.shape) for x in xs]
+    return lambda: split_flat(pending.outputs()[0], shapes)
 
 
 def reduce_into(
-    x: Tensor, into: Sequence[Tensor], op: str, name: str, priority: int = 0, here_bytes: int = SMALL_BYTES
+    x: Tensor, into: Sequence[Tensor], op: str, name: str, priority: int = 0, inline_bytes: int = SMALL_BYTES
 ) -> None:
-    """Begin what reduce_together([x], ...) does, where the result goes to arrays that there are already.
+    """Begin reduce_together([x], ...) with existing arrays for the result.
 
-    The first one lies in the order of its elements. Not in a graph.
+    The first one is stored in the order of its elements. Not in a graph.
     """
-    text = f"{name} {op}: {described(x)}"
-    exchanged(text, AllReduce(op), [x], (), priority, here_bytes=here_bytes, into=into)
+    text = f"{name} {op}: {type_text(x)}"
+    push_exchange(text, AllReduce(op), [x], (), priority, inline_bytes=inline_bytes, into=into)
 
 
 def _gathered(x: Tensor, name: str, priority: int) -> Pending:
     size = world().size
-    return exchanged(
-        f"{name} {described(x)}", AllGather(), [x], [((size * x.size,), x.dtype, x.device)], priority
+    return push_exchange(
+        f"{name} {type_text(x)}", AllGather(), [x], [((size * x.size,), x.dtype, x.device)], priority
     )
 
 
@@ -152,23 +147,25 @@ def compressed_sum(
     parts = [codec.encode(x.reshape(-1), r) for x, r in zip(xs, residuals, strict=True)]
     columns = [F.concat([part[k] for part in parts]) for k in range(len(parts[0]))]
     kind = codec.parameters["type"]
-    sent = [_gathered(column, f"{name} {kind} part {k}", priority) for k, column in enumerate(columns)]
+    pending_parts = [
+        _gathered(column, f"{name} {kind} part {k}", priority) for k, column in enumerate(columns)
+    ]
 
     def results() -> list[Tensor]:
         n = world().size
-        every = [pending.outputs()[0].reshape(n, -1) for pending in sent]
-        offsets = [0] * len(every)
-        found = []
+        gathered = [pending.outputs()[0].reshape(n, -1) for pending in pending_parts]
+        offsets = [0] * len(gathered)
+        sums = []
         for x, part in zip(xs, parts, strict=True):
             total = None
             for r in range(n):
-                own = [every[k][r, offsets[k] : offsets[k] + p.size] for k, p in enumerate(part)]
-                one = codec.decode(own, x.size)
-                total = one if total is None else total + one
+                encoded = [gathered[k][r, offsets[k] : offsets[k] + p.size] for k, p in enumerate(part)]
+                decoded = codec.decode(encoded, x.size)
+                total = decoded if total is None else total + decoded
             assert total is not None
-            found.append(total.reshape(x.shape))
+            sums.append(total.reshape(x.shape))
             offsets = [o + p.size for o, p in zip(offsets, part, strict=True)]
-        return found
+        return sums
 
     return results
 
@@ -180,23 +177,19 @@ def _cast_sum(xs: Sequence[Tensor], codec: Cast, name: str, priority: int) -> Ca
     size = flat.size
     if size % n:
         flat = F.concat([flat, zeros(-size % n, dtype=flat.dtype, device=flat.device)])
-    (short,) = codec.encode(flat, None)
-    kind = (tuple(short.shape), short.dtype, short.device)
+    (rounded,) = codec.encode(flat, None)
+    kind = (tuple(rounded.shape), rounded.dtype, rounded.device)
     text = f"{name} {codec.parameters['type']}"
-    first = exchanged(f"{text} parts {described(short)}", AllToAll(), [short], [kind], priority)
+    first = push_exchange(f"{text} parts {type_text(rounded)}", AllToAll(), [rounded], [kind], priority)
 
     def results() -> list[Tensor]:
-        own = codec.decode(first.outputs(), short.size).reshape(n, -1)
-        total = own[0]
+        parts = codec.decode(first.outputs(), rounded.size).reshape(n, -1)
+        total = parts[0]
         for r in range(1, n):
-            total = total + own[r]
+            total = total + parts[r]
         (part,) = codec.encode(total, None)
-        whole = codec.decode(_gathered(part, f"{text} sums", priority).outputs(), short.size)
-        found, offset = [], 0
-        for x in xs:
-            found.append(whole[offset : offset + x.size].reshape(x.shape))
-            offset += x.size
-        return found
+        flat_sum = codec.decode(_gathered(part, f"{text} sums", priority).outputs(), rounded.size)
+        return split_flat(flat_sum, [x.shape for x in xs])
 
     return results
 
@@ -231,30 +224,30 @@ class GradientExchange:
         self.codec = None if compression is None else make_codec(compression)
         self.exchanges = 0  # buckets that were exchanged
         self._bucket: list[tuple[Tensor, Tensor]] = []
-        self._sent: list[tuple[list[Tensor], Callable[[], list[Tensor]]]] = []
+        self._pending: list[tuple[list[Tensor], Callable[[], list[Tensor]]]] = []
         self._paused = False
         self._local: dict[int, ref[Tensor]] = {}  # tensors whose grad holds what only this rank has added
         self._residuals: dict[int, tuple[ref[Tensor], Tensor | None]] = {}
         world()  # joins the job here, not in the middle of a trace
 
     def attached(self, x: Tensor) -> None:
-        """What GradManager calls for each tensor: a trace would take a residual that it sees made for its own."""
+        """Make a residual; called by GradManager, as a trace would take one that is made inside for its own."""
         if self.codec is not None and world().size > 1:
             self._residual(x, self.codec)
 
     def __call__(self, x: Tensor, dx: Tensor) -> None:
         if world().size == 1:
             return
-        if not self._sent and not self._bucket and not in_graph([]):
+        if not self._pending and not self._bucket and not in_graph([]):
             raise_failed()
         if self._paused:
             self._local[id(x)] = ref(x)
             return
         if self._local.pop(id(x), None) is not None:
-            (before,) = gradients_of([x])
-            if before is not None:
+            (previous,) = gradients_of([x])
+            if previous is not None:
                 with no_grad():
-                    dx = before + dx
+                    dx = previous + dx
                 keep_gradient(x, None)
         if 2 * dx.nbytes > self.bucket_bytes:  # alone, so that it is not copied; smaller ones wait for others
             self._send([(x, dx)])
@@ -262,14 +255,14 @@ class GradientExchange:
         if self._bucket and not self._fits(dx):
             self._close()
         self._bucket.append((x, dx))
-        first = not self._sent and self.bucket_bytes > FIRST_BYTES
+        first = not self._pending and self.bucket_bytes > FIRST_BYTES
         if sum(g.nbytes for _, g in self._bucket) >= (FIRST_BYTES if first else self.bucket_bytes):
             self._close()
 
     def _fits(self, dx: Tensor) -> bool:
-        one = self._bucket[0][1]
-        same = (dx.dtype, dx.device) == (one.dtype, one.device)
-        return same and sum(g.nbytes for _, g in self._bucket) + dx.nbytes <= self.bucket_bytes
+        first = self._bucket[0][1]
+        is_alike = (dx.dtype, dx.device) == (first.dtype, first.device)
+        return is_alike and sum(g.nbytes for _, g in self._bucket) + dx.nbytes <= self.bucket_bytes
 
     def _close(self) -> None:
         """Exchange what is in the bucket."""
@@ -285,7 +278,7 @@ class GradientExchange:
                 results = reduce_together(dxs, self.op, "gradients", computing=True)
             else:
                 results = self._compressed(xs, dxs, self.codec)
-        self._sent.append((xs, results))
+        self._pending.append((xs, results))
 
     def _compressed(self, xs: list[Tensor], dxs: list[Tensor], codec: Codec) -> Callable[[], list[Tensor]]:
         if dxs[0].dtype.name != "float32":
@@ -303,20 +296,20 @@ class GradientExchange:
         return self._residuals[key][1]
 
     def finish(self) -> list[tuple[Tensor, Tensor]]:
-        """What GradManager calls at the end of backward: the tensors and their gradients."""
+        """The tensors and their gradients; called by GradManager at the end of backward."""
         self._close()
-        sent, self._sent = self._sent, []
+        pending, self._pending = self._pending, []
         with no_grad():
-            return [pair for xs, results in sent for pair in zip(xs, results(), strict=True)]
+            return [pair for xs, results in pending for pair in zip(xs, results(), strict=True)]
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Inside, gradients are only added up on this rank; the next backward outside exchanges their sums."""
-        before, self._paused = self._paused, True
+        was_paused, self._paused = self._paused, True
         try:
             yield
         finally:
-            self._paused = before
+            self._paused = was_paused
 
 
 def all_reduce_callback(

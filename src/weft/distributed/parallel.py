@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from weft.distributed.collective import described, exchanged
+from weft.distributed.collective import push_exchange, type_text
 from weft.distributed.gradients import BUCKET_BYTES, GradientExchange
 from weft.distributed.transport import Broadcast
 from weft.distributed.world import world
@@ -31,8 +31,8 @@ def broadcast_together(arrays: Sequence[Tensor], name: str, root: int = 0) -> No
     with no_grad():
         for k, x in enumerate(arrays):
             kind = (tuple(x.shape), x.dtype, x.device)
-            what = f"{name}: array {k} of {len(arrays)}: {described(x)}"
-            x[...] = exchanged(what, Broadcast(root), [x], [kind]).outputs()[0]
+            text = f"{name}: array {k} of {len(arrays)}: {type_text(x)}"
+            x[...] = push_exchange(text, Broadcast(root), [x], [kind]).outputs()[0]
 
 
 class DataParallel(Module):

@@ -1,14 +1,14 @@
 """The communication queue: what this process exchanges by MPI, in an order that is the same on all ranks.
 
 Invariants. (1) After init() one thread at a time calls MPI: the one that has set `_busy`. That is the queue's, a worker
-of the engine whose exchange is next while the queue is idle, or a pushing thread whose arrays are ready (`now`), which
-hands what lasts too long to the queue's.
+of the engine whose exchange is next while the queue is idle, or a pushing thread whose arrays are ready (`run_inline`),
+which hands what lasts too long to the queue's.
 (2) Collectives run in the same order on all ranks. A ticket is taken when an operation is pushed to the engine, on the
 thread that pushes, so tickets are in the program's order, whatever the engine's workers do. Without priorities that is
 the order. A collective of a higher priority overtakes those before it once it is ready on all ranks, which the ranks
-learn together: see Places. A ticket whose operation is skipped, because what it reads is poisoned, is run as a failure,
-which the other ranks see as one. Exchanges of two ranks have none: they go on while collectives wait, in an order that
-the engine keeps for each pair and tag.
+learn together: see Schedule. A ticket whose operation is skipped, because what it reads is poisoned, is run as a
+failure, which the other ranks see as one. Exchanges of two ranks have none: they go on while collectives wait, in an
+order that the engine keeps for each pair and tag.
 (3) Each collective begins with an agreement: a reduction of a few words says whether all ranks mean the same one. So
 ranks that differ in order, shape or type get an error instead of waiting for each other, and stay in step afterwards.
 Programs of traces hold the token of the world (see collective.py) while they run, so what they submit comes behind
@@ -31,19 +31,19 @@ import numpy as np
 
 from weft.base import events, flags
 from weft.distributed.errors import CollectiveTimeout, DistributedError
-from weft.distributed.transport import Waiting, completed
+from weft.distributed.transport import Waiting, pack_text, unpack_text, wait_for
 
-__all__ = ["GRACE_S", "Job", "Places", "Queue"]
+__all__ = ["GRACE_S", "Job", "Queue", "Schedule"]
 
 TEXT_BYTES = 640  # of a description that is gathered when ranks disagree
 SPIN_S = 500e-6  # how long an agreement is polled before the thread sleeps longer and longer between polls
-MOST_SLEEP_S = 400e-6
-LOOK_S = 0.25  # between looks at the processes of other ranks
+MAX_SLEEP_S = 400e-6
+WATCH_INTERVAL_S = 0.25  # between looks at the processes of other ranks
 GRACE_S = 1.0  # between a rank's word that others have died, and the end of the job
-NOW_S = 200e-6  # how long a pushing thread waits for other ranks before it leaves the exchange to the queue's thread,
+INLINE_WAIT_S = 200e-6  # how long a pushing thread waits for other ranks before the queue's takes over,
 BYTES_PER_S = 1e9  # and, if they have come, for MPI to move what is exchanged, besides
-MOST_MISSES = 2  # after so many waits in vain, one after the other, it does not wait,
-TRY_AGAIN = 16  # but for one exchange in so many
+MAX_MISSES = 2  # after so many waits in vain, one after the other, it does not wait,
+RETRY_EVERY = 16  # but for one exchange in so many
 WINDOW = 16  # collectives behind the first one that may overtake it
 NOT_READY = np.iinfo("int64").max  # in the words of an agreement
 
@@ -52,8 +52,9 @@ class Job:
     """One exchange. text: what it is, equal on all ranks; where: the user's line; work(comm): what follows agreement,
     an iterator that gives each request of MPI that has to end before it goes on, or None.
 
-    done(error): called at the end, on the thread that has run it. between: None for a collective, else a function that
-    gives a generator, which yields while it waits: an exchange of two ranks. size_bytes: of this rank's arrays.
+    done(error): called at the end, on the thread that has run it. point_to_point: None for a collective; for an
+    exchange of two ranks a function that gives a generator, which yields while it waits. size_bytes: of this rank's
+    arrays.
     priority: equal on all ranks; else the least of theirs counts.
     """
 
@@ -64,37 +65,37 @@ class Job:
         work: Callable[[Any], Iterable[Any] | None] | None,
         done: Callable[[BaseException | None], None],
         failure: str = "",
-        between: Callable[[Any], Generator[None, None, None]] | None = None,
+        point_to_point: Callable[[Any], Generator[None, None, None]] | None = None,
         size_bytes: int = 0,
         priority: int = 0,
     ) -> None:
         self.text, self.where, self.work, self.done = text, where, work, done
-        self.failure, self.between, self.size_bytes = failure, between, size_bytes
+        self.failure, self.point_to_point, self.size_bytes = failure, point_to_point, size_bytes
         self.priority = priority
-        self.asked_ns = time.perf_counter_ns()
+        self.requested_ns = time.perf_counter_ns()
         self.began_ns = self.agreed_ns = 0  # when this rank was ready for it, when all were
         self.number = 0  # of a collective, the same on all ranks
-        self.offset = 0  # how many places before it had not been taken
+        self.offset = 0  # how many positions before it had not been taken
         self.steps: Iterator[Any] = iter(())  # of a collective that has begun
         self.request: Any = None  # of MPI, which it waits for
         self.error: BaseException | None = None
 
 
-class Places:
-    """Collectives in the order in which the program requests them: 0, 1, ... A place is taken once.
+class Schedule:
+    """Collectives in the order in which the program requests them: 0, 1, ... A position is taken once.
 
-    `base` is the first place that has not been taken. Each rank takes the same places in the same order, so places
+    `base` is the first position that has not been taken. Each rank takes the same positions in the same order, so those
     relative to `base` mean the same collectives on all ranks. `words` says which of the next WINDOW are ready on this
     rank, and how urgent they are: minus the priority, or NOT_READY. Of these the ranks reduce the maximum, so a word
-    that is not NOT_READY then says that a place is ready everywhere, and `best` is the same place on all ranks. None
+    that is not NOT_READY then says that a position is ready everywhere, and `best` is the same one on all ranks. None
     overtakes one of `fences`, nor do they overtake.
 
-    >>> places = Places()
-    >>> for place, priority in ((0, 0), (1, 5), (3, 7)):
-    ...     places.jobs[place] = Job(f"{place}", "", None, print, priority=priority)
-    >>> places.best(places.words())
+    >>> schedule = Schedule()
+    >>> for position, priority in ((0, 0), (1, 5), (3, 7)):
+    ...     schedule.jobs[position] = Job(f"{position}", "", None, print, priority=priority)
+    >>> schedule.best(schedule.words())
     3
-    >>> places.take(3).text, places.base, places.take(0).text, places.base
+    >>> schedule.take(3).text, schedule.base, schedule.take(0).text, schedule.base
     ('3', 0, '0', 1)
     """
 
@@ -105,26 +106,26 @@ class Places:
         self._taken: set[int] = set()  # above base
 
     def words(self) -> Any:
-        """Of the places from `base`."""
-        found = np.full(WINDOW, NOT_READY)
+        """Of the positions from `base`."""
+        words = np.full(WINDOW, NOT_READY)
         end = min(self.base + WINDOW, *self.fences) if self.fences else self.base + WINDOW
-        for place, job in self.jobs.items():
-            if place < end:
-                found[place - self.base] = -job.priority
-        return found
+        for position, job in self.jobs.items():
+            if position < end:
+                words[position - self.base] = -job.priority
+        return words
 
     def best(self, words: Any) -> int | None:
-        """The most urgent place, of those the first; None if none is ready."""
+        """The most urgent position, of those the first; None if none is ready."""
         k = int(np.argmin(words))
         return None if words[k] == NOT_READY else self.base + k
 
-    def take(self, place: int) -> Job | None:
-        """The job of a place, if it is ready."""
-        job = self.jobs.pop(place, None)
+    def take(self, position: int) -> Job | None:
+        """The job of a position, if it is ready."""
+        job = self.jobs.pop(position, None)
         if job is not None:
-            job.offset = place - self.base
-            self.fences.discard(place)
-            self._taken.add(place)
+            job.offset = position - self.base
+            self.fences.discard(position)
+            self._taken.add(position)
             while self.base in self._taken:
                 self._taken.discard(self.base)
                 self.base += 1
@@ -139,15 +140,15 @@ class Queue:
         self._counters = counters  # of ranks on this host: [entered collectives, pid, ended], else None
         self._changed = threading.Condition()
         self._tickets = 0
-        self._numbered, self._programs = Places(), Places()  # by tickets; of programs, which have none
-        self._of_programs = 0  # how many jobs of programs there were
-        self._next: tuple[Places, int] | None = None  # what the ranks have agreed to take, if not the first
-        self._handed: Job | None = None  # has begun elsewhere, and goes on on the queue's thread
-        self._misses = 0  # waits in vain, see now
-        self._new_between: deque[Job] = deque()
-        self._between: list[tuple[Job, Generator[None, None, None]]] = []
-        self._since: float | None = None  # when the collective that runs now began
-        self._under_way = False  # the ranks have agreed, and MPI moves data
+        self._numbered, self._programs = Schedule(), Schedule()  # by tickets; of programs, which have none
+        self._program_count = 0  # how many jobs of programs there were
+        self._next: tuple[Schedule, int] | None = None  # what the ranks have agreed to take, if not the first
+        self._unfinished: Job | None = None  # began inline, and continues on the queue's thread
+        self._misses = 0  # waits in vain, see run_inline
+        self._new_pairs: deque[Job] = deque()  # exchanges of two ranks
+        self._pairs: list[tuple[Job, Generator[None, None, None]]] = []
+        self._collective_began_s: float | None = None  # when the collective that runs now began
+        self._is_moving = False  # the ranks have agreed, and MPI moves data
         self._current = ""
         self._reported = 0.0
         self._stopping = False
@@ -164,45 +165,46 @@ class Queue:
         self._watch = threading.Thread(target=self._watch_stalls, name="weft-stalls", daemon=True)
         self._watch.start()
 
-    # What other threads call.
+    # Called by other threads.
 
     def ticket(self, fence: bool = False) -> int:
-        """The place of an exchange in the program's order; fence: priorities change nothing about it."""
+        """The position of an exchange in the program's order; fence: priorities change nothing about it."""
         with self._changed:
             if fence:
                 self._numbered.fences.add(self._tickets)
             self._tickets += 1
             return self._tickets - 1
 
-    def submit(self, job: Job, ticket: int | None = None, here: bool = False) -> None:
+    def submit(self, job: Job, ticket: int | None = None, inline: bool = False) -> None:
         """Run a job when its turn comes; without a ticket, when what was submitted before has run.
 
-        here: if that is now, run it on this thread, which saves waking the queue's.
+        inline: if that is now, run it on this thread, which saves waking the queue's.
         """
         with self._changed:
-            now = None
-            if job.between is not None:
-                self._new_between.append(job)
+            next_job = None
+            if job.point_to_point is not None:
+                self._new_pairs.append(job)
             elif ticket is None:
-                self._programs.jobs[self._of_programs] = job
-                self._of_programs += 1
+                self._programs.jobs[self._program_count] = job
+                self._program_count += 1
             else:
                 self._numbered.jobs[ticket] = job
-                if here and not (self._new_between or self._between):
-                    now = self._take()
-            if now is None and not self._busy:  # else the busy thread looks for more when it is done
+                if inline and not (self._new_pairs or self._pairs):
+                    next_job = self._take()
+            if next_job is None and not self._busy:  # else the busy thread looks for more when it is done
                 self._changed.notify_all()
-        if now is not None:
-            self._do(now)
+        if next_job is not None:
+            self._run_collective(next_job)
 
-    def now(self, job: Job) -> bool:
+    def run_inline(self, job: Job) -> bool:
         """Run a collective whose arrays are ready on this thread, if no other one waits.
 
-        False: nothing was done. True: it has its place in the program's order. If `job.request` is not None it has not
-        ended yet: the caller must call go_on, after which it ends on the queue's thread; so, too, if it raises.
+        False: nothing was done. True: it has its position in the program's order. If `job.request` is not None it has
+        not ended yet: the caller must call continue_later, after which it ends on the queue's thread; so, too, if it
+        raises.
         """
         with self._changed:
-            others = self._busy or self._next or self._new_between or self._between or self._programs.jobs
+            others = self._busy or self._next or self._new_pairs or self._pairs or self._programs.jobs
             if others or self._stopping or self._numbered.base != self._tickets:
                 return False
             self._numbered.jobs[self._tickets] = job
@@ -210,11 +212,11 @@ class Queue:
             self._numbered.take(self._numbered.base)
             self._busy = True
         # Where it does not wait it still begins here, so that other ranks, which may wait, need not do so for a thread.
-        waits = self._misses < MOST_MISSES or self._misses % TRY_AGAIN == 0
+        waits = self._misses < MAX_MISSES or self._misses % RETRY_EVERY == 0
         try:
-            if self._advance(job, NOW_S if waits else 0.0):
+            if self._advance(job, INLINE_WAIT_S if waits else 0.0):
                 self._misses = 0
-                self._ended(job)
+                self._complete(job)
             else:
                 self._misses += 1
         except BaseException:  # Ctrl-C: the other ranks still wait for this one
@@ -223,15 +225,15 @@ class Queue:
                     f"{job.text.partition(' ')[0]}: interrupted while data was moved"
                 )
                 self.dead = self.dead or "this rank was interrupted in the middle of an exchange"
-                self._since, self._under_way = None, False
-                self._ended(job)
+                self._collective_began_s, self._is_moving = None, False
+                self._complete(job)
             raise
         return True
 
-    def go_on(self, job: Job) -> None:
-        """Let the queue's thread end what `now` has begun."""
+    def continue_later(self, job: Job) -> None:
+        """Let the queue's thread end what run_inline has begun."""
         with self._changed:
-            self._handed = job
+            self._unfinished = job
             self._changed.notify_all()
 
     def stop(self, timeout_s: float) -> bool:
@@ -242,15 +244,15 @@ class Queue:
         self.thread.join(timeout_s)
         return not self.thread.is_alive()
 
-    # What runs on the queue's thread.
+    # Run on the queue's thread.
 
     def _take(self) -> Job | None:
         """The next collective, which is then under way."""
         if self._busy:
             return None
         first = self._programs if self._programs.jobs else self._numbered
-        places, place = self._next or (first, first.base)
-        job = places.take(place)
+        schedule, position = self._next or (first, first.base)
+        job = schedule.take(position)
         if job is not None:
             self._busy, self._next = True, None
         return job
@@ -258,47 +260,42 @@ class Queue:
     def _run(self) -> None:
         while True:
             with self._changed:
-                job, self._handed = self._handed or self._take(), None
+                job, self._unfinished = self._unfinished or self._take(), None
                 # While a collective runs elsewhere, that thread lets exchanges of two ranks go on.
-                while job is None and (self._busy or not (self._between or self._new_between)):
+                while job is None and (self._busy or not (self._pairs or self._new_pairs)):
                     if self._stopping and not self._busy:
                         return
                     self._changed.wait()
-                    job, self._handed = self._handed or self._take(), None
-                alone = job is None
+                    job, self._unfinished = self._unfinished or self._take(), None
+                has_pairs_only = job is None
                 self._busy = True
             if job is not None:
-                self._do(job)
-            elif alone:
+                self._run_collective(job)
+            elif has_pairs_only:
                 self._poll()
                 with self._changed:
                     self._busy = False
-                if self._between:
+                if self._pairs:
                     time.sleep(50e-6)
 
-    def _do(self, job: Job) -> None:
+    def _run_collective(self, job: Job) -> None:
         """Run a collective that is under way to its end."""
         self._advance(job)
-        self._ended(job)
+        self._complete(job)
 
-    def _ended(self, job: Job) -> None:
-        if self._new_between or self._between:
+    def _complete(self, job: Job) -> None:
+        if self._new_pairs or self._pairs:
             self._poll()
         with self._changed:
             self._busy = False
             # The queue's thread is woken only if there is something for it: that costs as much as a small exchange.
-            if (
-                self._numbered.jobs
-                or self._programs.jobs
-                or self._new_between
-                or self._between
-                or self._stopping
-            ):
+            collectives = self._numbered.jobs or self._programs.jobs
+            if collectives or self._new_pairs or self._pairs or self._stopping:
                 self._changed.notify_all()
-        self._finish(job, job.error)
+        self._report(job, job.error)
 
-    def _finish(self, job: Job, error: BaseException | None) -> None:
-        times = (job.asked_ns, job.began_ns, job.agreed_ns, time.perf_counter_ns())
+    def _report(self, job: Job, error: BaseException | None) -> None:
+        times = (job.requested_ns, job.began_ns, job.agreed_ns, time.perf_counter_ns())
         events.exchanged(job.text, job.where, job.size_bytes, times, job.number)
         try:
             job.done(error)
@@ -307,40 +304,40 @@ class Queue:
 
     def _poll(self) -> None:
         """Let exchanges of two ranks go on; they come between collectives, also while one waits for other ranks."""
-        while self._new_between:
-            job = self._new_between.popleft()
-            assert job.between is not None
+        while self._new_pairs:
+            job = self._new_pairs.popleft()
+            assert job.point_to_point is not None
             job.began_ns = job.agreed_ns = time.perf_counter_ns()
-            self._between.append((job, job.between(self.comm)))
-        going = []
-        for job, steps in self._between:
+            self._pairs.append((job, job.point_to_point(self.comm)))
+        unfinished = []
+        for job, steps in self._pairs:
             try:
                 next(steps)
-                going.append((job, steps))
+                unfinished.append((job, steps))
             except StopIteration:
-                self._finish(job, None)
+                self._report(job, None)
             except Exception as error:
-                self._finish(job, error)
-        self._between = going
+                self._report(job, error)
+        self._pairs = unfinished
 
-    def _advance(self, job: Job, most_s: float = math.inf) -> bool:
+    def _advance(self, job: Job, max_wait_s: float = math.inf) -> bool:
         """Go on with a collective; False if MPI has kept this thread waiting, and it has not ended.
 
-        most_s: how long it waits for the other ranks; if they come within that, for what is moved as well.
+        max_wait_s: how long it waits for the other ranks; if they come within that, for what is moved as well.
         """
         if not job.number:
             self._begin(job)
-        begin = time.perf_counter() if most_s < math.inf else 0.0
+        begin = time.perf_counter() if max_wait_s < math.inf else 0.0
         try:
             while True:
                 if job.request is not None:
-                    if most_s < math.inf:
-                        moving_s = job.size_bytes / BYTES_PER_S if self._under_way and most_s else 0.0
+                    if max_wait_s < math.inf:
+                        moving_s = job.size_bytes / BYTES_PER_S if self._is_moving and max_wait_s else 0.0
                         while not job.request.Test():
-                            if time.perf_counter() - begin > most_s + moving_s:
+                            if time.perf_counter() - begin > max_wait_s + moving_s:
                                 return False
-                    elif self._under_way:
-                        completed(job.request)
+                    elif self._is_moving:
+                        wait_for(job.request)
                     else:
                         self.wait(job.request, job.text)
                     job.request = None
@@ -353,12 +350,13 @@ class Queue:
                 self._words = np.zeros_like(self._words)
                 self._specs, self._max = _specs(self._words)
             job.error, job.request = error, None
-        self._since, self._under_way = None, False
+        self._collective_began_s, self._is_moving = None, False
         return True
 
     def _begin(self, job: Job) -> None:
         self.count += 1
-        self._current, self._since = f"{job.text} at {job.where}" if job.where else job.text, time.monotonic()
+        self._current = f"{job.text} at {job.where}" if job.where else job.text
+        self._collective_began_s = time.monotonic()
         if self._counters is not None:
             self._counters[self.comm.rank, 0] = self.count
         job.began_ns = job.agreed_ns = time.perf_counter_ns()
@@ -366,43 +364,45 @@ class Queue:
         job.steps = self._steps(job)
 
     def _steps(self, job: Job) -> Iterator[Any]:
-        """What a collective does; gives each request of MPI that it waits for."""
+        """The steps of a collective: each request of MPI that it waits for."""
         yield from self._agree(job)
         job.agreed_ns = time.perf_counter_ns()
         if job.work is not None:
-            self._under_way = True
+            self._is_moving = True
             yield from job.work(self.comm) or ()
 
     def _agree(self, job: Job) -> Iterator[Any]:
         """Raises DistributedError, on all ranks, unless all mean the same and none has failed.
 
-        Besides, the ranks find out together which collective comes next: see Places.
+        Besides, the ranks find out together which collective comes next: see Schedule.
         """
         self._check_alive(job.text)
-        mine, most = self._words
-        word = self._word(job)
-        mine[0], mine[1], mine[2] = word, -word, bool(job.failure)
+        words, maxima = self._words
+        word = self._hash_word(job)
+        words[0], words[1], words[2] = word, -word, bool(job.failure)
         waiting = self._programs if self._programs.jobs else self._numbered
-        some = bool(waiting.jobs)
-        if some:
+        has_waiting = bool(waiting.jobs)
+        if has_waiting:
             with self._changed:
-                mine[3:] = waiting.words()
+                words[3:] = waiting.words()
         else:
-            mine[3:] = NOT_READY
+            words[3:] = NOT_READY
         yield self.comm.Iallreduce(self._specs[0], self._specs[1], self._max)
-        if most[0] == -most[1] and not most[2]:
-            if some and (place := waiting.best(most[3:])) is not None:
-                self._next = (waiting, place)
+        if maxima[0] == -maxima[1] and not maxima[2]:
+            if has_waiting and (position := waiting.best(maxima[3:])) is not None:
+                self._next = (waiting, position)
             return
-        failed = bool(most[2])
-        said = yield from self._gathered(job)
-        lines = "".join(f"\n  rank {rank}: {text}" for rank, text in enumerate(said))
-        what = job.text.partition(" ")[0]
+        failed = bool(maxima[2])
+        texts = yield from self._gather_texts(job)
+        lines = "".join(f"\n  rank {rank}: {text}" for rank, text in enumerate(texts))
+        operation = job.text.partition(" ")[0]
         if failed:
-            raise DistributedError(f"{what}: a rank could not take part in collective {job.number}:{lines}")
-        raise DistributedError(f"{what}: ranks disagree about collective {job.number}:{lines}")
+            raise DistributedError(
+                f"{operation}: a rank could not take part in collective {job.number}:{lines}"
+            )
+        raise DistributedError(f"{operation}: ranks disagree about collective {job.number}:{lines}")
 
-    def _word(self, job: Job) -> int:
+    def _hash_word(self, job: Job) -> int:
         """A number of what a job means, below 2^60."""
         word = self._hashes.get(job.text)
         if word is None:
@@ -412,16 +412,13 @@ class Queue:
             self._hashes[job.text] = word
         return word * WINDOW + job.offset
 
-    def _gathered(self, job: Job) -> Generator[Any, None, list[str]]:
-        """What each rank meant, as text: no objects of Python travel between ranks."""
+    def _gather_texts(self, job: Job) -> Generator[Any, None, list[str]]:
+        """The description of each rank's job, as text: no objects of Python travel between ranks."""
         where = f" at {job.where}" if job.where else ""
         text = f"failed: {job.failure}" if job.failure else f"{job.text}{where}"
-        mine = np.zeros(TEXT_BYTES, "uint8")
-        data = text.encode()[:TEXT_BYTES]
-        mine[: len(data)] = np.frombuffer(data, "uint8")
-        every = np.empty((self.comm.size, TEXT_BYTES), "uint8")
-        yield self.comm.Iallgather(mine, every)
-        return [bytes(row).rstrip(b"\0").decode(errors="replace") for row in every]
+        packed = np.empty((self.comm.size, TEXT_BYTES), "uint8")
+        yield self.comm.Iallgather(pack_text(text, TEXT_BYTES), packed)
+        return [unpack_text(row) for row in packed]
 
     def wait(self, request: Any, text: str) -> None:
         """Wait for other ranks, asleep after a while. Raises CollectiveTimeout after WEFT_COLLECTIVE_TIMEOUT_S."""
@@ -439,7 +436,7 @@ class Queue:
                 missing = "; ".join(self.missing()) or "ranks on other hosts did not come"
                 raise CollectiveTimeout(f"{text}: not all ranks came within {limit:g} s: {missing}")
             time.sleep(sleep)
-            sleep = min(sleep * 1.5, MOST_SLEEP_S)
+            sleep = min(sleep * 1.5, MAX_SLEEP_S)
 
     def _check_alive(self, text: str) -> None:
         """Raises DistributedError once a rank of this host has died: no collective ends any more."""
@@ -452,29 +449,31 @@ class Queue:
         """Say, once, which ranks of this host have died without a word."""
         if self._counters is None or self.dead or self._stopping:
             return
-        found = [
+        dead_ranks = [
             f"rank {rank} ({self.names[rank]}, pid {pid})"
             for rank, (_, pid, _) in enumerate(self._counters.tolist())
             if pid and rank != self.comm.rank and _state(pid) == "gone"
         ]
-        if found:
-            self.dead = f"{', '.join(found)} has died; the job ends, go on from its last checkpoint"
-            sys.stderr.write(f"weft: rank {self.comm.rank}: {self.dead}\n")
-            sys.stderr.flush()
+        if dead_ranks:
+            self.dead = f"{', '.join(dead_ranks)} has died; the job ends, go on from its last checkpoint"
+            _warn(f"rank {self.comm.rank}: {self.dead}")
 
     def missing(self) -> list[str]:
         """The ranks on this host that have not entered the collective that this rank is in, and why, if that shows."""
         if self._counters is None:
             return []
-        found = []
-        for rank, (entered, pid, ended) in enumerate(self._counters.tolist()):
+        descriptions = []
+        for rank, (entered, pid, has_ended) in enumerate(self._counters.tolist()):
             if rank == self.comm.rank or not pid:
                 continue
-            state = "ended" if ended else _state(pid)
+            state = "ended" if has_ended else _state(pid)
             if entered < self.count or state in ("stopped", "gone"):
                 has = f"has entered {entered} collectives, this rank {self.count}"
-                found.append(f"rank {rank} ({self.names[rank]}, pid {pid}): {state}; {has}")
-        return found
+                descriptions.append(f"rank {rank} ({self.names[rank]}, pid {pid}): {state}; {has}")
+        return descriptions
+
+    def _missing_text(self) -> str:
+        return "; ".join(self.missing()) or "no rank on this host is behind"
 
     def _watch_stalls(self) -> None:
         """Name the ranks that keep this one waiting for long, and those that have died, on stderr.
@@ -485,28 +484,27 @@ class Queue:
         period: float = flags.get("WEFT_STALL_S")
         limit: float = flags.get("WEFT_COLLECTIVE_TIMEOUT_S")
         while not self._stopping:
-            time.sleep(min(max(min(period, limit) / 4, 0.05), LOOK_S))
-            since = self._since
+            time.sleep(min(max(min(period, limit) / 4, 0.05), WATCH_INTERVAL_S))
+            began_s = self._collective_began_s
             now = time.monotonic()
             self._look_for_dead()
-            if self.dead and since is not None and self._under_way and now - since > GRACE_S:
-                sys.stderr.write(f"weft: {self._current}: {self.dead}\n")
-                sys.stderr.flush()
+            if self.dead and began_s is not None and self._is_moving and now - began_s > GRACE_S:
+                _warn(f"{self._current}: {self.dead}")
                 time.sleep(GRACE_S)  # so that the others can say so, too
                 os._exit(1)
-            if since is not None and self._under_way and now - since > limit:
-                missing = "; ".join(self.missing()) or "no rank on this host is behind"
-                sys.stderr.write(f"weft: {self._current}: not all ranks came within {limit:g} s: {missing}\n")
-                sys.stderr.flush()
+            if began_s is not None and self._is_moving and now - began_s > limit:
+                _warn(f"{self._current}: not all ranks came within {limit:g} s: {self._missing_text()}")
                 os._exit(1)
-            if since is None or now - max(since, self._reported) < period:
+            if began_s is None or now - max(began_s, self._reported) < period:
                 continue
             self._reported = now
-            missing = "; ".join(self.missing()) or "no rank on this host is behind"
-            sys.stderr.write(
-                f"weft: rank {self.comm.rank} has waited {now - since:.0f} s in {self._current}: {missing}\n"
-            )
-            sys.stderr.flush()
+            waited = f"rank {self.comm.rank} has waited {now - began_s:.0f} s in {self._current}"
+            _warn(f"{waited}: {self._missing_text()}")
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(f"weft: {text}\n")
+    sys.stderr.flush()
 
 
 def _specs(words: Any) -> tuple[Any, Any]:
@@ -517,7 +515,7 @@ def _specs(words: Any) -> tuple[Any, Any]:
 
 
 def _state(pid: int) -> str:
-    """What the system says of a process of this host."""
+    """The state of a process of this host, from the system."""
     if not os.path.isdir("/proc/self"):
         return "running"
     try:

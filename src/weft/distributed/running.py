@@ -1,4 +1,4 @@
-"""What a training script does once per job or once per rank: samples, checkpoints."""
+"""Samples and checkpoints of a job of several ranks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft import checkpoint
-from weft.data.sampler import Sampler
+from weft.data.sampler import Sampler, WrappingSampler
 from weft.distributed.functions import barrier
 from weft.distributed.world import world
 
 __all__ = ["RankSampler", "load_checkpoint", "save_checkpoint"]
 
 
-class RankSampler(Sampler):
+class RankSampler(WrappingSampler):
     """This rank's share of another sampler's order: every world_size-th sample, from the rank-th on.
 
     All ranks get equally many: the first samples of the epoch come twice if the number cannot be divided, or with
@@ -44,19 +44,11 @@ class RankSampler(Sampler):
         return len(self.sampler) // n if self.drop_last else -(-len(self.sampler) // n)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"drop_last": self.drop_last, "sampler": self.sampler.state_dict()}
-
-    def check_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().check_state_dict(state)
-        self.sampler.check_state_dict(state["sampler"])
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.check_state_dict(state)
-        self.sampler.load_state_dict(state["sampler"])
+        return {"drop_last": self.drop_last, **super().state_dict()}
 
 
-class _Known:
-    """A state that is there already."""
+class _SavedState:
+    """A part of a checkpoint whose state was made before."""
 
     def __init__(self, state: Any) -> None:
         self.state = state
@@ -79,7 +71,7 @@ def save_checkpoint(
     states = {name: part.state_dict() for name, part in parts.items()}
     if world().rank == 0:
         try:
-            checkpoint.save(path, values, **{name: _Known(state) for name, state in states.items()})
+            checkpoint.save(path, values, **{name: _SavedState(state) for name, state in states.items()})
         except BaseException as error:
             if world().size > 1:
                 from weft.distributed.collective import fail

@@ -17,8 +17,8 @@ from weakref import ref
 import numpy as np
 
 from weft import functional as F
-from weft.distributed.collective import Pending, described, exchanged, raise_failed
-from weft.distributed.gradients import BUCKET_BYTES
+from weft.distributed.collective import Pending, push_exchange, raise_failed, type_text
+from weft.distributed.gradients import BUCKET_BYTES, split_flat
 from weft.distributed.transport import AllGather, wide
 from weft.distributed.world import world
 from weft.imperative.control_flow_effects import in_graph
@@ -58,8 +58,8 @@ class _Bucket:
         self.params = params
         self.size = sum(p.size for p in params)
         self.part = -(-self.size // world().size)
-        self.shard = self.own(self.flat(params))
-        self.given: dict[int, Tensor] = {}  # gradients of this backward, by id of the parameter
+        self.shard = self.local_part(self.flat(params))
+        self.gradients: dict[int, Tensor] = {}  # gradients of this backward, by id of the parameter
 
     def flat(self, arrays: list[Tensor]) -> Tensor:
         """Arrays behind each other, filled with zeros."""
@@ -69,13 +69,13 @@ class _Bucket:
             parts.append(zeros(missing, dtype=parts[0].dtype, device=parts[0].device))
         return F.concat(parts) if len(parts) > 1 else parts[0]
 
-    def own(self, flat: Tensor) -> Tensor:
+    def local_part(self, flat: Tensor) -> Tensor:
         """This rank's part, in memory of its own."""
         begin = world().rank * self.part
         return flat[begin : begin + self.part].copy()
 
     def refresh(self) -> None:
-        """Read this rank's part from the parameters again: others may have written them, such as a checkpoint."""
+        """Read this rank's part from the parameters again: a checkpoint, for example, may have written them."""
         begin = world().rank * self.part
         offset = 0
         for p in self.params:
@@ -86,11 +86,7 @@ class _Bucket:
 
     def split(self, flat: Tensor) -> list[Tensor]:
         """Views like the parameters."""
-        found, offset = [], 0
-        for p in self.params:
-            found.append(flat[offset : offset + p.size].reshape(p.shape))
-            offset += p.size
-        return found
+        return split_flat(flat, [p.shape for p in self.params])
 
     def gather(self, part: Tensor) -> Callable[[], Tensor]:
         """Begin to gather all ranks' parts."""
@@ -98,12 +94,12 @@ class _Bucket:
         if n == 1:
             return lambda: part
         kind = ((n * part.size,), part.dtype, part.device)
-        pending = exchanged(f"sharded parameters {described(part)}", AllGather(), [part], [kind])
+        pending = push_exchange(f"sharded parameters {type_text(part)}", AllGather(), [part], [kind])
         return lambda: pending.outputs()[0]
 
 
 class _Hook:
-    """What parameters keep of an optimizer, which keeps them."""
+    """The hook of parameters: a weak reference to their optimizer, which holds them."""
 
     def __init__(self, optimizer: ShardedOptimizer) -> None:
         self.optimizer = ref(optimizer)
@@ -154,10 +150,10 @@ class ShardedOptimizer:
         self.params = list(params)
         broadcast_together(self.params, "ShardedOptimizer")
         with no_grad():
-            self._buckets = [_Bucket(each) for each in _divided(self.params, bucket_bytes)]
-        self._of = {id(p): bucket for bucket in self._buckets for p in bucket.params}
+            self._buckets = [_Bucket(each) for each in _make_buckets(self.params, bucket_bytes)]
+        self._bucket_of = {id(p): bucket for bucket in self._buckets for p in bucket.params}
         self.inner = make([bucket.shard for bucket in self._buckets], **options)
-        self._begun: list[tuple[_Bucket, Pending]] = []
+        self._pending: list[tuple[_Bucket, Pending]] = []
         self._paused = False
         hook = _Hook(self)
         for p in self.params:
@@ -173,76 +169,76 @@ class ShardedOptimizer:
         """The one group, of shards: for schedules, and options that change."""
         return self.inner.param_groups
 
-    # What GradManager calls.
+    # Called by GradManager.
 
     def receive(self, x: Tensor, dx: Tensor) -> None:
         """A gradient is final."""
         if self._paused:
             return
-        if not self._begun and not any(bucket.given for bucket in self._buckets) and not in_graph([]):
+        if not self._pending and not any(bucket.gradients for bucket in self._buckets) and not in_graph([]):
             raise_failed()
-        (before,) = gradients_of([x])
-        if before is not None:  # added up by this rank alone
+        (previous,) = gradients_of([x])
+        if previous is not None:  # added up by this rank alone
             with no_grad():
-                dx = before + dx
+                dx = previous + dx
             keep_gradient(x, None)
-        bucket = self._of[id(x)]
-        bucket.given[id(x)] = dx
-        if len(bucket.given) == len(bucket.params):
+        bucket = self._bucket_of[id(x)]
+        bucket.gradients[id(x)] = dx
+        if len(bucket.gradients) == len(bucket.params):
             self._begin(bucket)
 
     def _begin(self, bucket: _Bucket) -> None:
         with no_grad():
-            given = [bucket.given.get(id(p)) for p in bucket.params]
-            arrays = [zeros_like(p) if g is None else g for p, g in zip(bucket.params, given, strict=True)]
-            bucket.given = {}
+            gradients = ((p, bucket.gradients.get(id(p))) for p in bucket.params)
+            arrays = [zeros_like(p) if g is None else g for p, g in gradients]
+            bucket.gradients = {}
             if world().size == 1:
                 self._add(bucket, bucket.flat(arrays))
                 return
-            kinds = ", ".join(map(described, arrays))
+            kinds = ", ".join(map(type_text, arrays))
             kind = ((bucket.part,), bucket.shard.dtype, bucket.shard.device)
             text = f"sharded gradients of {len(arrays)}: {kinds}"
-            self._begun.append((bucket, exchanged(text, _GatheredParts(), arrays, [kind])))
+            self._pending.append((bucket, push_exchange(text, _GatheredParts(), arrays, [kind])))
 
     def _add(self, bucket: _Bucket, gradient: Tensor) -> None:
-        (before,) = gradients_of([bucket.shard])
-        keep_gradient(bucket.shard, gradient if before is None else before + gradient)
+        (previous,) = gradients_of([bucket.shard])
+        keep_gradient(bucket.shard, gradient if previous is None else previous + gradient)
 
     def finish(self) -> list[tuple[Tensor, Any]]:
-        """What GradManager calls at the end of backward."""
+        """The parameters, without gradients of their own; called by GradManager at the end of backward."""
         if self._paused:
             return []
         for bucket in self._buckets:
-            if bucket.given:
+            if bucket.gradients:
                 self._begin(bucket)
-        begun, self._begun = self._begun, []
+        exchanges, self._pending = self._pending, []
         with no_grad():
-            for bucket, pending in begun:
+            for bucket, pending in exchanges:
                 self._add(bucket, pending.outputs()[0])
         return [(p, None) for p in self.params]
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Backward inside adds gradients up on this rank alone; the next one outside exchanges the sums."""
-        before, self._paused = self._paused, True
+        was_paused, self._paused = self._paused, True
         try:
             yield
         finally:
-            self._paused = before
+            self._paused = was_paused
 
-    # What optimizers have.
+    # The interface of optimizers.
 
     def step(self) -> ShardedOptimizer:
         """Update the parts that have a gradient, and the parameters of all ranks."""
-        moved = [bucket for bucket in self._buckets if gradients_of([bucket.shard])[0] is not None]
+        updated = [bucket for bucket in self._buckets if gradients_of([bucket.shard])[0] is not None]
         with no_grad():
-            for bucket in moved:
+            for bucket in updated:
                 bucket.refresh()
         self.inner.step()
         with no_grad():
-            gathered = [(bucket, bucket.gather(bucket.shard)) for bucket in moved]
-            for bucket, whole in gathered:
-                for p, new in zip(bucket.params, bucket.split(whole()), strict=True):
+            gathered = [(bucket, bucket.gather(bucket.shard)) for bucket in updated]
+            for bucket, flat in gathered:
+                for p, new in zip(bucket.params, bucket.split(flat()), strict=True):
                     p[...] = new
         return self
 
@@ -255,39 +251,36 @@ class ShardedOptimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """The whole state, as the plain optimizer's: on all ranks, which all must call it."""
-        own = self.inner.state_dict()
+        local_state = self.inner.state_dict()
         numbers = {id(p): k for k, p in enumerate(self.params)}
         state: dict[str, Any] = {}
         with no_grad():
             for k, bucket in enumerate(self._buckets):
-                for role in self._roles(own, k):
-                    value = own["state"][f"{k}.{role}"]
+                for role in self._roles(local_state, k):
+                    value = local_state["state"][f"{k}.{role}"]
                     each = [value] * len(bucket.params)
                     if role != "step":
                         each = [x.copy() for x in bucket.split(bucket.gather(value)())]
                     for p, x in zip(bucket.params, each, strict=True):
                         state[f"{numbers[id(p)]}.{role}"] = x
-        (group,) = own["groups"]
+        (group,) = local_state["groups"]
         ordered = {key: state[key] for key in sorted(state, key=lambda key: int(key.partition(".")[0]))}
-        return {**own, "groups": [{**group, PARAMETERS: len(self.params)}], "state": ordered}
+        return {**local_state, "groups": [{**group, PARAMETERS: len(self.params)}], "state": ordered}
 
     def _roles(self, state: Mapping[str, Any], number: int) -> list[str]:
         return [key.partition(".")[2] for key in state["state"] if key.partition(".")[0] == str(number)]
 
     def check_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raise what load_state_dict would raise, and change nothing."""
-        self.inner.check_state_dict(self._divided_state(state))
+        self.inner.check_state_dict(self._shard_state(state))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state of this optimizer with any number of ranks, or of the plain one with the same params."""
-        self.inner.load_state_dict(self._divided_state(state))
+        self.inner.load_state_dict(self._shard_state(state))
 
-    def _divided_state(self, state: Any) -> dict[str, Any]:
-        if (
-            not isinstance(state, Mapping)
-            or not {"groups", "state"} <= state.keys()
-            or len(state["groups"]) != 1
-        ):
+    def _shard_state(self, state: Any) -> dict[str, Any]:
+        has_groups = isinstance(state, Mapping) and {"groups", "state"} <= state.keys()
+        if not has_groups or len(state["groups"]) != 1:
             raise ValueError(
                 "load_state_dict: ShardedOptimizer: takes the state of an optimizer with one group"
             )
@@ -304,17 +297,14 @@ class ShardedOptimizer:
                 for role in self._roles(state, first):
                     each = [state["state"][f"{numbers[id(p)]}.{role}"] for p in bucket.params]
                     if role != "step":
-                        wrong = [
-                            (p, x)
-                            for p, x in zip(bucket.params, each, strict=True)
-                            if tuple(x.shape) != tuple(p.shape)
-                        ]
-                        if wrong:
-                            p, x = wrong[0]
-                            raise ValueError(
-                                f"load_state_dict: ShardedOptimizer: {role} of {described(p)} is {described(x)}"
-                            )
-                    divided[f"{k}.{role}"] = each[0] if role == "step" else bucket.own(bucket.flat(each))
+                        for p, x in zip(bucket.params, each, strict=True):
+                            if tuple(x.shape) != tuple(p.shape):
+                                raise ValueError(
+                                    f"load_state_dict: ShardedOptimizer: {role} of {type_text(p)} is {type_text(x)}"
+                                )
+                    divided[f"{k}.{role}"] = (
+                        each[0] if role == "step" else bucket.local_part(bucket.flat(each))
+                    )
         count = {**group, PARAMETERS: len(self._buckets), INITIAL_LR: group.get(INITIAL_LR)}
         return {**state, "groups": [count], "state": divided}
 
@@ -323,14 +313,14 @@ class ShardedOptimizer:
         return f"ShardedOptimizer({self.inner!r}; {total} elements of state in {n} parts)"
 
 
-def _divided(params: list[Tensor], bucket_bytes: int) -> list[list[Tensor]]:
+def _make_buckets(params: list[Tensor], bucket_bytes: int) -> list[list[Tensor]]:
     """Buckets of one type and device each; backward comes to the last parameters first."""
-    found: list[list[Tensor]] = []
+    buckets: list[list[Tensor]] = []
     for p in reversed(params):
-        last = found[-1] if found else []
-        same = bool(last) and (last[0].dtype, last[0].device) == (p.dtype, p.device)
-        if same and sum(q.nbytes for q in last) + p.nbytes <= bucket_bytes:
+        last = buckets[-1] if buckets else []
+        is_alike = bool(last) and (last[0].dtype, last[0].device) == (p.dtype, p.device)
+        if is_alike and sum(q.nbytes for q in last) + p.nbytes <= bucket_bytes:
             last.append(p)
         else:
-            found.append([p])
-    return found
+            buckets.append([p])
+    return buckets

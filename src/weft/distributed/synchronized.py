@@ -66,12 +66,14 @@ class SyncBatchNorm(BatchNorm2d):
         own_mean = F.mean(x, axis=axes)
         deviation = F.sum((x - own_mean.reshape(shape)) ** 2, axis=axes)
         own_count = full((1,), float(count), dtype=x.dtype, device=x.device)
-        every = all_gather(F.concat([own_mean, deviation, own_count]).reshape(1, -1))
-        counts = every[:, 2 * c :].detach()
+        gathered = all_gather(F.concat([own_mean, deviation, own_count]).reshape(1, -1))
+        counts = gathered[:, 2 * c :].detach()
         total = counts.sum()
-        means = every[:, :c]
+        means = gathered[:, :c]
         mean = F.sum(means * counts, axis=0) / total
-        variance = (F.sum(every[:, c : 2 * c], axis=0) + F.sum(counts * (means - mean) ** 2, axis=0)) / total
+        variance = (
+            F.sum(gathered[:, c : 2 * c], axis=0) + F.sum(counts * (means - mean) ** 2, axis=0)
+        ) / total
         return mean, variance, total
 
     @classmethod
@@ -102,16 +104,16 @@ def clip_grad_norm(
         return clip_local(params, max_norm, ord)
     if not max_norm > 0 or not ord > 0:
         raise ValueError(f"clip_grad_norm: max_norm and ord must be positive, got {max_norm} and {ord}")
-    listed = [params] if isinstance(params, Tensor) else list(params)
-    found = [(p, g) for p in listed if (g := p.grad) is not None]
+    all_params = [params] if isinstance(params, Tensor) else list(params)
+    with_gradients = [(p, g) for p in all_params if (g := p.grad) is not None]
     with no_grad():
         if ord == math.inf:
-            own = [F.max(F.abs(g)) for _, g in found if g.size]
-            total = all_reduce(F.max(F.stack(own)) if own else zeros(()), "max")
+            maxima = [F.max(F.abs(g)) for _, g in with_gradients if g.size]
+            total = all_reduce(F.max(F.stack(maxima)) if maxima else zeros(()), "max")
         else:
-            sums = [F.sum(F.pow(F.abs(g), ord)) for _, g in found]
+            sums = [F.sum(F.pow(F.abs(g), ord)) for _, g in with_gradients]
             total = F.pow(all_reduce(F.sum(F.stack(sums)) if sums else zeros(())), 1 / ord)
         factor = F.minimum(max_norm / total, 1.0)
-        for p, g in found:
+        for p, g in with_gradients:
             p.grad = g * factor.astype(g.dtype)
     return total

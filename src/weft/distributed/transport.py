@@ -1,10 +1,10 @@
-"""What exchanges do with MPI: each on NumPy arrays, after the ranks have agreed.
+"""Exchanges over MPI: each on NumPy arrays, after the ranks have agreed.
 
-They are iterators that give each request of MPI that has to end before they can go on, so that another thread can go on
-with them.
+They are iterators that give each request of MPI that has to end before they can continue, so that another thread can
+continue them.
 
-What is only moved travels as bytes, so every type can. What is added travels as MPI's types; 16-bit floats, which MPI
-does not know, are added in float32.
+Arrays that are only moved travel as bytes, so every type can. Arrays that are added travel as MPI's types; 16-bit
+floats, which MPI does not have, are added in float32.
 """
 
 from __future__ import annotations
@@ -29,47 +29,49 @@ __all__ = [
     "ReduceScatter",
     "Send",
     "Waiting",
-    "completed",
-    "in_pieces",
+    "pack_text",
     "pieces",
+    "run_in_pieces",
+    "unpack_text",
+    "wait_for",
 ]
 
 HEADER_BYTES = 256
 PART_BYTES = 256 << 10  # what each rank adds up of a piece,
 COMPUTING_BYTES = 8 << 20  # and where it computes meanwhile: it may come late to each piece
-AT_ONCE = 2  # pieces that MPI moves
-SLEEP_S = 20e-6  # of a crowded host, between questions, where others want the core
+MAX_IN_FLIGHT = 2  # pieces that MPI moves at a time
+SLEEP_S = 20e-6  # between polls on a crowded host, while other threads need the core
 LATE_S = 50e-6  # a thread that gave way for so long has not been alone on its core,
 BUSY_S = 0.05  # and is taken not to be for so long
 
 
 class Waiting:
-    """How exchanges wait for MPI. crowded: the ranks of this host have fewer than two cores each."""
+    """Waiting for MPI. crowded: the ranks of this host have fewer than two cores each."""
 
     crowded = False
-    busy_until = 0.0  # others want this thread's core
+    busy_until = 0.0  # other threads need this thread's core
 
     @classmethod
-    def pause(cls, sleep_s: float = SLEEP_S) -> None:
-        """Let others have this core before MPI is polled again: give way to them, or sleep, if there have been any.
+    def pause(cls) -> None:
+        """Yield the core to other threads before MPI is polled again, or sleep, if there have been any.
 
         Giving way costs nothing on a core of one's own. On one that another thread computes on it lasts as long as the
         system lets that run, milliseconds; from a sleep a thread comes back at once.
         """
-        before = time.perf_counter()
-        if before < cls.busy_until or not hasattr(os, "sched_yield"):
-            time.sleep(sleep_s)
+        begin = time.perf_counter()
+        if begin < cls.busy_until or not hasattr(os, "sched_yield"):
+            time.sleep(SLEEP_S)
             return
         os.sched_yield()
-        if time.perf_counter() - before > LATE_S:
-            cls.busy_until = before + BUSY_S
+        if time.perf_counter() - begin > LATE_S:
+            cls.busy_until = begin + BUSY_S
 
 
-def completed(request: Any) -> None:
+def wait_for(request: Any) -> None:
     """Wait for MPI to end an exchange that all ranks have begun.
 
-    MPI waits by asking again and again, without the GIL. Where this thread may share a core with what computes, it
-    pauses between questions: else it takes the time that the other rank's half of the exchange needs to run in.
+    MPI waits by polling, without the GIL. Where this thread may share a core with what computes, it pauses between
+    polls: else it takes the time that the other rank's half of the exchange needs.
     """
     if not Waiting.crowded:
         request.Wait()
@@ -96,7 +98,7 @@ def wide(x: Any) -> Any:
 
 
 def pieces(size: int, itemsize: int, ranks: int, part_bytes: int) -> Iterator[slice]:
-    """How many elements are reduced in pieces: what one of them needs stays in the caches of the cores.
+    """Slices of the pieces in which elements are reduced: each stays in the caches of the cores.
 
     Each rank adds up its part of a piece, and pieces grow with their number, so that messages stay as long.
 
@@ -110,15 +112,15 @@ def pieces(size: int, itemsize: int, ranks: int, part_bytes: int) -> Iterator[sl
         yield slice(begin, min(begin + step, size))
 
 
-def in_pieces(begun: Iterable[tuple[Any, Callable[[], None]]]) -> Iterator[Any]:
+def run_in_pieces(requests: Iterable[tuple[Any, Callable[[], None]]]) -> Iterator[Any]:
     """An exchange of several requests: (request, what to do when it has ended). A few are under way at a time.
 
     So MPI moves one piece while the next one is made, or something is done with the one before, which the cache holds.
     """
     under_way: deque[tuple[Any, Callable[[], None]]] = deque()
-    for each in begun:
+    for each in requests:
         under_way.append(each)
-        if len(under_way) == AT_ONCE:
+        if len(under_way) == MAX_IN_FLIGHT:
             request, then = under_way.popleft()
             yield request
             then()
@@ -141,18 +143,20 @@ class AllReduce:
         (x,), (y, *outs) = inputs, outputs
         dense = np.ascontiguousarray(x)
         if x.nbytes <= self.part_bytes:  # one piece, with as little of Python as there can be
-            request, target = self._begun(comm, dense, y)
+            request, target = self._begin(comm, dense, y)
             yield request
             self._end(comm, target, y)
             for out in outs:
                 out[...] = y
             return
         dense, flat = dense.reshape(-1), y.reshape(-1)  # results are dense
-        by_pieces = [out.reshape(-1) for out in outs if out.flags.c_contiguous and _apart_or_same(out, x)]
+        by_pieces = [
+            out.reshape(-1) for out in outs if out.flags.c_contiguous and _can_copy_by_pieces(out, x)
+        ]
 
-        def begun() -> Iterator[tuple[Any, Callable[[], None]]]:
+        def requests() -> Iterator[tuple[Any, Callable[[], None]]]:
             for piece in pieces(flat.size, flat.itemsize, comm.size, self.part_bytes):
-                request, target = self._begun(comm, dense[piece], flat[piece])
+                request, target = self._begin(comm, dense[piece], flat[piece])
 
                 def then(target: Any = target, piece: slice = piece) -> None:
                     self._end(comm, target, flat[piece])
@@ -161,12 +165,12 @@ class AllReduce:
 
                 yield request, then
 
-        yield from in_pieces(begun())
+        yield from run_in_pieces(requests())
         if not by_pieces:
             for out in outs:
                 out[...] = y
 
-    def _begun(self, comm: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    def _begin(self, comm: Any, x: Any, y: Any) -> tuple[Any, Any]:
         """A request of MPI, and the array that it writes: y, unless that is of another type than MPI adds."""
         x = wide(x)
         target = y if x.dtype == y.dtype else np.empty(x.shape, x.dtype)
@@ -179,8 +183,8 @@ class AllReduce:
             y[...] = target
 
 
-def _apart_or_same(x: Any, y: Any) -> bool:
-    """Whether to write a piece of x changes no other piece of y."""
+def _can_copy_by_pieces(x: Any, y: Any) -> bool:
+    """Whether a piece of x can be written without changing another piece of y."""
     if not np.may_share_memory(x, y):
         return True
     return bool(x.ctypes.data == y.ctypes.data and x.strides == y.strides)
@@ -227,39 +231,41 @@ class AllToAll:
         yield comm.Ialltoall(_bytes(x), y.reshape(-1).view("uint8"))
 
 
-def _header(text: str) -> Any:
-    header = np.zeros(HEADER_BYTES, "uint8")
-    data = text.encode()[:HEADER_BYTES]
-    header[: len(data)] = np.frombuffer(data, "uint8")
-    return header
+def pack_text(text: str, size_bytes: int = HEADER_BYTES) -> Any:
+    """A text as an array of so many bytes, cut off or filled with zeros."""
+    packed = np.zeros(size_bytes, "uint8")
+    data = text.encode()[:size_bytes]
+    packed[: len(data)] = np.frombuffer(data, "uint8")
+    return packed
 
 
-def _text(header: Any) -> str:
-    return bytes(header).rstrip(b"\0").decode(errors="replace")
+def unpack_text(packed: Any) -> str:
+    """The text of such an array."""
+    return bytes(packed).rstrip(b"\0").decode(errors="replace")
 
 
 class Send:
     """To one rank: a header with shape and type, its answer, then the array."""
 
-    between = True
+    point_to_point = True
 
     def __init__(self, to: int, tag: int, described: str) -> None:
         self.to, self.tag, self.described = to, tag, described
         self.channel = ("send", to, tag)
 
-    def failed(self, why: str) -> Send:
-        """What to send instead."""
-        return Send(self.to, self.tag, f"nothing: {why}")
+    def failed(self, reason: str) -> Send:
+        """The message to send instead."""
+        return Send(self.to, self.tag, f"nothing: {reason}")
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Generator[None, None, None]:
         answer = np.zeros(HEADER_BYTES, "uint8")
-        sending = comm.Isend(_header(self.described), self.to, 3 * self.tag)
+        sending = comm.Isend(pack_text(self.described), self.to, 3 * self.tag)
         receiving = comm.Irecv(answer, self.to, 3 * self.tag + 1)
         while not (sending.Test() and receiving.Test()):
             yield
-        if _text(answer) != self.described:
+        if unpack_text(answer) != self.described:
             raise DistributedError(
-                f"send: to rank {self.to}: sends {self.described}, it expects {_text(answer)}"
+                f"send: to rank {self.to}: sends {self.described}, it expects {unpack_text(answer)}"
             )
         data = _bytes(inputs[0])
         payload = comm.Isend(data, self.to, 3 * self.tag + 2)
@@ -271,27 +277,27 @@ class Send:
 class Receive:
     """From one rank."""
 
-    between = True
+    point_to_point = True
 
     def __init__(self, source: int, tag: int, described: str) -> None:
         self.source, self.tag, self.described = source, tag, described
         self.channel = ("recv", source, tag)
 
-    def failed(self, why: str) -> Receive:
-        """What to receive instead."""
-        return Receive(self.source, self.tag, f"nothing: {why}")
+    def failed(self, reason: str) -> Receive:
+        """The exchange to run instead."""
+        return Receive(self.source, self.tag, f"nothing: {reason}")
 
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Generator[None, None, None]:
         header = np.zeros(HEADER_BYTES, "uint8")
         receiving = comm.Irecv(header, self.source, 3 * self.tag)
         while not receiving.Test():
             yield
-        answering = comm.Isend(_header(self.described), self.source, 3 * self.tag + 1)
+        answering = comm.Isend(pack_text(self.described), self.source, 3 * self.tag + 1)
         while not answering.Test():
             yield
-        if _text(header) != self.described:
+        if unpack_text(header) != self.described:
             raise DistributedError(
-                f"recv: from rank {self.source}: expects {self.described}, it sends {_text(header)}"
+                f"recv: from rank {self.source}: expects {self.described}, it sends {unpack_text(header)}"
             )
         payload = comm.Irecv(outputs[0].reshape(-1).view("uint8"), self.source, 3 * self.tag + 2)
         while not payload.Test():

@@ -26,7 +26,7 @@ from weft import random
 from weft.base import flags
 from weft.distributed.errors import CollectiveTimeout, DistributedError
 from weft.distributed.queue import GRACE_S, Job, Queue
-from weft.distributed.transport import Waiting
+from weft.distributed.transport import Waiting, pack_text, unpack_text
 from weft.engine import default_engine
 from weft.imperative.creation import zeros
 
@@ -74,9 +74,8 @@ def init() -> World:
         with _lock:
             if _world is None:
                 under_mpi = flags.get("WEFT_JOB") is None and any(name in os.environ for name in UNDER_MPI)
-                _world = (
-                    _joined() if under_mpi else World(flags.get("WEFT_RANK"), flags.get("WEFT_WORLD_SIZE"))
-                )
+                size = flags.get("WEFT_WORLD_SIZE")
+                _world = _join_mpi() if under_mpi else World(flags.get("WEFT_RANK"), size)
     return _world
 
 
@@ -102,7 +101,7 @@ def rank() -> int:
 
 
 def world_size() -> int:
-    """How many processes the job has."""
+    """The number of processes of the job."""
     return world().size
 
 
@@ -114,7 +113,7 @@ def is_first() -> bool:
 def seed(value: int, *, same: bool = False) -> None:
     """Seed weft.random: other numbers on each rank, the same ones in each run; same: the same ones on all ranks.
 
-    Initial parameters want the same numbers, dropout other ones.
+    Initial parameters need the same numbers on all ranks, dropout other ones.
 
     >>> import weft as wf
     >>> wf.distributed.seed(1)
@@ -122,7 +121,7 @@ def seed(value: int, *, same: bool = False) -> None:
     random.seed(value if same else value * 1_000_003 + world().rank)
 
 
-def _joined() -> World:
+def _join_mpi() -> World:
     _stay_on_loopback()
     try:
         from mpi4py import MPI
@@ -140,26 +139,23 @@ def _joined() -> World:
     counters = _counters(MPI, comm)
     Waiting.crowded = 2 * int((counters[:, 1] > 0).sum()) > len(os.sched_getaffinity(0))
     queue = Queue(comm, counters, _hosts(comm))
-    joined = World(comm.rank, comm.size, queue)
+    current = World(comm.rank, comm.size, queue)
     _end_all_on_errors(MPI, queue)
-    atexit.register(_leave, joined)
-    return joined
+    atexit.register(_leave, current)
+    return current
 
 
 def _stay_on_loopback() -> None:
     """Let MPI open no ports to the network where all ranks are on this machine, as hydra says."""
-    here, all_ranks = os.environ.get("MPI_LOCALNRANKS"), os.environ.get("PMI_SIZE")
-    if here is not None and here == all_ranks and os.path.exists("/sys/class/net/lo"):
+    local_ranks, all_ranks = os.environ.get("MPI_LOCALNRANKS"), os.environ.get("PMI_SIZE")
+    if local_ranks is not None and local_ranks == all_ranks and os.path.exists("/sys/class/net/lo"):
         os.environ.setdefault("UCX_NET_DEVICES", "lo")
 
 
 def _hosts(comm: Any) -> list[str]:
-    mine = np.zeros(64, "uint8")
-    name = socket.gethostname().encode()[:64]
-    mine[: len(name)] = np.frombuffer(name, "uint8")
-    every = np.empty((comm.size, 64), "uint8")
-    comm.Allgather(mine, every)
-    return [bytes(row).rstrip(b"\0").decode(errors="replace") for row in every]
+    packed = np.empty((comm.size, 64), "uint8")
+    comm.Allgather(pack_text(socket.gethostname(), 64), packed)
+    return [unpack_text(row) for row in packed]
 
 
 def _counters(MPI: Any, comm: Any) -> Any:
@@ -183,10 +179,10 @@ _windows: list[Any] = []
 
 def _end_all_on_errors(MPI: Any, queue: Queue) -> None:
     """An exception that ends this rank ends the job, as the others would wait for it."""
-    before = sys.excepthook
+    previous_hook = sys.excepthook
 
     def hook(kind: Any, error: Any, trace: Any) -> None:
-        before(kind, error, trace)
+        previous_hook(kind, error, trace)
         sys.stderr.write(f"weft: rank {MPI.COMM_WORLD.rank} ends the job because of this error\n")
         if queue.dead:
             time.sleep(GRACE_S)  # the other ranks find out by themselves
@@ -203,18 +199,18 @@ def _abort(MPI: Any) -> None:
     MPI.COMM_WORLD.Abort(1)
 
 
-def _leave(joined: World) -> None:
+def _leave(current: World) -> None:
     """Come to an end together: a rank that still exchanges something meanwhile gets an error for it, and no wait."""
-    queue = joined.queue
+    queue = current.queue
     assert queue is not None
     with contextlib.suppress(Exception):
         default_engine().wait_for_all(timeout_s=flags.get("WEFT_EXIT_TIMEOUT_S"))
-    for failure in joined.failures:
+    for failure in current.failures:
         sys.stderr.write(
-            f"weft: rank {joined.rank}: an update was left out, as its exchange failed: {failure}\n"
+            f"weft: rank {current.rank}: an update was left out, as its exchange failed: {failure}\n"
         )
     while (error := _say_goodbye(queue)) is not None:
-        sys.stderr.write(f"weft: rank {joined.rank} has come to its end before others: {error}\n")
+        sys.stderr.write(f"weft: rank {current.rank} has come to its end before others: {error}\n")
         if isinstance(error, CollectiveTimeout) or queue.dead:
             from mpi4py import MPI
 
@@ -227,10 +223,10 @@ def _say_goodbye(queue: Queue) -> BaseException | None:
     ended = threading.Event()
     failures: list[BaseException | None] = []
 
-    def done(error: BaseException | None) -> None:
+    def complete(error: BaseException | None) -> None:
         failures.append(error)
         ended.set()
 
-    queue.submit(Job("end of the program", "", None, done), queue.ticket(fence=True))
+    queue.submit(Job("end of the program", "", None, complete), queue.ticket(fence=True))
     ended.wait()
     return failures[0]

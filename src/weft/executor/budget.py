@@ -18,7 +18,7 @@ from collections.abc import Callable
 from weft.base.errors import GraphError
 from weft.base.typing import Any
 from weft.graph.graph import Graph
-from weft.graph.passes.recompute import candidates, computed_again
+from weft.graph.passes.recompute import candidates, rematerialize
 from weft.graph.passes.segments import Segments
 
 __all__ = ["arena_bytes_of", "checked_budget", "within"]
@@ -80,7 +80,7 @@ def within(
             over -= results[more].size_bytes
             more += 1
         count = more
-        plan = make(computed_again(graph, results[:count]))
+        plan = make(rematerialize(graph, results[:count]))
         size_bytes = measure(plan)
         if size_bytes <= allowed:
             return plan
@@ -111,14 +111,14 @@ def _in_segments(
     fitting, least, tried = None, first, 0
     while tried < TRIES:
         tried += 1
-        recomputed = segments.chosen(room)
+        recomputed = segments.select(room)
         if recomputed is None:
             # Besides may be less than that: what else is alive when saved values are fewer is not the same.
             if fitting is None and tried < TRIES:
                 room += besides / TRIES
                 continue
             break
-        plan = make(computed_again(segments.graph, recomputed))
+        plan = make(rematerialize(segments.graph, recomputed))
         size_bytes = measure(plan)
         least = min(least, size_bytes)
         if size_bytes > allowed:

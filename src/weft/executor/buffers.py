@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.base.typing import Any
+from weft.ops.shapes import row_major
 from weft.ops.types import TensorType
 
 __all__ = [
@@ -114,20 +115,6 @@ def same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:
 def is_one(n: Any) -> bool:
     """Whether a size is known to be 1; a Size that stands for an input's is not."""
     return isinstance(n, int) and n == 1
-
-
-def row_major(shape: Sequence[Any]) -> tuple[Any, ...]:
-    """Strides of a contiguous array, in elements.
-
-    >>> row_major((2, 3, 4))
-    (12, 4, 1)
-    """
-    strides: list[Any] = []
-    step: Any = 1
-    for n in reversed(shape):
-        strides.append(step)
-        step = step * (max(n, 1) if isinstance(n, int) else n)
-    return tuple(reversed(strides))
 
 
 def is_row_major(shape: Sequence[Any], strides: Sequence[Any]) -> bool:

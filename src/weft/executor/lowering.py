@@ -327,7 +327,7 @@ class Lowering:
         operands = [*views, *results]
         order = range(len(operands)) if choice.order is None else choice.order
         first_slot = self.slots.add(
-            choice.numbers, lambda: op.draws(*(None if v is None else v.type for v in inputs))
+            choice.numbers, lambda: op.random_numbers(*(None if v is None else v.type for v in inputs))
         )
         pairs = [(views[i], results[j]) for i, j in choice.in_place]
         step = NativeStep(

@@ -144,7 +144,7 @@ def committed(graph: Graph) -> frozenset[int]:
             value = value.node.inputs[0]
         if value is None or value.node.op is None:
             continue
-        if value.index in value.node.op.written(len(value.node.inputs)).values():
+        if value.index in value.node.op.writes_by_index(len(value.node.inputs)).values():
             outputs.append(j)
     return frozenset(outputs)
 

@@ -1,7 +1,7 @@
 """Hoists steps that depend only on inputs that seldom change (Graph.stable_inputs): they run once for many runs.
 
 Examples: packing of weights into kernels' layouts, folded normalizations, casts of parameters. The program runs
-these steps when one of those inputs was written since it did last (native/program/kept.h), and keeps what other steps
+these steps when one of those inputs was written since the last time (native/program/prepacked.h), and keeps what others
 read of their results.
 """
 

@@ -59,7 +59,7 @@ def preferred(node: Node, strides: Sequence[Sequence[int] | None], plan: Plan) -
     arrays' strides and the choice to take.
     """
     op = node.bound()
-    if not flags.get("WEFT_AUTOTUNE") or op.random or node.runtime or op.written(len(node.inputs)):
+    if not flags.get("WEFT_AUTOTUNE") or op.random or node.runtime or op.writes_by_index(len(node.inputs)):
         return 0
     offered = list(choices(op, [None if v is None else v.type for v in node.inputs]))
     if len(offered) < 2 or not any(isinstance(each, Native | Several) for each in offered):

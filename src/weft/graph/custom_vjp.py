@@ -24,7 +24,7 @@ from weft.ops.node import Value
 from weft.ops.op import op
 from weft.ops.types import TensorType
 
-__all__ = ["CustomVjp", "NoCustomVjp", "checked", "with_gradient"]
+__all__ = ["CustomVjp", "NoCustomVjp", "listed_gradients", "with_gradient"]
 
 
 @op
@@ -32,7 +32,7 @@ class CustomVjp(Mark):
     """The first `count` inputs, whose gradient goes to the arguments behind them, one for each flag of `wanted`.
 
     backward: from the outputs' gradients and the last inputs, which it reads besides, to the gradients of the arguments
-    that are wanted.
+    whose flag is set.
     """
 
     outputs: ClassVar[tuple[str, ...]] = ("*y",)
@@ -41,8 +41,12 @@ class CustomVjp(Mark):
     wanted: tuple[bool, ...]
 
     def count_outputs(self, count: int) -> int:
-        needed, made = count - len(self.wanted), len(self.backward.graph.outputs)
-        if len(self.backward.graph.inputs) != needed or made != sum(self.wanted) or self.count < 1:
+        input_count, gradient_count = count - len(self.wanted), len(self.backward.graph.outputs)
+        if (
+            len(self.backward.graph.inputs) != input_count
+            or gradient_count != sum(self.wanted)
+            or self.count < 1
+        ):
             raise TypeError(f"{self.name}: {count} inputs do not fit the function {self.backward!r}")
         return self.count
 
@@ -56,9 +60,9 @@ class CustomVjp(Mark):
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         cotangents = [F.filled_like(v) if s is None else s for v, s in zip(y, dy, strict=True)]
         rest = x[self.count + len(self.wanted) :]
-        found = iter(instantiate(self.backward.graph, [*cotangents, *rest]))
-        own = [next(found) if want else None for want in self.wanted]
-        return ([*[None] * self.count, *own, *[None] * len(rest)],)
+        gradients = iter(instantiate(self.backward.graph, [*cotangents, *rest]))
+        argument_gradients = [next(gradients) if want else None for want in self.wanted]
+        return ([*[None] * self.count, *argument_gradients, *[None] * len(rest)],)
 
 
 @op
@@ -92,26 +96,26 @@ def with_gradient(
     wanted: list[bool] = []
 
     def run() -> list[Any]:
-        found = fitted(name, checked(name, backward(*cotangents), len(xs)), xs)
-        wanted.extend(dx is not None for dx in found)
-        return [dx for dx in found if dx is not None]
+        dxs = gradients_like(name, listed_gradients(name, backward(*cotangents), len(xs)), xs)
+        wanted.extend(dx is not None for dx in dxs)
+        return [dx for dx in dxs if dx is not None]
 
     subgraph = capture.subgraph(cotangents, capture.run(run))
-    made: tuple[Value, ...] = CustomVjp(backward=subgraph, count=len(ys), wanted=tuple(wanted))(
-        *ys, *xs, *capture.found
+    outputs: tuple[Value, ...] = CustomVjp(backward=subgraph, count=len(ys), wanted=tuple(wanted))(
+        *ys, *xs, *capture.captures
     )
-    return made
+    return outputs
 
 
-def fitted(name: str, found: Sequence[Any], xs: Sequence[Value]) -> list[Value | None]:
-    """What backward gave for xs, floats in their dtypes; None for what has no gradient.
+def gradients_like(name: str, gradients: Sequence[Any], xs: Sequence[Value]) -> list[Value | None]:
+    """The gradients that backward gave for xs, floats in their dtypes; None for what has no gradient.
 
     Raises TypeError for what is not an array, ShapeError or DTypeError for one that is not like its input.
     """
-    listed: list[Value | None] = []
-    for k, (dx, x) in enumerate(zip(found, xs, strict=True)):
+    results: list[Value | None] = []
+    for k, (dx, x) in enumerate(zip(gradients, xs, strict=True)):
         if dx is None or not x.dtype.is_differentiable:
-            listed.append(None)
+            results.append(None)
             continue
         if not hasattr(dx, "shape") or not hasattr(dx, "dtype"):
             raise TypeError(
@@ -125,13 +129,13 @@ def fitted(name: str, found: Sequence[Any], xs: Sequence[Value]) -> list[Value |
                 f"{name}: backward: input {k} has shape {tuple(x.shape)} and dtype {x.dtype}, "
                 f"its gradient {tuple(dx.shape)} and {dx.dtype}"
             )
-        listed.append(dx)
-    return listed
+        results.append(dx)
+    return results
 
 
-def checked(name: str, found: Any, count: int) -> list[Any]:
-    """What backward gave, as a list. Raises ValueError unless that is a gradient for each argument."""
-    listed = list(found) if isinstance(found, tuple | list) else [found]
-    if len(listed) != count:
-        raise ValueError(f"{name}: backward gave {len(listed)} gradients for {count} inputs")
-    return listed
+def listed_gradients(name: str, gradients: Any, count: int) -> list[Any]:
+    """The gradients that backward gave, as a list. Raises ValueError unless there is one for each argument."""
+    results = list(gradients) if isinstance(gradients, tuple | list) else [gradients]
+    if len(results) != count:
+        raise ValueError(f"{name}: backward gave {len(results)} gradients for {count} inputs")
+    return results

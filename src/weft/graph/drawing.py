@@ -1,7 +1,8 @@
 """Draws graphs and symbols in layers: computes where boxes and edges go, and writes SVG.
 
-The usual steps (Sugiyama, Tagawa, Toda 1981, IEEE Trans. SMC 11(2)): every box below those it reads; edges that pass a
-layer get a place in it; places of a layer are ordered by where their neighbours are; then they are pulled towards them.
+The usual steps (Sugiyama, Tagawa, Toda 1981, IEEE Trans. SMC 11(2)): every box is below those it reads; an edge that
+passes a layer gets a vertex there; the vertices of a layer are ordered by the positions of their neighbours, and then
+pulled towards them.
 
 >>> picture = svg([Box(("x",)), Box(("exp", "y"))], [Edge(0, 1, "[2]")])
 >>> picture.startswith("<svg"), "exp" in picture
@@ -11,7 +12,7 @@ layer get a place in it; places of a layer are ordered by where their neighbours
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -66,8 +67,8 @@ def boxes_of(
 
 
 @dataclass
-class _Place:
-    """A place in a layer: a box, or where an edge passes."""
+class _Vertex:
+    """A vertex in a layer: a box, or where an edge passes."""
 
     layer: int
     width: float
@@ -76,19 +77,19 @@ class _Place:
 
 def svg(boxes: Sequence[Box], edges: Sequence[Edge]) -> str:
     """A picture of the boxes and edges, whose sources come before their targets."""
-    places, paths = _places(boxes, edges)
-    layers = _ordered(places, paths)
-    _pull(places, layers, paths)
+    vertices, paths = _vertices(boxes, edges)
+    layers = _ordered(vertices, paths)
+    _pull(vertices, layers, paths)
     heights = [0.0] * len(layers)
     for k, box in enumerate(boxes):
-        heights[places[k].layer] = max(heights[places[k].layer], box.height)
+        heights[vertices[k].layer] = max(heights[vertices[k].layer], box.height)
     tops = [MARGIN]
     for height in heights:
         tops.append(tops[-1] + height + GAP_Y)
-    left = min((p.x - p.width / 2 for p in places), default=0.0) - MARGIN
-    width = max((p.x + p.width / 2 for p in places), default=0.0) + MARGIN - left
+    left = min((p.x - p.width / 2 for p in vertices), default=0.0) - MARGIN
+    width = max((p.x + p.width / 2 for p in vertices), default=0.0) + MARGIN - left
     height = tops[-1] - GAP_Y + MARGIN if heights else MARGIN
-    shown = [
+    elements = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}"'
         f' height="{height:.0f}" style="background:#fff; font:{FONT}">',
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
@@ -96,14 +97,14 @@ def svg(boxes: Sequence[Box], edges: Sequence[Edge]) -> str:
     ]
     middle = [top + h / 2 for top, h in zip(tops, heights, strict=False)]
     for edge, path in zip(edges, paths, strict=True):
-        shown.append(_curve(edge, path, places, boxes, middle, left))
+        elements.append(_curve(edge, path, vertices, boxes, middle, left))
     for k, box in enumerate(boxes):
-        shown.append(_box(box, places[k].x - left, middle[places[k].layer]))
-    return "\n".join([*shown, "</svg>\n"])
+        elements.append(_box(box, vertices[k].x - left, middle[vertices[k].layer]))
+    return "\n".join([*elements, "</svg>\n"])
 
 
-def _places(boxes: Sequence[Box], edges: Sequence[Edge]) -> tuple[list[_Place], list[list[int]]]:
-    """A place for each box, then those that edges pass; and the places along each edge."""
+def _vertices(boxes: Sequence[Box], edges: Sequence[Edge]) -> tuple[list[_Vertex], list[list[int]]]:
+    """A vertex for each box, then those that edges pass; and the vertices along each edge."""
     depth = [0] * len(boxes)
     for edge in sorted(edges, key=lambda e: e.target):
         depth[edge.target] = max(depth[edge.target], depth[edge.source] + 1)
@@ -114,23 +115,23 @@ def _places(boxes: Sequence[Box], edges: Sequence[Edge]) -> tuple[list[_Place], 
     for k in range(len(boxes)):
         if k not in targets and k in readers:
             depth[k] = readers[k] - 1
-    places = [_Place(depth[k], box.width) for k, box in enumerate(boxes)]
+    vertices = [_Vertex(depth[k], box.width) for k, box in enumerate(boxes)]
     paths = []
     for edge in edges:
         path = [edge.source]
         for layer in range(depth[edge.source] + 1, depth[edge.target]):
-            path.append(len(places))
-            places.append(_Place(layer, 8.0))
+            path.append(len(vertices))
+            vertices.append(_Vertex(layer, 8.0))
         paths.append([*path, edge.target])
-    return places, paths
+    return vertices, paths
 
 
 def _neighbours(
-    places: Sequence[_Place], paths: Sequence[Sequence[int]]
+    vertices: Sequence[_Vertex], paths: Sequence[Sequence[int]]
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Those above and below each place."""
-    above: list[list[int]] = [[] for _ in places]
-    below: list[list[int]] = [[] for _ in places]
+    """Those above and below each vertex."""
+    above: list[list[int]] = [[] for _ in vertices]
+    below: list[list[int]] = [[] for _ in vertices]
     for path in paths:
         for a, b in itertools.pairwise(path):
             above[b].append(a)
@@ -138,85 +139,87 @@ def _neighbours(
     return above, below
 
 
-def _ordered(places: Sequence[_Place], paths: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The places of each layer from left to right, so that few edges cross: by the middle of their neighbours."""
-    above, below = _neighbours(places, paths)
-    layers: list[list[int]] = [[] for _ in range(max((p.layer for p in places), default=-1) + 1)]
-    for k, place in enumerate(places):
-        layers[place.layer].append(k)
-    position = {k: float(i) for layer in layers for i, k in enumerate(layer)}
+def _sweeps(
+    layers: Sequence[list[int]], above: list[list[int]], below: list[list[int]]
+) -> Iterator[tuple[list[int], list[list[int]]]]:
+    """The layers from top to bottom with the neighbours above each vertex, then back with those below, and so on."""
     for sweep in range(SWEEPS):
         down = sweep % 2 == 0
         for layer in layers if down else reversed(layers):
-            near = above if down else below
-            middle = {
-                k: sum(position[n] for n in near[k]) / len(near[k]) if near[k] else position[k] for k in layer
-            }
-            layer.sort(key=lambda k: middle[k])
-            position.update({k: float(i) for i, k in enumerate(layer)})
+            yield layer, above if down else below
+
+
+def _ordered(vertices: Sequence[_Vertex], paths: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The vertices of each layer from left to right, so that few edges cross: by the middle of their neighbours."""
+    layers: list[list[int]] = [[] for _ in range(max((p.layer for p in vertices), default=-1) + 1)]
+    for k, vertex in enumerate(vertices):
+        layers[vertex.layer].append(k)
+    position = {k: float(i) for layer in layers for i, k in enumerate(layer)}
+    for layer, near in _sweeps(layers, *_neighbours(vertices, paths)):
+        middle = {
+            k: sum(position[n] for n in near[k]) / len(near[k]) if near[k] else position[k] for k in layer
+        }
+        layer.sort(key=middle.__getitem__)
+        position.update({k: float(i) for i, k in enumerate(layer)})
     return layers
 
 
-def _pull(places: Sequence[_Place], layers: Sequence[Sequence[int]], paths: Sequence[Sequence[int]]) -> None:
-    """Gives every place its x: near its neighbours, without touching those beside it."""
-    above, below = _neighbours(places, paths)
+def _pull(vertices: Sequence[_Vertex], layers: Sequence[list[int]], paths: Sequence[Sequence[int]]) -> None:
+    """Gives every vertex its x: near its neighbours, without touching those beside it."""
     for layer in layers:
-        _spread(places, layer, dict.fromkeys(layer, 0.0))
-    for sweep in range(SWEEPS):
-        down = sweep % 2 == 0
-        for layer in layers if down else reversed(layers):
-            near = above if down else below
-            wish = {
-                k: sum(places[n].x for n in near[k]) / len(near[k]) if near[k] else places[k].x for k in layer
-            }
-            _spread(places, layer, wish)
+        _spread(vertices, layer, dict.fromkeys(layer, 0.0))
+    for layer, near in _sweeps(layers, *_neighbours(vertices, paths)):
+        targets = {
+            k: sum(vertices[n].x for n in near[k]) / len(near[k]) if near[k] else vertices[k].x for k in layer
+        }
+        _spread(vertices, layer, targets)
 
 
-def _spread(places: Sequence[_Place], layer: Sequence[int], wish: dict[int, float]) -> None:
-    """Places from left to right as near to what they wish as room permits: groups that collide share their error."""
-    groups: list[tuple[float, list[float], list[int]]] = []  # left end of the first, offsets, places
+def _spread(vertices: Sequence[_Vertex], layer: Sequence[int], targets: dict[int, float]) -> None:
+    """Set every x, from left to right, as near to its target as room permits; groups that collide share the error."""
+    groups: list[tuple[float, list[float], list[int]]] = []  # left end of the first, offsets, vertices
     for k in layer:
-        half = places[k].width / 2
-        start, offsets, members = wish[k] - half, [half], [k]
+        half = vertices[k].width / 2
+        start, offsets, members = targets[k] - half, [half], [k]
         while groups:
-            before, old, others = groups[-1]
-            room = old[-1] + places[others[-1]].width / 2 + GAP_X
-            if before + room <= start:
+            other_start, other_offsets, other_members = groups[-1]
+            room = other_offsets[-1] + vertices[other_members[-1]].width / 2 + GAP_X
+            if other_start + room <= start:
                 break
             groups.pop()
-            merged = [*old, *(room + o for o in offsets)]
-            members = [*others, *members]
+            merged = [*other_offsets, *(room + o for o in offsets)]
+            members = [*other_members, *members]
             offsets = merged
-            start = sum(wish[m] - o for m, o in zip(members, offsets, strict=True)) / len(members)
+            start = sum(targets[m] - o for m, o in zip(members, offsets, strict=True)) / len(members)
         groups.append((start, offsets, members))
     for start, offsets, members in groups:
         for member, offset in zip(members, offsets, strict=True):
-            places[member].x = start + offset
+            vertices[member].x = start + offset
 
 
 def _curve(
     edge: Edge,
     path: Sequence[int],
-    places: Sequence[_Place],
+    vertices: Sequence[_Vertex],
     boxes: Sequence[Box],
     middle: Sequence[float],
     left: float,
 ) -> str:
-    points = [(places[k].x - left, middle[places[k].layer]) for k in path]
+    points = [(vertices[k].x - left, middle[vertices[k].layer]) for k in path]
     (x, y), (u, v) = points[0], points[-1]
     points[0] = (x, y + boxes[edge.source].height / 2)
     points[-1] = (u, v - boxes[edge.target].height / 2)
-    drawn = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
+    curve = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
     for (a, b), (c, d) in itertools.pairwise(points):
         bend = (d - b) / 2
-        drawn += f"C{a:.1f} {b + bend:.1f} {c:.1f} {d - bend:.1f} {c:.1f} {d:.1f}"
-    made = f'<path d="{drawn}" fill="none" stroke="#889" marker-end="url(#tip)"/>'
+        curve += f"C{a:.1f} {b + bend:.1f} {c:.1f} {d - bend:.1f} {c:.1f} {d:.1f}"
+    element = f'<path d="{curve}" fill="none" stroke="#889" marker-end="url(#tip)"/>'
     if edge.label:
         a, b = points[0]
-        made += (
+        element += (
             f'<text x="{a + 5:.1f}" y="{b + 14:.1f}" fill="#667" font-size="10">{escape(edge.label)}</text>'
         )
-    return made
+    return element
 
 
 def _box(box: Box, x: float, y: float) -> str:

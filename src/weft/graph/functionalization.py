@@ -1,7 +1,7 @@
 """Functionalization: represents the content of memory as Values while a program is recorded.
 
-A Storage is a piece of memory and its newest content, a Value whose elements have the places that `base` says. An array
-is a geometry on a storage, so views of any making read and write the same content. Traces record arrays, whose
+A Storage is a piece of memory and its newest content, a Value whose elements are laid out as `base` says. An array is a
+geometry on a storage, so all views of it read and write the same content. Traces record arrays, whose
 geometry is that of their memory (weft.imperative.launch_recorder); functions that are called with Values have a
 ValueStorage for each of them, and a Window for each view (weft.graph.subgraph).
 """
@@ -17,7 +17,7 @@ from weft.base.dtype import DType
 from weft.graph.inner import stopped
 from weft.ops import functions as F
 from weft.ops.node import Value
-from weft.ops.shapes import is_dense
+from weft.ops.shapes import is_dense, row_major
 from weft.ops.sizes import NeedsSizes
 from weft.ops.types import TensorType
 
@@ -29,12 +29,14 @@ __all__ = [
     "ValueStorage",
     "Window",
     "in_memory_order",
-    "row_major",
 ]
 
 
 class Geometry(NamedTuple):
-    """Where an array lies: as native/bindings/launch_recorder.h gives it. serial: of its memory, None: it has none."""
+    """The memory layout of an array, as native/bindings/launch_recorder.h gives it.
+
+    serial: of its memory, None if it has none.
+    """
 
     serial: int | None
     address: int
@@ -42,7 +44,7 @@ class Geometry(NamedTuple):
     strides: tuple[int, ...]  # in elements
     dtype: DType
     device: Device
-    held: Any = None  # the memory itself, where it has to be kept
+    memory: Any = None  # itself, where it has to be kept alive
     is_stopped: bool = False  # its content has no gradient: x.detach(), or a view made under no_grad
 
     @property
@@ -73,7 +75,7 @@ class Geometry(NamedTuple):
         return self._replace(address=first, shape=((end - first) // self.dtype.itemsize,), strides=(1,))
 
     def same_window(self, other: Geometry) -> bool:
-        """Whether both mean the same elements in the same places; strides of sizes of 1 do not count."""
+        """Whether both are the same elements at the same indices; strides of sizes of 1 do not count."""
         return (
             self.address == other.address
             and self.shape == other.shape
@@ -87,21 +89,21 @@ class Overlap(Exception):
 
 
 class Storage:
-    """A piece of memory with a content. source: its maker's own record of where it came from.
+    """A piece of memory with a content.
 
-    version: how often it was written.
+    source: where it came from, for the recorder that made it. version: the number of writes.
     """
 
     def __init__(self, base: Geometry, value: Value, source: Any = None) -> None:
         self.base, self.value, self.source = base, value, source
         self.first, self.end = base.extent()
-        self.written, self.version = False, 0
+        self.is_written, self.version = False, 0
 
-    def holds(self, x: Geometry) -> bool:
+    def contains(self, x: Geometry) -> bool:
         first, end = x.extent()
         return self.first <= first and end <= self.end
 
-    def meets(self, x: Geometry) -> bool:
+    def overlaps(self, x: Geometry) -> bool:
         first, end = x.extent()
         return first < self.end and self.first < end
 
@@ -111,13 +113,13 @@ class Storage:
             return self.value
         row = self.row()
         if self.is_all(x):
-            lying, axes = in_memory_order(x)
-            return _permuted(_reshaped(row, lying), axes)
+            sizes, axes = in_memory_order(x)
+            return _permuted(_reshaped(row, sizes), axes)
         return F.as_strided(row, shape=x.shape, strides=x.strides, offset=self._offset(x))
 
     def write(self, x: Geometry, value: Value) -> None:
         """Make value, of x's type, the content of the window x."""
-        self.written = True
+        self.is_written = True
         self.version += 1
         if self.is_base(x):
             self.value = value
@@ -126,8 +128,8 @@ class Storage:
             row = _permuted(value, _inverse(in_memory_order(x)[1]))
         else:
             row = F.put_strided(self.row(), value, shape=x.shape, strides=x.strides, offset=self._offset(x))
-        lying, axes = in_memory_order(self.base)
-        self.value = _permuted(_reshaped(row, lying), axes)
+        sizes, axes = in_memory_order(self.base)
+        self.value = _permuted(_reshaped(row, sizes), axes)
 
     def is_base(self, x: Geometry) -> bool:
         """Whether the window is all of the storage, as base has it."""
@@ -150,13 +152,13 @@ class Storage:
         if x.dtype is not self.base.dtype:
             raise Overlap(f"memory of {self.base.dtype} is looked at as {x.dtype}")
         distance = x.address - self.first
-        if distance % x.dtype.itemsize or not self.holds(x):
+        if distance % x.dtype.itemsize or not self.contains(x):
             raise Overlap("arrays overlap in part")
         return distance // x.dtype.itemsize
 
 
 class ValueStorage(Storage):
-    """The memory of an array that a function of Values was given, found or made, as if it were row-major from 0 on.
+    """The memory of an array that a function of Values was given, captured or made, as if it were row-major from 0 on.
 
     handle: the Value or the array outside that represents all of it. Its sizes may be symbols. Its windows come from
     view operators, so they are inside. is_row_major: False where the memory has other strides, which are not known:
@@ -171,11 +173,11 @@ class ValueStorage(Storage):
         self.handle, self.is_row_major, self.is_stopped = handle, is_row_major, is_stopped
         self.value = self.initial = value
         self.source, self.first, self.is_watched = None, 0, False
-        self.written, self.version = False, 0
+        self.is_written, self.version = False, 0
 
     def reset(self) -> None:
         """Give it the content that it had first."""
-        self.value, self.written = self.initial, False
+        self.value, self.is_written = self.initial, False
         self.version += 1
 
     def is_base(self, x: Geometry) -> bool:
@@ -244,47 +246,33 @@ class Window:
         self.storage.write(self.geometry, content)
 
 
-def row_major(shape: Sequence[Any]) -> tuple[Any, ...]:
-    """Strides of an array of this shape without gaps; sizes may be symbols."""
-    strides: list[Any] = []
-    step: Any = 1
-    for n in reversed(shape):
-        strides.append(step)
-        step = step * n
-    return tuple(reversed(strides))
-
-
 class Storages:
-    """All memory that a program has met."""
+    """All memory that a program uses."""
 
     def __init__(self) -> None:
-        self._of: dict[int, list[Storage]] = {}
+        self._by_serial: dict[int, list[Storage]] = {}
 
     def __iter__(self) -> Iterator[Storage]:
-        return (storage for several in self._of.values() for storage in several)
+        return (storage for storages in self._by_serial.values() for storage in storages)
 
     def find(self, x: Geometry) -> Storage | None:
         """The storage that the window is in; raises Overlap if it is there in part."""
-        for storage in self._of.get(x.serial or 0, ()):
-            if storage.holds(x):
+        for storage in self._by_serial.get(x.serial or 0, ()):
+            if storage.contains(x):
                 return storage
-            if storage.meets(x):
+            if storage.overlaps(x):
                 raise Overlap("arrays that share memory in part were met one after the other")
         return None
-
-    def knows(self, serial: int | None) -> bool:
-        """Whether some window of this memory was met."""
-        return serial in self._of
 
     def add(self, x: Geometry, value: Value, source: Any = None) -> Storage:
         """A storage of just this window, which has to be dense or flat."""
         storage = Storage(x, value, source)
-        self._of.setdefault(x.serial or 0, []).append(storage)
+        self._by_serial.setdefault(x.serial or 0, []).append(storage)
         return storage
 
 
 def in_memory_order(x: Geometry) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of a dense window: its sizes in memory order, and the axes that make x of them.
+    """The sizes of a dense window in memory order, and the axes that permute them to those of x.
 
     >>> from weft.base.device import cpu
     >>> from weft.base.dtype import float32
@@ -292,20 +280,16 @@ def in_memory_order(x: Geometry) -> tuple[tuple[int, ...], tuple[int, ...]]:
     ((2, 4, 3), (0, 2, 1))
     """
     order = sorted(range(len(x.shape)), key=lambda d: (-x.strides[d], d) if x.shape[d] != 1 else (0, d))
-    if any(n == 1 for n in x.shape):  # sizes of 1 stay where they are, as far as the others let them
-        order = _keep_ones(x, order)
-    return tuple(x.shape[d] for d in order), _inverse(order)
-
-
-def _keep_ones(x: Geometry, order: list[int]) -> list[int]:
+    # Sizes of 1 stay at their indices, as far as the others let them.
     rest = iter([d for d in order if x.shape[d] != 1])
-    return [d if n == 1 else next(rest) for d, n in enumerate(x.shape)]
+    order = [d if n == 1 else next(rest) for d, n in enumerate(x.shape)]
+    return tuple(x.shape[d] for d in order), _inverse(order)
 
 
 def _inverse(order: Sequence[int]) -> tuple[int, ...]:
     inverse = [0] * len(order)
-    for place, axis in enumerate(order):
-        inverse[axis] = place
+    for position, axis in enumerate(order):
+        inverse[axis] = position
     return tuple(inverse)
 
 

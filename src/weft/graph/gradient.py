@@ -13,12 +13,12 @@ from weft.ops.op import Op, parameters
 __all__ = ["backward_graph", "gradients", "joint_graph", "node_gradient", "reaching"]
 
 
-def backward_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) -> Graph:
+def backward_graph(graph: Graph, needs_gradient: Sequence[bool], has_cotangent: Sequence[bool]) -> Graph:
     """The graph of the gradients of `graph`.
 
-    wanted: for each input whether its gradient is wanted; given: for each output whether its gradient comes in.
-    Inputs of the new graph: the inputs, the outputs, then the gradients of the given outputs. Outputs: the gradients of
-    the wanted inputs, None where it is zero everywhere.
+    needs_gradient: of each input; has_cotangent: for each output whether its gradient is an input of the new graph.
+    Inputs of the new graph: the inputs, the outputs, then the gradients of outputs. Outputs: the gradients of the
+    inputs that need one, None where it is zero everywhere.
     """
     cotangents: dict[int, Value] = {}
     replaced: dict[int, Value] = {}
@@ -28,57 +28,56 @@ def backward_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) 
         if value.node.op is not None:  # an input that is also an output is read as the input
             replaced.setdefault(id(value), stand_in)
     upstream = []
-    for k, (value, is_given) in enumerate(zip(outputs, given, strict=True)):
-        if is_given:
+    for k, (value, has_dy) in enumerate(zip(outputs, has_cotangent, strict=True)):
+        if has_dy:
             dy = input_value(value.type, f"dy{k}")
             upstream.append(dy)
             _add(cotangents, value, dy)
-    _propagate(graph, wanted, cotangents, _Recomputed(replaced))
-    results = [cotangents.get(id(v)) if want else None for v, want in zip(graph.inputs, wanted, strict=True)]
-    return Graph(
-        [*graph.inputs, *stand_ins, *upstream],
-        [result for result, want in zip(results, wanted, strict=True) if want],
-    )
+    _propagate(graph, needs_gradient, cotangents, _Recomputed(replaced))
+    dxs = [
+        cotangents.get(id(v)) for v, is_needed in zip(graph.inputs, needs_gradient, strict=True) if is_needed
+    ]
+    return Graph([*graph.inputs, *stand_ins, *upstream], dxs)
 
 
 class _Recomputed:
-    """What the backward graph reads of the forward one: an output where it is one, else the value computed again."""
+    """The values of the forward graph in the backward one: outputs are given, the others are computed again."""
 
-    def __init__(self, replaced: dict[int, Value]) -> None:
-        self.known = replaced
+    def __init__(self, new_values: dict[int, Value]) -> None:
+        self.new_values = new_values
 
     def __call__(self, value: Value | None) -> Value | None:
-        if value is None or self._is_known(value):
-            return self._now(value)
+        if value is None or self._is_available(value):
+            return self._new_value(value)
         waiting = [value.node]  # not a recursion: graphs are long
         while waiting:
             node = waiting[-1]
-            missing = [v.node for v in node.reads if not self._is_known(v)]
+            missing = [v.node for v in node.reads if not self._is_available(v)]
             waiting.extend(missing)
             if missing:
                 continue
             waiting.pop()
-            if all(id(v) in self.known for v in node.outputs):
+            if all(id(v) in self.new_values for v in node.outputs):
                 continue
             copy = Node(
                 node.op,
-                [self._now(v) for v in node.inputs],
+                [self._new_value(v) for v in node.inputs],
                 [v.type for v in node.outputs],
-                {k: self.known.get(id(v), v) for k, v in node.runtime.items()},
+                {k: self.new_values.get(id(v), v) for k, v in node.runtime.items()},
             )
             for old, new in zip(node.outputs, copy.outputs, strict=True):
-                self.known.setdefault(id(old), new)
-        return self.known[id(value)]
+                self.new_values.setdefault(id(old), new)
+        return self.new_values[id(value)]
 
-    def _is_known(self, value: Value) -> bool:
-        return value.node.op is None or id(value) in self.known
+    def _is_available(self, value: Value) -> bool:
+        return value.node.op is None or id(value) in self.new_values
 
-    def _now(self, value: Value | None) -> Value | None:
-        return None if value is None else self.known.get(id(value), value)
+    def _new_value(self, value: Value | None) -> Value | None:
+        return None if value is None else self.new_values.get(id(value), value)
 
 
 def node_gradient(node: Node, cotangents: dict[int, Value], read: Any) -> Sequence[Value | None]:
-    """The gradients of a node's inputs by its operator's vjp, which is given what its parameters name."""
+    """The gradients of a node's inputs by its operator's vjp, which gets the values that its parameters name."""
     op = node.bound()
     arguments: dict[str, Any] = {}
     variadic: list[Any] | None = None
@@ -108,15 +107,15 @@ def node_gradient(node: Node, cotangents: dict[int, Value], read: Any) -> Sequen
         result = op.vjp(**{p.name: arguments[p.name] for p in reads})
     if result is NotImplemented:
         return _gradient_of_decomposition(op, inputs, dys)
-    listed = [result] if result is None or isinstance(result, Value) else list(result)
-    if variadic is not None and len(listed) == len(names) and isinstance(listed[-1], list | tuple):
-        listed = [*listed[:-1], *listed[-1]]
-    if len(listed) != len(node.inputs):
-        raise TypeError(f"{op.name}: vjp gave {len(listed)} gradients for {len(node.inputs)} inputs")
-    for value, cotangent in zip(node.inputs, listed, strict=True):
+    gradients = [result] if result is None or isinstance(result, Value) else list(result)
+    if variadic is not None and len(gradients) == len(names) and isinstance(gradients[-1], list | tuple):
+        gradients = [*gradients[:-1], *gradients[-1]]
+    if len(gradients) != len(node.inputs):
+        raise TypeError(f"{op.name}: vjp gave {len(gradients)} gradients for {len(node.inputs)} inputs")
+    for value, cotangent in zip(node.inputs, gradients, strict=True):
         if value is not None and cotangent is not None and cotangent.shape != value.shape:
             raise TypeError(f"{op.name}: the gradient of {value.type} came out as {cotangent.type}")
-    return listed
+    return gradients
 
 
 def _gradient_of_decomposition(
@@ -139,20 +138,16 @@ def _gradient_of_decomposition(
     return [None if v is None else cotangents.get(id(v)) for v in stand_ins]
 
 
-def joint_graph(graph: Graph, wanted: Sequence[bool], given: Sequence[bool]) -> Graph:
+def joint_graph(graph: Graph, needs_gradient: Sequence[bool], has_cotangent: Sequence[bool]) -> Graph:
     """As backward_graph, but the values that the gradients read are computed inside.
 
-    Inputs: those of the graph, then the gradients of the given outputs. So its own gradient is the second one.
+    Inputs: those of the graph, then the gradients of outputs. So its gradient is the second one.
     """
-    cotangents: dict[int, Value] = {}
-    upstream = []
-    for k, (value, is_given) in enumerate(zip(graph.outputs, given, strict=True)):
-        if value is not None and is_given:
-            upstream.append(input_value(value.type, f"dy{k}"))
-            _add(cotangents, value, upstream[-1])
-    _propagate(graph, wanted, cotangents, lambda value: value)
-    results = [cotangents.get(id(v)) for v, want in zip(graph.inputs, wanted, strict=True) if want]
-    return Graph([*graph.inputs, *upstream], results)
+    ys = [(k, v) for k, (v, has_dy) in enumerate(zip(graph.outputs, has_cotangent, strict=True)) if has_dy]
+    pairs = [(v, input_value(v.type, f"dy{k}")) for k, v in ys if v is not None]
+    xs = [v for v, is_needed in zip(graph.inputs, needs_gradient, strict=True) if is_needed]
+    dys = [dy for _, dy in pairs]
+    return Graph([*graph.inputs, *dys], gradients([y for y, _ in pairs], xs, dys))
 
 
 def gradients(
@@ -177,13 +172,13 @@ def gradients(
 
 def _propagate(
     graph: Graph,
-    wanted: Sequence[bool],
+    needs_gradient: Sequence[bool],
     cotangents: dict[int, Value],
     read: Callable[[Value | None], Value | None],
     constant: Container[int] = (),
 ) -> None:
     """Adds to cotangents, the gradients of values by id, those of what the graph's outputs were computed from."""
-    needed = reaching(graph, wanted, constant)
+    needed = reaching(graph, needs_gradient, constant)
     for node in reversed(graph.nodes):
         if node.op is None or id(node) not in needed or not any(id(v) in cotangents for v in node.outputs):
             continue
@@ -197,9 +192,9 @@ def _add(cotangents: dict[int, Value], value: Value, cotangent: Value) -> None:
     cotangents[id(value)] = cotangent if sum_before is None else F.add(sum_before, cotangent)
 
 
-def reaching(graph: Graph, wanted: Sequence[bool], constant: Container[int] = ()) -> set[int]:
-    """The nodes that a wanted input has an influence on."""
-    reached = {id(v.node) for v, want in zip(graph.inputs, wanted, strict=True) if want}
+def reaching(graph: Graph, needs_gradient: Sequence[bool], constant: Container[int] = ()) -> set[int]:
+    """The nodes that an input that needs a gradient has an influence on, by id."""
+    reached = {id(v.node) for v, is_needed in zip(graph.inputs, needs_gradient, strict=True) if is_needed}
     for node in graph.nodes:
         stops = id(node) in constant or (node.op is not None and node.op.stops_gradient)
         if not stops and any(v is not None and id(v.node) in reached for v in node.inputs):

@@ -28,11 +28,10 @@ __all__ = ["Graph", "graph_of", "interpret", "ordered"]
 class Graph:
     """A functional program.
 
-    inputs: Values from outside; outputs: Values wanted, None where there is none to give. writes: number of an output
-    -> number of the input that it becomes the new content of; nothing else is ever written, so a graph has no other
-    side effect than these, at its end. stable_inputs: indices of inputs whose content seldom changes between runs, such
-    as parameters that are only read. nodes: those that the outputs need, each after what it reads, else in the order
-    of their places.
+    inputs: Values from outside; outputs: Values, None for an absent one. writes: index of an output -> index of the
+    input that it becomes the new content of; nothing else is ever written, so a graph has no other side effect than
+    these, at its end. stable_inputs: indices of inputs whose content seldom changes between runs, such as parameters
+    that are only read. nodes: those that the outputs need, each after those that it reads, else by Node.order.
     """
 
     __slots__ = ("inputs", "nodes", "outputs", "stable_inputs", "writes")
@@ -62,64 +61,64 @@ class Graph:
         for node in self.nodes:
             if node.op is None:
                 continue
-            made = []
+            output_names = []
             for output in node.outputs:
                 names[id(output)] = f"v{len(names) - len(self.inputs)}"
-                made.append(names[id(output)])
+                output_names.append(names[id(output)])
             runtime = "".join(f", {k}={name(v)}" for k, v in node.runtime.items())
             types = ", ".join(str(output.type) for output in node.outputs)
             lines.append(
-                f"  {', '.join(made)} = {node.op!r}({', '.join(map(name, node.inputs))}{runtime}): {types}"
+                f"  {', '.join(output_names)} = {node.op!r}({', '.join(map(name, node.inputs))}{runtime}): {types}"
             )
-        lines += [f"  x{written} <- {name(self.outputs[output])}" for output, written in self.writes.items()]
-        given = [v for k, v in enumerate(self.outputs) if k not in self.writes]
-        return "\n".join([*lines, f"  return {', '.join(map(name, given))}"])
+        lines += [f"  x{target} <- {name(self.outputs[output])}" for output, target in self.writes.items()]
+        results = [v for k, v in enumerate(self.outputs) if k not in self.writes]
+        return "\n".join([*lines, f"  return {', '.join(map(name, results))}"])
 
 
 def ordered(outputs: Iterable[Value | None]) -> list[Node]:
     """The nodes that outputs need, each after those it reads, otherwise in the order in which they are needed."""
-    done: dict[int, Node] = {}
+    finished: dict[int, Node] = {}
     begun: set[int] = set()
     stack = [value.node for value in outputs if value is not None][::-1]
     while stack:
         node = stack[-1]
         if id(node) in begun:  # all that it reads has been popped since, or it is done
-            done.setdefault(id(node), stack.pop())
+            finished.setdefault(id(node), stack.pop())
         else:
             begun.add(id(node))
             stack.extend(v.node for v in reversed(node.reads) if id(v.node) not in begun)
-    return list(done.values())
+    return list(finished.values())
 
 
 def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
-    """The nodes that outputs need, each after those it reads; of those that could come next, the first by place."""
-    found: dict[int, Node] = {}
+    """The nodes that outputs need, each after those it reads; of those that could come next, the first by order."""
+    nodes: dict[int, Node] = {}
     stack = [value.node for value in reversed(outputs) if value is not None]
     while stack:
         node = stack.pop()
-        if id(node) not in found:
-            found[id(node)] = node
-            stack.extend([v.node for v in reversed(node.reads) if id(v.node) not in found])
-    return tuple(_in_order(sorted(found.values(), key=lambda node: node.place)))
+        if id(node) not in nodes:
+            nodes[id(node)] = node
+            stack.extend([v.node for v in reversed(node.reads) if id(v.node) not in nodes])
+    return tuple(_in_order(sorted(nodes.values(), key=lambda node: node.order)))
 
 
 def _in_order(nodes: Sequence[Node]) -> list[Node]:
-    """Nodes sorted by place as _sorted wants them: in this order, but for nodes that took over an earlier one's place.
+    """Nodes sorted by Node.order, where nodes that took over the order of an earlier one come after what they read.
 
-    Such a node waits until all that it reads is there, and then comes next: its place is before all that is left.
+    Such a node waits until all that it reads is there, and then comes next: its order is before that of all the rest.
     """
-    done: dict[int, Node] = {}
+    finished: dict[int, Node] = {}
     waits: dict[int, int] = {}  # how many reads of a waiting node are of nodes that are not done
     readers: dict[int, list[int]] = {}  # indices of nodes that wait for a node, once for each read
     ready: list[int] = []  # a heap of indices of nodes that have waited
     for k, node in enumerate(nodes):
-        missing = [id(v.node) for v in node.reads if id(v.node) not in done]
+        missing = [id(v.node) for v in node.reads if id(v.node) not in finished]
         if missing:
             waits[k] = len(missing)
             for key in missing:
                 readers.setdefault(key, []).append(k)
             continue
-        done[id(node)] = node
+        finished[id(node)] = node
         if id(node) not in readers:
             continue
         import heapq  # graphs of one operator are in order
@@ -132,8 +131,8 @@ def _in_order(nodes: Sequence[Node]) -> list[Node]:
             if not ready:
                 break
             node = nodes[heapq.heappop(ready)]
-            done[id(node)] = node
-    return list(done.values())
+            finished[id(node)] = node
+    return list(finished.values())
 
 
 def graph_of(function: Callable[..., Any], types: Sequence[TensorType | None]) -> Graph:
@@ -151,22 +150,22 @@ def graph_of(function: Callable[..., Any], types: Sequence[TensorType | None]) -
 def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
     """The outputs, computed by the operators' references on NumPy arrays; slow, for tests.
 
-    Every result is converted to the type that infer says.
+    Every result is converted to the type that infer gives.
     """
     import numpy as np
 
-    known: dict[int, Any] = {id(v): a for v, a in zip(graph.inputs, arrays, strict=True)}
+    contents: dict[int, Any] = {id(v): a for v, a in zip(graph.inputs, arrays, strict=True)}
     for node in graph.nodes:
         if node.op is None:
             if node.value is not None:
-                known[id(node.outputs[0])] = node.value
+                contents[id(node.outputs[0])] = node.value
             continue
-        bound = node.op.with_runtime({k: known[id(v)] for k, v in node.runtime.items()})
-        read = [None if v is None else known[id(v)] for v in node.inputs]
-        made = reference_of(bound, node, read)
-        for output, result in zip(node.outputs, made, strict=True):
-            known[id(output)] = np.asarray(result, output.type.dtype.numpy)
-    return [None if v is None else known[id(v)] for v in graph.outputs]
+        bound = node.op.with_runtime({k: contents[id(v)] for k, v in node.runtime.items()})
+        operands = [None if v is None else contents[id(v)] for v in node.inputs]
+        results = reference_of(bound, node, operands)
+        for output, result in zip(node.outputs, results, strict=True):
+            contents[id(output)] = np.asarray(result, output.type.dtype.numpy)
+    return [None if v is None else contents[id(v)] for v in graph.outputs]
 
 
 def reference_of(op: Op, node: Node, arrays: Sequence[Any]) -> tuple[Any, ...]:
@@ -176,17 +175,17 @@ def reference_of(op: Op, node: Node, arrays: Sequence[Any]) -> tuple[Any, ...]:
     from weft.ops.evaluate import evaluate_loop
 
     if type(op).reference is not Op.reference:
-        made = op.reference(*arrays)
-        return made if isinstance(made, tuple) else (made,)
+        result = op.reference(*arrays)
+        return result if isinstance(result, tuple) else (result,)
     types = [None if v is None else v.type for v in node.inputs]
-    given = [
+    operands = [
         None if v is None else np.asarray(a, v.type.dtype.numpy)
         for a, v in zip(arrays, node.inputs, strict=True)
     ]
     loop = next((choice for choice in choices(op, types) if isinstance(choice, Loop)), None)
     if loop is not None:
-        found = evaluate_loop(loop, given, [o.type.dtype.numpy for o in node.outputs])
-        return tuple(np.reshape(a, o.shape) for a, o in zip(found, node.outputs, strict=True))
+        results = evaluate_loop(loop, operands, [o.type.dtype.numpy for o in node.outputs])
+        return tuple(np.reshape(a, o.shape) for a, o in zip(results, node.outputs, strict=True))
     if type(op).decompose is not Op.decompose:
-        return tuple(interpret(graph_of(op.decompose, types), [a for a in given if a is not None]))
+        return tuple(interpret(graph_of(op.decompose, types), [a for a in operands if a is not None]))
     raise NotImplementedError(f"{op.name}: no reference")

@@ -43,7 +43,7 @@ __all__ = [
 
 
 class Inner(Op):
-    """Base."""
+    """Base of operators that are only parts of graphs."""
 
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
@@ -66,66 +66,66 @@ class Drawn(Inner):
             raise TypeError(f"{self.name}: of must be a random operator, got {self.of!r}")
 
     @property
+    def random_op(self) -> Op:
+        assert isinstance(self.of, Op)
+        return self.of
+
+    @property
     def outputs(self) -> tuple[str, ...]:  # type: ignore[override]
-        of: Any = self.of
-        found: tuple[str, ...] = of.outputs
-        return found
+        return self.random_op.outputs
 
     @property
     def hidden(self) -> int:  # type: ignore[override]
-        of: Any = self.of
-        found: int = of.hidden
-        return found
+        return self.random_op.hidden
 
     def runtime_names(self) -> tuple[str, ...]:
-        of: Any = self.of
-        found: tuple[str, ...] = of.runtime_names()
-        return found
+        return self.random_op.runtime_names()
 
     def with_runtime(self, values: dict[str, Any]) -> Op:
-        of: Any = self.of
-        changed = {name: value for name, value in values.items() if name in of.runtime_names()}
-        return super().with_runtime({**values, "of": of.with_runtime(changed)} if changed else values)
+        op = self.random_op
+        changed = {name: value for name, value in values.items() if name in op.runtime_names()}
+        return super().with_runtime({**values, "of": op.with_runtime(changed)} if changed else values)
 
     def infer(self, *x: TensorType) -> Any:
-        of: Any = self.of
         if len(x) < 2:
-            raise TypeError(f"{self.name}: takes words and a position behind the inputs of {of.name}")
+            raise TypeError(
+                f"{self.name}: takes words and a position behind the inputs of {self.random_op.name}"
+            )
         *rest, words, position = x
         if words.dtype is not int64 or position.dtype is not int64:
             raise self.fail(DTypeError, "words and positions are int64", words=words, position=position)
         if words.shape != (2,) or position.shape != ():
             raise self.fail(ShapeError, "takes two words and one position", words=words, position=position)
-        return of.infer(*rest)
+        return self.random_op.infer(*rest)
 
     def kernels(self, *x: TensorType | None) -> Iterator[Native]:
-        of: Any = self.of
-        for choice in choices(of, x[:-2]):
-            assert isinstance(choice, Native), f"{of.name}: a random operator has a native kernel"
+        op = self.random_op
+        for choice in choices(op, x[:-2]):
+            assert isinstance(choice, Native), f"{op.name}: a random operator has a native kernel"
             yield _drawn(choice, self.offset)
 
     def vjp(self, *values: Any) -> Any:
-        of: Any = self.of
-        count = len(values) - 2 * len(of.outputs)
-        given = [*values[: count - 2], *values[count:]]
-        reads = parameters(type(of).vjp)
+        op = self.random_op
+        count = len(values) - 2 * len(op.outputs)
+        operands = [*values[: count - 2], *values[count:]]
+        reads = parameters(type(op).vjp)
         if not any(p.variadic for p in reads):
-            names = [*(spec.name for spec in of.inputs), *of.outputs, *(f"d{y}" for y in of.outputs)]
-            known = dict(zip(names, given, strict=True))
-            given = [known[p.name] for p in reads]
-        found = of.vjp(*given)
-        return (*(found if isinstance(found, tuple) else (found,)), None, None)
+            names = [*(spec.name for spec in op.inputs), *op.outputs, *(f"d{y}" for y in op.outputs)]
+            operands_by_name = dict(zip(names, operands, strict=True))
+            operands = [operands_by_name[p.name] for p in reads]
+        gradients = op.vjp(*operands)
+        return (*(gradients if isinstance(gradients, tuple) else (gradients,)), None, None)
 
 
 def _drawn(choice: Native, offset: int) -> Native:
-    """The kernel, with two more inputs in the place of its reservation."""
+    """The kernel, with two more inputs instead of its reservation."""
 
     def make(inputs: Any, outputs: Any, **options: Any) -> Any:
         kernel = choice.offer(inputs[:-2], outputs, **options)
         if kernel is None:
             return None
-        given, made = (sum(x is not None for x in each) for each in (inputs[:-2], outputs))
-        return _core.kernel_drawn(kernel, given, made, len(choice.numbers), offset)
+        input_count, output_count = (sum(x is not None for x in each) for each in (inputs[:-2], outputs))
+        return _core.kernel_drawn(kernel, input_count, output_count, len(choice.numbers), offset)
 
     numbers = tuple((0 if isinstance(value, str) else value, dtype) for value, dtype in choice.numbers)
     return Native(
@@ -135,7 +135,7 @@ def _drawn(choice: Native, offset: int) -> Native:
 
 def blocks_of(op: Op, *types: TensorType | None) -> Any:
     """How many positions of a stream one run of a random operator takes; a Size where its sizes are symbols."""
-    kind, dtype, count = op.draws(*types)
+    kind, dtype, count = op.random_numbers(*types)
     if not isinstance(count, Size):
         return int(_core.random_blocks(kind, dtype, count))
     first = int(_core.random_blocks(kind, dtype, 1))
@@ -147,7 +147,7 @@ def blocks_of(op: Op, *types: TensorType | None) -> Any:
 class Position(Inner):
     """The position of the device's stream for a draw, as the words and the offset of Drawn; the stream advances.
 
-    kind, dtype, count: what is drawn, as Op.draws has it; device: whose stream it is.
+    kind, dtype, count: what is drawn, as Op.random_numbers has it; device: whose stream it is.
     """
 
     primitive: ClassVar[bool] = True
@@ -158,13 +158,13 @@ class Position(Inner):
     count: int
     device: Device = cpu(0)
 
-    def home(self) -> Device:
+    def fixed_device(self) -> Device:
         return self.device
 
     def infer(self) -> tuple[TensorType, TensorType]:
         return TensorType((2,), int64, self.device), TensorType((), int64, self.device)
 
-    def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
+    def random_numbers(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
         return self.kind, self.dtype, self.count
 
     def kernels(self) -> Iterator[Native]:
@@ -172,7 +172,7 @@ class Position(Inner):
 
 
 def as_drawn(node: Node, position: Sequence[Value] | None = None) -> tuple[Sequence[Value], Sequence[Value]]:
-    """What a random node gives, as a function of a Position, and that: of a new one in its place, if none is given.
+    """The outputs of a random node as a function of a Position, and the Position's, by default of a new one.
 
     >>> from weft.ops.node import make_node
     >>> from weft.ops.random import RandomUniform
@@ -183,14 +183,14 @@ def as_drawn(node: Node, position: Sequence[Value] | None = None) -> tuple[Seque
     op = node.op
     assert op is not None
     if isinstance(op, Position):
-        found = node.outputs if position is None else position
-        return found, found
+        position = node.outputs if position is None else position
+        return position, position
     if position is None:
-        kind, dtype, count = op.draws(*(None if v is None else v.type for v in node.inputs))
-        made = Position(kind=kind, dtype=dtype, count=count, device=node.device or cpu(0))
-        position = make_node(made, (), like=node).outputs
-    drawn = make_node(Drawn(of=op), [*node.inputs, *position], dict(node.runtime), like=node)
-    return drawn.outputs, position
+        kind, dtype, count = op.random_numbers(*(None if v is None else v.type for v in node.inputs))
+        position_op = Position(kind=kind, dtype=dtype, count=count, device=node.device or cpu(0))
+        position = make_node(position_op, (), like=node).outputs
+    new_node = make_node(Drawn(of=op), [*node.inputs, *position], dict(node.runtime), like=node)
+    return new_node.outputs, position
 
 
 class Mark(Inner):
@@ -238,7 +238,7 @@ class Rewritten(Mark):
 
 @op
 class Watched(Mark):
-    """x from where its gradient is wanted: what was computed from x before has no part in that."""
+    """x from where its gradient is computed: what was computed from x before has no part in that."""
 
     def vjp(self, dy: Any) -> Any:
         return dy
@@ -267,7 +267,7 @@ def stopped(value: Value) -> Value:
 
 
 def _detach(self: Value) -> Value:
-    """The same memory without its history; of a value of a graph outside one that is found, as by every operator."""
+    """The same memory without its history; a value of a graph outside is captured, as by every operator."""
     capture = _core.capture()
     if capture is None:
         return stopped(self)

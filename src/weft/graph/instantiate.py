@@ -1,4 +1,4 @@
-"""Copies a graph into another one, on other inputs and at sizes that are known now.
+"""Copies a graph into another one, on other inputs and at their sizes.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of
@@ -30,33 +30,33 @@ def instantiate(
     inputs: Sequence[Value],
     where: str = "",
     axes: Sequence[int] = (),
-    drawn: Callable[[Node], Sequence[Value]] | None = None,
+    draw: Callable[[Node], Sequence[Value]] | None = None,
 ) -> list[Value | None]:
     """The outputs of `graph` computed from these inputs, by new nodes.
 
-    where: the user's line that they stand for, if not their own; axes: what dynamic sizes are, by number; drawn: what
-    stands for the outputs of a random node. Types are inferred again, so a graph for a pattern of sizes becomes one for
-    the inputs' own.
+    where: the user's line for errors, by default those of the nodes; axes: the dynamic sizes by index; draw: gives the
+    outputs for a random node. Types are inferred again, so a graph for a pattern of sizes becomes one for those of the
+    inputs.
     """
-    known: dict[int, Value] = {id(old): new for old, new in zip(graph.inputs, inputs, strict=True)}
+    new_values: dict[int, Value] = {id(old): new for old, new in zip(graph.inputs, inputs, strict=True)}
     sizes = _Sizes(inputs, axes)
     for node in graph.nodes:
         if node.op is None:
-            known.setdefault(id(node.outputs[0]), sizes.of_constant(node.outputs[0]))
+            new_values.setdefault(id(node.outputs[0]), sizes.of_constant(node.outputs[0]))
             continue
-        made = make_node(
+        new_node = make_node(
             sizes.of_operator(node.op),
-            [None if v is None else known[id(v)] for v in node.inputs],
-            {name: known[id(v)] for name, v in node.runtime.items()},
+            [None if v is None else new_values[id(v)] for v in node.inputs],
+            {name: new_values[id(v)] for name, v in node.runtime.items()},
         )
-        made.where = where or node.where
-        outputs = drawn(made) if drawn is not None and node.op.random else made.outputs
-        known.update((id(old), new) for old, new in zip(node.outputs, outputs, strict=True))
-    return [None if v is None else known[id(v)] for v in graph.outputs]
+        new_node.where = where or node.where
+        outputs = draw(new_node) if draw is not None and node.op.random else new_node.outputs
+        new_values.update((id(old), new) for old, new in zip(node.outputs, outputs, strict=True))
+    return [None if v is None else new_values[id(v)] for v in graph.outputs]
 
 
 class _Sizes:
-    """What Sizes are, for these inputs."""
+    """The numbers that Sizes stand for, for these inputs."""
 
     def __init__(self, inputs: Sequence[Value], axes: Sequence[int]) -> None:
         self.axes = axes
@@ -81,8 +81,8 @@ class _Sizes:
         if isinstance(value, Subgraph):
             return self.of_subgraph(value) if value.has_sizes else value
         if isinstance(value, tuple):
-            made = tuple(map(self, value))
-            return made if any(a is not b for a, b in zip(made, value, strict=True)) else value
+            items = tuple(map(self, value))
+            return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
         return value
 
     def of_subgraph(self, subgraph: Subgraph) -> Subgraph:
@@ -99,7 +99,8 @@ class _Sizes:
         if isinstance(size, int):
             return size
         if size.op == "dim":
-            return next((s[-1 - size.args[0]] for s in self.shapes if self.tells(s, size.args[0])), 1)
+            d = size.args[0]  # from the last dimension; of an input that is not repeated along it
+            return next((s[-1 - d] for s in self.shapes if d < len(s) and s[-1 - d] != 1), 1)
         if size.op == "extent":
             return self.shapes[size.args[0]][size.args[1]]
         if size.op == "axis":
@@ -110,8 +111,3 @@ class _Sizes:
         if size.op == "div":
             return a // b if b else 0
         return a + b if size.op == "add" else a - b if size.op == "sub" else a * b
-
-    @staticmethod
-    def tells(shape: tuple[int, ...], dimension: int) -> bool:
-        """Whether an input of this shape has the size in it rather than 1, which is repeated."""
-        return dimension < len(shape) and shape[-1 - dimension] != 1

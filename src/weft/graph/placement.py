@@ -37,10 +37,10 @@ class Part(Record):
 
 
 def devices(graph: Graph) -> list[Device]:
-    """Those that compute or hold something that is wanted of a graph, each once."""
-    placed = [node.device for node in graph.nodes if node.op is not None and node.device is not None]
-    given = [v.type.device for v in graph.outputs if v is not None and not v.type.weak]
-    return list(dict.fromkeys([*placed, *given]))
+    """Those that compute or hold an output of a graph, each once."""
+    node_devices = [node.device for node in graph.nodes if node.op is not None and node.device is not None]
+    output_devices = [v.type.device for v in graph.outputs if v is not None and not v.type.weak]
+    return list(dict.fromkeys([*node_devices, *output_devices]))
 
 
 def spans_devices(graph: Graph) -> bool:
@@ -67,7 +67,7 @@ def partition(graph: Graph) -> list[Part]:
 
     Nodes of a device stay in their order. A part ends where a value is copied from, so that the copy need not wait for
     what comes later, and before a value that was copied meanwhile is read, so that what comes earlier need not wait.
-    Copies are parts of their own. What no device is known of is computed in each part that reads it.
+    Copies are parts of their own. Values of no device are computed in each part that reads them.
     """
     return _Partition(graph).run()
 
@@ -75,10 +75,10 @@ def partition(graph: Graph) -> list[Part]:
 class _Partition:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.done: list[tuple[Device, list[Node]]] = []
+        self.finished: list[tuple[Device, list[Node]]] = []
         self.open: dict[Device, list[Node]] = {}
-        self.began: dict[Device, int] = {}  # how many parts were done when the open one began
-        self.made_by: dict[int, int] = {}  # number of the part, by id of the node
+        self.began: dict[Device, int] = {}  # number of finished parts when the open one began
+        self.part_of: dict[int, int] = {}  # index of the part, by id of the node
         self.copies: dict[int, list[Node]] = {}  # by id of the node that is copied from
         for node in graph.nodes:
             if crosses(node):
@@ -92,7 +92,7 @@ class _Partition:
                 continue
             if any(self.is_late(v.node, node.device) for v in node.reads):
                 self.close(node.device)
-            self.began.setdefault(node.device, len(self.done))
+            self.began.setdefault(node.device, len(self.finished))
             self.open.setdefault(node.device, []).append(node)
             if id(node) in self.copies:
                 self.close(node.device)
@@ -103,16 +103,16 @@ class _Partition:
 
     def is_late(self, source: Node, device: Device) -> bool:
         """Whether a value came from another device after the open part of this one began."""
-        made = self.made_by.get(id(source), -1)
-        return device in self.open and made >= self.began[device]
+        part = self.part_of.get(id(source), -1)
+        return device in self.open and part >= self.began[device]
 
     def close(self, device: Device) -> None:
         self.finish(device, self.open.pop(device))
         del self.began[device]
 
     def finish(self, device: Device, nodes: list[Node]) -> None:
-        self.made_by.update((id(node), len(self.done)) for node in nodes)
-        self.done.append((device, nodes))
+        self.part_of.update((id(node), len(self.finished)) for node in nodes)
+        self.finished.append((device, nodes))
 
     def copy(self, source: Node) -> None:
         for node in self.copies.get(id(source), ()):
@@ -123,92 +123,86 @@ class _Partition:
     # From lists of nodes to graphs.
 
     def parts(self) -> list[Part]:
-        """The parts with what leaves each: what others read, outputs, and what is written."""
-        wanted: list[list[Value]] = [[] for _ in self.done]
-        for k, (_, nodes) in enumerate(self.done):
+        """The parts with their outputs: values that others read, outputs of the whole, and writes."""
+        outputs: list[list[Value]] = [[] for _ in self.finished]
+        for k, (_, nodes) in enumerate(self.finished):
             for value in self.read_by(nodes):
-                made = self.made_by.get(id(value.node))
-                if made is not None and made != k:
-                    wanted[made].append(value)
-        writes: list[dict[int, Value]] = [{} for _ in self.done]
+                maker = self.part_of.get(id(value.node))
+                if maker is not None and maker != k:
+                    outputs[maker].append(value)
+        writes: list[dict[int, Value]] = [{} for _ in self.finished]
         for j, output in enumerate(self.graph.outputs):
             if output is None:
                 continue
             target = self.graph.writes.get(j)
             k = self.maker(output)
-            if k == len(wanted):
-                wanted.append([])
+            if k == len(outputs):
+                outputs.append([])
                 writes.append({})
             if target is None:
-                wanted[k].append(output)
+                outputs[k].append(output)
             else:
                 writes[k][target] = output
-        return [self.part(k, values, writes[k]) for k, values in enumerate(wanted)]
+        return [self.part(k, values, writes[k]) for k, values in enumerate(outputs)]
 
     def maker(self, value: Value) -> int:
-        """The part that an output leaves; for what none makes, the first one of its device, else one more."""
-        made = self.made_by.get(id(value.node))
-        if made is not None:
-            return made
+        """The part that an output leaves, by index; if none computes it, the first of its device, else a new one."""
+        part = self.part_of.get(id(value.node))
+        if part is not None:
+            return part
         device = value.type.device
-        for k, (each, nodes) in enumerate(self.done):
+        for k, (each, nodes) in enumerate(self.finished):
             if each is device and not (nodes and crosses(nodes[0])):
                 return k
-        self.done.append((device, []))
-        return len(self.done) - 1
+        self.finished.append((device, []))
+        return len(self.finished) - 1
 
     def read_by(self, nodes: Iterable[Node]) -> list[Value]:
-        """What nodes read, and what that is computed from as far as it belongs to no device; each once."""
-        found: dict[int, Value] = {}
+        """The values that nodes read, and those of no device that they are computed from; each once."""
+        values: dict[int, Value] = {}
         waiting = [v for node in nodes for v in node.reads]
         while waiting:
             value = waiting.pop()
-            if id(value) not in found:
-                found[id(value)] = value
+            if id(value) not in values:
+                values[id(value)] = value
                 if value.node.op is not None and value.node.device is None:
                     waiting.extend(value.node.reads)
-        return list(found.values())
+        return list(values.values())
 
-    def part(self, k: int, wanted: Sequence[Value], writes: dict[int, Value]) -> Part:
-        device, nodes = self.done[k]
-        made = list({id(v): v for v in wanted}.values())
-        results = [*made, *writes.values()]
+    def part(self, k: int, outputs: Sequence[Value], writes: dict[int, Value]) -> Part:
+        device, nodes = self.finished[k]
+        unique_outputs = list({id(v): v for v in outputs}.values())
+        results = [*unique_outputs, *writes.values()]
         inside = {id(node) for node in nodes}
-        known: dict[int, Value] = {}
+        new_values: dict[int, Value] = {}
         inputs: dict[int, tuple[Value, Value]] = {}
 
         def enter(value: Value) -> Value:
-            """The part's own value in place of a value of the whole."""
-            if id(value) in known or value.is_constant:
-                return known.get(id(value), value)
+            """The value in the part that replaces a value of the whole."""
+            if id(value) in new_values or value.is_constant:
+                return new_values.get(id(value), value)
             node = value.node
             if node.op is None or (node.device is not None and id(node) not in inside):
                 stand_in = input_value(value.type, node.name)
                 inputs[id(value)] = value, stand_in
-                known[id(value)] = stand_in
+                new_values[id(value)] = stand_in
             else:
-                copied = Node(
-                    node.op,
-                    [None if v is None else enter(v) for v in node.inputs],
-                    [v.type for v in node.outputs],
-                    {name: enter(v) for name, v in node.runtime.items()},
-                    like=node,
-                )
-                known.update((id(a), b) for a, b in zip(node.outputs, copied.outputs, strict=True))
-            return known[id(value)]
+                copy = node.reading(enter)
+                new_values.update((id(a), b) for a, b in zip(node.outputs, copy.outputs, strict=True))
+            return new_values[id(value)]
 
         for node in nodes:  # in this order, so that nothing is deep
             for value in node.outputs:
                 enter(value)
-        outputs = [enter(v) for v in results]
-        targets = [self.graph.inputs[into] for into in writes]
+        new_outputs = [enter(v) for v in results]
+        targets = [self.graph.inputs[k] for k in writes]
         for target in targets:
             enter(target)
         order = [id(old) for old, _ in inputs.values()]
-        into = {len(made) + j: order.index(id(target)) for j, target in enumerate(targets)}
-        lasts = {id(self.graph.inputs[each]) for each in self.graph.stable_inputs}
-        stable_inputs = [number for number, key in enumerate(order) if key in lasts]
-        graph = Graph([new for _, new in inputs.values()], outputs, into, stable_inputs)
+        writes_into = {len(unique_outputs) + j: order.index(id(target)) for j, target in enumerate(targets)}
+        stable_ids = {id(self.graph.inputs[each]) for each in self.graph.stable_inputs}
+        stable_inputs = [index for index, key in enumerate(order) if key in stable_ids]
+        graph = Graph([new for _, new in inputs.values()], new_outputs, writes_into, stable_inputs)
         return Part(device, graph, tuple(old for old, _ in inputs.values()), tuple(results))
 
 

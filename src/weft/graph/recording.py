@@ -74,10 +74,10 @@ class Recorder:
 
     def float_input(self, value: Any, origin: int) -> Value:
         """The input for a float of the call; the same one for the same origin."""
-        found = self.numbers.get(origin)
-        if found is None:
-            found = self.numbers[origin] = input_value(constant(value).type, f"number{origin}")
-        return found
+        number = self.numbers.get(origin)
+        if number is None:
+            number = self.numbers[origin] = input_value(constant(value).type, f"number{origin}")
+        return number
 
     def draw(self, node: Node) -> Sequence[Value]:
         """The outputs of a random node: here it draws from its device's stream, in the order of the program."""

@@ -40,10 +40,10 @@ __all__ = ["Rewriting", "complete", "counters", "first_choice", "from_operands",
 
 ROUNDS = 1000  # more is a rule that undoes another one's work
 
-counters = {"rewritten": 0, "dropped": 0}  # what rules gave: what was taken, and what could not be
+counters = {"rewritten": 0, "dropped": 0}  # results of rules, those that were taken and those that were not
 
-Made = Value | Sequence[Value | None] | None
-Rule = Callable[[Node, "Rewriting"], Made]  # None in the place of an output: that one stays
+Replacement = Value | Sequence[Value | None] | None
+Rule = Callable[[Node, "Rewriting"], Replacement]  # None for an output: that one stays
 RuleT = TypeVar("RuleT", bound=Rule)
 Show = Callable[[str], None]
 
@@ -59,7 +59,7 @@ def local(*roots: type[Op]) -> Callable[[RuleT], RuleT]:
 
 
 def from_operands(rule: RuleT) -> RuleT:
-    """Declare that what a rule gives for a node follows from the node and what it is computed from.
+    """Declare that the result of a rule for a node follows from the node and what it is computed from.
 
     Nodes are immutable and refer to what they are computed from. So a node that a round left as it is would get the
     same answer in the next round, and the rule sees the others only.
@@ -84,19 +84,19 @@ def rewrite(graph: Graph, rule: Rule, show: Show | None = None, drop: Show | Non
     """
     roots: tuple[type[Op], ...] = getattr(rule, "roots", ())
     from_operands, is_complete = getattr(rule, "is_from_operands", False), getattr(rule, "is_complete", False)
-    seen: set[int] = set()
-    before: list[Graph] = []  # so that the ids of nodes that were seen stay theirs
+    settled: set[int] = set()
+    earlier_graphs: list[Graph] = []  # so that no other node takes the id of a settled one
     for _ in range(ROUNDS):
-        if roots and not any(isinstance(node.op, roots) and id(node) not in seen for node in graph.nodes):
+        if roots and not any(isinstance(node.op, roots) and id(node) not in settled for node in graph.nodes):
             return graph
         rewriting = Rewriting(graph)
-        made = rewriting.run(rule, show, drop, seen)
+        new_graph = rewriting.run(rule, show, drop, settled)
         if not rewriting.count:
             return graph
         if from_operands:
-            seen.update(map(id, graph.nodes))
-            before.append(graph)
-        graph = made
+            settled.update(map(id, graph.nodes))
+            earlier_graphs.append(graph)
+        graph = new_graph
         if is_complete:
             return graph
     raise AssertionError(f"{rule!r}: rewrites without an end")
@@ -105,30 +105,28 @@ def rewrite(graph: Graph, rule: Rule, show: Show | None = None, drop: Show | Non
 class Rewriting:
     """One round: what a rule may read of the old graph, and what has become of it yet.
 
-    notes: a place for what a rule has to remember from node to node. count: how often the rule gave something.
+    notes: what a rule remembers from node to node. count: how often the rule gave something.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.notes: dict[Any, Any] = {}
         self.count = 0
-        self._new: dict[
-            int, Value
-        ] = {}  # by id of an old value that changed; the old graph keeps those alive
+        self._new: dict[int, Value] = {}  # by id of an old value, which the old graph keeps alive
         self._reached: set[int] = set()  # nodes, by id
         self._outputs = {id(v) for v in graph.outputs if v is not None}
         self._escaping: set[int] | None = None
-        self._drawn: dict[int, frozenset[int]] = {}  # by id of a node
+        self._draws_of: dict[int, frozenset[int]] = {}  # by id of a node, as _draws
         self._settled = set(map(id, graph.nodes))
-        self._kept: list[Node] = []  # nodes known by id, so that their ids stay theirs
+        self._alive: list[Node] = []  # new nodes, so that no other node takes the id of one
 
     @cached_property
     def _readers(self) -> dict[int, list[Node]]:
-        found: dict[int, list[Node]] = {}
+        readers: dict[int, list[Node]] = {}
         for node in self.graph.nodes:
             for value in node.reads:
-                found.setdefault(id(value), []).append(node)
-        return found
+                readers.setdefault(id(value), []).append(node)
+        return readers
 
     @cached_property
     def _is_random(self) -> bool:
@@ -136,17 +134,17 @@ class Rewriting:
 
     @cached_property
     def _stable_nodes(self) -> set[int]:
-        found = {id(self.graph.inputs[k].node) for k in self.graph.stable_inputs}
+        stable_nodes = {id(self.graph.inputs[k].node) for k in self.graph.stable_inputs}
         for node in self.graph.nodes:
-            known = node.op is not None and not node.op.random
-            if known and all(v.is_constant or id(v.node) in found for v in node.reads):
-                found.add(id(node))
-        return found
+            is_deterministic = node.op is not None and not node.op.random
+            if is_deterministic and all(v.is_constant or id(v.node) in stable_nodes for v in node.reads):
+                stable_nodes.add(id(node))
+        return stable_nodes
 
     # For rules.
 
     def new(self, value: Value) -> Value:
-        """The new value in place of an old one."""
+        """The new value of an old one."""
         return self._new.get(id(value), value)
 
     def reader(self, value: Value) -> Node | None:
@@ -159,7 +157,7 @@ class Rewriting:
         return id(value) in self._readers or id(value) in self._outputs
 
     def is_made(self, value: Value) -> bool:
-        """Whether the new value in place of an old one exists already when this node is reached."""
+        """Whether the new value of an old one exists already when this node is reached."""
         return value.node.op is None or id(value.node) in self._reached
 
     def is_stable(self, value: Value) -> bool:
@@ -169,27 +167,27 @@ class Rewriting:
     # The machinery.
 
     def run(
-        self, rule: Rule, show: Show | None, drop: Show | None = None, seen: Collection[int] = ()
+        self, rule: Rule, show: Show | None, drop: Show | None = None, unchanged: Collection[int] = ()
     ) -> Graph:
-        """The graph with the rule applied to each node, but for those that are seen already, by id."""
+        """The graph with the rule applied to each node but the unchanged ones, by id."""
         roots: tuple[type[Op], ...] = getattr(rule, "roots", ())
         for node in self.graph.nodes:
             if node.op is None:
                 continue
-            applies = (not roots or isinstance(node.op, roots)) and id(node) not in seen
-            given = rule(node, self) if applies else None
-            made = None if given is None else self._checked(node, given)
-            if made is not None:
+            applies = (not roots or isinstance(node.op, roots)) and id(node) not in unchanged
+            result = rule(node, self) if applies else None
+            replacements = None if result is None else self._checked(node, result)
+            if replacements is not None:
                 self.count += 1
                 counters["rewritten"] += 1
-                outputs: Sequence[Value] = made
+                outputs: Sequence[Value] = replacements
                 if show is not None:
-                    show(f"{node!r} -> {', '.join(map(repr, made))}")
+                    show(f"{node!r} -> {', '.join(map(repr, replacements))}")
             else:
-                if given is not None:
+                if result is not None:
                     counters["dropped"] += 1
                     if drop is not None:
-                        drop(f"{node!r} -> {given!r}")
+                        drop(f"{node!r} -> {result!r}")
                 outputs = self._rebuilt(node).outputs
             self._reached.add(id(node))
             if outputs is not node.outputs:
@@ -204,59 +202,59 @@ class Rewriting:
         """The node on new values; itself if they are the old ones."""
         if self._new.keys().isdisjoint(map(id, node.reads)):
             return node
-        made = node.reading(self.new)
-        self._settled.add(id(made))
-        self._kept.append(made)
-        return made
+        copy = node.reading(self.new)
+        self._settled.add(id(copy))
+        self._alive.append(copy)
+        return copy
 
-    def _checked(self, node: Node, made: Value | Sequence[Value | None]) -> list[Value] | None:
-        """What a rule gave, one value for each output; None if it cannot be taken."""
-        given = [made] if isinstance(made, Value) else list(made)
-        if len(given) != len(node.outputs):
-            raise AssertionError(f"{node!r} has {len(node.outputs)} outputs, replaced by {len(given)}")
-        if any(new is None for new in given):
-            kept = self._rebuilt(node)
-            given = [kept.outputs[k] if new is None else new for k, new in enumerate(given)]
-        found = [v for v in given if v is not None]
-        if any(new.type != old.type for new, old in zip(found, node.outputs, strict=True)):
+    def _checked(self, node: Node, result: Value | Sequence[Value | None]) -> list[Value] | None:
+        """The result of a rule, one value for each output; None if it cannot be taken."""
+        values = [result] if isinstance(result, Value) else list(result)
+        if len(values) != len(node.outputs):
+            raise AssertionError(f"{node!r} has {len(node.outputs)} outputs, replaced by {len(values)}")
+        if any(new is None for new in values):
+            rebuilt = self._rebuilt(node)
+            values = [rebuilt.outputs[k] if new is None else new for k, new in enumerate(values)]
+        outputs = [v for v in values if v is not None]
+        if any(new.type != old.type for new, old in zip(outputs, node.outputs, strict=True)):
             return None
-        if not all(self._may_leave(old, new) for old, new in zip(node.outputs, found, strict=True)):
+        if not all(self._may_leave(old, new) for old, new in zip(node.outputs, outputs, strict=True)):
             return None
-        self._settle(node, found)
-        if self._is_random and self._draws(node) - frozenset().union(*(self._draws(v.node) for v in found)):
+        self._settle(node, outputs)
+        if self._is_random and self._draws(node) - frozenset().union(*(self._draws(v.node) for v in outputs)):
             return None
-        return found
+        return outputs
 
     def _settle(self, node: Node, values: Sequence[Value]) -> None:
-        """Nodes that a rule just made take over the place of the one that they replace."""
+        """Nodes that a rule just made take over the order of the one that they replace."""
         stack = [v.node for v in values]
         while stack:
-            made = stack.pop()
-            if id(made) in self._settled:
+            new_node = stack.pop()
+            if id(new_node) in self._settled:
                 continue
-            self._settled.add(id(made))
-            self._kept.append(made)
+            self._settled.add(id(new_node))
+            self._alive.append(new_node)
             # The line of the one that it replaces, unless a rule has named one of what it merges.
-            made.place, made.where = node.place, made.where or node.where
-            stack.extend(v.node for v in made.reads)
+            new_node.order, new_node.where = node.order, new_node.where or node.where
+            stack.extend(v.node for v in new_node.reads)
 
     def _draws(self, node: Node) -> frozenset[int]:
-        """The places of the random operators that a node's outputs come from."""
+        """The orders of the random operators that a node's outputs come from."""
         stack = [node]
         while stack:
             top = stack[-1]
-            if id(top) in self._drawn:
+            if id(top) in self._draws_of:
                 stack.pop()
                 continue
-            waiting = [v.node for v in top.reads if id(v.node) not in self._drawn]
+            waiting = [v.node for v in top.reads if id(v.node) not in self._draws_of]
             if waiting:
                 stack.extend(waiting)
                 continue
             stack.pop()
-            self._kept.append(top)
-            own = {top.place} if top.op is not None and top.op.random else frozenset[int]()
-            self._drawn[id(top)] = frozenset(own).union(*(self._drawn[id(v.node)] for v in top.reads))
-        return self._drawn[id(node)]
+            self._alive.append(top)
+            draws = {top.order} if top.op is not None and top.op.random else frozenset[int]()
+            self._draws_of[id(top)] = frozenset(draws).union(*(self._draws_of[id(v.node)] for v in top.reads))
+        return self._draws_of[id(node)]
 
     def _may_leave(self, old: Value, new: Value) -> bool:
         """Whether callers that get memory of their own still do."""
@@ -274,8 +272,8 @@ def first_choice(node: Node) -> Any:
     try:
         return node.choice
     except AttributeError:
-        found = node.choice = _first(node.op, tuple(None if v is None else v.type for v in node.inputs))
-        return found
+        node.choice = _first(node.op, tuple(None if v is None else v.type for v in node.inputs))
+        return node.choice
 
 
 @cached(maxsize=8192)
@@ -291,11 +289,11 @@ def _makes_memory(node: Node) -> bool:
 def _escaping(graph: Graph) -> set[int]:
     """The values that outputs of the graph may be views of, and those outputs."""
     stack = [v for v in graph.outputs if v is not None]
-    found = set(map(id, stack))
+    escaping = set(map(id, stack))
     while stack:
         node = stack.pop().node
         if node.op is not None and not _makes_memory(node):
-            sources = [v for v in node.reads if id(v) not in found]
-            found.update(map(id, sources))
+            sources = [v for v in node.reads if id(v) not in escaping]
+            escaping.update(map(id, sources))
             stack += sources
-    return found
+    return escaping

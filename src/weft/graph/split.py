@@ -36,51 +36,49 @@ def split(
     Returns the values to keep, as the inputs that stand for them -> the values of the first part; and second, computed
     from those inputs and from the inputs of both.
     """
-    known = {id(node) for node in Graph((), first).nodes if node.op is not None}
-    parts = _Second(known, {id(value) for value in overwritten})
-    return parts.kept, [None if value is None else parts.value(value) for value in second]
+    computed = {id(node) for node in Graph((), first).nodes if node.op is not None}
+    parts = _Second(computed, {id(value) for value in overwritten})
+    return parts.saved, [None if value is None else parts.value(value) for value in second]
 
 
 class _Second:
     """The nodes of the second part, made again on what was kept."""
 
-    def __init__(self, known: set[int], overwritten: set[int]) -> None:
-        self.known, self.overwritten = known, overwritten
-        self.kept: dict[Value, Value] = {}  # stand-in -> value
-        self.made: dict[int, Value] = {}
+    def __init__(self, computed: set[int], overwritten: set[int]) -> None:
+        self.computed, self.overwritten = computed, overwritten
+        self.saved: dict[Value, Value] = {}  # stand-in -> value
+        self.values: dict[int, Value] = {}
 
-    def value(self, wanted: Value) -> Value:
-        """`wanted` in the second part. Not recursive: graphs are deep."""
-        stack = [wanted]
+    def value(self, output: Value) -> Value:
+        """An output in the second part. Not recursive: graphs are deep."""
+        stack = [output]
         while stack:
             value = stack[-1]
-            if id(value) in self.made:
+            if id(value) in self.values:
                 stack.pop()
                 continue
             node = value.node
             if node.op is None and id(value) not in self.overwritten:
-                self.made[id(value)] = value
-            elif node.op is None or (id(node) in self.known and not _is_view(node)):
-                stand_in = input_value(value.type, f"kept{len(self.kept)}")
-                self.kept[stand_in] = value
-                self.made[id(value)] = stand_in
+                self.values[id(value)] = value
+            elif node.op is None or (id(node) in self.computed and not _is_view(node)):
+                stand_in = input_value(value.type, f"kept{len(self.saved)}")
+                self.saved[stand_in] = value
+                self.values[id(value)] = stand_in
             else:
-                missing = [v for v in node.reads if id(v) not in self.made]
+                missing = [v for v in node.reads if id(v) not in self.values]
                 if missing:
                     stack.extend(missing)
                     continue
-                self.again(node)
-        return self.made[id(wanted)]
+                self.recompute(node)
+        return self.values[id(output)]
 
-    def again(self, node: Node) -> None:
-        read = {name: self.made[id(v)] for name, v in node.runtime.items()}
-        inputs = [None if v is None else self.made[id(v)] for v in node.inputs]
-        made = Node(node.op, inputs, [v.type for v in node.outputs], read, like=node)
-        for old, new in zip(node.outputs, made.outputs, strict=True):
-            self.made[id(old)] = new
+    def recompute(self, node: Node) -> None:
+        copy = node.reading(lambda v: self.values[id(v)])
+        for old, new in zip(node.outputs, copy.outputs, strict=True):
+            self.values[id(old)] = new
 
 
 def _is_view(node: Node) -> bool:
-    """Whether a node only looks at its input in another way."""
+    """Whether a node is a view of its input."""
     choice = next(choices(node.bound(), [None if v is None else v.type for v in node.inputs]), None)
     return isinstance(choice, View)

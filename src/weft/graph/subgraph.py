@@ -9,7 +9,7 @@
 >>> (y,) = capture.run(lambda: [x * outer])
 >>> capture.subgraph([x], [y])
 <graph(x0: f32[2]@cpu:0, x1: f32[2]@cpu:0) | v0 = Mul...
->>> capture.found[0] is outer
+>>> capture.captures[0] is outer
 True
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 
 from weft import _core
 from weft.base.dtype import bool_, int64
-from weft.graph.functionalization import Geometry, Overlap, ValueStorage, Window, row_major
+from weft.graph.functionalization import Geometry, Overlap, ValueStorage, Window
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph
 from weft.graph.inner import Drawn, Rewritten, StopGradient, Watched, blocks_of, stopped
@@ -31,6 +31,7 @@ from weft.ops.joining import Pieces
 from weft.ops.kernels import View
 from weft.ops.node import Node, Value, apply, bind, constant, input_value, make_node
 from weft.ops.op import Op, attribute_type
+from weft.ops.shapes import row_major
 from weft.ops.sizes import NeedsSizes, Size
 from weft.ops.types import TensorType
 
@@ -87,53 +88,54 @@ def _has_size(value: Any) -> bool:
 @contextlib.contextmanager
 def no_capture() -> Iterator[None]:
     """What is called inside makes nodes of no function that is being captured."""
-    before = _core.capture()
+    outer_capture = _core.capture()
     _core.set_capture(None)
     try:
         yield
     finally:
-        _core.set_capture(before)
+        _core.set_capture(outer_capture)
 
 
 class Capture(Recorder):
     """Writes functions down as graphs, by calling them with Values.
 
-    What they find elsewhere, arrays and the Values of a graph outside, becomes an input, too: `found`, in the order of
-    `extra`. So the operands of the operator that runs the graph are those given, then those found. name: for errors.
+    `captures` are the arrays and the Values of a graph outside that the functions use; each becomes an input, too, of
+    `capture_inputs` at the same index. So the operands of the operator that runs the graph are those given, then the
+    captures. name: for errors.
 
     Memory. A Value that the function holds is an array with memory, a window of a storage
     (weft.graph.functionalization). It stays the same object when it is written; `lift` gives the content that it has
     then. Arrays and Values outside are windows of one storage if they share memory, as far as that can be told.
 
-    Effects. A captured array that is written reads as its new value from then on; `written` maps its index in `found`
-    to that value, and `content` returns that of an argument. What draws random numbers draws from `stream`, the words
-    that Drawn takes, at `position`, an input of the graph, and `blocks` counts the positions taken.
+    Effects. A captured array that is written reads as its new value from then on; `new_contents` maps its index in
+    `captures` to that value, and `content` returns that of an argument. Random numbers are drawn from `stream`, the
+    words that Drawn takes, at `position`, an input of the graph, and `blocks` counts the positions taken.
 
-    Gradients. What is watched has a Value of its own until it is unwatched, so that only what is computed meanwhile
+    Gradients. A watched array has a Value of its own until it is unwatched, so that only what is computed meanwhile
     counts; nodes made where nothing is recorded are constant.
     """
 
     def __init__(self, name: str, stream: Any = None) -> None:
         super().__init__(name)
         self.stream = stream
-        self.found: list[Any] = []
-        self.extra: list[Value] = []
-        self.written: dict[int, Value] = {}
-        self.assigned: set[int] = set()  # those of written that the program writes, not an operator
+        self.captures: list[Any] = []
+        self.capture_inputs: list[Value] = []
+        self.new_contents: dict[int, Value] = {}
+        self.assigned: set[int] = set()  # those of new_contents that the program writes, not an operator
         self.blocks: Any = 0
         self.drew = False
         self.position = self.input(TensorType((), int64))
-        self._windows: dict[int, Window] = {}  # by id of what the function holds, which they keep
-        self._storages: list[ValueStorage] = []  # of what was found, as in found
+        self._windows: dict[int, Window] = {}  # by id of what the function holds; they keep it alive
+        self._storages: list[ValueStorage] = []  # of captures, in their order
         self._in_memory: dict[int, list[tuple[Geometry, ValueStorage]]] = {}  # of arrays outside, by serial
         self._of_outer: dict[int, Window] = {}  # all of a storage of the capture around this one, by its id
-        self._outer_memory: dict[int, int] = {}  # the ids of such storages, by number of found
+        self._outer_memory: dict[int, int] = {}  # the ids of such storages, by index of the capture
         self._is_moving = False  # contents go from and to storages
         self._outer, self._outer_epoch = _core.capture(), _core.epoch()
-        self._local: set[int] = set()  # arrays that a function made: nobody else sees them
-        self._start = self.input(TensorType((), bool_)).node.place
+        self._local: set[int] = set()  # arrays that a function made: nothing else reads them
+        self._start = self.input(TensorType((), bool_)).node.order
         self._before_watch: dict[int, Value | None] = {}  # by id of what is watched
-        self._constant: dict[int, Node] = {}  # by id; kept, so that it stays theirs
+        self._constant: dict[int, Node] = {}  # by id; kept alive, so that no other node takes the id
 
     def input(self, type: TensorType) -> Value:
         """A Value to call functions with."""
@@ -144,20 +146,20 @@ class Capture(Recorder):
         for storage in {id(window.storage): window.storage for window in self._windows.values()}.values():
             storage.reset()
         self.assigned = set()
-        before, epoch = _core.capture(), _core.begin_epoch()
+        outer_capture, epoch = _core.capture(), _core.begin_epoch()
         _core.set_capture(self)
         try:
-            made = [self._result(x) for x in function()]
+            outputs = [self._result(x) for x in function()]
         finally:
-            _core.set_capture(before)
+            _core.set_capture(outer_capture)
             _core.end_epoch(epoch)
-        self.written = {
+        self.new_contents = {
             k: storage.value
             for k, storage in enumerate(self._storages)
-            if storage.written and k not in self._local
+            if storage.is_written and k not in self._local
         }
         self._check_written()
-        return made
+        return outputs
 
     # What operators' functions call while run runs.
 
@@ -179,36 +181,32 @@ class Capture(Recorder):
         return self.lift(number) if isinstance(number, Value) else number
 
     def number(self, x: Any) -> Any:
-        """What stands for a number that a trace was given: it becomes part of what the trace is for."""
+        """The number that a traced float stands for, on which the trace depends from now on."""
         return x.settle() if self._outer is None else self._outer.number(x)
 
-    def made(self, node: Node, given: Sequence[Any] | None = None) -> Sequence[Value]:
-        """What stands for the outputs of a node here; called for every node. given: what the program applies it to."""
-        op, given = node.op, node.inputs if given is None else given
+    def record(self, node: Node, operands: Sequence[Any] | None = None) -> Sequence[Value]:
+        """The outputs of a node for the function; called for every node. operands: what the program applies it to."""
+        op, operands = node.op, node.inputs if operands is None else operands
         assert op is not None
         if self._is_moving:
-            return self._noted(node.outputs)
+            return self._with_marks(node.outputs)
         if isinstance(op, Pieces):  # views, each by itself
-            return tuple(op.decompose(given[0]))
-        written = op.written(len(node.inputs))
-        for number, output in written.items():
-            if node.inputs[number] is not None:
-                self.write(given[number], stopped(node.outputs[output]))
-                self._add(node.outputs[output], self._window(given[number]))  # eagerly, it is that array
-        outputs = self._noted(self.draw(node) if op.random else node.outputs)
-        if (
-            len(given) == 1
-            and len(outputs) == 1
-            and not written
-            and isinstance(given[0], Value | _core.Tensor)
-        ):
-            self._note_view(node, given[0], outputs[0])
+            return tuple(op.decompose(operands[0]))
+        writes = op.writes_by_index(len(node.inputs))
+        for index, output in writes.items():
+            if node.inputs[index] is not None:
+                self.write(operands[index], stopped(node.outputs[output]))
+                self._add(node.outputs[output], self._window(operands[index]))  # eagerly, it is that array
+        outputs = self._with_marks(self.draw(node) if op.random else node.outputs)
+        is_unary = len(operands) == 1 and len(outputs) == 1 and not writes
+        if is_unary and isinstance(operands[0], Value | _core.Tensor):
+            self._note_view(node, operands[0], outputs[0])
         return outputs
 
-    def inlined(self, node: Node) -> Sequence[Value]:
-        """As made, for a node of another function's graph, whose writes that function has seen."""
+    def record_inlined(self, node: Node) -> Sequence[Value]:
+        """As record, for a node of another function's graph, whose writes are recorded there."""
         assert node.op is not None
-        return self._noted(self.draw(node) if node.op.random else node.outputs)
+        return self._with_marks(self.draw(node) if node.op.random else node.outputs)
 
     def write(self, target: Any, content: Value) -> None:
         """Make content that of an array, or of a Value that stands for one."""
@@ -248,33 +246,31 @@ class Capture(Recorder):
         window = self._window(x)
         with no_capture():
             value = self._read(window)
-        known = self._windows.get(id(value))
-        if known is None or known.storage is not window.storage or known.geometry is not window.geometry:
+        same = self._windows.get(id(value))
+        if same is None or same.storage is not window.storage or same.geometry is not window.geometry:
             self._add(value, window)
         return value
 
-    def content(self, given: Value) -> Value | None:
-        """What an array that the function was given holds at the end, if it was written."""
-        window = self._windows.get(id(given))
-        return window.storage.value if window is not None and window.storage.written else None
+    def content(self, argument: Value) -> Value | None:
+        """The content at the end of an array that the function was given, if it was written."""
+        window = self._windows.get(id(argument))
+        return window.storage.value if window is not None and window.storage.is_written else None
 
     def is_same(self, x: Any, y: Any) -> bool:
-        """Whether two that the function holds are one array."""
+        """Whether two operands of the function are one array."""
         if x is y:
             return True
-        if not all(isinstance(each, Value | _core.Tensor) for each in (x, y)) or self._memory(
-            x
-        ) is not self._memory(y):
+        if not all(isinstance(array, Value | _core.Tensor) for array in (x, y)):
             return False
-        return self._window(x).geometry is self._window(y).geometry
+        return self._memory(x) is self._memory(y) and self._window(x).geometry is self._window(y).geometry
 
     def share_memory(self, x: Any, y: Any) -> bool:
-        """Whether two that the function holds are in the same storage."""
+        """Whether two operands of the function are in the same storage."""
         return x is y or (self._memory(x) is not None and self._memory(x) is self._memory(y))
 
-    def set_unknown_strides(self, given: Value) -> None:
-        """What the function is given is not row-major in memory, so that reshapes of it may be copies."""
-        self._window(given).storage.is_row_major = False
+    def set_unknown_strides(self, argument: Value) -> None:
+        """An argument is not row-major in memory, so that reshapes of it may be copies."""
+        self._window(argument).storage.is_row_major = False
 
     def _memory(self, x: Any) -> ValueStorage | None:
         if not isinstance(x, Value | _core.Tensor):
@@ -284,8 +280,8 @@ class Capture(Recorder):
         return None if window is None else window.storage
 
     def _is_inside(self, x: Value) -> bool:
-        """Whether a Value belongs to the graph that is made here."""
-        return x.node.place >= self._start or x.is_constant
+        """Whether a Value belongs to the graph of this capture."""
+        return x.node.order >= self._start or x.is_constant
 
     def _read(self, window: Window) -> Value:
         try:
@@ -294,17 +290,17 @@ class Capture(Recorder):
             self.refuse(str(problem))
 
     def _move(self, function: Callable[[], Any]) -> Any:
-        """Run what takes contents from storages, or to them: its operands are contents, not arrays of the program."""
-        before, self._is_moving = self._is_moving, True
+        """Run a function whose operands are contents that go to or from storages, not arrays of the program."""
+        was_moving, self._is_moving = self._is_moving, True
         try:
             return function()
         except Overlap as problem:
             self.refuse(str(problem))
         finally:
-            self._is_moving = before
+            self._is_moving = was_moving
 
     def _window(self, x: Any) -> Window:
-        """Where x is in memory; what was not seen before has a storage of its own, or is found."""
+        """The window of x in memory; an unknown Value gets a storage of its own, an unknown array is captured."""
         window = self._windows.get(id(x))
         if window is not None:
             return window
@@ -314,17 +310,17 @@ class Capture(Recorder):
             return window
         is_array = isinstance(x, _core.Tensor)
         if self._outer is not None and not (is_array and self._is_new(x)):
-            return self._find_through(self._outer, x)
+            return self._capture_through(self._outer, x)
         if is_array:
-            return self._find_array(x)
-        return self._find(x, x.type, True)
+            return self._capture_array(x)
+        return self._capture(x, x.type, True)
 
-    def _find_array(self, x: Any) -> Window:
+    def _capture_array(self, x: Any) -> Window:
         """An array outside of all graphs, in whose memory others may be."""
         geometry = Geometry(*_core.geometry(x))
         is_stopped = bool(_core.is_stopped(x, self._outer_epoch))
-        known = self._in_memory.setdefault(geometry.serial or 0, [])
-        for whole, storage in known:
+        windows = self._in_memory.setdefault(geometry.serial or 0, [])
+        for whole, storage in windows:
             (first, end), (low, high) = geometry.extent(), whole.extent()
             if storage.is_row_major and whole.dtype is geometry.dtype and low <= first and end <= high:
                 is_whole = geometry.same_window(whole)
@@ -335,36 +331,36 @@ class Capture(Recorder):
                     return self._add(
                         x, Window(x, storage, storage.base if is_whole else part, None, is_stopped)
                     )
-        window = self._find(x, type_of(x), _is_row_major(geometry), is_stopped)
-        known.append((geometry, window.storage))
+        window = self._capture(x, type_of(x), _is_row_major(geometry), is_stopped)
+        windows.append((geometry, window.storage))
         if self._is_new(x):
-            self._local.add(len(self.found) - 1)
+            self._local.add(len(self.captures) - 1)
         return window
 
-    def _find_through(self, outer: Capture, x: Any) -> Window:
-        """What another function that is being recorded around this one knows; its windows are windows here."""
-        there = outer._window(x)
-        storage = there.storage
-        if there.is_whole and (not storage.is_watched or outer._read(there) is storage.value):
+    def _capture_through(self, outer: Capture, x: Any) -> Window:
+        """A capture of another function that is being recorded around this one; its windows are windows here."""
+        outer_window = outer._window(x)
+        storage, is_stopped = outer_window.storage, outer_window.is_stopped
+        if outer_window.is_whole and (not storage.is_watched or outer._read(outer_window) is storage.value):
             if id(storage) in self._of_outer:
-                mine = self._of_outer[id(storage)].storage
-                if not there.is_stopped:
-                    self._take_gradient(mine, x)
-                return self._add(x, Window(x, mine, mine.base, None, there.is_stopped))
-            window = self._find(x, type_of(x), storage.is_row_major, there.is_stopped)
+                inner_storage = self._of_outer[id(storage)].storage
+                if not is_stopped:
+                    self._take_gradient(inner_storage, x)
+                return self._add(x, Window(x, inner_storage, inner_storage.base, None, is_stopped))
+            window = self._capture(x, type_of(x), storage.is_row_major, is_stopped)
             self._of_outer[id(storage)] = window
-        elif not there.is_whole and not storage.is_watched:
+        elif not outer_window.is_whole and not storage.is_watched:
             whole = self._window(storage.handle)
-            return self._add(x, Window(x, whole.storage, there.geometry, None, there.is_stopped))
+            return self._add(x, Window(x, whole.storage, outer_window.geometry, None, is_stopped))
         else:  # its gradient is not that of the memory
-            window = self._find(x, type_of(x), storage.is_row_major)
-        self._outer_memory[len(self.found) - 1] = id(storage)
+            window = self._capture(x, type_of(x), storage.is_row_major)
+        self._outer_memory[len(self.captures) - 1] = id(storage)
         return window
 
-    def _find(self, x: Any, type: TensorType, is_row_major: bool, is_stopped: bool = False) -> Window:
+    def _capture(self, x: Any, type: TensorType, is_row_major: bool, is_stopped: bool = False) -> Window:
         stand_in = self.input(type)
-        self.found.append(x)
-        self.extra.append(stand_in)
+        self.captures.append(x)
+        self.capture_inputs.append(stand_in)
         storage = ValueStorage(x, stand_in, is_row_major, is_stopped)
         self._storages.append(storage)
         content = None if is_stopped else stand_in
@@ -373,10 +369,10 @@ class Capture(Recorder):
         return window
 
     def _take_gradient(self, storage: ValueStorage, x: Any) -> None:
-        """x, which is all of the storage, becomes what was found of it, if that has no gradient."""
+        """x, which is all of the storage, becomes the capture of it, if that has no gradient."""
         if storage.is_stopped:
             storage.is_stopped = False
-            storage.handle = self.found[self._storages.index(storage)] = x
+            storage.handle = self.captures[self._storages.index(storage)] = x
 
     def _add(self, x: Any, like: Window) -> Window:
         """x is in the memory of another window."""
@@ -384,7 +380,7 @@ class Capture(Recorder):
         return window
 
     def _note_view(self, node: Node, x: Any, y: Value) -> None:
-        """What a node gives is in the memory of x, where its operator is a view there."""
+        """The output of a node is in the memory of x, where its operator is a view there."""
         op: Any = node.op
         try:
             choice = next(choices(op, tuple(None if v is None else v.type for v in node.inputs)), None)
@@ -402,10 +398,10 @@ class Capture(Recorder):
                 if keeps_order and _is_row_major(geometry):
                     shape, strides, offset = y.shape, row_major(y.shape), 0
                 else:
-                    seen = choice.see(geometry.shape, geometry.strides)
-                    if seen is None:  # a copy
+                    view = choice.see(geometry.shape, geometry.strides)
+                    if view is None:  # a copy
                         return
-                    shape, strides, offset = seen
+                    shape, strides, offset = view
             except NeedsSizes:
                 geometry = None
             else:
@@ -415,7 +411,7 @@ class Capture(Recorder):
         is_stopped = window.is_stopped or _core.is_stopping()
         self._windows[id(y)] = Window(y, storage, geometry, y, is_stopped)
 
-    def _noted(self, outputs: Sequence[Value]) -> Sequence[Value]:
+    def _with_marks(self, outputs: Sequence[Value]) -> Sequence[Value]:
         if not _core.is_recording():
             self._constant.update((id(v.node), v.node) for v in outputs)
         return [stopped(v) for v in outputs] if _core.is_stopping() and not self._is_moving else outputs
@@ -426,21 +422,21 @@ class Capture(Recorder):
         if node.runtime or self.stream is None:
             self.refuse(f"{node.op.name} draws random numbers, which this function cannot")
         self.drew = True
-        drawn = Drawn(of=node.op, offset=self.blocks)
+        op = Drawn(of=node.op, offset=self.blocks)
         self.blocks += blocks_of(node.op, *(None if v is None else v.type for v in node.inputs))
-        return make_node(drawn, [*node.inputs, self.lift(self.stream), self.position]).outputs
+        return make_node(op, [*node.inputs, self.lift(self.stream), self.position]).outputs
 
     def _check_written(self) -> None:
-        for k in self.written:
-            for j, other in enumerate(self.found):
-                mine = self.found[k]
-                both = isinstance(mine, _core.Tensor) and isinstance(other, _core.Tensor)
-                is_shared = both and _core.shares_memory(mine, other)
+        for k in self.new_contents:
+            for j, capture in enumerate(self.captures):
+                written = self.captures[k]
+                are_arrays = isinstance(written, _core.Tensor) and isinstance(capture, _core.Tensor)
+                is_shared = are_arrays and _core.shares_memory(written, capture)
                 is_shared = is_shared or self._outer_memory.get(k, k) == self._outer_memory.get(j, j)
                 if j != k and is_shared:
                     self.refuse(
                         "an array is written that shares memory with another one, used before it: "
-                        f"{type_of(mine)}, {type_of(other)}"
+                        f"{type_of(written)}, {type_of(capture)}"
                     )
 
     def _is_new(self, x: Any) -> bool:
@@ -450,13 +446,13 @@ class Capture(Recorder):
 
     def watch(self, x: Any) -> Value:
         """From now on x is a Value of its own, which gradients can be asked of."""
-        watched = self.another(x)
+        watched = self.watched_alias(x)
         window = self._window(x)
         self._before_watch[id(watched)] = window.value
         window.value = watched
         return watched
 
-    def another(self, x: Any) -> Value:
+    def watched_alias(self, x: Any) -> Value:
         """An array in the memory of x, which gradients can be asked of."""
         if not isinstance(x, Value | _core.Tensor):
             raise TypeError(f"{self.name}: only arrays have gradients, got {type(x).__name__}")
@@ -470,12 +466,12 @@ class Capture(Recorder):
         return watched
 
     def unwatch(self, x: Any, watched: Value) -> None:
-        """x is what it was again."""
-        window, before = self._window(x), self._before_watch.pop(id(watched))
+        """x is again what it was before."""
+        window, earlier = self._window(x), self._before_watch.pop(id(watched))
         if window.value is watched:
-            window.value = before
-        if window.storage.value is watched and before is not None:
-            window.storage.value = before
+            window.value = earlier
+        if window.storage.value is watched and earlier is not None:
+            window.storage.value = earlier
 
     def gradients(
         self, ys: Sequence[Any], dys: Sequence[Any], xs: Sequence[Value], is_recorded: bool
@@ -489,9 +485,9 @@ class Capture(Recorder):
             if not is_recorded:
                 _core.set_recording(True)
 
-    def gradient_of(self, x: Any, found: Any) -> Any:
-        """The grad of an array, which is found outside of the function."""
-        return found
+    def gradient_of(self, x: Any, gradient: Any) -> Any:
+        """The grad of an array, which the function captures."""
+        return gradient
 
     def set_gradient(self, x: Any, dx: Any) -> None:
         """Make dx the grad of an array."""
@@ -508,14 +504,14 @@ class Capture(Recorder):
 
     # What became of them.
 
-    def others(self, numbers: Sequence[int]) -> list[Any]:
-        """What was found, but for these."""
-        return [x for k, x in enumerate(self.found) if k not in numbers]
+    def other_captures(self, indices: Sequence[int]) -> list[Any]:
+        """The captures but for those of these indices."""
+        return [x for k, x in enumerate(self.captures) if k not in indices]
 
     def subgraph(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> Subgraph:
-        """The graph from the inputs given, and those found that are not among them, to the outputs."""
+        """The graph from these inputs, and those of captures that are not among them, to the outputs."""
         given = set(map(id, inputs))
-        return Subgraph(Graph([*inputs, *(v for v in self.extra if id(v) not in given)], outputs))
+        return Subgraph(Graph([*inputs, *(v for v in self.capture_inputs if id(v) not in given)], outputs))
 
 
 def type_of(x: Any) -> TensorType:

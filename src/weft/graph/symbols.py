@@ -75,17 +75,17 @@ class SymbolNode(Node):
     ) -> None:
         self.attrs, self.is_open, self.init = dict(attrs), is_open, init
         operands = [x if x is None or isinstance(x, Value) else constant(x) for x in inputs]
-        unknown: Any = type or PartialType(None, None)
+        declared: Any = type or PartialType(None, None)
         if op is not None and count is None:
             count = (trained(op) if is_open else op).count_outputs(len(operands))
             if count is None:
                 raise GraphError(
                     f"{op.name}: how many outputs it has depends on sizes, which a symbol does not know: {op!r}"
                 )
-        super().__init__(op, operands, [unknown] * (1 if count is None else count), name=name)
+        super().__init__(op, operands, [declared] * (1 if count is None else count), name=name)
         self.where = where
 
-    def _place(self, types: Sequence[TensorType]) -> Device | None:
+    def _run_device(self, types: Sequence[TensorType]) -> Device | None:
         return None  # executors place symbols
 
     def resolved(self, training: bool) -> Op:
@@ -95,7 +95,7 @@ class SymbolNode(Node):
 
     def replaced(self, inputs: Sequence[Value | None], name: str | None = None) -> SymbolNode:
         """The same node on other inputs."""
-        made = SymbolNode(
+        node = SymbolNode(
             self.op,
             inputs,
             self.name if name is None else name,
@@ -106,8 +106,8 @@ class SymbolNode(Node):
             where=self.where,
             count=len(self.outputs),
         )
-        made.place = self.place
-        return made
+        node.order = self.order
+        return node
 
     @property
     def sources(self) -> list[Value]:
@@ -118,8 +118,8 @@ class SymbolNode(Node):
         """The names of the outputs: a variable's own, ``fc1_output``, or one for each of several."""
         if self.op is None:
             return [self.name]
-        if own := self.resolved(True).output_names():
-            return [f"{self.name}_{each}" for each in own[: len(self.outputs)]]
+        if op_names := self.resolved(True).output_names():
+            return [f"{self.name}_{each}" for each in op_names[: len(self.outputs)]]
         if len(self.outputs) == 1:
             return [f"{self.name}_output"]
         names = self.resolved(True).outputs
@@ -129,7 +129,7 @@ class SymbolNode(Node):
 
     def states(self) -> list[int]:
         """The inputs that the operator writes when it is training, whether it is now or not."""
-        return [] if self.op is None else list(trained(self.op).written(len(self.inputs)))
+        return [] if self.op is None else list(trained(self.op).writes_by_index(len(self.inputs)))
 
     def __repr__(self) -> str:
         return self.name if self.op is None else f"{self.op!r} {self.name}"
@@ -205,10 +205,10 @@ def trained(op: Op) -> Op:
 
 def check_names(nodes: Sequence[SymbolNode]) -> None:
     """Raise GraphError if two variables have one name: an array could not be given to one of them."""
-    seen: dict[str, SymbolNode] = {}
+    variables: dict[str, SymbolNode] = {}
     for node in nodes:
-        if node.op is None and seen.setdefault(node.name, node) is not node:
-            lines = [n.where for n in (seen[node.name], node) if n.where]
+        if node.op is None and variables.setdefault(node.name, node) is not node:
+            lines = [n.where for n in (variables[node.name], node) if n.where]
             raise GraphError(
                 f"symbol: two variables are called {node.name!r}"
                 + (f": made at {' and at '.join(lines)}" if lines else "")
@@ -283,8 +283,8 @@ class SymbolGradient(Op):
 
     def decompose(self, *x: Value) -> tuple[Value, ...]:
         first = len(x) - len(self.names)
-        found = gradients([y for y in x[:first] if y.dtype.is_differentiable], x[first:])
-        return tuple(F.filled_like(v) if dx is None else dx for v, dx in zip(x[first:], found, strict=True))
+        dxs = gradients([y for y in x[:first] if y.dtype.is_differentiable], x[first:])
+        return tuple(F.filled_like(v) if dx is None else dx for v, dx in zip(x[first:], dxs, strict=True))
 
 
 def gradient_node(

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
@@ -52,6 +52,8 @@ __all__ = [
     "to_json",
 ]
 
+T = TypeVar("T")
+
 GRAPH, SYMBOL, VERSION = "weft.graph", "weft.symbol", 1
 CONTENT = ("inputs", "outputs", "writes", "nodes")
 MOST = 1 << 62  # elements of an array
@@ -61,7 +63,7 @@ MOST_OUTPUTS = 1 << 16  # of an operator in a symbol
 # Writing.
 
 
-def _written(format: str, content: dict[str, Any]) -> str:
+def _document_text(format: str, content: dict[str, Any]) -> str:
     """A document of a format. One line for each node, so that versions of it can be compared."""
     nodes = ",\n  ".join(json.dumps(node, allow_nan=False) for node in content["nodes"])
     rest = {key: value for key, value in content.items() if key != "nodes"}
@@ -107,18 +109,18 @@ def encode_op(op: Op, skip: tuple[str, ...] = ()) -> dict[str, Any]:
 def _encode_type(t: TensorType) -> dict[str, Any]:
     if not all(isinstance(n, int) for n in t.shape):
         raise GraphError(f"to_json: a graph for all sizes of a pattern cannot be written: {t}")
-    written = {"shape": list(t.shape), "dtype": t.dtype.name, "device": str(t.device), "weak": t.weak}
-    return written if t.storage == "dense" else {**written, "storage": t.storage}
+    content = {"shape": list(t.shape), "dtype": t.dtype.name, "device": str(t.device), "weak": t.weak}
+    return content if t.storage == "dense" else {**content, "storage": t.storage}
 
 
 def to_json(graph: Graph) -> str:
     """The text form of a graph of exact sizes. Raises GraphError for attributes that have none."""
-    return _written(GRAPH, _content(graph))
+    return _document_text(GRAPH, _content(graph))
 
 
 def symbol_to_json(values: Sequence[Value]) -> str:
     """The text form of symbols. Raises GraphError if two variables have one name."""
-    return _written(SYMBOL, _symbol_content(values))
+    return _document_text(SYMBOL, _symbol_content(values))
 
 
 def _content(graph: Graph) -> dict[str, Any]:
@@ -191,7 +193,7 @@ def _encode_symbol_node(node: SymbolNode, index: dict[int, int]) -> dict[str, An
 
 
 class Source:
-    """A part of a document, and its place there, for messages."""
+    """A part of a document, and its position there, for messages."""
 
     def __init__(self, value: Any, where: str) -> None:
         self.value, self.where = value, where
@@ -199,21 +201,20 @@ class Source:
     def fail(self, fact: str) -> GraphError:
         return GraphError(f"from_json: {self.where}: {fact}")
 
-    def is_a(self, kind: type, word: str) -> Any:
+    def is_a(self, kind: type[T], word: str) -> T:
         if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
             raise self.fail(f"expected {word}, found {_short(self.value)}")
         return self.value
 
     def text(self) -> str:
-        found: str = self.is_a(str, "a text")
-        return found
+        return self.is_a(str, "a text")
 
     def integer(self, low: int, high: int) -> int:
         """An int of low ... high - 1."""
-        found: int = self.is_a(int, "an integer")
-        if not low <= found < high:
-            raise self.fail(f"expected {low}..{high - 1}, found {found}")
-        return found
+        number = self.is_a(int, "an integer")
+        if not low <= number < high:
+            raise self.fail(f"expected {low}..{high - 1}, found {number}")
+        return number
 
     def items(self) -> list[Source]:
         return [Source(each, f"{self.where}[{k}]") for k, each in enumerate(self.is_a(list, "a list"))]
@@ -233,10 +234,10 @@ class Source:
             yield name, Source(value, f"{self.where}.{_short(name)[1:-1]}")
 
     def __getitem__(self, name: str) -> Source:
-        found = self.is_a(dict, "an object")
-        if name not in found:
+        members = self.is_a(dict, "an object")
+        if name not in members:
             raise self.fail(f"has no {name!r}")
-        return Source(found[name], f"{self.where}.{name}")
+        return Source(members[name], f"{self.where}.{name}")
 
     def __contains__(self, name: str) -> bool:
         return isinstance(self.value, dict) and name in self.value
@@ -249,8 +250,8 @@ class Source:
 
 
 def _short(value: Any) -> str:
-    shown = repr(value) if isinstance(value, str | int | float | bool | None) else type(value).__name__
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+    text = repr(value) if isinstance(value, str | int | float | bool | None) else type(value).__name__
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def document(text: str | bytes, format: str, version: int = VERSION) -> Source:
@@ -260,10 +261,10 @@ def document(text: str | bytes, format: str, version: int = VERSION) -> Source:
         raise ValueError(f"{word} is not JSON")
 
     def no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        members = dict(pairs)
+        if len(members) != len(pairs):
             raise ValueError("a name occurs twice in one object")
-        return found
+        return members
 
     if not isinstance(text, str | bytes):
         raise GraphError(f"from_json: expected a text, got {type(text).__name__}")
@@ -271,16 +272,16 @@ def document(text: str | bytes, format: str, version: int = VERSION) -> Source:
         value = json.loads(text, parse_constant=refuse, object_pairs_hook=no_repetition)
     except (ValueError, RecursionError) as error:
         raise GraphError(f"from_json: no JSON: {error}") from None
-    found = Source(value, format)
-    if (named := found["format"].text()) != format:
-        raise found.fail(f"is a document of format {_short(named)}")
-    if (number := found["version"].integer(0, 1 << 31)) != version:
-        raise found.fail(f"is of version {number}; this program reads version {version}")
-    return found
+    source = Source(value, format)
+    if (found_format := source["format"].text()) != format:
+        raise source.fail(f"is a document of format {_short(found_format)}")
+    if (found_version := source["version"].integer(0, 1 << 31)) != version:
+        raise source.fail(f"is of version {found_version}; this program reads version {version}")
+    return source
 
 
 def decode(source: Source) -> Any:
-    """What encode was given; lists come as tuples."""
+    """The value that encode was given; lists come as tuples."""
     value = source.value
     if isinstance(value, list):
         return tuple(decode(item) for item in source.items())
@@ -315,8 +316,7 @@ def decode_op(source: Source) -> Op:
         cls = registry.get(name)
     except AttributeError:
         raise source.fail(f"no operator is called {_short(name)}") from None
-    op: Op = checked(source, lambda: cls(**values))
-    return op
+    return checked(source, lambda: cls(**values))
 
 
 # Operators that have another name in older documents: the name now, and that of the attribute slices, if any.
@@ -330,8 +330,8 @@ _RENAMED = {
 }
 
 
-def checked(source: Source, make: Callable[[], Any]) -> Any:
-    """make(), whose errors are those of the document: its rules get what another program has written."""
+def checked(source: Source, make: Callable[[], T]) -> T:
+    """make(), whose errors become those of the document, since another program may have written it."""
     try:
         return make()
     except Exception as error:
@@ -346,7 +346,7 @@ def _decode_type(source: Source) -> TensorType:
         raise source.fail(f"an array of the shape {shape} is too large")
     dtype = checked(source, lambda: as_dtype(source["dtype"].text()))
     device = checked(source, lambda: as_device(source["device"].text()))
-    weak: bool = source["weak"].is_a(bool, "true or false")
+    weak = source["weak"].is_a(bool, "true or false")
     if weak and shape:
         raise source.fail("a number has no dimensions")
     if is_dense:
@@ -363,7 +363,7 @@ def from_json(text: str | bytes) -> Graph:
 
 
 def symbol_from_json(text: str | bytes) -> tuple[Value, ...]:
-    """What symbol_to_json was given. Raises GraphError for anything else."""
+    """The values that symbol_to_json was given. Raises GraphError for anything else."""
     source = document(text, SYMBOL)
     source.only("format", "version", "outputs", "nodes")
     return _bounded(source, _read_symbol)
@@ -379,9 +379,9 @@ def _bounded(source: Source, read: Callable[[Source], Any]) -> Any:
 def _read(source: Source) -> Graph:
     source.only(*CONTENT)
     nodes: list[Node] = []
-    given = source["nodes"].items()
-    count = source["inputs"].integer(0, len(given) + 1)
-    for k, part in enumerate(given):
+    node_parts = source["nodes"].items()
+    count = source["inputs"].integer(0, len(node_parts) + 1)
+    for k, part in enumerate(node_parts):
         if ("input" in part) != (k < count):
             raise part.fail(f"the first {count} nodes are the inputs")
         nodes.append(_read_node(part, nodes))
@@ -424,15 +424,15 @@ def _read_node(part: Source, nodes: Sequence[Node]) -> Node:
     allowed = op.runtime_names()
     runtime: dict[str, Value] = {}
     for name, each in part["runtime"].entries():
-        found = _value(each, nodes)
-        if name not in allowed or found is None or found.shape != ():
+        value = _value(each, nodes)
+        if name not in allowed or value is None or value.shape != ():
             raise each.fail(f"is not a number given when {op.name} runs")
-        runtime[name] = found
-    node: Node = checked(part, lambda: make_node(op, inputs, runtime))
+        runtime[name] = value
+    node = checked(part, lambda: make_node(op, inputs, runtime))
     types = [_decode_type(each) for each in part["types"].items()]
-    shown = [v.type for v in node.outputs[: len(node.outputs) - op.hidden]]
-    if types != shown:
-        raise part.fail(f"{op.name} makes {shown}, the document says {types}")
+    inferred = [v.type for v in node.outputs[: len(node.outputs) - op.hidden]]
+    if types != inferred:
+        raise part.fail(f"{op.name} makes {inferred}, the document says {types}")
     return node
 
 
@@ -457,8 +457,7 @@ def _read_body(source: Source) -> Subgraph:
     source.only("inputs", "outputs", "nodes")
     names = [part.text() for part in source["inputs"].items()]
     values = _read_symbol(source)
-    made: Subgraph = checked(source, lambda: body(values, names))
-    return made
+    return checked(source, lambda: body(values, names))
 
 
 def _attrs(part: Source) -> dict[str, str]:
@@ -503,9 +502,7 @@ def _read_symbol_node(part: Source, nodes: Sequence[SymbolNode]) -> SymbolNode:
         count = part["count"].integer(0, MOST_OUTPUTS)
         if op.count_outputs(len(inputs)) is not None:
             raise part["count"].fail(f"is what {op.name} says itself")
-    node: SymbolNode = checked(
-        part, lambda: SymbolNode(op, inputs, name, attrs, is_open=is_open, count=count)
-    )
+    node = checked(part, lambda: SymbolNode(op, inputs, name, attrs, is_open=is_open, count=count))
     checked(part, lambda: check_written(node))
     return node
 
@@ -524,13 +521,13 @@ def _check_count(part: Source, op: Op, inputs: Sequence[Any]) -> None:
 def _operand(part: Source, nodes: Sequence[SymbolNode]) -> Value | bool | int | float | None:
     if isinstance(part.value, list):
         return part.reference(nodes)
-    found = decode(part)
-    if found is None or isinstance(found, bool | int | float):
-        return found
+    value = decode(part)
+    if value is None or isinstance(value, bool | int | float):
+        return value
     raise part.fail("expected [node, output], a number or null")
 
 
-# What an attribute that is a graph is called, and how it is read.
+# The names of attributes that are graphs, and how they are read.
 _GRAPHS: dict[str, Callable[[Source], Subgraph]] = {
     "graph": lambda source: Subgraph(_read(source)),
     "symbol": _read_body,

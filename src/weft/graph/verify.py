@@ -33,19 +33,19 @@ def verify(graph: Graph, name: str = "graph") -> None:
     Runtime attributes. What is written is an input of the output's type, once each.
     """
     _check_inputs(graph, name)
-    known = {id(v) for v in graph.inputs}
-    seen: set[int] = set()
+    readable = {id(v) for v in graph.inputs}
+    listed: set[int] = set()
     for node in graph.nodes:
-        if id(node) in seen:
+        if id(node) in listed:
             raise GraphError(f"{name}: {node!r} is there twice")
-        seen.add(id(node))
+        listed.add(id(node))
         if node.op is not None:
-            _check_reads(node, known, name)
+            _check_reads(node, readable, name)
             _check_node(node, name)
         if node.op is not None or node.value is not None:
-            known.update(map(id, node.outputs))
+            readable.update(map(id, node.outputs))
     for k, value in enumerate(graph.outputs):
-        if value is not None and id(value) not in known:
+        if value is not None and id(value) not in readable:
             raise GraphError(f"{name}: output {k}, {value.type}, is neither an input nor made by a node")
     _check_writes(graph, name)
 
@@ -58,13 +58,13 @@ def _check_inputs(graph: Graph, name: str) -> None:
             raise GraphError(f"{name}: input {k}, {value!r}, is there twice")
 
 
-def _check_reads(node: Node, known: set[int], name: str) -> None:
+def _check_reads(node: Node, readable: set[int], name: str) -> None:
     for value in node.reads:
         if value.index >= len(value.node.outputs) or value.node.outputs[value.index] is not value:
             raise GraphError(
                 f"{name}: {node!r} reads a value that is not an output of its node {value.node!r}"
             )
-        if id(value) in known or value.is_constant:
+        if id(value) in readable or value.is_constant:
             continue
         if value.node.op is None:
             fact = "which is neither an input nor made by a node"
@@ -79,17 +79,19 @@ def _check_node(node: Node, name: str) -> None:
     unknown = sorted({*node.runtime} - {*op.runtime_names()})
     if unknown:
         raise GraphError(f"{name}: {op!r} has no Runtime attribute {', '.join(unknown)}")
-    inferred = op.infer(*(None if v is None else v.type for v in node.inputs))
-    types = (inferred,) if isinstance(inferred, TensorType) else tuple(inferred)
+    result = op.infer(*(None if v is None else v.type for v in node.inputs))
+    inferred = (result,) if isinstance(result, TensorType) else tuple(result)
     if node.device is not None:  # which infer need not know
-        types = tuple(t.on(node.device) for t in types)
-    given = tuple(v.type for v in node.outputs)
-    if types != given:
-        raise GraphError(f"{name}: {node!r} has the types {_listed(given)}, inferred are {_listed(types)}")
+        inferred = tuple(t.on(node.device) for t in inferred)
+    actual = tuple(v.type for v in node.outputs)
+    if inferred != actual:
+        raise GraphError(
+            f"{name}: {node!r} has the types {_listed(actual)}, inferred are {_listed(inferred)}"
+        )
 
 
 def _check_writes(graph: Graph, name: str) -> None:
-    written: set[int] = set()
+    targets: set[int] = set()
     for output, into in graph.writes.items():
         if not 0 <= output < len(graph.outputs) or not 0 <= into < len(graph.inputs):
             raise GraphError(
@@ -98,13 +100,15 @@ def _check_writes(graph: Graph, name: str) -> None:
             )
         value, target = graph.outputs[output], graph.inputs[into]
         if value is None or value.type != target.type:
-            shown = "nothing" if value is None else str(value.type)
-            raise GraphError(f"{name}: output {output} is written to input {into}: {shown} to {target.type}")
+            content = "nothing" if value is None else str(value.type)
+            raise GraphError(
+                f"{name}: output {output} is written to input {into}: {content} to {target.type}"
+            )
         if target.type.weak:
             raise GraphError(f"{name}: input {into} is a number, which cannot be written")
-        if into in written:
+        if into in targets:
             raise GraphError(f"{name}: input {into} is written twice")
-        written.add(into)
+        targets.add(into)
 
 
 def same_interface(before: Graph, after: Graph, name: str = "graph") -> None:
@@ -118,9 +122,9 @@ def same_interface(before: Graph, after: Graph, name: str = "graph") -> None:
     types = [[None if v is None else v.type for v in graph.outputs] for graph in (before, after)]
     if types[0] != types[1]:
         raise GraphError(f"{name}: gives {_listed(types[1])}, before {_listed(types[0])}")
-    drawn = [[n.place for n in graph.nodes if n.op is not None and n.op.random] for graph in (before, after)]
-    if drawn[0] != drawn[1]:
-        raise GraphError(f"{name}: draws random numbers at the places {drawn[1]}, before {drawn[0]}")
+    draws = [[n.order for n in graph.nodes if n.op is not None and n.op.random] for graph in (before, after)]
+    if draws[0] != draws[1]:
+        raise GraphError(f"{name}: draws random numbers at the places {draws[1]}, before {draws[0]}")
 
 
 def _listed(types: Sequence[TensorType | None]) -> str:

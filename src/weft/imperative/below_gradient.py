@@ -37,7 +37,7 @@ def _is_split(op: Op, args: Sequence[Any]) -> bool:
     in Python.
     """
     is_python = hasattr(op, "make_worker")
-    return not (is_python or op.random or op.hidden or op.stops_gradient or op.written(len(args)))
+    return not (is_python or op.random or op.hidden or op.stops_gradient or op.writes_by_index(len(args)))
 
 
 class _Split(Function):

@@ -235,16 +235,16 @@ def _foreach_in_graph(
     if capture.drew:
         slices = [*slices, capture.position]
         sequences = [*sequences, positions(leaves, _length(sequences), capture.blocks)]
-    written = list(capture.written)
-    befores = [*befores, *(capture.extra[k] for k in written)]
+    written = list(capture.new_contents)
+    befores = [*befores, *(capture.capture_inputs[k] for k in written)]
     count = len(befores)
     op = ForeachLoop(
-        body=capture.subgraph([*slices, *befores], [*new, *capture.written.values(), *outputs, *ends]),
+        body=capture.subgraph([*slices, *befores], [*new, *capture.new_contents.values(), *outputs, *ends]),
         sequences=len(sequences),
         states=count,
     )
-    captures = [capture.found[k] for k in written]
-    results = applied(op, [*sequences, *states, *captures, *capture.others(written)])
+    captures = [capture.captures[k] for k in written]
+    results = applied(op, [*sequences, *states, *captures, *capture.other_captures(written)])
     write_back_found(capture, written, results[len(states) : count])
     items = results[count : count + len(outputs)]
     for k, end in zip(written_slices, results[count + len(outputs) :], strict=True):
@@ -302,7 +302,7 @@ def _written_states(
 
 def _check_alone(capture: Capture, x: Any, others: Sequence[Any]) -> None:
     """Raise CannotRecord if an array that a body writes as what it is given is used by another name, too."""
-    if any(_share_memory(x, other) for other in [*capture.found, *others]):
+    if any(_share_memory(x, other) for other in [*capture.captures, *others]):
         capture.refuse(
             f"the body writes what it is given, whose memory it uses by another name, too: {type_of(x)}"
         )
@@ -336,15 +336,15 @@ def _while_in_graph(
     values = [capture.input(type_of(x)) for x in leaves]
     (holds, *_), _, _ = _written(capture, lambda: condition(*structure.build(values)))
     _check_predicate("while_loop", holds)
-    if capture.written or any(capture.content(x) is not None for x in values):
+    if capture.new_contents or any(capture.content(x) is not None for x in values):
         capture.refuse("the condition writes an array; only the body of a loop can")
     next_leaves, new_structure, news = _written(capture, lambda: step(values))
     changed = _written_states(capture, values, news, leaves)
     _check_same("while_loop", "the state was", structure, values, "and becomes", new_structure, next_leaves)
-    written = list(capture.written)
-    befores = [*values, *(capture.extra[k] for k in written)]
-    afters = [*next_leaves, *capture.written.values()]
-    states = [*leaves, *(capture.found[k] for k in written)]
+    written = list(capture.new_contents)
+    befores = [*values, *(capture.capture_inputs[k] for k in written)]
+    afters = [*next_leaves, *capture.new_contents.values()]
+    states = [*leaves, *(capture.captures[k] for k in written)]
     if capture.drew:
         befores.append(capture.position)
         afters.append(F.add(capture.position, capture.blocks))
@@ -355,7 +355,7 @@ def _while_in_graph(
         states=len(states),
         limit=limit,
     )
-    results = applied(op, [*states, *capture.others(written)])
+    results = applied(op, [*states, *capture.other_captures(written)])
     write_back_found(capture, written, results[len(leaves) : len(leaves) + len(written)])
     return _write_states(capture, changed, leaves, results)
 
@@ -369,20 +369,20 @@ def _cond_in_graph(
     for branch in branches:
         capture.blocks = 0  # it is the only one that draws
         results.append(_written(capture, partial(branch, *structure.build(values))))
-        written.append(capture.written)
+        written.append(capture.new_contents)
         assigned |= capture.assigned
     capture.assigned = assigned
     (outputs, shape, _), (others, other_shape, _) = results
     _check_same("cond", "then gives", shape, outputs, "otherwise", other_shape, others)
     numbers = sorted({k for each in written for k in each})
-    ends = [[each.get(k, capture.extra[k]) for k in numbers] for each in written]
+    ends = [[each.get(k, capture.capture_inputs[k]) for k in numbers] for each in written]
     position = [capture.position] if capture.drew else []
     operands = [positions([pred, *leaves], None, 1)] if capture.drew else []
     op = CondBranch(
         then=capture.subgraph(position, [*outputs, *ends[0]]),
         otherwise=capture.subgraph(position, [*others, *ends[1]]),
     )
-    branch_results = applied(op, [pred, *operands, *capture.found])
+    branch_results = applied(op, [pred, *operands, *capture.captures])
     write_back_found(capture, numbers, branch_results[len(outputs) :])
     return shape.build(branch_results[: len(outputs)])
 

@@ -94,9 +94,9 @@ def applied(op: Op, operands: Sequence[Any]) -> Any:
 
 
 def write_back_found(capture: Capture, numbers: Sequence[int], contents: Sequence[Any]) -> None:
-    """Writes what functions have written, the contents of those of capture.found, to where they found it."""
+    """Writes what functions have written, the contents of those of capture.captures, to where they found it."""
     for k, content in zip(numbers, contents, strict=True):
-        write_back(capture, capture.found[k], content, k in capture.assigned)
+        write_back(capture, capture.captures[k], content, k in capture.assigned)
 
 
 def write_back(capture: Capture, target: Any, content: Any, is_assigned: bool = True) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from weft import _core
-from weft.graph.custom_vjp import CustomVjp, NoCustomVjp, checked
+from weft.graph.custom_vjp import CustomVjp, NoCustomVjp, listed_gradients
 from weft.graph.functionalization import Geometry
 from weft.graph.graph import Graph
 from weft.graph.recording import CannotRecord
@@ -113,7 +113,7 @@ class _Backward(LaunchRecorder):
         _core.set_recording(False)
         try:
             with self:
-                gradients = checked(name, run(*arrays), len(xs))
+                gradients = listed_gradients(name, run(*arrays), len(xs))
         finally:
             _core.set_recording(True)
         made = []
@@ -161,7 +161,7 @@ class _Backward(LaunchRecorder):
 
     def value(self, x: Geometry) -> Value | None:
         if x.serial is not None and self._find(x) is None:
-            self.add_source(x.held.tensor(), x)
+            self.add_source(x.memory.tensor(), x)
         if self._inside and x.serial not in self._inside[-1] and not (x.is_stopped or _core.is_stopping()):
             storage = self.outer.storages.find(x)
             if storage is not None and self.outer.has_gradient(storage.value):
@@ -180,7 +180,7 @@ class _Backward(LaunchRecorder):
 
     def store(self, x: Geometry, value: Value, besides: bool = False) -> None:
         if self._find(x) is None and not self._born(x):
-            self.add_source(x.held.tensor(), x)
+            self.add_source(x.memory.tensor(), x)
         super().store(x, value, besides)
 
     def awaited(self, geometry: Any) -> None:

@@ -211,7 +211,7 @@ class DynamicTraced:
         self._changed = {k: v for k, v in contents.items() if v is not None}  # of arguments
         self._check_changed(leaves, capture)
         self._had = capture.had
-        self._found = [capture.where(x) for x in capture.found]
+        self._found = [capture.where(x) for x in capture.captures]
         outputs: list[Value] = []
         self._results = [self._find(capture, x, next(made) if _is_made(x) else None, outputs) for x in found]
         self._effects = [
@@ -221,10 +221,10 @@ class DynamicTraced:
             )
             for x, dx in capture.cotangents.values()
         ]
-        self._visible, self._written = len(outputs), list(capture.written)
-        outputs += [*capture.written.values(), *self._changed.values()]
+        self._visible, self._written = len(outputs), list(capture.new_contents)
+        outputs += [*capture.new_contents.values(), *self._changed.values()]
         self.graph = Graph(
-            [*self._inputs.values(), *capture.extra, *capture.numbers.values()],
+            [*self._inputs.values(), *capture.capture_inputs, *capture.numbers.values()],
             [*outputs, *capture.unused_draws(outputs)],
         )
         self._origins = list(capture.numbers)

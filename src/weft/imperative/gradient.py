@@ -425,7 +425,7 @@ def _without_history(result: Any) -> Any:
 def _another(x: Any, keep_past: bool = True) -> tuple[Any, Any]:
     """The same array as one of its own, and what gradients with respect to it are found by."""
     if (capture := _core.capture()) is not None:
-        watched = capture.another(x)
+        watched = capture.watched_alias(x)
         return watched, watched
     other = _core.alias(x, keep_past=keep_past)
     return other, _core.watch(other)

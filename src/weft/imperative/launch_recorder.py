@@ -248,7 +248,7 @@ class LaunchRecorder(Recorder):
         storage = self._find(x)
         if self.over or (storage is None and self._born(x)):
             return
-        if storage is not None and not storage.written and is_constant(storage):
+        if storage is not None and not storage.is_written and is_constant(storage):
             return
         self.fail(looked_at(x))
 
@@ -276,14 +276,16 @@ class LaunchRecorder(Recorder):
                 return
             inputs.append(found)
         again = self.draw if self._regions or self._again else None
-        outputs = [v for v in instantiate(graph, inputs, located(where), drawn=again) if v is not None]
+        outputs = [v for v in instantiate(graph, inputs, located(where), draw=again) if v is not None]
         for value, geometry in zip(outputs, results, strict=True):
             op = value.node.op
             if op is not None and op.random:
                 self.random.append(value)
             if geometry is not None:
                 # What an operator writes besides its results, such as running statistics, is not recorded.
-                besides = op is not None and value.index in op.written(len(value.node.inputs)).values()
+                besides = (
+                    op is not None and value.index in op.writes_by_index(len(value.node.inputs)).values()
+                )
                 self.store(Geometry(*geometry), value, besides)
 
     def _draw(self, x: Geometry, kind: str, a: Any, b: Any, where: str) -> None:
@@ -394,7 +396,7 @@ class LaunchRecorder(Recorder):
                     "it writes memory that is neither an argument, nor captured, nor made by the function"
                 )
                 return
-            self.storages.add(x, value).written = True
+            self.storages.add(x, value).is_written = True
             return
         past = storage.value
         try:

@@ -117,12 +117,12 @@ class LazyRecorder(LaunchRecorder):
 
     def value(self, x: Geometry) -> Value | None:
         if x.serial is not None and x.size and self._find(x) is None:
-            self.add_source(x.held.tensor(), x)
+            self.add_source(x.memory.tensor(), x)
         return super().value(x)
 
     def store(self, x: Geometry, value: Value, besides: bool = False) -> None:
         if x.size and self._find(x) is None and not self._born(x):
-            self.add_source(x.held.tensor(), x)
+            self.add_source(x.memory.tensor(), x)
         super().store(x, value, besides)
 
     def flush(self) -> None:
@@ -147,7 +147,7 @@ class LazyRecorder(LaunchRecorder):
         wanted = list(self.written_sources())
         for storage in self.storages:
             made_here = storage.source is None or storage.source.is_constant
-            if made_here and storage.written and self.is_wanted(storage):
+            if made_here and storage.is_written and self.is_wanted(storage):
                 wanted.append((_memory_of(storage), storage.value))
         if not wanted and not self.random:
             return None
@@ -158,7 +158,7 @@ class LazyRecorder(LaunchRecorder):
 
     def is_wanted(self, storage: Storage) -> bool:
         """Whether anybody else can see memory that was made since the last flush."""
-        return not storage.base.held.alone
+        return not storage.base.memory.alone
 
     def _plan(self, graph: Graph, strides: list[tuple[int, ...]]) -> Any:
         key = f"{graph}\n{strides}"
@@ -171,7 +171,7 @@ class LazyRecorder(LaunchRecorder):
 
 
 class LazyBlock(LaunchRecorder):
-    """Puts off all that happens in a ``with`` of it, without Python: see native/calls/log.h.
+    """Puts off all that happens in a ``with`` of it, without Python: see native/calls/lazy_log.h.
 
     Segments end where somebody looks; those of the same operations are one program, made when it is met first.
     made: how many were made meanwhile. breaks: if watched, the user's lines where somebody looked.
@@ -290,14 +290,14 @@ class LazyTrace(LazyRecorder):
     def here(self, value: Any) -> Value:
         if not isinstance(value, _core.Tensor):
             return super().here(value)
-        found = self.value(Geometry(*_core.geometry(value))._replace(held=_Seen(value)))
+        found = self.value(Geometry(*_core.geometry(value))._replace(memory=_Seen(value)))
         assert found is not None
         return found
 
     def _array_of(self, value: Value) -> Any:
         """An array of what is written down, for after that is forgotten."""
         x = _core.empty(value.shape, value.dtype, value.type.device)
-        self.store(Geometry(*_core.geometry(x))._replace(held=_Seen(x)), value)
+        self.store(Geometry(*_core.geometry(x))._replace(memory=_Seen(x)), value)
         return x
 
     def run(
@@ -313,7 +313,7 @@ class LazyTrace(LazyRecorder):
         """
         given = {id(storage) for storage, array in places if array is not None}
         made = (s for s in self.storages if s.source is None or s.source.is_constant)
-        seen = (s for s in made if s.written and not s.base.held.alone)
+        seen = (s for s in made if s.is_written and not s.base.memory.alone)
         if len(given) < len(places) or any(id(s) not in given for s in seen):
             return  # later, by a program that gives more
         numbers = [self._values[origin] for origin in origins]
@@ -327,7 +327,7 @@ class LazyTrace(LazyRecorder):
         known = self._find(x) if x.size else None
         super().store(x, value, besides)
         if x.size and known is None and (made := self._find(x)) is not None and self._born(x):
-            made.base.held.let_go()  # if nobody else keeps it, nobody needs its memory
+            made.base.memory.let_go()  # if nobody else keeps it, nobody needs its memory
 
     def met(self, tensor: Any, geometry: Any) -> None:
         if self.whole:
@@ -338,13 +338,13 @@ class LazyTrace(LazyRecorder):
         return LaunchRecorder.number(self, value, origin)
 
     def kept(self, shown: set[int], by_tensors: bool = False) -> bool:
-        others = (s.base.held for s in self.storages if s.base.serial not in shown and self.made_here(s))
+        others = (s.base.memory for s in self.storages if s.base.serial not in shown and self.made_here(s))
         return any(held.has_faces if by_tensors else not held.alone for held in others)
 
     def read(self, geometry: Any) -> None:
         x = Geometry(*geometry)
         storage = self._find(x) if x.size else None
-        if storage is not None and (storage.written or not is_constant(storage)):
+        if storage is not None and (storage.is_written or not is_constant(storage)):
             self._end(looked_at(x))
         super().read(geometry)
 
@@ -373,7 +373,7 @@ class LazyTrace(LazyRecorder):
 
 def _memory_of(storage: Storage) -> Source:
     """The memory of a storage as an input that is written, not read."""
-    return Source(storage.base.held.tensor(), input_value(storage.base.type, "memory"))
+    return Source(storage.base.memory.tensor(), input_value(storage.base.type, "memory"))
 
 
 @contextlib.contextmanager

@@ -222,7 +222,7 @@ def _writes(op: Op, node: Node) -> dict[int, int]:
     """Which output becomes the new content of which input, counted without those that are missing."""
     given = [v for v in node.inputs if v is not None]
     found: dict[int, int] = {}
-    for number, output in op.written(len(node.inputs)).items():
+    for number, output in op.writes_by_index(len(node.inputs)).items():
         value = node.inputs[number]
         if value is not None:
             found[output] = next(k for k, v in enumerate(given) if v is value)

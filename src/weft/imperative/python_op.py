@@ -234,7 +234,7 @@ class PythonOp(Op):
     def count_outputs(self, count: int) -> int:
         return self.form().visible
 
-    def written(self, count: int) -> dict[int, int]:
+    def writes_by_index(self, count: int) -> dict[int, int]:
         form = self.form()
         return {len(form.arguments) + k: form.outputs + k for k in range(len(form.states))}
 
@@ -430,7 +430,7 @@ class PythonGradient(PythonOp):
     def hidden(self) -> int:  # type: ignore[override]
         return 0
 
-    def written(self, count: int) -> dict[int, int]:
+    def writes_by_index(self, count: int) -> dict[int, int]:
         return {}  # in graphs; on arrays it may write states, as forward does
 
     def split(self, inputs: Sequence[Any]) -> tuple[Any, Any, Any]:

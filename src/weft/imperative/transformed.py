@@ -91,11 +91,13 @@ class CapturedFunction:
 
         made = self._capture.run(run)
         number = len([x for x in self._results if x is not None])
-        self.written = list(self._capture.written)
+        self.written = list(self._capture.new_contents)
         ends = [self._capture.content(v) for v in self.inputs]
         self.written_inputs = [k for k, end in enumerate(ends) if end is not None]
-        self.contents = [self._capture.written[k] for k in self.written] + [v for v in ends if v is not None]
-        self.extra, self.found = self._capture.extra, self._capture.found
+        self.contents = [self._capture.new_contents[k] for k in self.written] + [
+            v for v in ends if v is not None
+        ]
+        self.extra, self.found = self._capture.capture_inputs, self._capture.captures
         self._check_arguments()
         with no_capture():
             made = [fresh(v) for v in made]
@@ -169,7 +171,7 @@ def _inlined(graph: Graph, operands: Sequence[Any]) -> list[Any]:
         runtime = {key: known[id(v)] for key, v in node.runtime.items()}
         made = make_node(node.op, [None if v is None else known[id(v)] for v in node.inputs], runtime)
         made.where = node.where
-        outputs = made.outputs if here is None else here.inlined(made)
+        outputs = made.outputs if here is None else here.record_inlined(made)
         known.update((id(old), new) for old, new in zip(node.outputs, outputs, strict=True))
     return [known[id(v)] for v in graph.outputs if v is not None]
 

@@ -166,7 +166,7 @@ def loop_kernel(device: Device, code: Any) -> Any:
 
 
 def _device_kind(op: Op, types: Sequence[TensorType | None]) -> str:
-    home = op.home()
+    home = op.fixed_device()
     if home is not None:
         return home.kind
     return next((t.device.kind for t in types if t is not None and not t.weak), "cpu")
@@ -175,7 +175,7 @@ def _device_kind(op: Op, types: Sequence[TensorType | None]) -> str:
 def _device_kinds(op: Op, types: Sequence[TensorType | None]) -> Sequence[str]:
     """The kinds whose kernels may be taken, in the order in which they are tried."""
     kind = _device_kind(op, types)
-    if op.home() is None:
+    if op.fixed_device() is None:
         return (kind,)
     others = {t.device.kind for t in types if t is not None and not t.weak} - {kind}
     return sorted((kind, *others), key=lambda each: (each == "cpu", each != kind))

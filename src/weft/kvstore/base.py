@@ -47,7 +47,7 @@ class KVStore:
 
     @property
     def num_workers(self) -> int:
-        """How many there are."""
+        """The number of workers."""
         return 1
 
     def init(self, key: Key | Sequence[Key], value: Any) -> None:
@@ -159,14 +159,14 @@ def create(kind: str = "local", **options: Any) -> KVStore:
     if name not in _kinds:
         raise ValueError(f"create: kind must be one of {', '.join(map(repr, kinds()))}, got {kind!r}")
     cls: Any = _kinds[name]
-    made: KVStore = cls(name, **options) if getattr(cls, "takes_kind", False) else cls(**options)
-    return made
+    store: KVStore = cls(name, **options) if getattr(cls, "takes_kind", False) else cls(**options)
+    return store
 
 
 # What kinds share.
 
 
-def listed(name: str, key: Any, value: Any) -> list[tuple[Key, list[Any]]]:
+def pairs_of(name: str, key: Any, value: Any) -> list[tuple[Key, list[Any]]]:
     """Keys with the list of values of each. Raises TypeError, or ValueError for lists of different lengths."""
     if isinstance(key, list | tuple):
         if value is None:
@@ -177,11 +177,11 @@ def listed(name: str, key: Any, value: Any) -> list[tuple[Key, list[Any]]]:
         if len(set(key)) != len(key):
             twice = next(k for k in key if list(key).count(k) > 1)
             raise ValueError(f"{name}: the key {twice!r} is there twice")
-        return [(check_key(name, k), several(name, v)) for k, v in zip(key, value, strict=True)]
-    return [(check_key(name, key), [] if value is None else several(name, value))]
+        return [(check_key(name, k), as_values(name, v)) for k, v in zip(key, value, strict=True)]
+    return [(check_key(name, key), [] if value is None else as_values(name, value))]
 
 
-def listed_rows(key: Any, out: Any, row_ids: Any) -> list[tuple[Key, Any, Any]]:
+def rows_of(key: Any, out: Any, row_ids: Any) -> list[tuple[Key, Any, Any]]:
     """Keys with the array that takes the rows, or None, and the rows of each. Raises ValueError for unequal lists."""
     many = isinstance(key, list | tuple)
     keys = list(key) if many else [key]
@@ -201,7 +201,7 @@ def check_key(name: str, key: Any) -> Key:
     return key
 
 
-def several(name: str, value: Any) -> list[Any]:
+def as_values(name: str, value: Any) -> list[Any]:
     """One value or several as a list. Raises TypeError for other things, ValueError for none."""
     values = list(value) if isinstance(value, list | tuple) else [value]
     if not values:
@@ -212,17 +212,17 @@ def several(name: str, value: Any) -> list[Any]:
     return values
 
 
-def same_types(name: str, old: Iterator[Key] | Sequence[Key], new: Sequence[Key]) -> None:
+def check_key_types(name: str, old: Iterator[Key] | Sequence[Key], new: Sequence[Key]) -> None:
     """Raises TypeError if some keys are integers and others texts."""
-    found = {type(k).__name__ for k in [*old, *new]}
-    if len(found) > 1:
+    type_names = {type(k).__name__ for k in [*old, *new]}
+    if len(type_names) > 1:
         raise TypeError(f"{name}: the keys of a store are all int or all str, got both")
 
 
 def new_keys(name: str, old: Sequence[Key], key: Any, value: Any) -> list[tuple[Key, list[Tensor]]]:
     """Keys with their first values. Raises ValueError for a key that is there, TypeError for what is not a Tensor."""
-    pairs = listed(name, key, value)
-    same_types(name, old, [k for k, _ in pairs])
+    pairs = pairs_of(name, key, value)
+    check_key_types(name, old, [k for k, _ in pairs])
     for k, values in pairs:
         if k in old:
             raise ValueError(f"{name}: the key {k!r} is initialised already")
@@ -238,14 +238,14 @@ def check_like(name: str, key: Key, value: Any, stored: Any) -> None:
             f"{name}: the key {key!r} has shape {tuple(stored.shape)}, the value {tuple(value.shape)}"
         )
     if value.dtype is not stored.dtype:
-        given = value.values if isinstance(value, RowSparse) else value
+        dense = value.values if isinstance(value, RowSparse) else value
         raise DTypeError(
-            f"{name}: the key {key!r} has type {stored.dtype}, the value is {_core.describe(given)}"
+            f"{name}: the key {key!r} has type {stored.dtype}, the value is {_core.describe(dense)}"
         )
 
 
-def unknown(name: str, key: Key, known: Any) -> KeyError:
+def unknown_key(name: str, key: Key, keys: Any) -> KeyError:
     """The error of a key that there is not."""
-    shown = ", ".join(map(repr, list(known)[:8])) or "none"
-    more = f", and {len(known) - 8} more" if len(known) > 8 else ""
-    return KeyError(f"{name}: no key {key!r} was initialised; there are: {shown}{more}")
+    listing = ", ".join(map(repr, list(keys)[:8])) or "none"
+    more = f", and {len(keys) - 8} more" if len(keys) > 8 else ""
+    return KeyError(f"{name}: no key {key!r} was initialised; there are: {listing}{more}")

@@ -1,4 +1,4 @@
-"""What a parameter server writes so that it can go on after it was killed: a snapshot, and a journal since then.
+"""Files from which a parameter server continues after it was killed: a snapshot, and a journal since then.
 
 A snapshot is a safetensors file, which replaces the one before at once. The journal has a record for each committed
 update, written before the update is acknowledged. After a restart the snapshot is loaded and the records behind it are
@@ -6,11 +6,11 @@ applied in their order, which gives the same state bit for bit. Records are numb
 are left out, so a server may die between writing a snapshot and beginning again.
 
 Behind a snapshot the journal begins at the front of its file again, because writing over memory that the system holds
-already is much quicker than extending a file. What an earlier round has left behind the last record is none: the
-numbers of the records that count follow each other, and older ones are less.
+already is much quicker than extending a file. What an earlier round has left behind the last record does not count:
+the numbers of valid records follow each other, and older ones are less.
 
 A record is a header, JSON, and raw bytes; both have their length and a checksum in front, so a record that was cut off
-is known as such and ends the journal. Nothing in a file is executed.
+is recognised and ends the journal. Nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Journal:
 
     @property
     def snapshot(self) -> Path:
-        """Where the snapshot is."""
+        """The path of the snapshot."""
         return self.folder / "snapshot.safetensors"
 
     def _path(self) -> Path:
@@ -89,21 +89,21 @@ class Journal:
         self.number, self.size_bytes = after, 0
         if not self._path().exists():
             return
-        good, last = 0, None
+        valid_bytes, last = 0, None
         with open(self._path(), "rb") as file:
-            while (record := _read(file)) is not None:
+            while (record := _read_record(file)) is not None:
                 header, arrays = record
                 if last is not None and header["number"] != last + 1:
                     break  # of an earlier round
-                last, good = header["number"], file.tell()
+                last, valid_bytes = header["number"], file.tell()
                 if last > self.number:
-                    self.number, self.size_bytes = last, good
+                    self.number, self.size_bytes = last, valid_bytes
                     yield header, arrays
-        if good < self._path().stat().st_size:
-            os.truncate(self._path(), good)
+        if valid_bytes < self._path().stat().st_size:
+            os.truncate(self._path(), valid_bytes)
 
-    def begin_anew(self) -> None:
-        """All records are in a snapshot now."""
+    def restart(self) -> None:
+        """All records are in a snapshot now: begin at the front of the file."""
         self.size_bytes = 0
 
     def close(self) -> None:
@@ -117,16 +117,16 @@ class Journal:
             self._file.close()
 
 
-def _checksum(part: Any, before: int) -> int:
-    """Of bytes, behind others that have the checksum `before`.
+def _checksum(part: Any, initial: int) -> int:
+    """The checksum of bytes, behind others that have the checksum `initial`.
 
     The CRC of the sums of pages: it finds a page that is missing, torn or elsewhere, as quickly as memory is read.
     """
     whole = part.size // PAGE * PAGE
     if whole:
         sums = np.add.reduce(np.frombuffer(part[:whole], "<u8").reshape(-1, PAGE // 8), axis=1)
-        before = zlib.crc32(sums, before)
-    return zlib.crc32(part[whole:], before)
+        initial = zlib.crc32(sums, initial)
+    return zlib.crc32(part[whole:], initial)
 
 
 def _write(file: Any, parts: Sequence[Any]) -> None:
@@ -136,7 +136,7 @@ def _write(file: Any, parts: Sequence[Any]) -> None:
             view = view[file.write(view) :]
 
 
-def _read(file: Any) -> tuple[dict[str, Any], list[Any]] | None:
+def _read_record(file: Any) -> tuple[dict[str, Any], list[Any]] | None:
     frame = file.read(FRAME.size)
     if len(frame) < FRAME.size:
         return None
@@ -147,7 +147,7 @@ def _read(file: Any) -> tuple[dict[str, Any], list[Any]] | None:
     if header_bytes + data_bytes > rest:
         return None
     text, data = file.read(header_bytes), file.read(data_bytes)
-    found = zlib.crc32(text)
+    computed = zlib.crc32(text)
     try:
         header = json.loads(text)
     except ValueError:
@@ -159,7 +159,7 @@ def _read(file: Any) -> tuple[dict[str, Any], list[Any]] | None:
         size = count * np.dtype(dtype).itemsize
         if offset + size > len(data):
             return None
-        found = _checksum(np.frombuffer(data, "uint8", size, offset), found)
+        computed = _checksum(np.frombuffer(data, "uint8", size, offset), computed)
         arrays.append(np.frombuffer(data, dtype, count, offset).reshape(shape))
         offset += size
-    return (header, arrays) if found == check else None
+    return (header, arrays) if computed == check else None

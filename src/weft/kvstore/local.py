@@ -19,7 +19,7 @@ from weft.imperative.control_flow_effects import in_graph
 from weft.imperative.creation import tensor
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
-from weft.kvstore.base import Key, KVStore, check_like, listed, listed_rows, new_keys, register, unknown
+from weft.kvstore.base import Key, KVStore, check_like, new_keys, pairs_of, register, rows_of, unknown_key
 from weft.kvstore.rows import RowSparse, lazy_update
 from weft.optimizer.optimizer import Optimizer
 
@@ -51,10 +51,10 @@ class LocalStore(KVStore):
         self._make_states()
 
     def _checked(self, name: str, key: Any, value: Any) -> list[tuple[Key, list[Any]]]:
-        pairs = listed(name, key, value)
+        pairs = pairs_of(name, key, value)
         for k, values in pairs:
             if k not in self._stored:
-                raise unknown(name, k, self._stored)
+                raise unknown_key(name, k, self._stored)
             for v in values:
                 check_like(name, k, v, self._stored[k])
             if len({type(v) for v in values}) > 1:
@@ -67,17 +67,17 @@ class LocalStore(KVStore):
         pairs = self._checked("push", key, value)
         with no_grad():
             for k, values in pairs:
-                self._update(k, self._merged(k, values))
+                self._update(k, self._sum_values(k, values))
 
-    def _merged(self, key: Key, values: list[Any]) -> Any:
+    def _sum_values(self, key: Key, values: list[Any]) -> Any:
         """The sum of one worker's values."""
         if isinstance(values[0], RowSparse):
             return RowSparse.summed(values)
-        home = cpu(0) if self.type == "local" else values[0].device
+        device = cpu(0) if self.type == "local" else values[0].device
         codec = self._codec
         total = None
         for number, x in enumerate(values):
-            x = x.to_device(home)
+            x = x.to_device(device)
             if codec is not None:
                 x = codec.decode(codec.encode(x.reshape(-1), self._residual(key, number, x)), x.size)
                 x = x.reshape(values[number].shape)
@@ -98,11 +98,11 @@ class LocalStore(KVStore):
         return self._residuals[key, number]
 
     def _update(self, key: Key, pushed: Any, fresh: bool = False) -> None:
-        """What becomes of a sum. fresh: the array is not known elsewhere."""
+        """Update what is stored by a sum. fresh: nothing else references the array."""
         stored = self._stored[key]
         if isinstance(pushed, Tensor):
             pushed = pushed.to_device(stored.device)
-        self._note(key, pushed)
+        self._keep_element(key, pushed)
         if self._optimizer is not None:
             self._optimizer(key, pushed, stored)
         elif self._updater is not None:
@@ -115,7 +115,7 @@ class LocalStore(KVStore):
         else:
             stored[...] = pushed
 
-    def _note(self, key: Key, pushed: Any) -> None:
+    def _keep_element(self, key: Key, pushed: Any) -> None:
         """Keep an element of what is pushed: it has failed if that has, while what is stored then stays as it was."""
         self._pushed.pop(key, None)
         values = pushed.values if isinstance(pushed, RowSparse) else pushed
@@ -123,7 +123,7 @@ class LocalStore(KVStore):
         if updated and values.size and not in_graph([values]):
             self._pushed[key] = values[(slice(0, 1),) * len(values.shape)].copy()
 
-    def _behind_push(self, key: Key, y: Tensor) -> Tensor:
+    def _after_push(self, key: Key, y: Tensor) -> Tensor:
         """y, which is computed from what is stored; it has failed if what was pushed last has."""
         pushed = self._pushed.get(key)
         if pushed is not None and not in_graph([]) and not default_engine()._is_ready(pushed):
@@ -135,33 +135,33 @@ class LocalStore(KVStore):
     def pull(self, key: Key | Sequence[Key], out: Any = None, priority: int = 0) -> Any:
         pairs = self._checked("pull", key, out)
         if out is None:
-            made = [self._behind_push(k, self._stored[k].copy()) for k, _ in pairs]
-            return made if isinstance(key, list | tuple) else made[0]
+            outputs = [self._after_push(k, self._stored[k].copy()) for k, _ in pairs]
+            return outputs if isinstance(key, list | tuple) else outputs[0]
         for k, outs in pairs:
             for y in outs:
                 if isinstance(y, RowSparse):
                     raise TypeError("pull: out is a Tensor; row_sparse_pull gives rows")
                 _copy(self._stored[k], y, priority)
-                self._behind_push(k, y)
+                self._after_push(k, y)
         return out
 
     def row_sparse_pull(
         self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, row_ids: Any = None
     ) -> Any:
-        found = [self._rows(*each) for each in listed_rows(key, out, row_ids)]
-        return found if isinstance(key, list | tuple) else found[0]
+        rows = [self._rows(*each) for each in rows_of(key, out, row_ids)]
+        return rows if isinstance(key, list | tuple) else rows[0]
 
     def _rows(self, key: Key, out: Tensor | None, row_ids: Any) -> Any:
         if key not in self._stored:
-            raise unknown("row_sparse_pull", key, self._stored)
+            raise unknown_key("row_sparse_pull", key, self._stored)
         stored = self._stored[key]
         rows = unique_rows(row_ids, stored.shape)
         with no_grad():
-            where = self._behind_push(key, tensor(rows, device=stored.device))
+            indices = self._after_push(key, tensor(rows, device=stored.device))
             if out is None:
-                return RowSparse(rows, stored[where], stored.shape)
+                return RowSparse(rows, stored[indices], stored.shape)
             check_like("row_sparse_pull", key, out, stored)
-            out[where.to_device(out.device)] = stored[where].to_device(out.device)
+            out[indices.to_device(out.device)] = stored[indices].to_device(out.device)
             return out
 
     # Updating.
@@ -176,7 +176,7 @@ class LocalStore(KVStore):
         self._make_states()
 
     def _make_states(self) -> None:
-        """Now, not at the first push: a trace of that would take them for its own."""
+        """Make states before the first push: a trace of that would take new ones for its own."""
         if (codec := self._codec) is not None:
             for k, stored in self._stored.items():
                 if (k, 0) not in self._residuals and stored.dtype.name == "float32":
@@ -218,44 +218,44 @@ class StoreOptimizer:
     def __init__(self, source: Optimizer, first: Mapping[Key, ref[Tensor]] | None = None) -> None:
         self.source, self.kind = source, type(source)
         self._first = first or {}
-        self._own: dict[Key, Optimizer] = {}
+        self._optimizers: dict[Key, Optimizer] = {}
 
     def of(self, key: Key, stored: Tensor) -> Optimizer:
         """The optimizer of a key."""
         group = self._group(key)
-        own = self._own.get(key)
-        if own is None:
-            own = self._own[key] = self.kind([{"params": [stored], **group}])
-        own.param_groups[0].follow(group)
-        return own
+        optimizer = self._optimizers.get(key)
+        if optimizer is None:
+            optimizer = self._optimizers[key] = self.kind([{"params": [stored], **group}])
+        optimizer.param_groups[0].follow(group)
+        return optimizer
 
     def _group(self, key: Key) -> Any:
-        given = self._first[key]() if key in self._first else None
+        parameter = self._first[key]() if key in self._first else None
         groups = self.source.param_groups
-        if given is not None:
+        if parameter is not None:
             for group in groups:
-                if any(p is given for p in group.params):
+                if any(p is parameter for p in group.params):
                     return group
         return groups[0]
 
     def __call__(self, key: Key, pushed: Any, stored: Tensor) -> None:
-        own = self.of(key, stored)
+        optimizer = self.of(key, stored)
         if isinstance(pushed, RowSparse):
-            lazy_update(own, stored, pushed)
+            lazy_update(optimizer, stored, pushed)
             return
         if tuple(pushed.shape) != tuple(stored.shape):
             raise ShapeError(f"push: {tuple(pushed.shape)} does not fit {tuple(stored.shape)}")
-        (group,) = own.param_groups
+        (group,) = optimizer.param_groups
         (step_group,) = group.step_groups
         with no_grad():
             step_group.step += 1
-            own.update(group, step_group, [pushed])
+            optimizer.update(group, step_group, [pushed])
 
     def state_dict(self) -> dict[str, Any]:
         """The state of each key, whose name is text here: "i:3" or "s:weight"."""
         return {
             "kind": self.kind.__name__,
-            "keys": {named(k): own.state_dict() for k, own in self._own.items()},
+            "keys": {key_text(k): optimizer.state_dict() for k, optimizer in self._optimizers.items()},
         }
 
     def check_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -263,22 +263,22 @@ class StoreOptimizer:
         if not isinstance(state, Mapping) or state.get("kind") != self.kind.__name__:
             kind = state.get("kind") if isinstance(state, Mapping) else type(state).__name__
             raise ValueError(f"load_optimizer_states: the state is of {kind}, here {self.kind.__name__}")
-        unfit = sorted(set(state["keys"]) - {named(k) for k in self._own})
+        unfit = sorted(set(state["keys"]) - {key_text(k) for k in self._optimizers})
         if unfit:
             raise ValueError(f"load_optimizer_states: no key {', '.join(unfit)} here")
-        for k, own in self._own.items():
-            if named(k) in state["keys"]:
-                own.check_state_dict(state["keys"][named(k)])
+        for k, optimizer in self._optimizers.items():
+            if key_text(k) in state["keys"]:
+                optimizer.check_state_dict(state["keys"][key_text(k)])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         self.check_state_dict(state)
-        for k, own in self._own.items():
-            if named(k) in state["keys"]:
-                own.load_state_dict(state["keys"][named(k)])
+        for k, optimizer in self._optimizers.items():
+            if key_text(k) in state["keys"]:
+                optimizer.load_state_dict(state["keys"][key_text(k)])
 
 
-def named(key: Key) -> str:
+def key_text(key: Key) -> str:
     """A key as text that says its type."""
     return f"i:{key}" if isinstance(key, int) else f"s:{key}"
 
@@ -310,10 +310,10 @@ def _copy(x: Tensor, y: Tensor, priority: int) -> None:
             y[...] = x.to_device(y.device)
         return
 
-    whole = _core.overwrite(y, "pull")
+    is_whole = _core.overwrite(y, "pull")
 
     def run(_: Any) -> None:
         y.numpy()[...] = x.numpy()
 
-    changed, replaced = ([], [y]) if whole else ([y], [])
+    changed, replaced = ([], [y]) if is_whole else ([y], [])
     default_engine().push(run, y.device, [x], changed, replaced, priority, "pull", queue="copy")

@@ -27,7 +27,7 @@ from weft import _core
 from weft.base import events, flags
 from weft.base.errors import DTypeError, EngineError
 from weft.base.users_line import users_line
-from weft.distributed.collective import described
+from weft.distributed.collective import type_text
 from weft.distributed.compression import Codec, make_codec
 from weft.distributed.errors import DistributedError
 from weft.distributed.world import world
@@ -36,15 +36,15 @@ from weft.imperative.creation import empty
 from weft.imperative.dependence import happens_once
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
-from weft.kvstore.base import Key, KVStore, check_like, listed, listed_rows, new_keys, register, unknown
+from weft.kvstore.base import Key, KVStore, check_like, new_keys, pairs_of, register, rows_of, unknown_key
 from weft.kvstore.local import check_optimizer, unique_rows
 from weft.kvstore.ray_cluster import connect, job_name, server_actors
 from weft.kvstore.rows import RowSparse
 from weft.kvstore.server import MODES, reference_of
 
-__all__ = ["ParameterServerStore", "Piece", "divided"]
+__all__ = ["ParameterServerStore", "Piece", "pieces_of"]
 
-BIG = 1_000_000  # elements; larger arrays are divided among all servers
+DIVIDE_FROM = 1_000_000  # elements; larger arrays are divided among all servers
 
 
 class Piece:
@@ -63,10 +63,10 @@ class Piece:
         return f"Piece({self.server}, {self.begin}:{self.end})"
 
 
-def divided(key: Key, shape: Sequence[int], servers: int, big: int = BIG) -> list[Piece]:
-    """Where an array is: by its key if it has fewer than `big` elements, else a part on each server.
+def pieces_of(key: Key, shape: Sequence[int], servers: int, big: int = DIVIDE_FROM) -> list[Piece]:
+    """The pieces of an array: all on the server of its key below `big` elements, else a part on each server.
 
-    >>> divided("w", (4,), 3), divided("w", (4, 2), 3, big=8)
+    >>> pieces_of("w", (4,), 3), pieces_of("w", (4, 2), 3, big=8)
     ([Piece(0, 0:4)], [Piece(0, 0:1), Piece(1, 1:3), Piece(2, 3:4)])
     """
     size = int(np.prod(shape, dtype="int64"))
@@ -79,7 +79,7 @@ def divided(key: Key, shape: Sequence[int], servers: int, big: int = BIG) -> lis
     return [Piece(k, ends[k], ends[k + 1], by_rows, False) for k in range(servers) if ends[k] < ends[k + 1]]
 
 
-class _Known:
+class _KeyState:
     """This worker's state of a key."""
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, pieces: list[Piece]) -> None:
@@ -96,20 +96,20 @@ class _Push:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.begun = self.pulls = False
+        self.is_begun = self.has_pull = False
         self.answers: dict[int, Any] = {}  # by server
 
     def take_along(self) -> bool:
-        """Whether the pull goes with it: not once it has begun."""
+        """Let a pull go with the push, unless that has begun; returns whether it does."""
         with self.lock:
-            self.pulls = not self.begun
-            return self.pulls
+            self.has_pull = not self.is_begun
+            return self.has_pull
 
     def begin(self) -> bool:
-        """Whether a pull goes with it."""
+        """Begin the push; returns whether a pull goes with it."""
         with self.lock:
-            self.begun = True
-            return self.pulls
+            self.is_begun = True
+            return self.has_pull
 
 
 @register(*MODES)
@@ -136,11 +136,15 @@ class ParameterServerStore(KVStore):
         snapshots: str | os.PathLike[str] | None = None,
         every: int = 200,
         sync: bool = False,
-        big: int = BIG,
+        big: int = DIVIDE_FROM,
     ) -> None:
-        for name, value, least in (("servers", servers, 1), ("staleness", staleness, 0), ("every", every, 1)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{kind}: {name} must be an integer of at least {least}, got {value!r}")
+        for name, value, minimum in (
+            ("servers", servers, 1),
+            ("staleness", staleness, 0),
+            ("every", every, 1),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+                raise ValueError(f"{kind}: {name} must be an integer of at least {minimum}, got {value!r}")
         self.type = kind  # type: ignore[misc]
         self._world = world()
         self._ray = connect()
@@ -152,14 +156,14 @@ class ParameterServerStore(KVStore):
         self._worker = f"{self._world.rank}-{uuid.uuid4().hex[:12]}"
         self._number = 0
         self._lock = threading.Lock()
-        self._keys: dict[Key, _Known] = {}
+        self._keys: dict[Key, _KeyState] = {}
         self._codec: Codec | None = None
         self._first: dict[Key, Any] = {}
         self._optimizer: Any = None
-        self._calls: dict[object, tuple[_Asked, int, float]] = {}  # that are under way
+        self._calls: dict[object, tuple[_Request, int, float]] = {}  # that are under way
         name = f"{socket.gethostname()}, pid {os.getpid()}"
         self._job = job
-        self._all("join", self._world.rank, name)
+        self._call_all("join", self._world.rank, name)
         _open.append(self)
         if len(_open) == 1:
             atexit.register(close_all)
@@ -175,11 +179,11 @@ class ParameterServerStore(KVStore):
 
     # Talking to servers.
 
-    def _all(self, method: str, *args: Any) -> list[Any]:
+    def _call_all(self, method: str, *args: Any) -> list[Any]:
         return self._ray.get([getattr(server, method).remote(*args) for server in self._servers])
 
     def _answer(self, reference: Any) -> Any:
-        """What a server answers. Raises what it has raised."""
+        """The answer of a server. Raises what it has raised."""
         try:
             return self._ray.get(reference)
         except Exception as error:
@@ -187,16 +191,16 @@ class ParameterServerStore(KVStore):
 
     def _call(
         self,
-        of: _Asked,
+        request: _Request,
         server: int,
         method: str,
         args: Sequence[Any],
         then: Callable[[Any], None],
-        done: Any,
+        complete: Any,
     ) -> None:
         """Call a server; then(answer) runs when it has answered, done(error) at the end."""
         key, began = object(), time.perf_counter_ns()
-        self._calls[key] = (of, server, time.monotonic())
+        self._calls[key] = (request, server, time.monotonic())
 
         def answered(future: Any) -> None:
             self._calls.pop(key, None)
@@ -204,20 +208,20 @@ class ParameterServerStore(KVStore):
                 answer = future.result()
                 then(answer)
             except Exception as error:
-                done(_cause(error))
+                complete(_cause(error))
             else:
                 size = answer.nbytes if method == "pull" else sum(x.nbytes for x in args[4])
                 size += answer.nbytes if method == "pushpull" else 0
-                times = (of.asked_ns, began, began, time.perf_counter_ns())
-                events.exchanged(f"{of.text}: server {server}", of.where, size, times)
-                done()
+                times = (request.requested_ns, began, began, time.perf_counter_ns())
+                events.exchanged(f"{request.text}: server {server}", request.where, size, times)
+                complete()
 
         try:
             reference = getattr(self._servers[server], method).remote(*args)
             reference.future().add_done_callback(answered)
         except Exception as error:
             self._calls.pop(key, None)
-            done(error)
+            complete(error)
 
     def _watch(self) -> None:
         """Name servers that do not answer for long, on stderr; end rounds that cannot end by themselves."""
@@ -226,15 +230,15 @@ class ParameterServerStore(KVStore):
         while True:
             time.sleep(min(max(period / 4, 0.05), 1.0))
             now = time.monotonic()
-            for key, (of, server, begin) in list(self._calls.items()):
+            for key, (request, server, begin) in list(self._calls.items()):
                 if now - max(begin, reported.get(key, 0.0)) > period:
                     reported[key] = now
                     sys.stderr.write(
-                        f"weft: rank {self.rank} has waited {now - begin:.0f} s in {of.text} for server {server}\n"
+                        f"weft: rank {self.rank} has waited {now - begin:.0f} s in {request.text} for server {server}\n"
                     )
                     sys.stderr.flush()
-                    if of.push is not None and self.type == "dist_sync_ps":
-                        self._give_up(of.push, server)
+                    if request.push is not None and self.type == "dist_sync_ps":
+                        self._give_up(request.push, server)
 
     def _give_up(self, push: tuple[Key, str, int, int], server: int) -> None:
         """Let a round fail if the workers that it waits for wait in a barrier.
@@ -254,77 +258,75 @@ class ParameterServerStore(KVStore):
             arrays = [first.numpy() for _, (first, *_) in pairs]
         except Exception as error:
             with contextlib.suppress(DistributedError):  # what the others get
-                self._meet(f"init failed: {type(error).__name__}: {error}")
+                self._agree(f"init failed: {type(error).__name__}: {error}")
             raise
-        self._meet("init " + "; ".join(f"{k!r} {described(first)}" for k, (first, *_) in pairs))
+        self._agree("init " + "; ".join(f"{k!r} {type_text(first)}" for k, (first, *_) in pairs))
         waiting: list[Any] = []
         for (k, (first, *_)), array in zip(pairs, arrays, strict=True):
             shape = tuple(first.shape)
-            known = _Known(shape, first.dtype, divided(k, shape, len(self._servers), self._big))
-            for piece in known.pieces:
+            state = _KeyState(shape, first.dtype, pieces_of(k, shape, len(self._servers), self._big))
+            for piece in state.pieces:
                 part = np.ascontiguousarray(piece.of(array))
                 arguments = (k, (first.dtype.name, part.shape))
                 server = self._servers[piece.server]
-                mine = part if self.rank == 0 else None
-                waiting.append((server, arguments, part, server.init.remote(*arguments, mine, self.rank)))
-            self._keys[k] = known
+                value_part = part if self.rank == 0 else None
+                waiting.append(
+                    (server, arguments, part, server.init.remote(*arguments, value_part, self.rank))
+                )
+            self._keys[k] = state
             self._first[k] = first
         for server, arguments, part, reference in waiting:
             if not self._answer(reference):  # those before have died
                 self._answer(server.init.remote(*arguments, part, self.rank))
 
-    def _known(self, name: str, key: Any, value: Any) -> list[tuple[Key, _Known, list[Any]]]:
+    def _states_of(self, name: str, key: Any, value: Any) -> list[tuple[Key, _KeyState, list[Any]]]:
         happens_once(f"{name} talks to parameter servers")
-        found = []
-        for k, values in listed(name, key, value):
+        states = []
+        for k, values in pairs_of(name, key, value):
             if k not in self._keys:
-                raise unknown(name, k, self._keys)
+                raise unknown_key(name, k, self._keys)
             for v in values:
                 check_like(name, k, v, self._keys[k])
-            found.append((k, self._keys[k], values))
-        return found
+            states.append((k, self._keys[k], values))
+        return states
 
     def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
         with no_grad():
-            for k, known, values in self._to_push(key, value):
+            for k, state, values in self._check_push(key, value):
                 if isinstance(values[0], RowSparse):
-                    self._push_rows(k, known, RowSparse.summed(values), priority)
+                    self._push_rows(k, state, RowSparse.summed(values), priority)
                     continue
                 total = values[0]
                 for v in values[1:]:
                     total = total + v.to_device(total.device)
                 if self._codec is not None:
-                    self._push_compressed(k, known, total, priority)
+                    self._push_compressed(k, state, total, priority)
                 else:
-                    self._send(
-                        k,
-                        known,
-                        [(piece, [total], piece.of, {"kind": "dense"}) for piece in known.pieces],
-                        priority,
-                    )
+                    sends = [(piece, [total], piece.of, {"kind": "dense"}) for piece in state.pieces]
+                    self._send(k, state, sends, priority)
 
-    def _to_push(self, key: Any, value: Any) -> list[tuple[Key, _Known, list[Any]]]:
+    def _check_push(self, key: Any, value: Any) -> list[tuple[Key, _KeyState, list[Any]]]:
         """The keys with what is pushed. If that cannot be, the other workers' pushes of these keys fail as well."""
         try:
-            found = self._known("push", key, value)
-            for k, known, values in found:
-                self._check_pushed(k, known, values)
-            return found
+            states = self._states_of("push", key, value)
+            for k, state, values in states:
+                self._check_pushed(k, state, values)
+            return states
         except Exception as error:
             for k in key if isinstance(key, list | tuple) else [key]:
                 if isinstance(k, int | str) and k in self._keys:
                     self._refuse(k, self._next_number(), f"{type(error).__name__}: {error}")
             raise
 
-    def _check_pushed(self, key: Key, known: _Known, values: list[Any]) -> None:
+    def _check_pushed(self, key: Key, state: _KeyState, values: list[Any]) -> None:
         if len({type(v) for v in values}) > 1:
             raise TypeError(f"push: the values of the key {key!r} are all Tensors or all RowSparse")
         if isinstance(values[0], RowSparse):
-            if any(not piece.whole and not piece.by_rows for piece in known.pieces):
+            if any(not piece.whole and not piece.by_rows for piece in state.pieces):
                 raise ValueError(f"push: the key {key!r} is divided by elements and takes no rows")
-        elif self._codec is not None and known.dtype.name != "float32":
+        elif self._codec is not None and state.dtype.name != "float32":
             raise DTypeError(
-                f"push: only float32 values are compressed, the key {key!r} has type {known.dtype}"
+                f"push: only float32 values are compressed, the key {key!r} has type {state.dtype}"
             )
 
     def _next_number(self) -> int:
@@ -332,49 +334,49 @@ class ParameterServerStore(KVStore):
             self._number += 1
             return self._number
 
-    def _refuse(self, key: Key, number: int, why: str) -> None:
-        """Tell the servers that this worker does not push what the others wait for."""
+    def _refuse(self, key: Key, number: int, reason: str) -> None:
+        """Notify the servers that this worker does not push what the others wait for."""
         if self.type == "dist_sync_ps":
             for piece in self._keys[key].pieces:
-                self._servers[piece.server].refuse.remote(key, self._worker, number, self.rank, why)
+                self._servers[piece.server].refuse.remote(key, self._worker, number, self.rank, reason)
 
-    def _push_rows(self, key: Key, known: _Known, x: RowSparse, priority: int) -> None:
+    def _push_rows(self, key: Key, state: _KeyState, x: RowSparse, priority: int) -> None:
         sends: list[Any] = []
-        for piece in known.pieces:
+        for piece in state.pieces:
             low, high = np.searchsorted(x.rows, [piece.begin, piece.end])
             rows = x.rows[low:high] - piece.begin
             values = x.values[int(low) : int(high)]
             sends.append((piece, [values], None, {"kind": "rows", "rows": rows}))
-        self._send(key, known, sends, priority)
+        self._send(key, state, sends, priority)
 
-    def _push_compressed(self, key: Key, known: _Known, x: Tensor, priority: int) -> None:
+    def _push_compressed(self, key: Key, state: _KeyState, x: Tensor, priority: int) -> None:
         codec = self._codec
         assert codec is not None
         flat = x.reshape(-1)
         row = x.size // max(x.shape[0], 1) if x.shape else 1
         parts = []
-        for piece in known.pieces:
+        for piece in state.pieces:
             scale = row if piece.by_rows else 1
             parts.append(flat if piece.whole else flat[piece.begin * scale : piece.end * scale])
-        if not known.residual:
-            known.residual = [codec.new_residual(part) for part in parts]
+        if not state.residual:
+            state.residual = [codec.new_residual(part) for part in parts]
         sends = []
-        for piece, part, residual in zip(known.pieces, parts, known.residual, strict=True):
+        for piece, part, residual in zip(state.pieces, parts, state.residual, strict=True):
             sends.append((piece, codec.encode(part, residual), None, {"kind": "compressed"}))
-        self._send(key, known, sends, priority)
+        self._send(key, state, sends, priority)
 
-    def _send(self, key: Key, known: _Known, sends: Sequence[Any], priority: int) -> None:
+    def _send(self, key: Key, state: _KeyState, sends: Sequence[Any], priority: int) -> None:
         """Push one operation that sends all pieces, and ends when the servers have committed them."""
         number = self._next_number()
         inputs = [_core.alias(x, keep_past=False) for _, xs, *_ in sends for x in xs]
-        asked = _Asked(f"push {key!r}", (key, self._worker, number, self.rank))
+        request = _Request(f"push {key!r}", (key, self._worker, number, self.rank))
         push = _Push()
-        begun: list[bool] = []
+        started: list[bool] = []
 
         def start(_: Any, on_complete: Any) -> None:
-            begun.append(True)
+            started.append(True)
             pulls = push.begin()
-            left = _Countdown(len(sends), on_complete)
+            countdown = _Countdown(len(sends), on_complete)
             arrays = iter([x.numpy() for x in inputs])
             for piece, xs, take, form in sends:
                 parts = [next(arrays) for _ in xs]
@@ -385,47 +387,47 @@ class ParameterServerStore(KVStore):
                     parts = [form["rows"], *parts]
                 arguments = (key, self._worker, number, self.rank, parts, {"kind": form["kind"]})
                 if not pulls:
-                    self._call(asked, piece.server, "push", arguments, lambda _: None, left)
+                    self._call(request, piece.server, "push", arguments, lambda _: None, countdown)
                     continue
 
                 def keep(answer: Any, server: int = piece.server) -> None:
                     push.answers[server] = answer
 
-                self._call(asked, piece.server, "pushpull", arguments, keep, left)
+                self._call(request, piece.server, "pushpull", arguments, keep, countdown)
 
-        def ended(error: Any) -> None:
-            if error is not None and not begun:  # skipped, because what it reads has failed
+        def handle_end(error: Any) -> None:
+            if error is not None and not started:  # skipped, because what it reads has failed
                 self._refuse(key, number, str(error).partition("\n")[0])
 
         default_engine().push_async(
-            start, None, inputs, (), [known.turn], priority, f"push {key!r}", on_done=ended
+            start, None, inputs, (), [state.turn], priority, f"push {key!r}", on_done=handle_end
         )
-        known.latest = push  # now that a pull comes behind it
+        state.latest = push  # now that a pull comes behind it
 
     def pull(self, key: Key | Sequence[Key], out: Any = None, priority: int = 0) -> Any:
-        wanted = self._known("pull", key, out)
-        made = []
-        for k, known, outs in wanted:
-            targets = outs or [empty(known.shape, dtype=known.dtype)]
+        states = self._states_of("pull", key, out)
+        outputs = []
+        for k, state, outs in states:
+            targets = outs or [empty(state.shape, dtype=state.dtype)]
             if any(isinstance(y, RowSparse) for y in targets):
                 raise TypeError("pull: out is a Tensor; row_sparse_pull gives rows")
-            self._receive(k, known, targets, priority)
-            made.append(targets[0])
+            self._receive(k, state, targets, priority)
+            outputs.append(targets[0])
         if out is not None:
             return out
-        return made if isinstance(key, list | tuple) else made[0]
+        return outputs if isinstance(key, list | tuple) else outputs[0]
 
-    def _receive(self, key: Key, known: _Known, targets: list[Tensor], priority: int) -> None:
-        asked = _Asked(f"pull {key!r}")
+    def _receive(self, key: Key, state: _KeyState, targets: list[Tensor], priority: int) -> None:
+        request = _Request(f"pull {key!r}")
         for y in targets:
             _core.overwrite(y, "pull")
-        push, known.latest = known.latest, None
-        together = push is not None and push.take_along()
+        push, state.latest = state.latest, None
+        is_answered = push is not None and push.take_along()
 
         def start(_: Any, on_complete: Any) -> None:
-            left = _Countdown(len(known.pieces), on_complete)
+            countdown = _Countdown(len(state.pieces), on_complete)
             arrays = [y.numpy() for y in targets]
-            for piece in known.pieces:
+            for piece in state.pieces:
 
                 def write(answer: Any, piece: Piece = piece) -> None:
                     for y in arrays:
@@ -434,51 +436,51 @@ class ParameterServerStore(KVStore):
                         else:
                             y[np.unravel_index(np.arange(piece.begin, piece.end), y.shape)] = answer
 
-                if together:
+                if is_answered:
                     assert push is not None
                     write(push.answers.pop(piece.server))
-                    left()
+                    countdown()
                     continue
-                self._call(asked, piece.server, "pull", (key, self.rank), write, left)
+                self._call(request, piece.server, "pull", (key, self.rank), write, countdown)
 
-        default_engine().push_async(start, None, (), [known.turn], targets, priority, f"pull {key!r}")
+        default_engine().push_async(start, None, (), [state.turn], targets, priority, f"pull {key!r}")
 
     def row_sparse_pull(
         self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, row_ids: Any = None
     ) -> Any:
-        found = [self._pull_rows(*each, priority) for each in listed_rows(key, out, row_ids)]
-        return found if isinstance(key, list | tuple) else found[0]
+        rows = [self._pull_rows(*each, priority) for each in rows_of(key, out, row_ids)]
+        return rows if isinstance(key, list | tuple) else rows[0]
 
     def _pull_rows(self, key: Key, out: Tensor | None, row_ids: Any, priority: int) -> Any:
         happens_once("row_sparse_pull talks to parameter servers")
         if key not in self._keys:
-            raise unknown("row_sparse_pull", key, self._keys)
-        known = self._keys[key]
-        rows = unique_rows(row_ids, known.shape)
-        known.latest = None
-        values = empty((rows.size, *known.shape[1:]), dtype=known.dtype)
-        asked = _Asked(f"row_sparse_pull {key!r}")
+            raise unknown_key("row_sparse_pull", key, self._keys)
+        state = self._keys[key]
+        rows = unique_rows(row_ids, state.shape)
+        state.latest = None
+        values = empty((rows.size, *state.shape[1:]), dtype=state.dtype)
+        request = _Request(f"row_sparse_pull {key!r}")
 
         def start(_: Any, on_complete: Any) -> None:
-            left = _Countdown(len(known.pieces), on_complete)
+            countdown = _Countdown(len(state.pieces), on_complete)
             target = values.numpy()
-            for piece in known.pieces:
+            for piece in state.pieces:
                 low, high = np.searchsorted(rows, [piece.begin, piece.end])
 
                 def write(answer: Any, low: int = int(low), high: int = int(high)) -> None:
                     target[low:high] = answer
 
                 arguments = (key, self.rank, rows[low:high] - piece.begin)
-                self._call(asked, piece.server, "pull", arguments, write, left)
+                self._call(request, piece.server, "pull", arguments, write, countdown)
 
         default_engine().push_async(
-            start, None, (), [known.turn], [values], priority, f"row_sparse_pull {key!r}"
+            start, None, (), [state.turn], [values], priority, f"row_sparse_pull {key!r}"
         )
         if out is None:
-            return RowSparse(rows, values, known.shape)
-        check_like("row_sparse_pull", key, out, known)
+            return RowSparse(rows, values, state.shape)
+        check_like("row_sparse_pull", key, out, state)
         with no_grad():
-            out[RowSparse(rows, values, known.shape).indices] = values
+            out[RowSparse(rows, values, state.shape).indices] = values
         return out
 
     # Updating.
@@ -509,8 +511,8 @@ class ParameterServerStore(KVStore):
 
     def set_gradient_compression(self, parameters: Mapping[str, Any]) -> None:
         self._codec = make_codec(parameters)
-        for known in self._keys.values():
-            known.residual = []
+        for state in self._keys.values():
+            state.residual = []
         parameters = self._codec.parameters
         self._configure("compression", parameters, f"set_gradient_compression {parameters}")
 
@@ -518,41 +520,41 @@ class ParameterServerStore(KVStore):
         """Rank 0 sends it to the servers; all wait until they have it."""
         self._finish()
         if self.rank == 0:
-            self._all("configure", what, value)
-        self._meet(text)
+            self._call_all("configure", what, value)
+        self._agree(text)
 
     def _finish(self) -> Exception | None:
         """Wait for all pushes and pulls; gives the first error of a last push."""
-        found = None
-        for known in self._keys.values():
+        first_error = None
+        for state in self._keys.values():
             try:
-                default_engine().wait_for_var(known.turn)
+                default_engine().wait_for_var(state.turn)
             except EngineError as error:
-                found = found or error
-        return found
+                first_error = first_error or error
+        return first_error
 
     def barrier(self) -> None:
         error = self._finish()
-        self._meet("barrier")  # the others wait there all the same
+        self._agree("barrier")  # the others wait there all the same
         if error is not None:
             raise error
 
-    def _meet(self, text: str) -> None:
+    def _agree(self, text: str) -> None:
         """Wait until all workers do the same. Raises DistributedError, on all of them, if they do not."""
         _barriers[self._job] = _barriers.get(self._job, 0) + 1
         if self.type == "dist_ssp":
-            self._all("rest", self.rank, True)
+            self._call_all("rest", self.rank, True)
         try:
             self._answer(self._servers[0].barrier.remote(_barriers[self._job], self.rank, text))
         finally:
             if self.type == "dist_ssp":
-                self._all("rest", self.rank, False)
+                self._call_all("rest", self.rank, False)
 
     def save_optimizer_states(self, path: str | os.PathLike[str]) -> None:
         from weft import checkpoint
 
         self._finish()
-        states = self._all("optimizer_state")
+        states = self._call_all("optimizer_state")
         checkpoint.save(path, optimizer=_States(states, len(self._servers)))
 
     def load_optimizer_states(self, path: str | os.PathLike[str]) -> None:
@@ -561,19 +563,15 @@ class ParameterServerStore(KVStore):
         self._finish()
         states = _States([], len(self._servers))
         checkpoint.load(path, random_state=False, optimizer=states)
-        self._ray.get(
-            [
-                s.load_optimizer_state.remote(state)
-                for s, state in zip(self._servers, states.states, strict=True)
-            ]
-        )
+        pairs = zip(self._servers, states.states, strict=True)
+        self._ray.get([server.load_optimizer_state.remote(state) for server, state in pairs])
 
     def server_states(self) -> list[dict[str, Any]]:
-        """What each server says of itself: committed updates by key, workers, process id."""
-        return self._all("state")
+        """The state of each server: committed updates by key, workers, process id."""
+        return self._call_all("state")
 
     def close(self) -> None:
-        """Finish, and let no one wait for this worker any more; done at the end of the program."""
+        """Finish, and leave: the other workers wait for this one no longer. Called at the end of the program."""
         servers, self._servers = self._servers, []
         if not servers or not self._ray.is_initialized():
             return
@@ -599,27 +597,27 @@ def close_all() -> None:
         _open.pop().close()
 
 
-class _Asked:
+class _Request:
     """A push or pull: what it is, the user's line, when it was requested; push: its identity on the servers."""
 
     def __init__(self, text: str, push: tuple[Key, str, int, int] | None = None) -> None:
         self.text, self.push = text, push
-        self.where, self.asked_ns = users_line(), time.perf_counter_ns()
+        self.where, self.requested_ns = users_line(), time.perf_counter_ns()
 
 
 class _Countdown:
     """Completes an operation when so many parts have; with the first error there was."""
 
     def __init__(self, count: int, on_complete: Any) -> None:
-        self.left, self.on_complete = count, on_complete
+        self.remaining, self.on_complete = count, on_complete
         self.error: BaseException | None = None
         self.lock = threading.Lock()
 
     def __call__(self, error: BaseException | None = None) -> None:
         with self.lock:
-            self.left -= 1
+            self.remaining -= 1
             self.error = self.error or error
-            ends = self.left == 0
+            ends = self.remaining == 0
         if ends:
             self.on_complete(self.error)
 
@@ -649,6 +647,6 @@ class _States:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """What a server raised, without Ray's own frames."""
+    """The error that a server raised, without Ray's own frames."""
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, BaseException) else error

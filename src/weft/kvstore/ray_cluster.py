@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import secrets
 from typing import Any
@@ -11,14 +12,11 @@ from weft.base import flags
 
 __all__ = ["connect", "job_name", "server_actors", "the_ray"]
 
-_own_job: list[str] = []
-
 
 def the_ray() -> Any:
     """The module ray. Raises ImportError that says what to install."""
-    os.environ.setdefault(
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
-    )  # says nothing about missing accelerators
+    # No warning about missing accelerators.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
     except ImportError as error:
@@ -28,12 +26,12 @@ def the_ray() -> Any:
 
 def job_name() -> str:
     """The name that servers of this job have in the cluster: WEFT_JOB, or one of this process alone."""
-    given: str | None = flags.get("WEFT_JOB")
-    if given:
-        return given
-    if not _own_job:
-        _own_job.append(f"weft-{os.getpid()}-{secrets.token_hex(4)}")
-    return _own_job[0]
+    return flags.get("WEFT_JOB") or _process_job()
+
+
+@functools.cache
+def _process_job() -> str:
+    return f"weft-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def connect() -> Any:
@@ -65,19 +63,19 @@ def server_actors(job: str, count: int, arguments: tuple[Any, ...], folder: str 
     ray = connect()
     from weft.kvstore.server import Server
 
-    make = ray.remote(num_cpus=0.1, max_restarts=-1, max_task_retries=-1, max_concurrency=1000)(Server)
+    actor_class = ray.remote(num_cpus=0.1, max_restarts=-1, max_task_retries=-1, max_concurrency=1000)(Server)
     # A server waits for each update: on its own thread, it need not wake another one for that.
     own_engine = {"env_vars": {"WEFT_ENGINE": os.environ.get("WEFT_ENGINE", "naive")}}
-    found = []
+    mode, workers, every, staleness, sync = arguments
+    servers = []
     for k in range(count):
-        mode, workers, every, staleness, sync = arguments
-        own = None if folder is None else os.path.join(folder, f"server-{k}")
-        named = make.options(
+        server_folder = None if folder is None else os.path.join(folder, f"server-{k}")
+        actor = actor_class.options(
             name=f"{job}-server-{k}",
             namespace="weft",
             get_if_exists=True,
             lifetime="detached",
             runtime_env=own_engine,
         )
-        found.append(named.remote(mode, workers, own, every, staleness, sync))
-    return found
+        servers.append(actor.remote(mode, workers, server_folder, every, staleness, sync))
+    return servers

@@ -75,8 +75,8 @@ class RowSparse:
             return self
         with no_grad():
             empty = zeros((rows.size, *self.shape[1:]), dtype=self.dtype, device=self.device)
-            where = asarray(inverse.astype("int64").reshape(-1)).to_device(self.device)
-            summed = F.index_put(empty, self.values, where, axes=(0,), mode="add")
+            positions = asarray(inverse.astype("int64").reshape(-1)).to_device(self.device)
+            summed = F.index_put(empty, self.values, positions, axes=(0,), mode="add")
         return RowSparse(rows, summed, self.shape)
 
     def todense(self) -> Tensor:
@@ -90,9 +90,9 @@ class RowSparse:
         """The sum of several, each row once."""
         if len(parts) == 1:
             return parts[0].unique()
-        home = parts[0].device
+        device = parts[0].device
         with no_grad():
-            values = F.concat([part.values.to_device(home) for part in parts])
+            values = F.concat([part.values.to_device(device) for part in parts])
         return RowSparse(np.concatenate([part.rows for part in parts]), values, parts[0].shape).unique()
 
     def __repr__(self) -> str:
@@ -110,13 +110,15 @@ def lazy_update(optimizer: Optimizer, stored: Tensor, gradient: RowSparse) -> No
         return
     (group,) = optimizer.param_groups
     (step_group,) = group.step_groups
-    where = unique.indices.to_device(stored.device)
+    indices = unique.indices.to_device(stored.device)
     with no_grad():
         step_group.step += 1
-        rows = F.take(stored, where, axis=0)
-        state = {role: [F.take(s, where, axis=0) for s in of] for role, of in step_group.state.items()}
+        rows = F.take(stored, indices, axis=0)
+        state = {
+            role: [F.take(s, indices, axis=0) for s in arrays] for role, arrays in step_group.state.items()
+        }
         part = StepGroup([rows], state, step_group.step)
         optimizer.update(group, part, [unique.values.to_device(stored.device)])
-        stored[where] = rows
+        stored[indices] = rows
         for role, (updated,) in state.items():
-            step_group.state[role][0][where] = updated
+            step_group.state[role][0][indices] = updated

@@ -5,10 +5,10 @@ awaits. parameter_server.py makes actors of it.
 
 Invariants. (1) An update is committed when its record is in the journal; a push is acknowledged after that, so what was
 acknowledged survives. (2) A push has a sequence number of its worker; records carry the numbers of what they contain,
-so after a restart a push that is sent again is known, and applied once. (3) Who is there, and which barriers are over,
-is in the journal, too. (4) Synchronous kinds acknowledge a push when its round is committed; a round that a killed
-server had not committed is sent again as a whole. (5) A round that one worker cannot take part in fails for all of
-them, which is in the journal as well; it changes nothing.
+so after a restart a push that is sent again is recognised, and applied once. (3) Which workers are there, and which
+barriers are over, is in the journal, too. (4) Synchronous kinds acknowledge a push when its round is committed; a round
+that a killed server had not committed is sent again as a whole. (5) A round that one worker cannot take part in fails
+for all of them, which is in the journal as well; it changes nothing.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from weft.optimizer.optimizer import Optimizer
 __all__ = ["MODES", "Server", "reference_of"]
 
 MODES = ("dist_sync_ps", "dist_async", "dist_ssp")
-MOST_BYTES = 256 << 20  # of records, behind which a snapshot is due
-MOST_BUFFERS = 8  # for answers, of each size
+MAX_JOURNAL_BYTES = 256 << 20  # of records, behind which a snapshot is due
+MAX_BUFFERS = 8  # for answers, of each size
 Key = int | str
 
 
@@ -62,10 +62,10 @@ class _Applied:
 
 
 class _Refused:
-    """What a worker pushes that cannot take part in a round: why not."""
+    """The push of a worker that cannot take part in a round, with the reason."""
 
-    def __init__(self, why: str) -> None:
-        self.why = why
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
 
 
 class Server:
@@ -89,18 +89,16 @@ class Server:
         self.applied: dict[str, _Applied] = {}  # by worker
         self.clocks: dict[Key, dict[int, int]] = {}  # pushes of each rank, of each key
         self.active: dict[int, str] = {}  # rank -> the worker's identity
-        self.seen: set[int] = set()  # ranks that have come, or died before they could
+        self.joined: set[int] = set()  # ranks that have come, or died before they could
         self.idle: set[int] = set()  # ranks that wait in a barrier
-        self.rounds: dict[
-            Key, dict[int, tuple[str, int, Any]]
-        ] = {}  # what ranks have pushed in an open round
+        self.rounds: dict[Key, dict[int, tuple[str, int, Any]]] = {}  # pushes of ranks in an open round
         self.barriers: dict[int, dict[int, str]] = {}  # what each rank has called, of those that are not over
         self.disagreements: dict[int, str] = {}
         self.passed = 0  # the last barrier that all have passed
         self.updater: dict[str, Any] | None = None
         self.compression: dict[str, Any] | None = None
         self.codec: Any = None
-        self.since = 0  # updates since the snapshot
+        self.updates_since_snapshot = 0
         self.began = time.time()
         self.failures: dict[tuple[str, int], str] = {}
         self._buffers: dict[int, list[Any]] = {}  # for answers, by their sizes
@@ -109,30 +107,27 @@ class Server:
         if self.journal is not None:
             self._restore(self.journal)
 
-    # Who is there.
+    # Members.
 
     async def join(self, rank: int, name: str) -> dict[str, Any]:
         """A worker comes, or comes again; gives the versions of all keys, and the number of the last barrier.
 
         One that comes again has a new name, and passes the barriers that were passed.
         """
-        self._do_member([rank, name])
-        self._record({"do": "member", "value": [rank, name]}, [])
+        self._apply("member", [rank, name])
         await self._notify()
         return {"versions": dict(self.versions), "passed": self.passed}
 
     async def leave(self, rank: int) -> None:
         """A worker is through or dead: the others no longer wait for it."""
-        self._do_member([rank, None])
-        self._record({"do": "member", "value": [rank, None]}, [])
+        self._apply("member", [rank, None])
         for key in list(self.rounds):
             self._close_round(key)
         await self._notify()
 
     async def rest(self, rank: int, waits: bool) -> None:
         """A worker comes to a barrier, or goes on behind it: meanwhile no worker ahead of it waits."""
-        self._do_rest([rank, waits])
-        self._record({"do": "rest", "value": [rank, waits]}, [])
+        self._apply("rest", [rank, waits])
         await self._notify()
 
     async def barrier(self, number: int, rank: int, text: str = "barrier") -> None:
@@ -140,53 +135,52 @@ class Server:
 
         Raises DistributedError, for each of them, if the texts differ.
         """
-        here = self.barriers.setdefault(number, {})
-        here[rank] = text
+        texts = self.barriers.setdefault(number, {})
+        texts[rank] = text
         await self._notify()
         try:
             await self._wait(
-                lambda: number <= self.passed or self._expected() <= here.keys(),
-                lambda: (text.partition(" ")[0], self._expected() - here.keys()),
+                lambda: number <= self.passed or self._expected() <= texts.keys(),
+                lambda: (text.partition(" ")[0], self._expected() - texts.keys()),
             )
         except CollectiveTimeout:
-            here.pop(rank, None)
+            texts.pop(rank, None)
             raise
         if number > self.passed:
-            self.passed = number
-            self._record({"do": "passed", "value": number}, [])
-            if len(set(here.values())) > 1:
-                self.disagreements[number] = _disagreement(here)
+            self._apply("passed", number)
+            if len(set(texts.values())) > 1:
+                self.disagreements[number] = _disagreement(texts)
         self.barriers.pop(number, None)
         if number in self.disagreements:
             raise DistributedError(self.disagreements[number])
 
     async def meeting(self) -> dict[int, str]:
         """The workers that wait for others in a barrier, and what they do there."""
-        open_ones = (here for number, here in self.barriers.items() if number > self.passed)
-        return {rank: text for here in open_ones for rank, text in here.items()}
+        open_ones = (texts for number, texts in self.barriers.items() if number > self.passed)
+        return {rank: text for texts in open_ones for rank, text in texts.items()}
 
     async def give_up(
         self, key: Key, worker: str, number: int, rank: int, meeting: Mapping[int, str]
     ) -> None:
         """Let the round of a push fail if all that it waits for are in `meeting`, where they wait for this worker."""
-        given = self.rounds.get(key, {})
-        missing = self._expected() - given.keys()
-        if rank in given and given[rank][:2] == (worker, number) and missing and missing <= meeting.keys():
+        pushes = self.rounds.get(key, {})
+        missing = self._expected() - pushes.keys()
+        if rank in pushes and pushes[rank][:2] == (worker, number) and missing and missing <= meeting.keys():
             for other in missing:
-                given[other] = ("", 0, _Refused(f"waits in {meeting[other].partition(' ')[0]}"))
+                pushes[other] = ("", 0, _Refused(f"waits in {meeting[other].partition(' ')[0]}"))
             self._close_round(key)
             await self._notify()
 
     def _expected(self) -> set[int]:
         """The ranks that rounds and barriers wait for: those that are there, and those that are still to come."""
-        return set(self.active) | set(range(self.workers)) - self.seen
+        return set(self.active) | set(range(self.workers)) - self.joined
 
     def _do_member(self, value: Any) -> None:
         rank, name = value
-        self.seen.add(rank)
+        self.joined.add(rank)
         self.idle.discard(rank)
-        for of in self.rounds.values():
-            of.pop(rank, None)
+        for pushes in self.rounds.values():
+            pushes.pop(rank, None)
         if name is None:
             self.active.pop(rank, None)
         else:
@@ -237,8 +231,7 @@ class Server:
 
     async def configure(self, what: str, value: Any) -> None:
         """The updater or the compression, as plain data."""
-        getattr(self, f"_do_{what}")(value)
-        self._record({"do": what, "value": value}, [])
+        self._apply(what, value)
 
     async def push(
         self, key: Key, worker: str, number: int, rank: int, parts: Any, form: Mapping[str, Any]
@@ -249,27 +242,27 @@ class Server:
         if number in self.applied.setdefault(worker, _Applied()):
             return self.versions[key]
         if self.mode != "dist_sync_ps":
-            self._commit(key, [(worker, number, rank)], self._decoded(key, parts, form))
+            self._commit(key, [(worker, number, rank)], self._decode(key, parts, form))
             await self._notify()
             return self.versions[key]
         try:
-            pushed = self._decoded(key, parts, form)
+            pushed = self._decode(key, parts, form)
         except Exception as error:
             pushed = _Refused(str(error))
         return await self._take_part(key, worker, number, rank, pushed)
 
-    async def refuse(self, key: Key, worker: str, number: int, rank: int, why: str) -> None:
+    async def refuse(self, key: Key, worker: str, number: int, rank: int, reason: str) -> None:
         """A worker cannot push what its turn is to push: the round fails for all, with the reason."""
         if self.mode == "dist_sync_ps" and key in self.versions:
             with contextlib.suppress(DistributedError):
-                await self._take_part(key, worker, number, rank, _Refused(why))
+                await self._take_part(key, worker, number, rank, _Refused(reason))
 
     async def _take_part(self, key: Key, worker: str, number: int, rank: int, pushed: Any) -> int:
         """Wait for the end of a round. Raises DistributedError if it has failed."""
         applied = self.applied.setdefault(worker, _Applied())
         if (worker, number) not in self.failures:
-            given = self.rounds.setdefault(key, {})
-            given[rank] = (worker, number, pushed)
+            pushes = self.rounds.setdefault(key, {})
+            pushes[rank] = (worker, number, pushed)
             self._close_round(key)
             await self._notify()
             try:
@@ -278,14 +271,14 @@ class Server:
                     lambda: (f"push of {key!r}", self._expected() - set(self.rounds.get(key, ()))),
                 )
             except CollectiveTimeout:
-                given.pop(rank, None)
+                pushes.pop(rank, None)
                 raise
         if (worker, number) in self.failures:
             raise DistributedError(self.failures[worker, number])
         return self.versions[key]
 
     async def pull(self, key: Key, rank: int, rows: Any = None) -> Any:
-        """What is stored; waits for the slowest workers if the kind is stale synchronous."""
+        """The stored value; waits for the slowest workers if the kind is stale synchronous."""
         if key not in self.versions:
             raise KeyError(f"pull: no key {key!r} was initialised on the server")
         if self.mode == "dist_ssp":
@@ -303,21 +296,21 @@ class Server:
         return await self.pull(key, rank)
 
     def _copy(self, stored: Any) -> Any:
-        """What an answer is made of while the next update may already write.
+        """A copy for an answer: the next update may already write the stored array.
 
-        In memory that an earlier answer has given back: new memory takes longer than the copy.
+        It is in memory that an earlier answer has given back: new memory takes longer than the copy.
         """
         free = self._buffers.setdefault(stored.nbytes, [])
         buffer = free.pop() if free else np.empty(stored.nbytes, "uint8")
-        answer = np.asarray(_Lent(buffer, free)).view(stored.dtype).reshape(stored.shape)
+        answer = np.asarray(_LentBuffer(buffer, free)).view(stored.dtype).reshape(stored.shape)
         np.copyto(answer, stored)
         return answer
 
     def _behind(self, key: Key, rank: int) -> set[int]:
         """The workers that are more than `staleness` pushes behind this one."""
         clocks = self.clocks.get(key, {})
-        own = clocks.get(rank, 0)
-        return {r for r in self._expected() - self.idle if clocks.get(r, 0) < own - self.staleness}
+        clock = clocks.get(rank, 0)
+        return {r for r in self._expected() - self.idle if clocks.get(r, 0) < clock - self.staleness}
 
     async def state(self) -> dict[str, Any]:
         """For tests and people: versions, the workers present, how much is in the journal."""
@@ -344,8 +337,8 @@ class Server:
 
     # Updates.
 
-    def _decoded(self, key: Key, parts: Any, form: Mapping[str, Any]) -> Any:
-        """What a worker has sent, as it is given to the updater. Raises ValueError if it does not fit."""
+    def _decode(self, key: Key, parts: Any, form: Mapping[str, Any]) -> Any:
+        """The pushed value for the updater, from what a worker has sent. Raises ValueError if it does not fit."""
         stored = self.store._stored[key]
         kind = form["kind"]
         if kind == "rows":
@@ -366,40 +359,39 @@ class Server:
 
     def _close_round(self, key: Key) -> None:
         """Commit a round if all active workers have pushed."""
-        given = self.rounds.get(key)
-        if not given or not self._expected() <= set(given):
+        pushes = self.rounds.get(key)
+        if not pushes or not self._expected() <= set(pushes):
             return
         del self.rounds[key]
-        ordered = [given[rank] for rank in sorted(given)]
-        values = [value for *_, value in ordered]
-        by = [(worker, number, rank) for rank in sorted(given) for worker, number, _ in [given[rank]]]
+        ordered = sorted(pushes.items())
+        values = [value for _, (*_, value) in ordered]
+        pushers = [(worker, number, rank) for rank, (worker, number, _) in ordered]
         try:
             if any(isinstance(v, _Refused) for v in values):
-                raise DistributedError(_refusals(key, dict(zip(sorted(given), values, strict=True))))
+                raise DistributedError(_refusals(key, pushes))
             if len({isinstance(v, RowSparse) for v in values}) > 1:
                 raise ValueError(f"push: ranks push rows and whole arrays of the key {key!r}")
             with no_grad():
-                self._commit(key, by, _sum(values))
+                self._commit(key, pushers, _sum(values))
         except Exception as error:
-            failed = [[worker, number, str(error)] for worker, number, _ in by]
-            self._do_failed(failed)
-            self._record({"do": "failed", "value": failed}, [])
+            self._apply("failed", [[worker, number, str(error)] for worker, number, _ in pushers])
 
-    def _commit(self, key: Key, by: Sequence[tuple[str, int, int]], pushed: Any) -> None:
+    def _commit(self, key: Key, pushers: Sequence[tuple[str, int, int]], pushed: Any) -> None:
         if self.mode != "dist_sync_ps" and self.updater is None:
             raise ValueError(f"push: {self.mode} needs an optimizer on the servers; call set_optimizer first")
-        header = {"do": "push", "key": key, "by": [list(each) for each in by]}
+        header = {"do": "push", "key": key, "by": [list(each) for each in pushers]}
         # Applied first: an update that fails is in no journal. Nothing else runs before the record is written.
-        self._do_push(key, by, pushed)
+        self._do_push(key, pushers, pushed)
         if isinstance(pushed, RowSparse):
             self._record({**header, "shape": list(pushed.shape)}, [pushed.rows, pushed.values.numpy()])
         else:
             self._record(header, [pushed.numpy() if isinstance(pushed, Tensor) else pushed])
-        self.since += 1
-        if self.journal is not None and (self.since >= self.every or self.journal.size_bytes >= MOST_BYTES):
+        self.updates_since_snapshot += 1
+        is_due = self.updates_since_snapshot >= self.every
+        if self.journal is not None and (is_due or self.journal.size_bytes >= MAX_JOURNAL_BYTES):
             self._snapshot()
 
-    def _do_push(self, key: Key, by: Sequence[Sequence[Any]], pushed: Any) -> None:
+    def _do_push(self, key: Key, pushers: Sequence[Sequence[Any]], pushed: Any) -> None:
         with no_grad():
             x = pushed
             if isinstance(pushed, np.ndarray):  # optimizers only read it; others may keep it
@@ -407,14 +399,14 @@ class Server:
             self.store._update(key, x)
             self.store._stored[key].wait()
         self.versions[key] += 1
-        for worker, number, rank in by:
+        for worker, number, rank in pushers:
             self.applied.setdefault(worker, _Applied()).add(number)
             clocks = self.clocks.setdefault(key, {})
             clocks[rank] = clocks.get(rank, 0) + 1
 
     def _do_failed(self, value: Any) -> None:
-        for worker, number, why in value:
-            self.failures[worker, number] = why
+        for worker, number, reason in value:
+            self.failures[worker, number] = reason
 
     def _do_init(self, key: Key, value: Any) -> None:
         self.store.init(key, asarray(np.array(value)))
@@ -422,11 +414,11 @@ class Server:
 
     def _do_updater(self, value: Any) -> None:
         self.updater = value
-        found = _import(value["name"])
+        target = _import(value["name"])
         if value["kind"] == "updater":
-            self.store.set_updater(found)
+            self.store.set_updater(target)
         else:
-            self.store.set_optimizer(found([tensor([0.0])], **value["options"]))
+            self.store.set_optimizer(target([tensor([0.0])], **value["options"]))
             optimizer = self.store._optimizer
             assert optimizer is not None
             for key, options in value["keys"]:
@@ -437,7 +429,12 @@ class Server:
     def _do_compression(self, value: Any) -> None:
         self.compression, self.codec = value, make_codec(value)
 
-    # What survives.
+    # Persistence.
+
+    def _apply(self, what: str, value: Any) -> None:
+        """Make a change that is plain data, and record it: _do_member, _do_rest, ..."""
+        getattr(self, f"_do_{what}")(value)
+        self._record({"do": what, "value": value}, [])
 
     def _record(self, header: Mapping[str, Any], arrays: Sequence[Any]) -> None:
         if self.journal is not None:
@@ -453,39 +450,39 @@ class Server:
             "versions": [[key, version] for key, version in self.versions.items()],
             "applied": [[w, a.low, sorted(a.above)] for w, a in self.applied.items()],
             "active": [[rank, name] for rank, name in self.active.items()],
-            "seen": sorted(self.seen),
+            "seen": sorted(self.joined),
             "idle": sorted(self.idle),
             "passed": self.passed,
-            "failures": [[worker, number, why] for (worker, number), why in self.failures.items()],
-            "clocks": [[key, [[r, n] for r, n in of.items()]] for key, of in self.clocks.items()],
+            "failures": [[worker, number, reason] for (worker, number), reason in self.failures.items()],
+            "clocks": [[key, [[r, n] for r, n in ranks.items()]] for key, ranks in self.clocks.items()],
             "updater": self.updater,
             "compression": self.compression,
         }
         temporary = journal.folder / f"snapshot.{os.getpid()}.new"
         checkpoint.save(temporary, values, store=_State(self.store))
         os.replace(temporary, journal.snapshot)
-        journal.begin_anew()
-        self.since = 0
+        journal.restart()
+        self.updates_since_snapshot = 0
 
     def _restore(self, journal: Journal) -> None:
-        after = 0
+        number = 0
         if journal.snapshot.exists():
             state = _State(self.store)
             values = checkpoint.load(journal.snapshot, random_state=False, store=state)
-            after = values["number"]
+            number = values["number"]
             self.versions = dict(values["versions"])
             self.applied = {w: _Applied(low, above) for w, low, above in values["applied"]}
             self.active = {rank: name for rank, name in values["active"]}  # noqa: C416
-            self.seen, self.idle = set(values["seen"]), set(values["idle"])
+            self.joined, self.idle = set(values["seen"]), set(values["idle"])
             self.passed = values["passed"]
             self._do_failed(values["failures"])
-            self.clocks = {key: dict(of) for key, of in values["clocks"]}
+            self.clocks = {key: dict(ranks) for key, ranks in values["clocks"]}
             if values["compression"] is not None:
                 self._do_compression(values["compression"])
             if values["updater"] is not None:
                 self._do_updater(values["updater"])
             state.load_optimizer()
-        for header, arrays in journal.records(after):
+        for header, arrays in journal.records(number):
             self._replay(header, arrays)
 
     def _replay(self, header: Mapping[str, Any], arrays: list[Any]) -> None:
@@ -499,7 +496,7 @@ class Server:
                 self._do_push(header["key"], header["by"], arrays[0])
             case what:
                 getattr(self, f"_do_{what}")(header["value"])
-        self.since += 1
+        self.updates_since_snapshot += 1
 
     # Waiting.
 
@@ -512,7 +509,7 @@ class Server:
         async with self._condition():
             self._condition().notify_all()
 
-    async def _wait(self, ready: Callable[[], bool], what: Callable[[], tuple[str, set[int]]]) -> None:
+    async def _wait(self, is_ready: Callable[[], bool], what: Callable[[], tuple[str, set[int]]]) -> None:
         """Until ready; workers that keep others waiting for long are named on stderr.
 
         Raises CollectiveTimeout, which names them, too, after WEFT_COLLECTIVE_TIMEOUT_S.
@@ -521,12 +518,12 @@ class Server:
         limit: float = flags.get("WEFT_COLLECTIVE_TIMEOUT_S")
         begin = time.monotonic()
         async with self._condition():
-            while not ready():
+            while not is_ready():
                 waited = time.monotonic() - begin
                 try:
                     await asyncio.wait_for(self._condition().wait(), max(min(period, limit - waited), 0.01))
                 except TimeoutError:
-                    if ready():
+                    if is_ready():
                         return
                     text, missing = what()
                     names = "; ".join(
@@ -543,7 +540,7 @@ class Server:
                     sys.stderr.flush()
 
 
-class _Lent:
+class _LentBuffer:
     """Owns the memory of an array, and gives it back when the array and all views of it have gone."""
 
     def __init__(self, buffer: Any, free: list[Any]) -> None:
@@ -551,12 +548,12 @@ class _Lent:
         self.__array_interface__ = buffer.__array_interface__
 
     def __del__(self) -> None:
-        if len(self.free) < MOST_BUFFERS:
+        if len(self.free) < MAX_BUFFERS:
             self.free.append(self.buffer)
 
 
 class _State:
-    """What a LocalStore holds, for checkpoints."""
+    """The content of a LocalStore, for checkpoints."""
 
     def __init__(self, store: LocalStore) -> None:
         self.store = store
@@ -581,21 +578,22 @@ class _State:
             self.store._optimizer.load_state_dict(self.optimizer)
 
 
-def _disagreement(said: Mapping[int, str]) -> str:
+def _disagreement(texts: Mapping[int, str]) -> str:
     """The text of an error: of what ranks have called, the first part that differs."""
-    called = {rank: text.split("; ") for rank, text in sorted(said.items())}
+    called = {rank: text.split("; ") for rank, text in sorted(texts.items())}
     parts = next(
         parts
         for parts in itertools.zip_longest(*called.values(), fillvalue="nothing more")
         if len(set(parts)) > 1
     )
     lines = "".join(f"\n  rank {rank}: {part}" for rank, part in zip(called, parts, strict=True))
-    return f"{said[min(said)].partition(' ')[0]}: ranks disagree:{lines}"
+    return f"{texts[min(texts)].partition(' ')[0]}: ranks disagree:{lines}"
 
 
-def _refusals(key: Key, values: Mapping[int, Any]) -> str:
+def _refusals(key: Key, pushes: Mapping[int, tuple[str, int, Any]]) -> str:
     """The text of an error: which ranks could not take part in a round."""
-    lines = "".join(f"\n  rank {r}: {v.why}" for r, v in values.items() if isinstance(v, _Refused))
+    values = [(rank, value) for rank, (*_, value) in sorted(pushes.items())]
+    lines = "".join(f"\n  rank {rank}: {v.reason}" for rank, v in values if isinstance(v, _Refused))
     return f"push of {key!r}: a rank could not take part:{lines}"
 
 
@@ -627,10 +625,10 @@ def _tensors(value: Any) -> Any:
 
 def _import(name: str) -> Any:
     module, _, path = name.partition(":")
-    found: Any = importlib.import_module(module)
+    target: Any = importlib.import_module(module)
     for part in path.split("."):
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target
 
 
 def reference_of(thing: Any) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from weft import _core
 from weft import functional as F
 from weft.base.errors import DTypeError
-from weft.distributed.collective import LARGE_BYTES, described, exchanged, fail
+from weft.distributed.collective import LARGE_BYTES, fail, push_exchange, type_text
 from weft.distributed.compression import Codec
 from weft.distributed.functions import barrier
 from weft.distributed.gradients import BUCKET_BYTES, compressed_sum, reduce_into, reduce_together
@@ -26,7 +26,7 @@ from weft.imperative.control_flow_effects import in_graph
 from weft.imperative.creation import tensor, zeros
 from weft.imperative.gradient import no_grad
 from weft.imperative.tensor import Tensor
-from weft.kvstore.base import Key, listed, new_keys, register
+from weft.kvstore.base import Key, new_keys, pairs_of, register
 from weft.kvstore.local import LocalStore
 from weft.kvstore.rows import RowSparse
 
@@ -60,7 +60,7 @@ class SynchronousStore(LocalStore):
         barrier()
 
     def init(self, key: Key | Sequence[Key], value: Any) -> None:
-        with self._together(f"init {key!r}"):
+        with _Agreement(self.num_workers, f"init {key!r}"):
             pairs = new_keys("init", list(self._stored), key, value)
         super().init(key, value)
         if self.num_workers > 1:
@@ -78,68 +78,66 @@ class SynchronousStore(LocalStore):
         out = value if out is None else out
         if self.num_workers == 1:
             return super().pushpull(key, value, out, priority)
-        written = self._push(key, value, out, priority)
-        if not written:
+        pulled = self._push(key, value, out, priority)
+        if not pulled:
             return self.pull(key, out, priority)
-        for k, ys in listed("pull", key, out):
-            if k not in written:
+        for k, ys in pairs_of("pull", key, out):
+            if k not in pulled:
                 self.pull(k, ys, priority)
         return out
 
     def _push(self, key: Key | Sequence[Key], value: Any, out: Any, priority: int) -> set[Key]:
         """Push, and pull some of the keys unless out is None; gives which."""
         with no_grad():
-            with self._together(f"push {key!r}"):
+            with _Agreement(self.num_workers, f"push {key!r}"):
                 pairs = self._checked("push", key, value)
-                codec, self._codec = (
-                    self._codec,
-                    None,
-                )  # what travels is compressed, not what is added up here
+                # What is exchanged is compressed, not the values that are added up on this rank.
+                codec, self._codec = self._codec, None
                 try:
-                    merged = [(k, self._merged(k, values)) for k, values in pairs]
+                    merged = [(k, self._sum_values(k, values)) for k, values in pairs]
                 finally:
                     self._codec = codec
                 if codec is not None:
                     self._check_compressible(merged)
-                into = self._received(key, pairs, out)
+                targets = self._targets(key, pairs, out)
             dense = [(k, x) for k, x in merged if isinstance(x, Tensor)]
-            begun = []
+            exchanges = []
             for bucket in self._buckets(dense):
                 k, x = bucket[0]
-                if k in into:
-                    reduce_into(x, into[k], "sum", f"push {[k]!r}", priority, LARGE_BYTES)
+                if k in targets:
+                    reduce_into(x, targets[k], "sum", f"push {[k]!r}", priority, LARGE_BYTES)
                 else:
-                    begun.append(self._exchange(bucket, codec, priority))
-            for bucket, results in begun:
+                    exchanges.append(self._exchange(bucket, codec, priority))
+            for bucket, results in exchanges:
                 for (k, _), x in zip(bucket, results(), strict=True):
                     self._update(k, x, fresh=True)
             for k, x in merged:
                 if isinstance(x, RowSparse):
-                    self._update(k, _every(x, f"push {k!r}{self._by()}", priority))
-        return {k for k, targets in into.items() if len(targets) > 1}
+                    self._update(k, _sum_rows(x, f"push {k!r}{self._updater_text()}", priority))
+        return {k for k, arrays in targets.items() if len(arrays) > 1}
 
-    def _by(self) -> str:
-        """What a sum goes to, where it is not stored: as ranks compare it."""
+    def _updater_text(self) -> str:
+        """The receiver of a sum that is not stored, as text that ranks compare."""
         if self._optimizer is not None:
             return f" by {self._optimizer.kind.__name__}"
         return "" if self._updater is None else " by an updater"
 
-    def _stores(self) -> bool:
+    def _is_stored(self) -> bool:
         """Whether a sum becomes what is stored."""
         plain = self._codec is None and self._optimizer is None and self._updater is None
         return plain and not in_graph([])
 
-    def _received(
+    def _targets(
         self, key: Key | Sequence[Key], pairs: list[tuple[Key, list[Any]]], out: Any
     ) -> dict[Key, list[Tensor]]:
-        """Where sums that are exchanged alone are received: in what is stored, and what the key is pulled to.
+        """Arrays that receive sums which are exchanged alone: the stored one, and the one that the key is pulled to.
 
-        Each of these is all of its memory, and has none of another key's.
+        Each of them is all of its memory, which it shares with no other key.
         """
-        found: dict[Key, list[Tensor]] = {}
+        targets: dict[Key, list[Tensor]] = {}
         least = DIRECT_BYTES if len(pairs) == 1 else max(DIRECT_BYTES, self._bucket_bytes // 2)
-        if all(xs[0].nbytes <= least for _, xs in pairs) or not self._stores():
-            return found
+        if all(xs[0].nbytes <= least for _, xs in pairs) or not self._is_stored():
+            return targets
         outs = {} if out is None else dict(self._checked("pull", key, out))
         arrays = [(k, x) for k, xs in (*pairs, *outs.items()) for x in xs if isinstance(x, Tensor)]
         for k, (x, *_) in pairs:
@@ -150,18 +148,15 @@ class SynchronousStore(LocalStore):
                 continue
             if not _core.overwrite(stored, "push"):
                 continue
-            found[k] = [stored]
+            targets[k] = [stored]
             y, *more = outs.get(k, [None])
             if not isinstance(y, Tensor) or more or y.device is not x.device:
                 continue
             if any(other != k and _core.shares_memory(z, y) for other, z in arrays):
                 continue
             if _core.overwrite(y, "pull"):
-                found[k].append(y)
-        return found
-
-    def _together(self, text: str) -> Any:
-        return _Together(text, self.num_workers)
+                targets[k].append(y)
+        return targets
 
     def _check_compressible(self, merged: list[tuple[Key, Any]]) -> None:
         for k, x in merged:
@@ -170,40 +165,39 @@ class SynchronousStore(LocalStore):
                     f"push: only float32 values are compressed, the key {k!r} has type {x.dtype}"
                 )
 
-    def _goes_alone(self, x: Any) -> bool:
+    def _is_exchanged_alone(self, x: Any) -> bool:
         """An array of more than half a bucket is exchanged by itself: so it is not copied."""
         return bool(x.nbytes > self._bucket_bytes // 2)
 
     def _buckets(self, pairs: list[tuple[Key, Tensor]]) -> list[list[tuple[Key, Tensor]]]:
-        found: list[list[tuple[Key, Tensor]]] = []
+        buckets: list[list[tuple[Key, Tensor]]] = []
         for k, x in pairs:
-            together = found and not self._goes_alone(x) and not self._goes_alone(found[-1][0][1])
-            last = found[-1] if together else []
+            last = buckets[-1] if buckets else []
+            if last and (self._is_exchanged_alone(x) or self._is_exchanged_alone(last[0][1])):
+                last = []
             room = self._bucket_bytes - sum(y.nbytes for _, y in last)
             if last and (last[0][1].dtype, last[0][1].device) == (x.dtype, x.device) and x.nbytes <= room:
                 last.append((k, x))
             else:
-                found.append([(k, x)])
-        return found
+                buckets.append([(k, x)])
+        return buckets
 
     def _exchange(self, bucket: list[tuple[Key, Tensor]], codec: Codec | None, priority: int) -> Any:
         """Begin an exchange; gives the bucket and the function of its sums."""
         names, xs = [k for k, _ in bucket], [x for _, x in bucket]
-        text = f"push {names!r}{self._by()}"
+        text = f"push {names!r}{self._updater_text()}"
         if codec is None:
             results = reduce_together(xs, "sum", text, priority, LARGE_BYTES)
         else:
-            own = self._codec
-            assert own is not None
             results = compressed_sum(xs, [self._residual(k, 0, x) for k, x in bucket], codec, text, priority)
         return bucket, results
 
 
-class _Together:
+class _Agreement:
     """Around checks of arguments: where they fail on one rank, the others get an error as well."""
 
-    def __init__(self, text: str, size: int) -> None:
-        self.text, self.size = text, size
+    def __init__(self, size: int, text: str) -> None:
+        self.size, self.text = size, text
 
     def __enter__(self) -> None:
         pass
@@ -213,26 +207,26 @@ class _Together:
             fail(self.text, f"{type(error).__name__}: {error}")
 
 
-def _every(x: RowSparse, text: str, priority: int) -> RowSparse:
+def _sum_rows(x: RowSparse, text: str, priority: int) -> RowSparse:
     """The sum of all workers' rows."""
     n = world().size
-    counts = _behind_each_other(tensor([x.rows.size]), f"{text} numbers of rows", priority).numpy()
-    most = int(counts.max())
-    missing = most - x.rows.size
+    counts = _gather_rows(tensor([x.rows.size]), f"{text} numbers of rows", priority).numpy()
+    width = int(counts.max())
+    missing = width - x.rows.size
     rows = tensor(np.concatenate([x.rows, np.zeros(missing, "int64")]))
     padding = zeros((missing, *x.shape[1:]), dtype=x.dtype, device=x.device)
     values = F.concat([x.values, padding]) if missing else x.values
-    every_row = _behind_each_other(rows, f"{text} rows", priority).numpy().reshape(n, most)
-    every = _behind_each_other(values, f"{text} values", priority)
+    gathered_rows = _gather_rows(rows, f"{text} rows", priority).numpy().reshape(n, width)
+    gathered = _gather_rows(values, f"{text} values", priority)
     parts = [
-        RowSparse(every_row[r, : counts[r]], every[r * most : r * most + int(counts[r])], x.shape)
+        RowSparse(gathered_rows[r, : counts[r]], gathered[r * width : r * width + int(counts[r])], x.shape)
         for r in range(n)
     ]
     return RowSparse.summed(parts)
 
 
-def _behind_each_other(x: Tensor, text: str, priority: int) -> Tensor:
+def _gather_rows(x: Tensor, text: str, priority: int) -> Tensor:
     """All ranks' x, which has as many elements on each."""
     kind = ((world().size * x.shape[0], *x.shape[1:]), x.dtype, x.device)
-    (found,) = exchanged(f"{text} {described(x)}", AllGather(), [x], [kind], priority).outputs()
-    return found
+    (gathered,) = push_exchange(f"{text} {type_text(x)}", AllGather(), [x], [kind], priority).outputs()
+    return gathered

@@ -50,20 +50,20 @@ def run_workers(n: int, script: Sequence[str], env: Mapping[str, str], restarts:
     """
     ray = connect()
     job = f"weft-{os.getpid()}-{secrets.token_hex(4)}"
-    passed = {
+    environment = {
         name: value
         for name, value in env.items()
         if name.startswith(("WEFT_", "OMP_")) or name in ("PYTHONPATH", "PATH")
     }
-    words = list(script) if script[0] == "-m" else [os.path.abspath(script[0]), *script[1:]]
+    command = list(script) if script[0] == "-m" else [os.path.abspath(script[0]), *script[1:]]
     task = ray.remote(max_retries=0, num_cpus=0.5, max_calls=1)(_run_script)
 
     def start(rank: int) -> Any:
-        own = {**passed, "WEFT_RANK": str(rank), "WEFT_WORLD_SIZE": str(n), "WEFT_JOB": job}
-        return task.options(name=f"{job}-worker-{rank}", runtime_env={"env_vars": own}).remote(words)
+        variables = {**environment, "WEFT_RANK": str(rank), "WEFT_WORLD_SIZE": str(n), "WEFT_JOB": job}
+        return task.options(name=f"{job}-worker-{rank}", runtime_env={"env_vars": variables}).remote(command)
 
     running = {start(rank): rank for rank in range(n)}
-    left = dict.fromkeys(range(n), restarts)
+    restarts_left = dict.fromkeys(range(n), restarts)
     ended, status = 0, 0
     try:
         while running:
@@ -77,8 +77,8 @@ def run_workers(n: int, script: Sequence[str], env: Mapping[str, str], restarts:
             except ray.exceptions.RayError as error:
                 sys.stderr.write(f"weft.launch: rank {rank} died: {str(error).splitlines()[0]}\n")
                 _leave(ray, job, rank)
-                if left[rank]:
-                    left[rank] -= 1
+                if restarts_left[rank]:
+                    restarts_left[rank] -= 1
                     running[start(rank)] = rank
                 continue
             if code:

@@ -24,7 +24,7 @@ class Creation(Op):
     shape: tuple[int, ...]
     device: Device | None = None
 
-    def home(self) -> Device | None:
+    def fixed_device(self) -> Device | None:
         return self.device
 
     def loop(self, value: e.Scalar, *numbers: Any) -> Loop:

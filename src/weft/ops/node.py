@@ -27,18 +27,18 @@ from weft.ops.types import TensorType
 __all__ = ["ArrayMethods", "Node", "Value", "add_operators", "apply", "constant", "input_value", "method_of"]
 
 
-_places = itertools.count()
+_orders = itertools.count()
 
 
 class Node:
     """An operator applied to values.
 
     inputs: None where an optional one is missing; runtime: Values of Runtime attributes. op is None for what is given
-    from outside: inputs (of a name) and constants (of a value). place: its place in the order of the program, which is
-    where side effects such as random numbers happen; a node that replaces another takes over its place. where: the
-    user's line, as ``file:line``, for errors of late operations; empty if it is not known.
-    device: where it runs, which is where its inputs are unless the operator has a home; None for numbers and what is
-    computed from nothing else: those are made wherever they are read.
+    from outside: inputs (of a name) and constants (of a value). order: its number in the order of the program, in which
+    side effects such as random numbers happen; a node that replaces another takes over its order. where: the user's
+    line, as ``file:line``, for errors of late operations; empty if it is not known.
+    device: where it runs, which is the device of its inputs unless the operator has a fixed one; None for numbers and
+    what is computed from nothing else: those are computed wherever they are read.
     Raises DeviceError for inputs on different devices.
     """
 
@@ -49,8 +49,8 @@ class Node:
         "inputs",
         "name",
         "op",
+        "order",
         "outputs",
-        "place",
         "runtime",
         "value",
         "where",
@@ -71,14 +71,14 @@ class Node:
     ) -> None:
         self.op, self.inputs, self.runtime = op, tuple(inputs), runtime or {}
         self.name, self.value = name, value
-        self.place: int = next(_places) if like is None else like.place
+        self.order: int = next(_orders) if like is None else like.order
         self.where: str = "" if like is None else like.where
-        self.device = self._place(types)
+        self.device = self._run_device(types)
         if self.device is not None:
             types = [t.on(self.device) for t in types]
         self.outputs = tuple([Value(self, k, t) for k, t in enumerate(types)])
 
-    def _place(self, types: Sequence[TensorType]) -> Device | None:
+    def _run_device(self, types: Sequence[TensorType]) -> Device | None:
         if self.op is None:
             return None if self.value is not None or types[0].weak else types[0].device
         common = None
@@ -91,7 +91,7 @@ class Node:
                 raise DeviceError(
                     f"{self.op.name}: operands on different devices: {listed}; x.to_device(device) copies"
                 )
-        return self.op.home() or common
+        return self.op.fixed_device() or common
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -107,7 +107,7 @@ class Node:
         """The same node on other values: new gives for each value that it reads one of the same type and device."""
         made = object.__new__(Node)
         made.op, made.name, made.value = self.op, self.name, self.value
-        made.place, made.where, made.device = self.place, self.where, self.device
+        made.order, made.where, made.device = self.order, self.where, self.device
         made.inputs = tuple([None if v is None else new(v) for v in self.inputs])
         made.runtime = {name: new(v) for name, v in self.runtime.items()} if self.runtime else {}
         made.outputs = tuple([Value(made, v.index, v.type) for v in self.outputs])
@@ -425,7 +425,7 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
     if runtime:  # the node has the Values; its operator is the same whatever they are
         op = op.with_runtime({name: 0.0 if v.dtype.is_floating else 0 for name, v in runtime.items()})
     node = make_node(op, [_lift(cls, value) for value in inputs], runtime)
-    outputs = node.outputs if capture is None else capture.made(node, arguments)
+    outputs = node.outputs if capture is None else capture.record(node, arguments)
     visible = tuple(outputs[: len(outputs) - op.hidden])
     return visible[0] if len(visible) == 1 and not op.outputs[0].startswith("*") else visible
 

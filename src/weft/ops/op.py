@@ -276,7 +276,7 @@ class Op:
     called training is left open by symbols that do not set it; executors do.
     storages: the kinds of storage of inputs that its rules take, of weft.ops.types.STORAGES.
     writes: inputs that the operator writes, with the output that has their new content (running statistics).
-    random: it draws random numbers, as draws says. stops_gradient: no gradient goes to its inputs.
+    random: it draws the random numbers that random_numbers declares. stops_gradient: no gradient goes to its inputs.
     is_mark: only gradients need it; its value is its first input.
     ranges: the least and the greatest value of Runtime attributes, checked at every call.
     fitted: inputs and Runtime attributes whose numbers are written to the first input: they are cut to integers where
@@ -511,7 +511,7 @@ class Op:
         """
         return tuple(_residual_rules[0](self, standard, inputs)) if _residual_rules else tuple(standard)
 
-    def home(self) -> Device | None:
+    def fixed_device(self) -> Device | None:
         """The device that it runs on, whatever its inputs'; None, the default: where they are."""
         return None
 
@@ -614,7 +614,7 @@ class Op:
         """Default shapes of inputs that nothing else determines; symbols use them last."""
         return list(inputs)
 
-    def written(self, count: int) -> dict[int, int]:
+    def writes_by_index(self, count: int) -> dict[int, int]:
         """Map the index of each input that is written to the index of the output with its new content.
 
         count: the number of inputs.
@@ -622,7 +622,7 @@ class Op:
         names = [spec.name for spec in self.inputs]
         return {names.index(name): self.outputs.index(output) for name, output in self.writes.items()}
 
-    def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
+    def random_numbers(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
         """For random operators: the numbers of one run, as (kind, dtype, count); kind: as native/storage/random.h.
 
         The planner reserves that much of the device's stream for each run; a kernel finds the reservation in its

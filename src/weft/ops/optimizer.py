@@ -69,7 +69,7 @@ class Update(Op):
         """For each parameter: the indices of its inputs and of its outputs."""
         return _groups(len(self.scalars), len(self.roles()), count)
 
-    def written(self, count: int) -> dict[int, int]:
+    def writes_by_index(self, count: int) -> dict[int, int]:
         return {
             i: o
             for inputs, outputs in self.groups(count)

@@ -36,7 +36,7 @@ class ToDevice(Op):
     def infer(self, x: TensorType) -> TensorType:
         return x.like().on(self.device)
 
-    def home(self) -> Device:
+    def fixed_device(self) -> Device:
         return self.device
 
     def kernels(self, x: TensorType) -> Iterator[Any]:

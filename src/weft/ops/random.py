@@ -1,4 +1,4 @@
-"""Operators that draw random numbers from the device's stream; see Op.draws for how."""
+"""Operators that draw random numbers from the device's stream; see Op.random_numbers for how."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Dropout(Op):
         self.require_floats(x=x)
         return (x.like(), *self.residual_types((x.like(dtype=bool_),), (x,))) if self.training else x.like()
 
-    def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
+    def random_numbers(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
         (x,) = inputs
         assert x is not None
         return "bits", uint32, x.size
@@ -127,7 +127,7 @@ class Bernoulli(Random):
         self.require_floats(p=p)
         return p.like(dtype=self.dtype)
 
-    def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
+    def random_numbers(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
         (p,) = inputs
         assert p is not None
         return "bits", uint32, p.size
@@ -144,7 +144,7 @@ class RandomPermutation(Random):
             raise ShapeError(f"{self.name}: needs at least 1 dimension: x is {x}")
         return x.like()
 
-    def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
+    def random_numbers(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
         (x,) = inputs
         assert x is not None
         return "bits", uint64, x.shape[0]
@@ -158,7 +158,7 @@ class Filling(Random):
     dtype: DType = float32
     device: Device = cpu(0)  # whose stream the numbers are drawn from
 
-    def home(self) -> Device:
+    def fixed_device(self) -> Device:
         return self.device
 
     def check(self) -> None:
@@ -171,7 +171,7 @@ class Filling(Random):
     def infer(self) -> TensorType:
         return TensorType(self.shape, self.dtype, self.device)
 
-    def draws(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
+    def random_numbers(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
         return self.kind, self.dtype, math.prod(self.shape)
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "broadcast",
     "is_dense",
     "merge",
+    "row_major",
     "shown",
     "sizes",
     "solve",
@@ -77,6 +78,20 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
             return False
         step *= n
     return True
+
+
+def row_major(shape: Sequence[Any]) -> tuple[Any, ...]:
+    """Strides of a contiguous array, in elements.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides: list[Any] = []
+    step: Any = 1
+    for n in reversed(shape):
+        strides.append(step)
+        step = step * (max(n, 1) if isinstance(n, int) else n)
+    return tuple(reversed(strides))
 
 
 def split_last(shape: tuple[int | None, ...], count: int) -> tuple[Partial, tuple[int | None, ...]]:

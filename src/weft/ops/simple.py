@@ -269,7 +269,7 @@ class UniformLike(Op):
         device = next((t.device for t in x if not t.weak), x[0].device)
         return TensorType(shape, common if common.is_floating else float32, device)
 
-    def draws(self, *x: TensorType | None) -> tuple[str, DType, Any]:
+    def random_numbers(self, *x: TensorType | None) -> tuple[str, DType, Any]:
         y = self.infer(*(t for t in x if t is not None))
         return "uniform", y.dtype, y.size
 

@@ -58,8 +58,8 @@ def __getattr__(name: str) -> Any:
     def function(*args: Any, **kwargs: Any) -> Symbol:
         cls = _registry.get(name)
         if any(isinstance(x, Symbol) for x in (*args, *kwargs.values())):
-            made: Symbol = _registry.function(name)(*args, **kwargs)
-            return made
+            symbol: Symbol = _registry.function(name)(*args, **kwargs)
+            return symbol
         return Symbol(_compose(cls, args, kwargs))
 
     function.__name__ = function.__qualname__ = name

@@ -28,22 +28,22 @@ def _requests(plans: Plans, grad_req: str | Mapping[str, str] | Sequence[str]) -
     """What is wanted of each argument's gradient. Raises GraphError."""
     names = plans.arguments
     if isinstance(grad_req, str):
-        found = [grad_req] * len(names)
+        requests = [grad_req] * len(names)
     elif isinstance(grad_req, Mapping):
         _check_names("grad_req", grad_req, names)
-        found = [grad_req.get(name, "null") for name in names]
+        requests = [grad_req.get(name, "null") for name in names]
     else:
-        found = list(grad_req)
-        if len(found) != len(names):
-            raise GraphError(f"bind: grad_req has {len(found)} words for {len(names)} arguments")
-    for word in found:
+        requests = list(grad_req)
+        if len(requests) != len(names):
+            raise GraphError(f"bind: grad_req has {len(requests)} words for {len(names)} arguments")
+    for word in requests:
         if word not in REQUESTS:
             raise GraphError(f"bind: grad_req must be one of {', '.join(REQUESTS)}, got {word!r}")
-    return found
+    return requests
 
 
-def _check_names(what: str, given: Mapping[str, Any], names: Sequence[str]) -> None:
-    unknown = [name for name in given if name not in names]
+def _check_names(what: str, entries: Mapping[str, Any], names: Sequence[str]) -> None:
+    unknown = [name for name in entries if name not in names]
     if unknown:
         raise GraphError(f"bind: {what}: no {unknown[0]!r}; there are: {', '.join(names) or 'none'}")
 
@@ -60,8 +60,8 @@ def bind_shapes(
     """An executor on new arrays of zeros. See Symbol.simple_bind."""
     where = as_device(device)
     placement = Placement(plans.values, where, groups or {})
-    known = infer_with_defaults(plans.values, shapes, dtypes, where)
-    types = variable_types(known, "simple_bind")
+    inference = infer_with_defaults(plans.values, shapes, dtypes, where)
+    types = variable_types(inference, "simple_bind")
 
     def new(name: str) -> Tensor:
         t = types[name]
@@ -94,9 +94,9 @@ def bind_arrays(
     devices = placement.variables
     if convert and isinstance(args, Mapping):
         _check_names("eval", args, [*plans.arguments, *plans.states])
-        given = {name: asarray(value, device=devices[name]) for name, value in args.items()}
-        args = {name: x for name, x in given.items() if name in plans.arguments}
-        aux_states = {name: x for name, x in given.items() if name in plans.states}
+        tensors = {name: asarray(value, device=devices[name]) for name, value in args.items()}
+        args = {name: x for name, x in tensors.items() if name in plans.arguments}
+        aux_states = {name: x for name, x in tensors.items() if name in plans.states}
     arrays = _by_name("argument", plans.arguments, args, devices)
     states = _by_name("auxiliary state", plans.states, aux_states, devices)
     grads = _gradients(plans, args_grad, devices)
@@ -124,12 +124,14 @@ def bind_arrays(
     _check_apart(
         {name: grads[name] for name, r in zip(plans.arguments, requests, strict=True) if r != "null"}
     )
-    found = [
+    requested_grads = [
         None if request == "null" else grads[name]
         for name, request in zip(plans.arguments, requests, strict=True)
     ]
     bound_arrays, bound_states = list(arrays.values()), list(states.values())
-    executor = Executor(plans, placement, bound_arrays, found, requests, bound_states, memory_budget)
+    executor = Executor(
+        plans, placement, bound_arrays, requested_grads, requests, bound_states, memory_budget
+    )
     executor.lacks_args_grad = args_grad is None and set(requested) != {"null"}
     return executor
 
@@ -137,22 +139,22 @@ def bind_arrays(
 def _by_name(
     what: str,
     names: Sequence[str],
-    given: Mapping[str, Any] | Sequence[Any] | None,
+    arrays: Mapping[str, Any] | Sequence[Any] | None,
     devices: Mapping[str, Device],
 ) -> dict[str, Tensor]:
     """Arrays in the order of names. Raises GraphError, TypeError, DeviceError."""
-    given = {} if given is None else given
-    if not isinstance(given, Mapping):
-        if len(given) != len(names):
-            raise GraphError(f"bind: {len(given)} arrays for {len(names)} {what}s: {', '.join(names)}")
-        given = dict(zip(names, given, strict=True))
-    _check_names(f"{what}s", given, names)
-    missing = [name for name in names if name not in given]
+    arrays = {} if arrays is None else arrays
+    if not isinstance(arrays, Mapping):
+        if len(arrays) != len(names):
+            raise GraphError(f"bind: {len(arrays)} arrays for {len(names)} {what}s: {', '.join(names)}")
+        arrays = dict(zip(names, arrays, strict=True))
+    _check_names(f"{what}s", arrays, names)
+    missing = [name for name in names if name not in arrays]
     if missing:
         raise GraphError(f"bind: {what} {', '.join(missing)} must be given")
-    for name, x in given.items():
+    for name, x in arrays.items():
         _check_array(name, x, devices[name])
-    return {name: given[name] for name in names}
+    return {name: arrays[name] for name in names}
 
 
 def _check_array(name: str, x: Any, device: Device) -> None:
@@ -170,17 +172,17 @@ def _check_apart(grads: Mapping[str, Tensor]) -> None:
 
 
 def _gradients(
-    plans: Plans, given: Mapping[str, Any] | Sequence[Any] | None, devices: Mapping[str, Device]
+    plans: Plans, arrays: Mapping[str, Any] | Sequence[Any] | None, devices: Mapping[str, Device]
 ) -> dict[str, Tensor]:
     """The arrays for gradients, by the argument's name."""
-    if given is None:
+    if arrays is None:
         return {}
-    if not isinstance(given, Mapping):
-        if len(given) != len(plans.arguments):
-            raise GraphError(f"bind: args_grad has {len(given)} arrays for {len(plans.arguments)} arguments")
-        given = dict(zip(plans.arguments, given, strict=True))
-    _check_names("args_grad", given, plans.arguments)
-    found = {name: x for name, x in given.items() if x is not None}
-    for name, x in found.items():
+    if not isinstance(arrays, Mapping):
+        if len(arrays) != len(plans.arguments):
+            raise GraphError(f"bind: args_grad has {len(arrays)} arrays for {len(plans.arguments)} arguments")
+        arrays = dict(zip(plans.arguments, arrays, strict=True))
+    _check_names("args_grad", arrays, plans.arguments)
+    grads = {name: x for name, x in arrays.items() if x is not None}
+    for name, x in grads.items():
         _check_array(f"the gradient of {name}", x, devices[name])
-    return found
+    return grads

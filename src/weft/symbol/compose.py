@@ -14,14 +14,14 @@ from weft.ops.node import Value, bind
 from weft.ops.op import Op
 from weft.ops.sizes import NeedsSizes
 from weft.symbol.inference import Inference, infer, open_type
-from weft.symbol.names import attributes, named
-from weft.symbol.parameters import inside, named_as
+from weft.symbol.names import attributes, scoped_name
+from weft.symbol.parameters import is_naming, variable_for
 
 __all__ = ["Outputs", "compose", "single"]
 
 
 class Outputs:
-    """Some values of symbols' nodes; what a Symbol is at heart."""
+    """Some values of symbols' nodes; the base of Symbol."""
 
     __slots__ = ("values",)
 
@@ -43,25 +43,23 @@ def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple
     writes, and all that it names by made_inputs, become variables. Raises TypeError for arguments that do not fit,
     GraphError for what graphs cannot hold.
     """
-    given = dict(kwargs)
-    attrs = attributes(given.pop("attr", None))
-    name = named(given.pop("name", None), cls.name)
-    inputs, values = bind(cls, args, given, missing=lambda cls, spec: _ABSENT)
+    keywords = dict(kwargs)
+    attrs = attributes(keywords.pop("attr", None))
+    name = scoped_name(keywords.pop("name", None), cls.name)
+    inputs, values = bind(cls, args, keywords, missing=lambda cls, spec: _ABSENT)
     for key, value in values.items():
         if key not in {a.name for a in cls.attributes}:
-            known = ", ".join((*map(repr, cls.inputs), *map(repr, cls.attributes)))
-            raise TypeError(f"{cls.name}: no argument {key}; there are: {known}")
+            accepted = ", ".join((*map(repr, cls.inputs), *map(repr, cls.attributes)))
+            raise TypeError(f"{cls.name}: no argument {key}; there are: {accepted}")
         if isinstance(value, Outputs):
             raise TypeError(f"{cls.name}: {key} must be a number in a symbol, got the symbol {value!r}")
-    if (
-        inside() and values.get(TRAINING) is True
-    ):  # a module that may be trained: executors know whether it is
+    if is_naming() and values.get(TRAINING) is True:  # a module in training: executors say whether it is
         del values[TRAINING]
     is_open = any(a.name == TRAINING for a in cls.attributes) and TRAINING not in values
     op = cls(**values)
-    made_here = (*cls.learnable, *trained(op).writes)
+    automatic = (*cls.learnable, *trained(op).writes)
 
-    def made(suffix: str) -> Value:
+    def new_variable(suffix: str) -> Value:
         return variable(f"{name}_{suffix}", attrs, where=user_line())
 
     operands: list[Operand] = []
@@ -69,8 +67,8 @@ def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple
     for spec, value in zip(fixed, inputs, strict=False):
         if value is not _ABSENT:
             operands.append(_operand(cls, value))
-        elif spec.name in made_here:
-            operands.append(made(spec.name))
+        elif spec.name in automatic:
+            operands.append(new_variable(spec.name))
         elif spec.optional:
             operands.append(None)
         else:
@@ -79,11 +77,11 @@ def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple
     parts = op.made_inputs()
     for value in rest:
         if value is None and len(operands) < len(parts):
-            operands.append(made(parts[len(operands)]))
+            operands.append(new_variable(parts[len(operands)]))
             continue
         operands.extend(value.values if isinstance(value, Outputs) else (_operand(cls, value),))
-    if not rest and cls.inputs and cls.inputs[-1].variadic and cls.inputs[-1].name in made_here:
-        operands.extend(made(part) for part in op.learnable_parts())
+    if not rest and cls.inputs and cls.inputs[-1].variadic and cls.inputs[-1].name in automatic:
+        operands.extend(new_variable(part) for part in op.learnable_parts())
     count = _count_by_sizes(op, operands) if op.count_outputs(len(operands)) is None else None
     node = SymbolNode(op, operands, name, attrs, is_open=is_open, where=user_line(), count=count)
     check_written(node)
@@ -96,10 +94,12 @@ Operand = Value | bool | int | float | None
 def _count_by_sizes(op: Op, operands: Sequence[Operand]) -> int | None:
     """How many outputs an operator has by the sizes of its inputs; None if they are not known."""
     values = [x for x in operands if isinstance(x, Value)]
-    known = Inference(values, {}, {}).run()
-    if len(values) != len(operands) or any(known.shape_of(v) is None for v in values):
+    inference = Inference(values, {}, {}).run()
+    if len(values) != len(operands) or any(inference.shape_of(v) is None for v in values):
         return None
-    types = [open_type(k, known.shape_of(v), known.dtype_of(v) or float32) for k, v in enumerate(values)]
+    types = [
+        open_type(k, inference.shape_of(v), inference.dtype_of(v) or float32) for k, v in enumerate(values)
+    ]
     try:
         return len(infer(op, types)) - op.hidden
     except NeedsSizes:
@@ -113,8 +113,8 @@ def _operand(cls: type[Op], value: Any) -> Operand:
         return value
     if isinstance(value, Outputs):
         return single(cls.name, value)
-    if (found := named_as(value)) is not None:
-        return found
+    if (parameter := variable_for(value)) is not None:
+        return parameter
     raise TypeError(
         f"{cls.name}: expected a symbol or a number beside other symbols, got {type(value).__name__}"
     )

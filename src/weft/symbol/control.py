@@ -16,7 +16,7 @@ from weft.base.dtype import bool_
 from weft.base.errors import GraphError, ShapeError
 from weft.base.structure import Structure, flatten
 from weft.executor.control import CondBranch, Control, ForeachLoop, WhileLoop
-from weft.graph.custom_vjp import CustomVjp, checked, with_gradient
+from weft.graph.custom_vjp import CustomVjp, listed_gradients, with_gradient
 from weft.graph.subgraph import Subgraph
 from weft.graph.symbols import SymbolNode, body, is_partial, is_variable, nodes_of, user_line, variable
 from weft.imperative import control
@@ -26,12 +26,12 @@ from weft.ops.shapes import Partial
 from weft.symbol.compose import Outputs, single
 from weft.symbol.defaults import add_learnable_types
 from weft.symbol.inference import RULES, BodyRule, Inference
-from weft.symbol.names import attributes, named
+from weft.symbol.names import attributes, scoped_name
 
 __all__ = ["LOWERED", "compose_control"]
 
 
-# Inference: what bodies say of a node's inputs and outputs, and these of the bodies' values.
+# Inference: from bodies to a node's inputs and outputs, and back.
 
 
 def _infer_cond(inference: Inference, node: SymbolNode) -> None:
@@ -40,21 +40,21 @@ def _infer_cond(inference: Inference, node: SymbolNode) -> None:
     if predicate is not None and is_partial(predicate):
         inference.merge_shape(predicate, ())
         inference.set_dtype(predicate, bool_)
-    for each in op.bodies():
-        inner = _inside(inference, op, each, operands)
-        for value, made in _pairs(node, each):
-            inference.merge_shape(value, inner.shape_of(made))
-            inference.set_dtype(value, inner.dtype_of(made))
+    for subgraph in op.bodies():
+        inner = _inside(inference, op, subgraph, operands)
+        for value, inner_value in _pairs(node, subgraph):
+            inference.merge_shape(value, inner.shape_of(inner_value))
+            inference.set_dtype(value, inner.dtype_of(inner_value))
 
 
 def _infer_while(inference: Inference, node: SymbolNode) -> None:
     op = node.op
     assert isinstance(op, WhileLoop)
-    for each in op.bodies():
-        inner = _inside(inference, op, each, node.inputs)
-    for (value, made), state in zip(_pairs(node, op.body), node.inputs, strict=False):
-        inference.merge_shape(value, inner.shape_of(made))
-        inference.set_dtype(value, inner.dtype_of(made))
+    for subgraph in op.bodies():
+        inner = _inside(inference, op, subgraph, node.inputs)
+    for (value, inner_value), state in zip(_pairs(node, op.body), node.inputs, strict=False):
+        inference.merge_shape(value, inner.shape_of(inner_value))
+        inference.set_dtype(value, inner.dtype_of(inner_value))
         _same(inference, value, state)
 
 
@@ -65,25 +65,25 @@ def _infer_foreach(inference: Inference, node: SymbolNode) -> None:
     lengths = [s[0] for v in sequences if (s := inference.shape_of(v)) and s[0] is not None]
     length = lengths[0] if lengths else None
     inner = _inside(inference, op, op.body, node.inputs, op.sequences, length)
-    for k, (value, made) in enumerate(_pairs(node, op.body)):
-        shape = inner.shape_of(made)
+    for k, (value, inner_value) in enumerate(_pairs(node, op.body)):
+        shape = inner.shape_of(inner_value)
         inference.merge_shape(value, shape if k < op.states else _row(length, shape))
-        inference.set_dtype(value, inner.dtype_of(made))
+        inference.set_dtype(value, inner.dtype_of(inner_value))
         if k < op.states:
             _same(inference, value, node.inputs[op.sequences + k])
 
 
 def _infer_custom_vjp(inference: Inference, node: SymbolNode) -> None:
-    for value, given in zip(node.outputs, node.inputs, strict=False):
-        _same(inference, value, given)
+    for value, source in zip(node.outputs, node.inputs, strict=False):
+        _same(inference, value, source)
 
 
 def _operands(node: SymbolNode) -> Iterator[tuple[Subgraph, Sequence[Value | None], int]]:
     """The bodies of control flow with the node's inputs that they read, and how many of those slice by slice."""
     op = node.op
-    for each in op.bodies() if isinstance(op, Control) else ():
+    for subgraph in op.bodies() if isinstance(op, Control) else ():
         slices = op.sequences if isinstance(op, ForeachLoop) else 0
-        yield each, node.inputs[len(node.inputs) - len(each.graph.inputs) :], slices
+        yield subgraph, node.inputs[len(node.inputs) - len(subgraph.graph.inputs) :], slices
 
 
 def _inside_of(inference: Inference, node: SymbolNode, value: Value) -> Iterator[tuple[Inference, Value]]:
@@ -173,31 +173,31 @@ Run = Callable[[Subgraph, Sequence[Value]], list[Value]]
 
 def _lower_cond(op: CondBranch, run: Run, x: Sequence[Value]) -> Sequence[Value]:
     rest = x[1:]
-    made: Sequence[Value] = control.cond(
+    outputs: Sequence[Value] = control.cond(
         x[0], *(lambda each=each: tuple(run(each, rest)) for each in op.bodies())
     )
-    return made
+    return outputs
 
 
 def _lower_while(op: WhileLoop, run: Run, x: Sequence[Value]) -> Sequence[Value]:
     rest = x[op.states :]
 
     def step(*state: Value) -> Any:
-        made = run(op.body, [*state, *rest])
-        return made[0] if op.states == 1 else tuple(made)
+        new_state = run(op.body, [*state, *rest])
+        return new_state[0] if op.states == 1 else tuple(new_state)
 
-    found = control.while_loop(
+    last_state = control.while_loop(
         lambda *state: run(op.condition, [*state, *rest])[0], step, *x[: op.states], max_iterations=op.limit
     )
-    return [found] if op.states == 1 else list(found)
+    return [last_state] if op.states == 1 else list(last_state)
 
 
 def _lower_foreach(op: ForeachLoop, run: Run, x: Sequence[Value]) -> Sequence[Value]:
     sequences, before, rest = op.parts(x)
 
     def step(slices: Any, states: Any) -> Any:
-        made = run(op.body, [*slices, *states, *rest])
-        return tuple(made[op.states :]), tuple(made[: op.states])
+        outputs = run(op.body, [*slices, *states, *rest])
+        return tuple(outputs[op.states :]), tuple(outputs[: op.states])
 
     items, states = control.foreach(step, tuple(sequences), tuple(before))
     return [*states, *items]
@@ -207,8 +207,8 @@ def _lower_custom_vjp(op: CustomVjp, run: Run, x: Sequence[Value]) -> Sequence[V
     first = op.count + len(op.wanted)
 
     def backward(*dy: Value) -> list[Value | None]:
-        found = iter(run(op.backward, [*dy, *x[first:]]))
-        return [next(found) if want else None for want in op.wanted]
+        gradients = iter(run(op.backward, [*dy, *x[first:]]))
+        return [next(gradients) if want else None for want in op.wanted]
 
     return with_gradient(op.name, x[: op.count], x[op.count : first], backward)
 
@@ -224,14 +224,13 @@ LOWERED: dict[type[Op] | None, Callable[[Any, Run, Sequence[Value]], Sequence[Va
 # Composing.
 
 
-_began: ContextVar[int] = ContextVar(
-    "weft_functions_began", default=0
-)  # place of the first node of the function
+# Node.order of the first node of the function that is being composed.
+_began: ContextVar[int] = ContextVar("weft_functions_began", default=0)
 
 
 def check_assigned(value: Value) -> None:
     """Raise GraphError if a function that is being composed assigns to a symbol from outside of it."""
-    if value.node.place < _began.get():
+    if value.node.order < _began.get():
         raise GraphError(
             f"symbol: a function assigns elements of {value.node.name}, which is not its own: give it as an operand or"
             " a state"
@@ -239,34 +238,32 @@ def check_assigned(value: Value) -> None:
 
 
 class _Functions:
-    """The functions of one node: their variables, and what they find elsewhere."""
+    """The functions of one node: their variables, and the outer values that they use."""
 
-    def __init__(self, kind: str, name: str, made: Callable[[Sequence[Value]], Any]) -> None:
-        self.kind, self.name, self.made = kind, name, made
+    def __init__(self, kind: str, name: str, make_symbol: Callable[[Sequence[Value]], Any]) -> None:
+        self.kind, self.name, self.make_symbol = kind, name, make_symbol
         self.formals: list[Value] = []
         self.outer: dict[int, tuple[Value, Value]] = {}
         self.outputs: list[list[Value]] = []
 
     def variables(self, what: str, count: int) -> list[Any]:
         """Symbols to call functions with."""
-        new = [variable(f"{self.name}_{what}{k}") for k in range(count)]
-        self.formals += new
-        return [self.made([value]) for value in new]
+        variables = [variable(f"{self.name}_{what}{k}") for k in range(count)]
+        self.formals += variables
+        return [self.make_symbol([value]) for value in variables]
 
-    def leaves(self, given: Any) -> tuple[list[Value], Structure]:
-        found, structure = flatten(given)
-        return [operand(self.kind, x) for x in found], structure
+    def leaves(self, arguments: Any) -> tuple[list[Value], Structure]:
+        leaves, structure = flatten(arguments)
+        return [operand(self.kind, x) for x in leaves], structure
 
     def write(self, outputs: Sequence[Value]) -> None:
-        """A function that gives these."""
-        new: dict[int, Value] = {
-            id(value): value for value in self.formals
-        }  # values inside by the id of the old ones
+        """Add a function with these outputs."""
+        inner_values = {id(value): value for value in self.formals}  # by id of the old ones
         inside = {id(value.node) for value in self.formals}
 
-        def seen(x: Value | None) -> Value | None:
-            if x is None or not is_partial(x) or id(x) in new:
-                return x if x is None else new.get(id(x), x)
+        def inner(x: Value | None) -> Value | None:
+            if x is None or not is_partial(x) or id(x) in inner_values:
+                return x if x is None else inner_values.get(id(x), x)
             if id(x) not in self.outer:
                 stand_in = x if is_variable(x) else variable(f"{self.name}_outer{len(self.outer)}")
                 self.outer[id(x)] = x, stand_in
@@ -275,9 +272,9 @@ class _Functions:
         for node in nodes_of(outputs):
             if id(node) not in inside and any(id(v.node) in inside for v in node.sources):
                 inside.add(id(node))
-                made = node.replaced([seen(v) for v in node.inputs])
-                new.update((id(a), b) for a, b in zip(node.outputs, made.outputs, strict=True))
-        self.outputs.append([x for value in outputs if (x := seen(value)) is not None])
+                copy = node.replaced([inner(v) for v in node.inputs])
+                inner_values.update((id(a), b) for a, b in zip(node.outputs, copy.outputs, strict=True))
+        self.outputs.append([x for value in outputs if (x := inner(value)) is not None])
 
     def bodies(self) -> list[Subgraph]:
         inputs = [*self.formals, *(stand_in for _, stand_in in self.outer.values())]
@@ -287,7 +284,7 @@ class _Functions:
         """The outputs of the node, one symbol each."""
         inputs = [*operands, *(value for value, _ in self.outer.values())]
         node = SymbolNode(op, inputs, self.name, attributes(None), where=user_line())
-        return [self.made([value]) for value in node.outputs]
+        return [self.make_symbol([value]) for value in node.outputs]
 
 
 def operand(name: str, x: Any) -> Value:
@@ -297,7 +294,9 @@ def operand(name: str, x: Any) -> Value:
     return single(name, x)
 
 
-def compose_control(made: Callable[[Sequence[Value]], Any], kind: str, *args: Any, **kwargs: Any) -> Any:
+def compose_control(
+    make_symbol: Callable[[Sequence[Value]], Any], kind: str, *args: Any, **kwargs: Any
+) -> Any:
     """What wf.cond, wf.while_loop, wf.foreach and a wf.Function give for symbols; made: a symbol of values."""
     composers: dict[str, Callable[..., Any]] = {
         "cond": _cond,
@@ -305,10 +304,10 @@ def compose_control(made: Callable[[Sequence[Value]], Any], kind: str, *args: An
         "foreach": _foreach,
         "function": _function,
     }
-    name = named(None, kind)
-    token = _began.set(variable(name).node.place)
+    name = scoped_name(None, kind)
+    token = _began.set(variable(name).node.order)
     try:
-        return composers[kind](_Functions(kind, name, made), *args, **kwargs)
+        return composers[kind](_Functions(kind, name, make_symbol), *args, **kwargs)
     finally:
         _began.reset(token)
 
@@ -316,18 +315,18 @@ def compose_control(made: Callable[[Sequence[Value]], Any], kind: str, *args: An
 def _cond(
     functions: _Functions, pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any
 ) -> Any:
-    given, structure = functions.leaves(operands)
-    formal = functions.variables("x", len(given))
+    leaves, structure = functions.leaves(operands)
+    variables = functions.variables("x", len(leaves))
     shapes = []
     for branch in (then, otherwise):
-        outputs, shape = functions.leaves(branch(*structure.build(formal)))
+        outputs, shape = functions.leaves(branch(*structure.build(variables)))
         functions.write(outputs)
         shapes.append(shape)
     if shapes[0] != shapes[1]:
         raise TypeError(f"cond: then gives {shapes[0]}, otherwise {shapes[1]}")
     bodies = functions.bodies()
     op = CondBranch(then=bodies[0], otherwise=bodies[1])
-    return shapes[0].build(functions.node(op, [operand("cond", pred), *given]))
+    return shapes[0].build(functions.node(op, [operand("cond", pred), *leaves]))
 
 
 def _while_loop(
@@ -337,17 +336,17 @@ def _while_loop(
     *state: Any,
     max_iterations: int | None = None,
 ) -> Any:
-    given, structure = functions.leaves(state)
-    formal = functions.variables("state", len(given))
-    functions.write(functions.leaves(condition(*structure.build(formal)))[0])
-    made = body(*structure.build(formal))
-    outputs, found = functions.leaves((made,) if len(state) == 1 else made)
-    if found != structure:
-        raise TypeError(f"while_loop: the state was {structure}, and becomes {found}")
+    leaves, structure = functions.leaves(state)
+    variables = functions.variables("state", len(leaves))
+    functions.write(functions.leaves(condition(*structure.build(variables)))[0])
+    new_state = body(*structure.build(variables))
+    outputs, new_structure = functions.leaves((new_state,) if len(state) == 1 else new_state)
+    if new_structure != structure:
+        raise TypeError(f"while_loop: the state was {structure}, and becomes {new_structure}")
     functions.write(outputs)
     bodies = functions.bodies()
-    op = WhileLoop(condition=bodies[0], body=bodies[1], states=len(given), limit=max_iterations)
-    last = structure.build(functions.node(op, given))
+    op = WhileLoop(condition=bodies[0], body=bodies[1], states=len(leaves), limit=max_iterations)
+    last = structure.build(functions.node(op, leaves))
     return last[0] if len(state) == 1 else last
 
 
@@ -357,15 +356,15 @@ def _foreach(functions: _Functions, body: Callable[..., Any], data: Any, state: 
     if not sequences:
         raise TypeError("foreach: data holds no array")
     slices = functions.variables("slice", len(sequences))
-    befores = functions.variables("state", len(states))
-    made = body(data_structure.build(slices), structure.build(befores))
-    if not isinstance(made, tuple) or len(made) != 2:
+    state_variables = functions.variables("state", len(states))
+    results = body(data_structure.build(slices), structure.build(state_variables))
+    if not isinstance(results, tuple) or len(results) != 2:
         raise TypeError("foreach: body must give a pair, the output and the new state")
-    items, shape = functions.leaves(made[0])
-    new, found = functions.leaves(made[1])
-    if found != structure:
-        raise TypeError(f"foreach: the state was {structure}, and becomes {found}")
-    functions.write([*new, *items])
+    items, shape = functions.leaves(results[0])
+    new_states, new_structure = functions.leaves(results[1])
+    if new_structure != structure:
+        raise TypeError(f"foreach: the state was {structure}, and becomes {new_structure}")
+    functions.write([*new_states, *items])
     op = ForeachLoop(body=functions.bodies()[0], sequences=len(sequences), states=len(states))
     outputs = functions.node(op, [*sequences, *states])
     return shape.build(outputs[len(states) :]), structure.build(outputs[: len(states)])
@@ -375,9 +374,9 @@ def _function(functions: _Functions, function: Any, *args: Any) -> Any:
     xs = [single("function", x) for x in args if isinstance(x, Outputs)]
     ys, structure = functions.leaves(function.forward(*args))
     cotangents = functions.variables("cotangent", len(ys))
-    found = checked(type(function).__name__, function.backward(*cotangents), len(xs))
-    functions.write([operand("function", dx) for dx in found if dx is not None])
+    gradients = listed_gradients(type(function).__name__, function.backward(*cotangents), len(xs))
+    functions.write([operand("function", dx) for dx in gradients if dx is not None])
     op = CustomVjp(
-        backward=functions.bodies()[0], count=len(ys), wanted=tuple(dx is not None for dx in found)
+        backward=functions.bodies()[0], count=len(ys), wanted=tuple(dx is not None for dx in gradients)
     )
     return structure.build(functions.node(op, [*ys, *xs]))

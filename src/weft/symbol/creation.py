@@ -25,8 +25,8 @@ def _check(function: str, kinds: Any = (int, float), **values: Any) -> None:
     """Raises TypeError unless all values are of these kinds, ValueError unless they are finite."""
     for name, value in values.items():
         if not isinstance(value, kinds) or isinstance(value, bool):
-            wanted = "an int" if kinds is int else "a number"
-            raise TypeError(f"{function}: {name} must be {wanted}, got {value!r}")
+            expected = "an int" if kinds is int else "a number"
+            raise TypeError(f"{function}: {name} must be {expected}, got {value!r}")
         if not math.isfinite(value):
             raise ValueError(f"{function}: {name} must be finite, got {value}")
 

@@ -7,7 +7,7 @@ from typing import Any
 from weft.base.errors import GraphError
 from weft.imperative.python_op import PythonOp
 from weft.ops import registry
-from weft.symbol.names import named, prefix
+from weft.symbol.names import prefix, scoped_name
 from weft.symbol.symbol import Symbol, var
 
 __all__ = ["Custom"]
@@ -41,13 +41,13 @@ def Custom(*args: Any, op_type: str, name: str | None = None, **kwargs: Any) -> 
     if cls is None or not issubclass(cls, PythonOp) or not cls.public:
         raise GraphError(f"Custom: no operator {op_type!r} is registered; see weft.operator.register")
     if any(isinstance(x, Symbol) for x in (*args, *kwargs.values())):
-        made: Symbol = registry.function(op_type)(*args, name=name, **kwargs)
-        return made
+        symbol: Symbol = registry.function(op_type)(*args, name=name, **kwargs)
+        return symbol
     # Nothing is given: the first input is made as the others are.
     if args:
         raise TypeError(f"Custom: expected symbols, got {type(args[0]).__name__}")
     attributes = cls.attributes_of(kwargs)
     first = cls(**{k: v for k, v in attributes.items() if k not in ("name", "attr")}).argument_names()[0]
-    title = named(name, cls.name)
-    inner: Symbol = registry.function(op_type)(var(f"{title}_{first}"), name=title[len(prefix()) :], **kwargs)
-    return inner
+    title = scoped_name(name, cls.name)
+    whole: Symbol = registry.function(op_type)(var(f"{title}_{first}"), name=title[len(prefix()) :], **kwargs)
+    return whole

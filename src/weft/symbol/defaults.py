@@ -43,7 +43,7 @@ def infer_with_defaults(
 
 def variable_types(inference: Inference, what: str) -> dict[str, TensorType]:
     """The types of all variables. Raises GraphError if some are not known."""
-    found: dict[str, TensorType] = {}
+    types: dict[str, TensorType] = {}
     for node in inference.nodes:
         if node.op is None:
             t = inference.type_of(node.outputs[0])
@@ -52,8 +52,8 @@ def variable_types(inference: Inference, what: str) -> dict[str, TensorType]:
                     f"{what}: the shape of the variable {node.name!r} cannot be inferred, only "
                     f"{shown(inference.shape_of(node.outputs[0]))}: pass {node.name}=(...), or more of the other shapes"
                 )
-            found[node.name] = t
-    return found
+            types[node.name] = t
+    return types
 
 
 def add_learnable_types(inference: Inference) -> bool:
@@ -75,15 +75,15 @@ def learnable_variables(node: SymbolNode) -> dict[Value, str]:
     if node.op is None:
         return {}
     op = trained(node.op)
-    wanted = {*op.learnable, *op.writes}
+    written_or_learned = {*op.learnable, *op.writes}
     names = [spec.name for spec in op.inputs if not spec.variadic]
-    if op.inputs and op.inputs[-1].variadic and op.inputs[-1].name in wanted:
+    if op.inputs and op.inputs[-1].variadic and op.inputs[-1].name in written_or_learned:
         names += op.learnable_parts()
-        wanted.update(op.learnable_parts())
+        written_or_learned.update(op.learnable_parts())
     return {
         value: name
         for name, value in zip(names, node.inputs, strict=False)
-        if name in wanted and value is not None and is_variable(value)
+        if name in written_or_learned and value is not None and is_variable(value)
     }
 
 

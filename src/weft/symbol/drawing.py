@@ -19,25 +19,25 @@ __all__ = ["listing", "summary", "to_dot", "to_svg"]
 def listing(values: Sequence[Value]) -> str:
     """One line for each operator: ``fc1 = linear(data, fc1_weight, fc1_bias, out_features=10)``."""
 
-    def written(x: Value | None) -> str:
+    def shown_value(x: Value | None) -> str:
         if x is None or not is_partial(x):
             return repr(None if x is None else x.node.value)
         return x.node.name if len(x.node.outputs) == 1 else f"{x.node.name}[{x.index}]"
 
     def inputs(node: SymbolNode) -> list[str]:
-        given = max((k for k, x in enumerate(node.inputs) if x is not None), default=-1)
-        return [written(x) for x in node.inputs[: given + 1]]
+        last = max((k for k, x in enumerate(node.inputs) if x is not None), default=-1)
+        return [shown_value(x) for x in node.inputs[: last + 1]]
 
     lines = [
         f"{node.name} = {node.op.name}({', '.join([*inputs(node), *_attributes(node)])})"
         for node in nodes_of(values)
         if node.op is not None
     ]
-    return "\n".join([*lines, f"return {', '.join(map(written, values))}"])
+    return "\n".join([*lines, f"return {', '.join(map(shown_value, values))}"])
 
 
 def _attributes(node: SymbolNode) -> list[str]:
-    """Those without which the operator would be another."""
+    """The attributes that are not their defaults."""
     assert node.op is not None
     values = node.op.values()
     return [f"{name}={value!r}" for name, value in values.items() if not _is_default(node.op, name)]
@@ -59,12 +59,12 @@ def _picture(
     for node in nodes:
         for value in node.sources:
             readers.setdefault(id(value.node), []).append(node)
-    own: dict[int, list[SymbolNode]] = {}  # by id of the operator's node
+    parameters: dict[int, list[SymbolNode]] = {}  # by id of the operator's node
     for node in nodes:
         mine = readers.get(id(node), [])
         if node.op is None and len(mine) == 1 and node.name.startswith(f"{mine[0].name}_"):
-            own.setdefault(id(mine[0]), []).append(node)
-    hidden = {id(node) for each in own.values() for node in each}
+            parameters.setdefault(id(mine[0]), []).append(node)
+    hidden = {id(node) for each in parameters.values() for node in each}
 
     def size(value: Value) -> str:
         return "" if shape_of is None else shown(shape_of(value))
@@ -76,7 +76,7 @@ def _picture(
         parts += _folded(_attributes(node))
         parts += _folded(
             f"{v.name.removeprefix(node.name + '_')} {size(v.outputs[0])}".strip()
-            for v in own.get(id(node), [])
+            for v in parameters.get(id(node), [])
         )
         return Box(tuple(parts), node.op.family or node.op.name)
 
@@ -103,19 +103,19 @@ def summary(values: Sequence[Value], shape_of: Callable[[Value], Any]) -> str:
     for node in nodes_of(values):
         if node.op is None:
             continue
-        own = [
+        parameters = [
             value
             for spec, value in zip(node.op.inputs, node.inputs, strict=False)
             if spec.name in node.op.learnable and value is not None and is_variable(value)
         ]
-        sizes = [shape_of(each) for each in own]
+        sizes = [shape_of(each) for each in parameters]
         is_open = any(s is None or None in s for s in sizes)
         count = 0 if is_open else sum(math.prod(s) for s in sizes)
-        fresh = [(each, s) for each, s in zip(own, sizes, strict=True) if id(each) not in counted]
-        counted.update(id(each) for each, _ in fresh)
+        uncounted = [(each, s) for each, s in zip(parameters, sizes, strict=True) if id(each) not in counted]
+        counted.update(id(each) for each, _ in uncounted)
         unknown |= is_open
-        total += 0 if is_open else sum(math.prod(s) for _, s in fresh)
-        reads = [v.node.name for v in node.sources if id(v) not in {id(each) for each in own}]
+        total += 0 if is_open else sum(math.prod(s) for _, s in uncounted)
+        reads = [v.node.name for v in node.sources if id(v) not in {id(each) for each in parameters}]
         outputs = " ".join(shown(shape_of(v)) for v in node.outputs)
         rows.append([node.name, node.op.name, outputs, "?" if is_open else f"{count:,}", ", ".join(reads)])
     wide = [max(len(row[k]) for row in rows) for k in range(len(heads))]

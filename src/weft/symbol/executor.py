@@ -26,10 +26,10 @@ from weft.imperative.tensor import Tensor
 from weft.ops.shapes import Partial
 from weft.ops.types import TensorType
 from weft.symbol.defaults import infer_with_defaults, variable_types
+from weft.symbol.eager_run import EagerRun
 from weft.symbol.inference import Inference
 from weft.symbol.placement import Placement
-from weft.symbol.plans import Forward, Plans, Signature
-from weft.symbol.seen import SeenRun
+from weft.symbol.plans import Forward, Plans, Signature, size_bytes
 
 __all__ = ["Executor", "refuse_recorded"]
 
@@ -89,9 +89,9 @@ class Executor:
             placement.key,
             memory_budget,
         )
-        self._kept: list[Tensor] | None = None
-        self._seen: SeenRun | None = None  # the last forward, if transformations saw it
-        self._kept_monitored = False
+        self._saved: list[Tensor] | None = None
+        self._eager_run: EagerRun | None = None  # the last forward, under transformations
+        self._saved_monitored = False
         self._callback: Callback | None = None
         self._monitor_all = False
         self._lock = threading.RLock()
@@ -112,27 +112,21 @@ class Executor:
         refuse_recorded("forward", {**self.arg_dict, **arrays})
         with self._lock:
             with no_grad():
+                hint = "; reshape() makes another executor"
                 for name, value in arrays.items():
-                    _put(
-                        "forward",
-                        "argument",
-                        self.arg_dict,
-                        name,
-                        value,
-                        "; reshape() makes another executor",
-                    )
-            self._kept = self._seen = None  # their memory may serve the next run
+                    _put("forward", "argument", self.arg_dict, name, value, hint)
+            self._saved = self._eager_run = None  # their memory may serve the next run
             if _core.layers() is not None:
-                return self._forward_seen(is_train)
+                return self._forward_eagerly(is_train)
         with self._lock, no_grad():
             monitored = self._callback is not None
-            made = self._plans.forward(self._signature, is_train, monitored)
-            results = _core.run_plan(made.plan, [*self.arg_arrays, *self.aux_arrays])
-            self.outputs = [results[k] for k in made.outputs]
+            forward_plan = self._plans.forward(self._signature, is_train, monitored)
+            results = _core.run_plan(forward_plan.plan, [*self.arg_arrays, *self.aux_arrays])
+            self.outputs = [results[k] for k in forward_plan.outputs]
             if is_train:
-                self._kept, self._kept_monitored = [results[k] for k in made.kept], monitored
+                self._saved, self._saved_monitored = [results[k] for k in forward_plan.saved], monitored
             if self._callback is not None:
-                self._report(self._callback, [(name, results[k]) for name, k in made.named])
+                self._report(self._callback, [(name, results[k]) for name, k in forward_plan.named])
             return self.outputs
 
     def backward(self, out_grads: Tensor | Sequence[Tensor | None] | None = None) -> None:
@@ -144,49 +138,53 @@ class Executor:
         args_grad, ShapeError for other shapes.
         """
         with self._lock:
-            if self._seen is not None:
-                return self._backward_seen(self._seen, out_grads)
+            if self._eager_run is not None:
+                return self._backward_eagerly(self._eager_run, out_grads)
         with self._lock, no_grad():
             if self.lacks_args_grad:
                 raise GraphError(
                     "backward: no argument has an array for its gradient: give bind args_grad={name: array}, or use "
                     f"simple_bind; arguments are {', '.join(self.grad_req)}"
                 )
-            if self._kept is None:
+            if self._saved is None:
                 raise RuntimeError("backward: forward(is_train=True) must come first")
-            strides = [_strides(x) for x in self._kept]
-            plan = self._plans.backward(self._signature, self._kept_monitored, strides)
+            strides = [_strides(x) for x in self._saved]
+            plan = self._plans.backward(self._signature, self._saved_monitored, strides)
             if plan is None:
                 return
             gradients = [g for g in self.grad_arrays if g is not None]
             _core.run_plan(
                 plan,
-                [*self.arg_arrays, *self.aux_arrays, *self._kept, *self._cotangents(out_grads), *gradients],
+                [*self.arg_arrays, *self.aux_arrays, *self._saved, *self._cotangents(out_grads), *gradients],
             )
 
-    def _forward_seen(self, is_train: bool) -> list[Tensor]:
+    def _forward_eagerly(self, is_train: bool) -> list[Tensor]:
         if self._callback is not None:
             raise GraphError("forward: a monitor and transformations see the same: use one of them")
-        wanted = [g is not None for g in self.grad_arrays]
+        needs_gradient = [g is not None for g in self.grad_arrays]
         with contextlib.nullcontext() if is_train else no_grad():
-            seen = SeenRun(self._plans, self._placement, self.arg_arrays, self.aux_arrays, wanted, is_train)
-        self._seen = seen if is_train else None
-        self.outputs = seen.outputs
+            run = EagerRun(
+                self._plans, self._placement, self.arg_arrays, self.aux_arrays, needs_gradient, is_train
+            )
+        self._eager_run = run if is_train else None
+        self.outputs = run.outputs
         return self.outputs
 
-    def _backward_seen(self, seen: SeenRun, out_grads: Tensor | Sequence[Tensor | None] | None) -> None:
-        found = seen.gradients(_core.below_layers(self._cotangents, out_grads))
+    def _backward_eagerly(self, run: EagerRun, out_grads: Tensor | Sequence[Tensor | None] | None) -> None:
+        gradients = run.gradients(_core.below_layers(self._cotangents, out_grads))
         with no_grad():
-            for (name, g), dx in zip(self.grad_dict.items(), found, strict=True):
+            for (name, g), dx in zip(self.grad_dict.items(), gradients, strict=True):
                 if g is not None:
                     _core.below_layers(_keep, g, dx, self.grad_req[name])
 
-    def _cotangents(self, given: Tensor | Sequence[Tensor | None] | None) -> list[Tensor]:
-        listed = [given] if isinstance(given, Tensor) else list(given or [None] * len(self.outputs))
-        if len(listed) != len(self.outputs):
-            raise ShapeError(f"backward: {len(listed)} gradients for {len(self.outputs)} outputs")
-        found = []
-        for k, (cotangent, y, name) in enumerate(zip(listed, self.outputs, self._plans.outputs, strict=True)):
+    def _cotangents(self, out_grads: Tensor | Sequence[Tensor | None] | None) -> list[Tensor]:
+        grads = (
+            [out_grads] if isinstance(out_grads, Tensor) else list(out_grads or [None] * len(self.outputs))
+        )
+        if len(grads) != len(self.outputs):
+            raise ShapeError(f"backward: {len(grads)} gradients for {len(self.outputs)} outputs")
+        cotangents = []
+        for k, (cotangent, y, name) in enumerate(zip(grads, self.outputs, self._plans.outputs, strict=True)):
             if not y.dtype.is_differentiable:
                 continue
             if cotangent is None:
@@ -204,8 +202,8 @@ class Executor:
                     f"backward: the gradient of {name} must be like it, {_core.describe(y)}: it is"
                     f" {_core.describe(cotangent)}"
                 )
-            found.append(cotangent.contiguous())
-        return found
+            cotangents.append(cotangent.contiguous())
+        return cotangents
 
     # Looking at it.
 
@@ -254,32 +252,32 @@ class Executor:
         packed parameters, which prediction without gradients keeps.
         """
         with self._lock:
-            made, plans = self._own_plans()
-            graph = made.plan.info.graph
-            kept = set(made.kept) - set(made.outputs)
+            forward, plans = self._step_plans()
+            graph = forward.plan.info.graph
+            saved = set(forward.saved) - set(forward.outputs)
             return {
                 "arguments": sum(x.nbytes for x in self.arg_arrays),
                 "gradients": sum(g.nbytes for g in self.grad_arrays if g is not None),
                 "auxiliary states": sum(x.nbytes for x in self.aux_arrays),
-                "outputs": sum(_bytes(graph.outputs[k].type) for k in set(made.outputs)),
-                "kept for backward": sum(_bytes(graph.outputs[k].type) for k in kept),
+                "outputs": sum(size_bytes(graph.outputs[k].type) for k in set(forward.outputs)),
+                "kept for backward": sum(size_bytes(graph.outputs[k].type) for k in saved),
                 "temporary": max(plan.info.memory_report().arena_bytes for plan in plans),
                 "prepared": sum(plan.info.memory_report().kept_bytes for plan in plans),
             }
 
-    def _own_plans(self) -> tuple[Forward, list[Any]]:
+    def _step_plans(self) -> tuple[Forward, list[Any]]:
         """Forward, and the plans of one step: for training if there are gradients."""
         training = any(g is not None for g in self.grad_arrays)
-        made = self._plans.forward(self._signature, training, False)
+        forward = self._plans.forward(self._signature, training, False)
         if not training:
-            return made, [made.plan]
-        lie = [made.plan.info.output_strides[k] for k in made.kept]
-        return made, [made.plan, self._plans.backward(self._signature, False, lie)]
+            return forward, [forward.plan]
+        kept_strides = [forward.plan.info.output_strides[k] for k in forward.saved]
+        return forward, [forward.plan, self._plans.backward(self._signature, False, kept_strides)]
 
     def debug_str(self) -> str:
         """What it runs: graphs, kernels and memory, for people."""
         lines = []
-        for plan in self._own_plans()[1]:
+        for plan in self._step_plans()[1]:
             lines += [f"{plan.name}:", str(plan.info.graph), "steps:"]
             lines += [f"  {step}" for step in plan.info.steps]
         return "\n".join([*lines, *(f"{what}: {size} bytes" for what, size in self.memory_report().items())])
@@ -297,13 +295,13 @@ class Executor:
         Raises GraphError for other names unless they are allowed, ShapeError for other shapes.
         """
         with self._lock, no_grad():
-            for kind, known, given in (
+            for kind, arrays, params in (
                 ("argument", self.arg_dict, arg_params),
                 ("auxiliary state", self.aux_dict, aux_params or {}),
             ):
-                for name, value in given.items():
-                    if name in known or not allow_extra_params:
-                        _put("copy_params_from", kind, known, name, value)
+                for name, value in params.items():
+                    if name in arrays or not allow_extra_params:
+                        _put("copy_params_from", kind, arrays, name, value)
 
     def reshape(self, **shapes: Partial) -> Executor:
         """An executor for other shapes of some arguments, which shares memory with this one.
@@ -320,15 +318,17 @@ class Executor:
         plans = self._plans
         arrays = {**self.arg_dict, **self.aux_dict}
         dtypes = {name: x.dtype for name, x in arrays.items()}
-        known = Inference(plans.values, shapes, dtypes, self.device).run()
-        kept = dict(shapes)
-        for node in known.nodes:  # what the new shapes leave open stays as it was, if it may
-            if node.op is None and known.type_of(node.outputs[0]) is None:
-                more = {**kept, node.name: arrays[node.name].shape}
+        inference = Inference(plans.values, shapes, dtypes, self.device).run()
+        known_shapes = dict(shapes)
+        for node in inference.nodes:  # what the new shapes leave open stays as it was, if it may
+            if node.op is None and inference.type_of(node.outputs[0]) is None:
+                more_shapes = {**known_shapes, node.name: arrays[node.name].shape}
                 with contextlib.suppress(ShapeError):
-                    Inference(plans.values, more, dtypes, self.device).run()
-                    kept = more
-        types = variable_types(infer_with_defaults(plans.values, kept, dtypes, self.device), "reshape")
+                    Inference(plans.values, more_shapes, dtypes, self.device).run()
+                    known_shapes = more_shapes
+        types = variable_types(
+            infer_with_defaults(plans.values, known_shapes, dtypes, self.device), "reshape"
+        )
         args = [_resized(x, types[n]) for n, x in self.arg_dict.items()]
         states = [_resized(x, types[n]) for n, x in self.aux_dict.items()]
         grads = [None if g is None else _resized(g, types[n]) for n, g in self.grad_dict.items()]
@@ -336,23 +336,19 @@ class Executor:
         return Executor(plans, self._placement, args, grads, requests, states, self._memory_budget)
 
 
-def _put(caller: str, kind: str, known: Mapping[str, Tensor], name: str, value: Any, hint: str = "") -> None:
+def _put(caller: str, kind: str, arrays: Mapping[str, Tensor], name: str, value: Any, hint: str = "") -> None:
     """Copy a value into the known array of that name; kind: what such arrays are, for messages."""
-    if name not in known:
-        raise GraphError(f"{caller}: no {kind} {name!r}; there are: {', '.join(known) or 'none'}")
-    array = known[name]
-    given = asarray(value, device=array.device)
-    if given.shape != array.shape:
-        raise ShapeError(f"{caller}: {name} has the shape {array.shape}, got {given.shape}{hint}")
-    array[...] = given.astype(array.dtype)
+    if name not in arrays:
+        raise GraphError(f"{caller}: no {kind} {name!r}; there are: {', '.join(arrays) or 'none'}")
+    array = arrays[name]
+    content = asarray(value, device=array.device)
+    if content.shape != array.shape:
+        raise ShapeError(f"{caller}: {name} has the shape {array.shape}, got {content.shape}{hint}")
+    array[...] = content.astype(array.dtype)
 
 
 def _strides(x: Tensor) -> tuple[int, ...]:
     return tuple(s // x.itemsize for s in x.strides)
-
-
-def _bytes(t: TensorType) -> int:
-    return int(t.size) * t.dtype.itemsize
 
 
 def _resized(x: Tensor, t: TensorType) -> Tensor:

@@ -93,12 +93,12 @@ class Inference:
             self.wake(reader)
 
     def merge_shape(self, value: Value, shape: Partial) -> None:
-        known = self.shapes.get(id(value))
-        both = merge(known, shape)
-        if both is not None and any(isinstance(n, int) and n < 0 for n in both):
-            raise Contradiction(f"{shown(both)} has a size below 0")
-        if both != known:
-            self.shapes[id(value)] = both
+        shape_before = self.shapes.get(id(value))
+        merged = merge(shape_before, shape)
+        if merged is not None and any(isinstance(n, int) and n < 0 for n in merged):
+            raise Contradiction(f"{shown(merged)} has a size below 0")
+        if merged != shape_before:
+            self.shapes[id(value)] = merged
             self.spread(value)
 
     def set_dtype(self, value: Value, dtype: DType | None) -> None:
@@ -133,7 +133,7 @@ class Inference:
             try:
                 self.visit(node)
             except Contradiction as wrong:
-                raise ShapeError(self.located(node, f"{_op(node).name}: {wrong}")) from None
+                raise ShapeError(self.located(node, f"{node.resolved(True).name}: {wrong}")) from None
             except (ShapeError, DTypeError, IndexError, ValueError, TypeError) as error:
                 raise type(error)(self.located(node, str(error))) from None
 
@@ -205,15 +205,15 @@ class Inference:
         self, node: SymbolNode, dtype_of: Callable[[Value], DType | None], shaped: bool
     ) -> list[TensorType | None]:
         """The inputs' types with a Size for each size that is not known; not shaped: those of their elements."""
-        found: list[TensorType | None] = []
+        types: list[TensorType | None] = []
         for k, value in enumerate(node.inputs):
             if value is None or not is_partial(value):
-                found.append(None if value is None else value.type)
+                types.append(None if value is None else value.type)
                 continue
             dtype = dtype_of(value)
             assert dtype is not None
-            found.append(open_type(k, self.shape_of(value) if shaped else (), dtype, self.device))
-        return found
+            types.append(open_type(k, self.shape_of(value) if shaped else (), dtype, self.device))
+        return types
 
 
 def open_type(index: int, shape: Partial, dtype: DType, device: Device | None = None) -> TensorType:
@@ -224,12 +224,7 @@ def open_type(index: int, shape: Partial, dtype: DType, device: Device | None = 
     )
 
 
-def _op(node: SymbolNode) -> Op:
-    assert node.op is not None
-    return node.op
-
-
 def infer(op: Op, types: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
     """The outputs' types, one alone in a tuple, too."""
-    found = op.infer(*types)
-    return (found,) if isinstance(found, TensorType) else tuple(found)
+    result = op.infer(*types)
+    return (result,) if isinstance(result, TensorType) else tuple(result)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
 
-__all__ = ["AttrScope", "NameScope", "attributes", "named", "prefix"]
+__all__ = ["AttrScope", "NameScope", "attributes", "prefix", "scoped_name"]
 
 
 class _Counter:
@@ -88,9 +88,9 @@ def checked(attrs: Mapping[str, object]) -> dict[str, str]:
     return {str(key): str(value) for key, value in attrs.items()}
 
 
-def attributes(own: Mapping[str, object] | None) -> dict[str, str]:
+def attributes(attrs: Mapping[str, object] | None) -> dict[str, str]:
     """A new symbol's attributes: those of the scopes, and its own."""
-    return {**_attrs.get(), **checked(own or {})}
+    return {**_attrs.get(), **checked(attrs or {})}
 
 
 def prefix() -> str:
@@ -98,7 +98,7 @@ def prefix() -> str:
     return _scope.get()[0]
 
 
-def named(name: str | None, kind: str) -> str:
+def scoped_name(name: str | None, kind: str) -> str:
     """The given name with the scopes' prefixes, or the next one of its kind, such as linear0.
 
     Raises TypeError for anything but a text that is not empty.

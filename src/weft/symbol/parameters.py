@@ -21,28 +21,28 @@ from weft.imperative.tensor import Tensor
 from weft.ops.node import Value
 from weft.symbol.names import attributes, prefix
 
-__all__ = ["inside", "named_as", "naming"]
+__all__ = ["is_naming", "naming", "variable_for"]
 
-Made = dict[Any, tuple[Tensor, Value]]
+Variables = dict[Any, tuple[Tensor, Value]]
 
 # By identity, as long as it lives: the variables of an owner, so that two calls of a module share its parameters.
-_known: dict[int, tuple[ref[Any], Made]] = {}
+_variables_by_owner: dict[int, tuple[ref[Any], Variables]] = {}
 
 
-def _made_of(owner: Any) -> Made:
+def _variables_of(owner: Any) -> Variables:
     key = id(owner)
-    found = _known.get(key)
-    if found is None or found[0]() is not owner:
-        found = _known[key] = ref(owner, lambda _: _known.pop(key, None)), {}
-    return found[1]
+    entry = _variables_by_owner.get(key)
+    if entry is None or entry[0]() is not owner:
+        entry = _variables_by_owner[key] = ref(owner, lambda _: _variables_by_owner.pop(key, None)), {}
+    return entry[1]
 
 
 class _Names:
     """The names of arrays, by identity, while their owner is called."""
 
     def __init__(self, owner: Any, arrays: Mapping[str, Tensor]) -> None:
-        self._made = _made_of(owner)
-        self._arrays = arrays  # kept, so that no other array takes the place of one
+        self._variables = _variables_of(owner)
+        self._arrays = arrays  # kept alive, so that no other array takes the id of one
         self._names = {id(x): prefix() + name for name, x in arrays.items()}
 
     def variable(self, x: Tensor) -> Value | None:
@@ -51,10 +51,10 @@ class _Names:
             return None
         attrs = attributes(None)
         key = (name, tuple(sorted(attrs.items())))
-        array, value = self._made.get(key, (None, None))
+        array, value = self._variables.get(key, (None, None))
         if value is None or array is not x or (value.type.shape, value.type.dtype) != (x.shape, x.dtype):
             value = variable(name, attrs, x.shape, x.dtype, where=user_line())
-            self._made[key] = x, value
+            self._variables[key] = x, value
         return value
 
 
@@ -71,12 +71,12 @@ def naming(owner: Any, arrays: Mapping[str, Tensor]) -> Iterator[None]:
         _current.reset(token)
 
 
-def inside() -> bool:
+def is_naming() -> bool:
     """Whether arrays have names now."""
     return _current.get() is not None
 
 
-def named_as(x: object) -> Value | None:
+def variable_for(x: object) -> Value | None:
     """The variable that an array stands for, if any."""
     names = _current.get()
     return names.variable(x) if names is not None and isinstance(x, Tensor) else None

@@ -3,8 +3,8 @@
 >>> import weft.functional as F, weft.symbol as sym
 >>> with sym.AttrScope(device_group="second"):
 ...     y = F.linear(sym.var("x"), out_features=2, name="fc")
->>> found = Placement(y.values, as_device("cpu:0"), {"second": "cpu:1"})
->>> {name: str(device) for name, device in found.variables.items()}
+>>> placement = Placement(y.values, as_device("cpu:0"), {"second": "cpu:1"})
+>>> {name: str(device) for name, device in placement.variables.items()}
 {'x': 'cpu:1', 'fc_weight': 'cpu:1', 'fc_bias': 'cpu:1'}
 """
 
@@ -35,39 +35,38 @@ class Placement:
         self.device = device
         self.groups = {name: as_device(value) for name, value in groups.items()}
         nodes = nodes_of(values)
-        known = {node.attrs[GROUP] for node in nodes if GROUP in node.attrs}
-        unknown = [name for name in self.groups if name not in known]
+        used_groups = {node.attrs[GROUP] for node in nodes if GROUP in node.attrs}
+        unknown = [name for name in self.groups if name not in used_groups]
         if unknown:
-            listed = ", ".join(sorted(known)) or "none"
+            listed = ", ".join(sorted(used_groups)) or "none"
             raise GraphError(f"bind: no {GROUP} {unknown[0]!r}; there are: {listed}")
-        self._found: dict[int, Device] = {}
+        self._devices: dict[int, Device] = {}
         for node in nodes:
-            self._tell(node, self._own(node) or self._of_inputs(node))
+            self._place(node, self._declared(node) or self._of_inputs(node))
         for node in nodes:
-            at = self._found.get(id(node))
             for value in node.sources:
-                if value.node.op is None and id(value.node) not in self._found:
-                    self._tell(value.node, at)
+                if value.node.op is None and id(value.node) not in self._devices:
+                    self._place(value.node, self._devices.get(id(node)))
         self.variables = {node.name: self[node] for node in nodes if node.op is None}
 
     def __getitem__(self, node: SymbolNode) -> Device:
-        return self._found.get(id(node), self.device)
+        return self._devices.get(id(node), self.device)
 
     @property
     def key(self) -> tuple[Device, tuple[tuple[str, Device], ...]]:
         """Equal for equal placements of the same symbols."""
         return self.device, tuple(sorted(self.groups.items()))
 
-    def _tell(self, node: Node, device: Device | None) -> None:
+    def _place(self, node: Node, device: Device | None) -> None:
         if device is not None:
-            self._found[id(node)] = device
+            self._devices[id(node)] = device
 
-    def _own(self, node: SymbolNode) -> Device | None:
-        home = None if node.op is None else node.op.home()
-        return home or self.groups.get(node.attrs.get(GROUP, ""))
+    def _declared(self, node: SymbolNode) -> Device | None:
+        fixed_device = None if node.op is None else node.op.fixed_device()
+        return fixed_device or self.groups.get(node.attrs.get(GROUP, ""))
 
     def _of_inputs(self, node: SymbolNode) -> Device | None:
         if isinstance(node.op, SymbolGradient):  # each gradient is where its variable is
             return None
-        found = (self._found.get(id(value.node)) for value in node.sources)
-        return next((device for device in found if device is not None), None)
+        devices = (self._devices.get(id(value.node)) for value in node.sources)
+        return next((device for device in devices if device is not None), None)

@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.executor.budget import within
 from weft.executor.compile import compile_graph
@@ -20,14 +20,16 @@ from weft.graph.passes import optimize
 from weft.graph.split import split
 from weft.ops import functions as F
 from weft.ops.node import Value, input_value
+from weft.ops.shapes import row_major
 from weft.ops.types import TensorType
 from weft.symbol.defaults import learnable_variables
 from weft.symbol.lower import Lowered, lower
 from weft.symbol.placement import Placement
 
-__all__ = ["Forward", "PlanTable", "Plans", "Signature"]
+__all__ = ["Forward", "PlanTable", "Plans", "Signature", "size_bytes"]
 
 Strides = tuple[int, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -48,17 +50,18 @@ class PlanTable:
     MOST = 64
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Any, Any] = OrderedDict()
+        self._plans: OrderedDict[Any, Any] = OrderedDict()
         self._lock = threading.RLock()
 
-    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+    def get(self, key: Any, make: Callable[[], T]) -> T:
         with self._lock:
-            if key not in self._known:
-                self._known[key] = make()
-                while len(self._known) > self.MOST:
-                    self._known.popitem(last=False)
-            self._known.move_to_end(key)
-            return self._known[key]
+            if key not in self._plans:
+                self._plans[key] = make()
+                while len(self._plans) > self.MOST:
+                    self._plans.popitem(last=False)
+            self._plans.move_to_end(key)
+            plan: T = self._plans[key]
+            return plan
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Forward:
 
     plan: Any
     outputs: tuple[int, ...]
-    kept: tuple[int, ...]
+    saved: tuple[int, ...]
     named: tuple[tuple[str, int], ...]
 
 
@@ -93,16 +96,17 @@ class Plans:
     def forward(self, signature: Signature, training: bool, monitored: bool) -> Forward:
         """The plan of the outputs; monitored: and of everything inside, by name."""
         key = ("forward", signature, training, monitored)
-        found: Forward = self.table.get(key, lambda: self._make_forward(signature, training, monitored))
-        return found
+        return self.table.get(key, lambda: self._make_forward(signature, training, monitored))
 
-    def backward(self, signature: Signature, monitored: bool, kept: Sequence[Strides]) -> Any:
+    def backward(self, signature: Signature, monitored: bool, saved: Sequence[Strides]) -> Any:
         """The plan of the gradients: of arguments and states, what was kept, outputs' gradients, gradient arrays.
 
         kept: the strides of what forward kept. None if nothing has a gradient.
         """
-        key = ("backward", signature, monitored, tuple(kept))
-        return self.table.get(key, lambda: self._make_backward(signature, monitored, kept))
+        key = ("backward", signature, monitored, tuple(saved))
+        return self.table.get(
+            key, lambda: self._backward_of(signature, self._training(signature, monitored), saved)
+        )
 
     # Making them.
 
@@ -116,54 +120,50 @@ class Plans:
         return [lowered.inputs[name] for name in (*self.arguments, *self.states)]
 
     def _training(self, signature: Signature, monitored: bool) -> _Training:
-        found: _Training = self.table.get(
-            ("training", signature, monitored), lambda: _Training(self, signature, monitored)
-        )
-        return found
+        key = ("training", signature, monitored)
+        return self.table.get(key, lambda: _Training(self, signature, monitored))
 
     def _make_forward(self, signature: Signature, training: bool, monitored: bool) -> Forward:
         if training:
-            made = self._training(signature, monitored)
-            return made.forward or self._forward_of(signature, made, monitored)
+            values = self._training(signature, monitored)
+            return values.forward or self._forward_of(signature, values, monitored)
         lowered = self._lowered(signature, False)
         outputs = [lowered[value] for value in self.values]
-        return self._compiled(signature, lowered, outputs, lowered.written, [], monitored, training=False)
+        return self._compiled(signature, lowered, outputs, lowered.new_contents, [], monitored, False)
 
-    def _forward_of(self, signature: Signature, made: _Training, monitored: bool) -> Forward:
-        kept = list(made.kept.values())
-        return self._compiled(
-            signature, made.lowered, made.outputs, made.written, kept, monitored, training=True
-        )
+    def _forward_of(self, signature: Signature, values: _Training, monitored: bool) -> Forward:
+        lowered, outputs, saved = values.lowered, values.outputs, list(values.saved.values())
+        return self._compiled(signature, lowered, outputs, values.new_contents, saved, monitored, True)
 
     def _compiled(
         self,
         signature: Signature,
         lowered: Lowered,
         outputs: Sequence[Value],
-        written: Mapping[str, Value],
-        kept: Sequence[Value],
+        new_contents: Mapping[str, Value],
+        saved: Sequence[Value],
         monitored: bool,
         training: bool,
     ) -> Forward:
-        named = self._named(lowered) if monitored else []
-        results = list({id(v): v for v in (*outputs, *kept, *(v for _, v in named))}.values())
-        place = {id(v): k for k, v in enumerate(results)}
+        named = self._named_values(lowered) if monitored else []
+        results = list({id(v): v for v in (*outputs, *saved, *(v for _, v in named))}.values())
+        index = {id(v): k for k, v in enumerate(results)}
         names = [*self.arguments, *self.states]
-        writes = {len(results) + k: names.index(name) for k, name in enumerate(written)}
-        graph = Graph(self._inputs(lowered), [*results, *written.values()], writes)
-        own = {variable.node.name for node in lowered.nodes for variable in learnable_variables(node)}
-        stable_inputs = [] if training else [k for k, name in enumerate(names) if name in own]
+        writes = {len(results) + k: names.index(name) for k, name in enumerate(new_contents)}
+        graph = Graph(self._inputs(lowered), [*results, *new_contents.values()], writes)
+        parameters = {variable.node.name for node in lowered.nodes for variable in learnable_variables(node)}
+        stable_inputs = [] if training else [k for k, name in enumerate(names) if name in parameters]
         plan = compile_graph(
             graph, self.name, signature.strides, visible=len(results), stable_inputs=stable_inputs
         )
         return Forward(
             plan,
-            tuple(place[id(v)] for v in outputs),
-            tuple(place[id(v)] for v in kept),
-            tuple((name, place[id(v)]) for name, v in named),
+            tuple(index[id(v)] for v in outputs),
+            tuple(index[id(v)] for v in saved),
+            tuple((name, index[id(v)]) for name, v in named),
         )
 
-    def _named(self, lowered: Lowered) -> list[tuple[str, Value]]:
+    def _named_values(self, lowered: Lowered) -> list[tuple[str, Value]]:
         return [
             (name, lowered[value])
             for node in lowered.nodes
@@ -171,28 +171,23 @@ class Plans:
             for value, name in zip(node.outputs, node.output_names(), strict=True)
         ]
 
-    def _make_backward(self, signature: Signature, monitored: bool, kept: Sequence[Strides]) -> Any:
-        return self._backward_of(signature, self._training(signature, monitored), kept)
-
-    def _backward_of(self, signature: Signature, made: _Training, kept: Sequence[Strides]) -> Any:
-        inputs = [*self._inputs(made.lowered), *made.kept, *made.cotangents]
+    def _backward_of(self, signature: Signature, values: _Training, saved: Sequence[Strides]) -> Any:
+        inputs = [*self._inputs(values.lowered), *values.saved, *values.cotangents]
         outputs: list[Value] = []
         writes: dict[int, int] = {}
-        strides = [*signature.strides, *kept, *(_row_major(v.shape) for v in made.cotangents)]
-        for name, found, request, lie in zip(
-            self.arguments, made.found, signature.requests, signature.gradient_strides, strict=True
+        strides = [*signature.strides, *saved, *(row_major(v.shape) for v in values.cotangents)]
+        for name, dx, request, gradient_strides in zip(
+            self.arguments, values.gradients, signature.requests, signature.gradient_strides, strict=True
         ):
-            if lie is None:
+            if gradient_strides is None:
                 continue
-            variable = made.lowered.inputs[name]
-            cotangent = F.filled_like(variable) if found is None else found
+            variable = values.lowered.inputs[name]
+            gradient = F.filled_like(variable) if dx is None else dx
             array = input_value(variable.type, f"{name}_grad")
-            if request == "add":
-                cotangent = F.add(array, cotangent)
             writes[len(outputs)] = len(inputs)
-            outputs.append(cotangent)
+            outputs.append(F.add(array, gradient) if request == "add" else gradient)
             inputs.append(array)
-            strides.append(lie)
+            strides.append(gradient_strides)
         if not outputs:
             return None
         return compile_graph(Graph(inputs, outputs, writes), f"{self.name} gradient", strides, visible=0)
@@ -209,69 +204,68 @@ class _Training:
     def __init__(self, plans: Plans, signature: Signature, monitored: bool) -> None:
         self.lowered = plans._lowered(signature, True)
         self.outputs = [self.lowered[value] for value in plans.values]
-        self.written = dict(self.lowered.written)
+        self.new_contents = dict(self.lowered.new_contents)
         floats = [v for v in self.outputs if v.dtype.is_differentiable]
         self.cotangents = [input_value(v.type, f"d{k}") for k, v in enumerate(floats)]
-        self.places = [k for k, v in enumerate(self.outputs) if v.dtype.is_differentiable]
         arguments = [self.lowered.inputs[name] for name in plans.arguments]
-        wanted = [v for v, lie in zip(arguments, signature.gradient_strides, strict=True) if lie is not None]
-        cotangents = dict(zip(map(id, wanted), gradients(floats, wanted, self.cotangents), strict=True))
-        second = [cotangents.get(id(v)) for v in arguments]
+        xs = [
+            v for v, strides in zip(arguments, signature.gradient_strides, strict=True) if strides is not None
+        ]
+        dxs = dict(zip(map(id, xs), gradients(floats, xs, self.cotangents), strict=True))
+        second = [dxs.get(id(v)) for v in arguments]
         if monitored:
-            self._divide([*self.outputs, *self.written.values()], second, plans._named(self.lowered))
+            self._divide(
+                [*self.outputs, *self.new_contents.values()], second, plans._named_values(self.lowered)
+            )
             return
         inputs = [*plans._inputs(self.lowered), *self.cotangents]
         # The passes over both parts together decide what has to be kept.
-        graph = optimize(Graph(inputs, [*self.outputs, *self.written.values(), *second]))
+        graph = optimize(Graph(inputs, [*self.outputs, *self.new_contents.values(), *second]))
         budget = signature.memory_budget
         if budget is None or all(v is None for v in second):
             self._take(graph)
             return
         # What is kept are inputs of the second program, which holds them to its end.
-        found = within(
-            graph, plans.name, self._as, budget, lambda made: made.measured(plans, signature), frees=False
+        cheapest = within(
+            graph, plans.name, self._as, budget, lambda values: values.measured(plans, signature), frees=False
         )
-        self.__dict__.update(found.__dict__)
+        self.__dict__.update(cheapest.__dict__)
 
     def _as(self, graph: Graph) -> _Training:
         """The same, computed by another graph."""
-        made = copy.copy(self)
-        made._take(graph)
-        return made
+        values = copy.copy(self)
+        values._take(graph)
+        return values
 
     def _take(self, graph: Graph) -> None:
         values = list(graph.outputs)
         count = len(self.outputs)
-        first = [_there(value) for value in values[: count + len(self.written)]]
+        first = [_present(value) for value in values[: count + len(self.new_contents)]]
         self.outputs = first[:count]
-        self.written = dict(zip(self.written, first[count:], strict=True))
+        self.new_contents = dict(zip(self.new_contents, first[count:], strict=True))
         self._divide(first, values[len(first) :], ())
 
     def _divide(
         self, first: Sequence[Value], second: Sequence[Value | None], named: Sequence[tuple[str, Value]]
     ) -> None:
-        old = [self.lowered.inputs[name] for name in self.lowered.written]
-        self.kept, self.found = split([*first, *(value for _, value in named)], second, old)
+        overwritten = [self.lowered.inputs[name] for name in self.lowered.new_contents]
+        self.saved, self.gradients = split([*first, *(value for _, value in named)], second, overwritten)
 
     def measured(self, plans: Plans, signature: Signature) -> int:
         """The bytes of what is kept for backward, and of temporary space."""
         self.forward = forward = plans._forward_of(signature, self, False)
         graph, info = forward.plan.info.graph, forward.plan.info
-        backward = plans._backward_of(signature, self, [info.output_strides[k] for k in forward.kept])
-        kept = [graph.outputs[k] for k in sorted(set(forward.kept) - set(forward.outputs))]
+        backward = plans._backward_of(signature, self, [info.output_strides[k] for k in forward.saved])
+        saved = [graph.outputs[k] for k in sorted(set(forward.saved) - set(forward.outputs))]
         arenas = [each.info.memory_report().arena_bytes for each in (forward.plan, backward)]
-        return sum(int(v.type.size) * v.dtype.itemsize for v in kept) + max(arenas)
+        return sum(size_bytes(v.type) for v in saved) + max(arenas)
 
 
-def _there(value: Value | None) -> Value:
+def size_bytes(t: TensorType) -> int:
+    """The memory of an array."""
+    return int(t.size) * t.dtype.itemsize
+
+
+def _present(value: Value | None) -> Value:
     assert value is not None
     return value
-
-
-def _row_major(shape: Sequence[Any]) -> Strides:
-    strides: list[int] = []
-    step = 1
-    for n in reversed(shape):
-        strides.append(step)
-        step *= max(int(n), 1)
-    return tuple(reversed(strides))

@@ -80,8 +80,8 @@ class Keyed(Op):
     def infer_by_values(self, *types: TensorType) -> TensorType:
         """The type of what the operators that it decomposes to give."""
         with no_capture():
-            found: TensorType = self.decompose(*map(input_value, types)).type
-        return found.like()
+            type: TensorType = self.decompose(*map(input_value, types)).type
+        return type.like()
 
 
 @op
@@ -98,14 +98,14 @@ class Subscript(Keyed):
         if shape is None or len(inputs) > 1:
             return list(inputs), list(outputs)
         parts: Any = self.key
-        used = sum(part is not None and part != "..." for part in parts)
-        if used > len(shape):
-            raise ShapeError(f"index: too many indices: {used} for {len(shape)} dimensions")
+        index_count = sum(part is not None and part != "..." for part in parts)
+        if index_count > len(shape):
+            raise ShapeError(f"index: too many indices: {index_count} for {len(shape)} dimensions")
         try:
-            found = merge(tuple(self._sizes(shape, len(shape) - used)), outputs[0])
+            shape_of_result = merge(tuple(self._sizes(shape, len(shape) - index_count)), outputs[0])
         except Contradiction as wrong:
             raise ShapeError(f"{self.name}: {wrong}") from None
-        return list(inputs), [found]
+        return list(inputs), [shape_of_result]
 
     def _sizes(self, shape: tuple[int | None, ...], rest: int) -> Iterator[int | None]:
         """The result's sizes; rest: how many dimensions "...", or the end of the key, stands for."""
@@ -145,8 +145,8 @@ class SubscriptAssign(Keyed):
 
     def decompose(self, x: Any, value: Any, *indices: Any) -> Any:
         key = parse(self.rebuilt(indices), x.shape)
-        made, is_view = put(x, key, value)
-        return F.basic_put(x, made, items=key.items) if is_view else made
+        result, is_view = put(x, key, value)
+        return F.basic_put(x, result, items=key.items) if is_view else result
 
 
 @op

@@ -45,8 +45,8 @@ from weft.symbol.control import check_assigned, compose_control
 from weft.symbol.defaults import infer_with_defaults
 from weft.symbol.executor import Executor, refuse_recorded
 from weft.symbol.inference import Inference
-from weft.symbol.names import attributes, named
-from weft.symbol.parameters import inside, naming
+from weft.symbol.names import attributes, scoped_name
+from weft.symbol.parameters import is_naming, naming
 from weft.symbol.plans import Plans, PlanTable
 from weft.symbol.subscript import ReverseDims, Subscript, SubscriptAssign, split_key
 
@@ -69,12 +69,12 @@ class Symbol(Outputs, ArrayMethods):
     (['x'], 1)
     """
 
-    __slots__ = ("_plans",)
+    __slots__ = ("_plan_table",)
     __array_ufunc__ = None  # NumPy's numbers leave arithmetic to symbols
 
     def __init__(self, values: Sequence[Value]) -> None:
         super().__init__(values)
-        self._plans = PlanTable()
+        self._plan_table = PlanTable()
 
     def __weft_apply__(self, op: type[Op], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symbol:
         """What a function does that is called with a symbol."""
@@ -82,7 +82,7 @@ class Symbol(Outputs, ArrayMethods):
 
     def __weft_naming__(self, owner: Any, arrays: Callable[[], Mapping[str, Any]]) -> Any:
         """For a module that is called with a symbol: see weft.symbol.parameters; None inside of another one's call."""
-        return naming(owner, arrays()) if not inside() else None
+        return naming(owner, arrays()) if not is_naming() else None
 
     def __weft_control__(self, kind: str, *args: Any, **kwargs: Any) -> Any:
         """What wf.cond, wf.while_loop and wf.foreach do that are called with a symbol."""
@@ -102,23 +102,24 @@ class Symbol(Outputs, ArrayMethods):
         check_names(nodes)
         return nodes
 
-    def _states(self, nodes: Sequence[SymbolNode]) -> set[int]:
-        """The variables that an operator writes."""
-        return {
+    def _variables(self) -> tuple[list[SymbolNode], list[SymbolNode]]:
+        """The variables that are arguments, and those that an operator writes: auxiliary states."""
+        nodes = self._nodes()
+        written = {
             id(operand.node)
             for node in nodes
             for index in node.states()
             if (operand := node.inputs[index]) is not None and is_partial(operand)
         }
+        arguments = [node for node in nodes if node.op is None and id(node) not in written]
+        return arguments, [node for node in nodes if id(node) in written]
 
     def list_arguments(self) -> list[str]:
         """The names of the variables that are not auxiliary states, in the order in which they are needed.
 
         Raises GraphError if two variables have one name.
         """
-        nodes = self._nodes()
-        states = self._states(nodes)
-        return [node.name for node in nodes if node.op is None and id(node) not in states]
+        return [node.name for node in self._variables()[0]]
 
     def list_auxiliary_states(self) -> list[str]:
         """The names of the variables that operators write, such as running statistics.
@@ -127,9 +128,7 @@ class Symbol(Outputs, ArrayMethods):
         >>> F.batch_norm(var("x"), name="bn").list_auxiliary_states()
         ['bn_running_mean', 'bn_running_var']
         """
-        nodes = self._nodes()
-        states = self._states(nodes)
-        return [node.name for node in nodes if id(node) in states]
+        return [node.name for node in self._variables()[1]]
 
     def list_outputs(self) -> list[str]:
         """The names of the outputs."""
@@ -148,10 +147,10 @@ class Symbol(Outputs, ArrayMethods):
         return Symbol([value for node in self._nodes() for value in node.outputs])
 
     def get_children(self) -> Symbol | None:
-        """What its operators read, None for variables."""
+        """The values that its operators read, None for variables."""
         nodes = dict.fromkeys(map(_node, self.values))
-        found = [value for node in nodes for value in node.sources]
-        return Symbol(found) if found else None
+        sources = [value for node in nodes for value in node.sources]
+        return Symbol(sources) if sources else None
 
     def attr(self, key: str) -> str | None:
         """The attribute of that name, given by attr= or an AttrScope; None if there is none."""
@@ -188,11 +187,11 @@ class Symbol(Outputs, ArrayMethods):
         ('x', [tensor([[2.]], dtype=float32, device=cpu:0)])
         """
         if isinstance(key, str):
-            found = [k for k, name in enumerate(self.list_outputs()) if name == key]
-            if len(found) != 1:
-                count = "no output" if not found else f"{len(found)} outputs"
+            matches = [k for k, name in enumerate(self.list_outputs()) if name == key]
+            if len(matches) != 1:
+                count = "no output" if not matches else f"{len(matches)} outputs"
                 raise GraphError(f"symbol: {count} {key!r}; there are: {', '.join(self.list_outputs())}")
-            return Symbol([self.values[found[0]]])
+            return Symbol([self.values[matches[0]]])
         if isinstance(key, bool) or not isinstance(key, int):
             parts, indices = split_key(key, Symbol)
             return self.__weft_apply__(Subscript, (self, *indices), {"key": parts})
@@ -218,7 +217,7 @@ class Symbol(Outputs, ArrayMethods):
         check_assigned(single("symbol", self))
         parts, indices = split_key(key, Symbol)
         self.values = self.__weft_apply__(SubscriptAssign, (self, value, *indices), {"key": parts}).values
-        self._plans = PlanTable()
+        self._plan_table = PlanTable()
 
     def __getattr__(self, name: str) -> Any:
         if (method := method_of(self, name)) is not None:
@@ -274,7 +273,7 @@ class Symbol(Outputs, ArrayMethods):
     # Other symbols from it.
 
     def __call__(self, *args: Symbol, name: str | None = None, **named: Symbol) -> Symbol:
-        """The same operators on other symbols in the places of variables, given by name or in the order of arguments.
+        """The same operators on other symbols in place of variables, given by name or in the order of arguments.
 
         name: the new name of the operator whose output this is. Raises GraphError for variables that are not there.
 
@@ -284,24 +283,24 @@ class Symbol(Outputs, ArrayMethods):
         ['x', 'head_weight', 'head_bias']
         """
         nodes = self._nodes()
-        places = {node.name: node for node in nodes if node.op is None}
-        made: dict[int, Value] = {}  # by id of the old value
+        variables = {node.name: node for node in nodes if node.op is None}
+        new_values: dict[int, Value] = {}  # by id of the old value
         for each, symbol in self._by_name("symbol", args, named).items():
-            if each not in places:
-                raise GraphError(f"symbol: no variable {each!r}; there are: {', '.join(places)}")
+            if each not in variables:
+                raise GraphError(f"symbol: no variable {each!r}; there are: {', '.join(variables)}")
             if not isinstance(symbol, Symbol):
                 raise TypeError(f"symbol: {each} must be a Symbol, got {type(symbol).__name__}")
-            made[id(places[each].outputs[0])] = single("symbol", symbol)
+            new_values[id(variables[each].outputs[0])] = single("symbol", symbol)
         last = self.values[-1].node
         for node in nodes:
-            inputs = [None if v is None else made.get(id(v), v) for v in node.inputs]
+            inputs = [None if v is None else new_values.get(id(v), v) for v in node.inputs]
             is_last = node is last and name is not None
             changed = any(a is not b for a, b in zip(inputs, node.inputs, strict=True))
-            if id(node.outputs[0]) not in made and (is_last or changed):
-                again = node.replaced(inputs, name if is_last else None)
-                made.update((id(a), b) for a, b in zip(node.outputs, again.outputs, strict=True))
-                check_written(again)
-        return Symbol([made.get(id(v), v) for v in self.values])
+            if id(node.outputs[0]) not in new_values and (is_last or changed):
+                new_node = node.replaced(inputs, name if is_last else None)
+                new_values.update((id(a), b) for a, b in zip(node.outputs, new_node.outputs, strict=True))
+                check_written(new_node)
+        return Symbol([new_values.get(id(v), v) for v in self.values])
 
     def grad(self, names: Sequence[str] | str, name: str | None = None) -> Symbol:
         """The gradients of the sum of all elements of the outputs with respect to these variables, in their order.
@@ -313,8 +312,8 @@ class Symbol(Outputs, ArrayMethods):
         >>> dx.eval(x=[2.0])[0], dx.grad("x").eval(x=[2.0])[0]
         (tensor([12.], dtype=float32, device=cpu:0), tensor([12.], dtype=float32, device=cpu:0))
         """
-        wanted = [names] if isinstance(names, str) else list(names)
-        node = gradient_node(self.values, wanted, named(name, "gradient"), attributes(None))
+        variables = [names] if isinstance(names, str) else list(names)
+        node = gradient_node(self.values, variables, scoped_name(name, "gradient"), attributes(None))
         return Symbol(node.outputs)
 
     # What it will be.
@@ -322,7 +321,7 @@ class Symbol(Outputs, ArrayMethods):
     def infer_shape(self, *args: Partial, **shapes: Partial) -> tuple[Any, Any, Any]:
         """The shapes of arguments, outputs and auxiliary states from those given, by order or by name.
 
-        Sizes that are not known are None, within a shape or in its place. What is known goes both ways; at last, likely
+        Sizes that are not known are None, in a shape or instead of it. What is known goes both ways; at last, likely
         things are assumed (weft.symbol.defaults says which). (None, None, None) if that is not enough.
         Raises ShapeError for a contradiction, GraphError for names that are not there.
 
@@ -330,9 +329,9 @@ class Symbol(Outputs, ArrayMethods):
         >>> F.linear(var("x"), var("w", shape=(3, 4))).infer_shape(x=(None, None))
         (None, None, None)
         """
-        found = self.infer_shape_partial(*args, **shapes)
-        complete = all(shape is not None and None not in shape for part in found for shape in part)
-        return found if complete else (None, None, None)
+        result = self.infer_shape_partial(*args, **shapes)
+        complete = all(shape is not None and None not in shape for part in result for shape in part)
+        return result if complete else (None, None, None)
 
     def infer_shape_partial(self, *args: Partial, **shapes: Partial) -> tuple[Any, Any, Any]:
         """As infer_shape, as far as it is known.
@@ -341,8 +340,7 @@ class Symbol(Outputs, ArrayMethods):
         >>> F.linear(var("x"), var("w", shape=(3, 4))).infer_shape_partial(x=(None, None))
         ([(None, 4), (3, 4), (3,)], [(None, 3)], [])
         """
-        known = self._infer(args, shapes, {})
-        return self._listed(known.shape_of)
+        return self._listed(self._infer(args, shapes, {}).shape_of)
 
     def infer_type(self, *args: DTypeLike, **dtypes: DTypeLike) -> tuple[Any, Any, Any]:
         """The element types of arguments, outputs and auxiliary states from those given; otherwise as infer_shape.
@@ -351,14 +349,14 @@ class Symbol(Outputs, ArrayMethods):
         >>> F.linear(var("x"), out_features=2).infer_type(x="float16")
         ([float16, float16, float16], [float16], [])
         """
-        found = self.infer_type_partial(*args, **dtypes)
-        return found if all(dtype for part in found for dtype in part) else (None, None, None)
+        types = self.infer_type_partial(*args, **dtypes)
+        return types if all(dtype for part in types for dtype in part) else (None, None, None)
 
     def infer_type_partial(self, *args: DTypeLike, **dtypes: DTypeLike) -> tuple[Any, Any, Any]:
         """As infer_type, with None for what is not known."""
-        named = self._by_name("infer_type", args, dtypes)
-        known = self._infer((), {}, {name: None if d is None else as_dtype(d) for name, d in named.items()})
-        return self._listed(known.dtype_of)
+        dtypes_by_name = self._by_name("infer_type", args, dtypes)
+        declared = {name: None if d is None else as_dtype(d) for name, d in dtypes_by_name.items()}
+        return self._listed(self._infer((), {}, declared).dtype_of)
 
     def _by_name(self, what: str, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         names = self.list_arguments()
@@ -372,18 +370,12 @@ class Symbol(Outputs, ArrayMethods):
     def _infer(
         self, args: Sequence[Any], shapes: Mapping[str, Any], dtypes: Mapping[str, DType | None]
     ) -> Inference:
-        given = self._by_name("infer_shape", args, shapes)
-        return infer_with_defaults(self.values, {k: checked_shape(k, v) for k, v in given.items()}, dtypes)
+        shapes = self._by_name("infer_shape", args, shapes)
+        return infer_with_defaults(self.values, {k: checked_shape(k, v) for k, v in shapes.items()}, dtypes)
 
-    def _listed(self, fact: Any) -> tuple[list[Any], list[Any], list[Any]]:
-        nodes = self._nodes()
-        states = self._states(nodes)
-        arguments = [fact(n.outputs[0]) for n in nodes if n.op is None and id(n) not in states]
-        return (
-            arguments,
-            [fact(v) for v in self.values],
-            [fact(n.outputs[0]) for n in nodes if id(n) in states],
-        )
+    def _listed(self, fact: Callable[[Value], Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        arguments, states = ([fact(n.outputs[0]) for n in nodes] for nodes in self._variables())
+        return arguments, [fact(v) for v in self.values], states
 
     # Running it.
 
@@ -418,7 +410,9 @@ class Symbol(Outputs, ArrayMethods):
         tensor([3., 3.], dtype=float32, device=cpu:0)
         """
         budget = checked_budget(memory_budget)
-        return bind_arrays(self._unit(), device, args, args_grad, grad_req, aux_states, group_devices, budget)
+        return bind_arrays(
+            self._make_plans(), device, args, args_grad, grad_req, aux_states, group_devices, budget
+        )
 
     def simple_bind(
         self,
@@ -438,10 +432,10 @@ class Symbol(Outputs, ArrayMethods):
         >>> {name: array.shape for name, array in exe.arg_dict.items()}
         {'x': (4, 3), 'fc_weight': (2, 3), 'fc_bias': (2,)}
         """
-        given = {k: as_dtype(v) for k, v in (dtypes or {}).items()}
+        dtypes_by_name = {k: as_dtype(v) for k, v in (dtypes or {}).items()}
         sizes = {k: checked_shape(k, v) for k, v in shapes.items()}
         budget = checked_budget(memory_budget)
-        return bind_shapes(self._unit(), device, grad_req, given, sizes, group_devices, budget)
+        return bind_shapes(self._make_plans(), device, grad_req, dtypes_by_name, sizes, group_devices, budget)
 
     def eval(self, device: Device | str | None = None, **arrays: Any) -> list[Any]:
         """The outputs for these arrays (or what weft.asarray takes), without training.
@@ -450,18 +444,11 @@ class Symbol(Outputs, ArrayMethods):
         [tensor([2.], dtype=float32, device=cpu:0)]
         """
         refuse_recorded("eval", arrays)
-        return bind_arrays(self._unit(), device, arrays, None, "null", arrays, convert=True).forward()
+        return bind_arrays(self._make_plans(), device, arrays, None, "null", arrays, convert=True).forward()
 
-    def _unit(self) -> Plans:
-        nodes = self._nodes()
-        states = self._states(nodes)
-        return Plans(
-            self.values,
-            [n.name for n in nodes if n.op is None and id(n) not in states],
-            [n.name for n in nodes if id(n) in states],
-            self.list_outputs(),
-            self._plans,
-        )
+    def _make_plans(self) -> Plans:
+        arguments, states = ([node.name for node in nodes] for nodes in self._variables())
+        return Plans(self.values, arguments, states, self.list_outputs(), self._plan_table)
 
     # Text and pictures.
 
@@ -480,8 +467,8 @@ class Symbol(Outputs, ArrayMethods):
 
     def to_svg(self, **shapes: Partial) -> str:
         """A drawing as SVG. shapes: as infer_shape's; then sizes are written beside the edges."""
-        known = infer_with_defaults(self.values, {k: checked_shape(k, v) for k, v in shapes.items()}, {})
-        return drawing.to_svg(self.values, known.shape_of if shapes else None)
+        inference = self._infer((), shapes, {})
+        return drawing.to_svg(self.values, inference.shape_of if shapes else None)
 
     def plot(self, path: Any = None, **shapes: Partial) -> str:
         """A drawing as SVG, also written to a file if a path is given; shapes: as for infer_shape_partial.
@@ -489,11 +476,11 @@ class Symbol(Outputs, ArrayMethods):
         >>> var("x").sum(name="total").plot(x=(2, 3)).startswith("<svg")
         True
         """
-        made = self.to_svg(**shapes)
+        text = self.to_svg(**shapes)
         if path is not None:
             with open(path, "w", encoding="utf-8") as file:
-                file.write(made)
-        return made
+                file.write(text)
+        return text
 
     def print_summary(self, **shapes: Partial) -> None:
         """Print a table: for each operator its output's shape, its learnable parameters, and what it reads.
@@ -505,14 +492,13 @@ class Symbol(Outputs, ArrayMethods):
         name  operator  output  parameters  reads
         ...
         """
-        known = infer_with_defaults(self.values, {k: checked_shape(k, v) for k, v in shapes.items()}, {})
-        print(drawing.summary(self.values, known.shape_of))
+        print(drawing.summary(self.values, self._infer((), shapes, {}).shape_of))
 
     def draw(self, path: Any, **shapes: Partial) -> None:
         """Write a drawing to a file: SVG, or Graphviz's language if its name ends in .dot or .gv."""
-        made = self.to_dot() if str(path).endswith((".dot", ".gv")) else self.to_svg(**shapes)
+        text = self.to_dot() if str(path).endswith((".dot", ".gv")) else self.to_svg(**shapes)
         with open(path, "w", encoding="utf-8") as file:
-            file.write(made)
+            file.write(text)
 
 
 # Arrays, too: if they have no names, the operator says what is wrong.
@@ -524,11 +510,11 @@ def checked_shape(name: str, shape: Any) -> Partial:
     """A shape as inference takes it. Raises TypeError unless it is one."""
     if shape is None:
         return None
-    given = (shape,) if isinstance(shape, int) else tuple(shape)
-    for n in given:
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    for n in sizes:
         if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 0):
             raise TypeError(f"symbol: the shape of {name} must be of sizes and None, got {shape!r}")
-    return given
+    return sizes
 
 
 def var(
@@ -542,7 +528,7 @@ def var(
     """A variable: an array that is given when the symbol is bound.
 
     shape, dtype: as far as known already; init: a text for the initializer of its first value; attr and other keywords:
-    texts for everybody's own use. Raises TypeError for what is not of these kinds.
+    texts for any use. Raises TypeError for what is not of these kinds.
 
     >>> var("w", shape=(None, 3), lr_mult="0.1").attr("lr_mult")
     '0.1'
@@ -551,9 +537,9 @@ def var(
         raise TypeError(f"var: a name is a text that is not empty, got {name!r}")
     if init is not None and not isinstance(init, str):
         raise TypeError(f"var: init is a text, got {init!r}")
-    own = attributes({**(attr or {}), **attrs})
     kind = None if dtype is None else as_dtype(dtype)
-    return Symbol([variable(name, own, checked_shape(name, shape), kind, init, user_line())])
+    all_attrs = attributes({**(attr or {}), **attrs})
+    return Symbol([variable(name, all_attrs, checked_shape(name, shape), kind, init, user_line())])
 
 
 def group(symbols: Sequence[Symbol]) -> Symbol:

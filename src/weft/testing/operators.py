@@ -118,7 +118,7 @@ def _check(
         for y, w in zip(outputs, wanted if isinstance(wanted, tuple) else (wanted,), strict=False):
             rtol, atol = (1e-2, 1e-2) if y.dtype.itemsize == 2 else (2e-5 * sample.tolerance,) * 2
             assert_close(y, np.asarray(w), rtol=rtol, atol=atol, equal_nan=True)
-    if not op.random and not bound.written(len(inputs)):
+    if not op.random and not bound.writes_by_index(len(inputs)):
         again = trace(call)
         again(*operands)
         traced = again(*operands)

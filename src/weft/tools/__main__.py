@@ -17,23 +17,23 @@ def tools() -> dict[str, str]:
     >>> "profiler" in tools()
     True
     """
-    found = {}
+    descriptions = {}
     for each in pkgutil.iter_modules(weft.tools.__path__):
         if each.name == "__main__":
             continue
         module = importlib.import_module(f"weft.tools.{each.name}")
         if callable(getattr(module, "main", None)):
-            found[each.name] = (module.__doc__ or "").strip().splitlines()[0]
-    return found
+            descriptions[each.name] = (module.__doc__ or "").strip().splitlines()[0]
+    return descriptions
 
 
 def main() -> int:
     """Prints the list; returns the exit status."""
-    found = tools()
-    width = max(map(len, found))
+    commands = tools()
+    width = max(map(len, commands))
     print("python -m weft.tools.NAME [--help]\n")
-    for name, what in found.items():
-        print(f"  {name:{width}}  {what}")
+    for name, description in commands.items():
+        print(f"  {name:{width}}  {description}")
     return 0
 
 

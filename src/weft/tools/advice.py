@@ -1,7 +1,7 @@
-"""What a recording says that the program should do otherwise: warnings, each with its line and what to do.
+"""Warnings from a recording: what the program should do otherwise, each with its line and advice.
 
-Each rule is one function in RULES; none asserts a time, so what it says does not depend on the machine, except where
-time is what it is about (waiting).
+Each rule is one function in RULES; none asserts a time, so its warnings do not depend on the machine, except where
+time is their subject (waiting).
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def retracing(r: Recording) -> Iterator[Advice]:
 
 def graph_breaks(r: Recording) -> Iterator[Advice]:
     """A traced function is not one program."""
-    found: dict[tuple[str, str], list[float]] = {}
+    times_by_line: dict[tuple[str, str], list[float]] = {}
     for note in r.notes:
         if note.kind == "warning" and "traced" not in note.text.splitlines()[0]:
-            found.setdefault((note.text.splitlines()[0], note.where), []).append(note.time_s)
-    for (text, where), times in found.items():
+            times_by_line.setdefault((note.text.splitlines()[0], note.where), []).append(note.time_s)
+    for (text, where), times in times_by_line.items():
         yield Advice(
             "graph break",
             text,
@@ -102,10 +102,10 @@ def small_kernels(r: Recording) -> Iterator[Advice]:
     if count < SMALL_COUNT or count < SMALL_SHARE * len(operations):
         return
     lines = Counter(operations["site"][small].tolist())
-    site, most = lines.most_common(1)[0]
+    site, largest = lines.most_common(1)[0]
     yield Advice(
         "small kernels",
-        f"{count} of {len(operations)} operations took less than {SMALL_SECONDS * 1e6:.0f} us; {most} of them are "
+        f"{count} of {len(operations)} operations took less than {SMALL_SECONDS * 1e6:.0f} us; {largest} of them are "
         "launched by one line",
         "Launching takes about as long as they do. Trace the function, so that they are merged into few kernels and "
         "one launch, or work on larger batches.",
@@ -138,15 +138,15 @@ def waiting_for_results(r: Recording) -> Iterator[Advice]:
     for site, count in Counter(r.waits["site"].tolist()).most_common():
         if not site or count < max(WAITS, steps / 2):
             continue
-        chosen = r.waits[r.waits["site"] == site]
-        seconds = float((chosen["end"] - chosen["start"]).sum()) * 1e-9
+        waits = r.waits[r.waits["site"] == site]
+        seconds = float((waits["end"] - waits["start"]).sum()) * 1e-9
         yield Advice(
             "waiting for results",
             f"Python waited {count} times here, {seconds * 1e3:.1f} ms in all; meanwhile it launches nothing",
             "Read values less often (every hundred steps), or one step later; inside a traced function return them.",
             r.sites[site],
             count,
-            float(chosen["start"].min()) * 1e-9,
+            float(waits["start"].min()) * 1e-9,
         )
 
 
@@ -178,17 +178,17 @@ def oversubscription(r: Recording) -> Iterator[Advice]:
     times = np.concatenate([operations["started"], operations["ended"]])
     change = np.concatenate([np.ones(len(operations)), -np.ones(len(operations))])
     order = np.lexsort((change, times))
-    most = int(np.cumsum(change[order]).max())
-    if most > cores:
-        at = int(np.argmax(np.cumsum(change[order])))
+    concurrent = int(np.cumsum(change[order]).max())
+    if concurrent > cores:
+        position = int(np.argmax(np.cumsum(change[order])))
         yield Advice(
             "oversubscription",
-            f"{most} functions of compute queues ran at the same time on {cores} cores",
+            f"{concurrent} functions of compute queues ran at the same time on {cores} cores",
             "Set WEFT_NUM_THREADS to the number of cores, and make fewer engines; threads that take turns on a core "
             "wait for each other in every parallel region.",
             "",
-            most,
-            float(times[order][at]) * 1e-9,
+            concurrent,
+            float(times[order][position]) * 1e-9,
         )
 
 
@@ -226,7 +226,7 @@ RULES: Sequence[Callable[[Recording], Iterator[Advice]]] = (
 
 
 def advice_on(recording: Recording) -> list[Advice]:
-    """What all rules say, in their order.
+    """The warnings of all rules, in their order.
 
     >>> advice_on(Recording())
     []

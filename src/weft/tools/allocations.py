@@ -39,21 +39,14 @@ def allocations_of(recording: Recording) -> list[Allocation]:
     name: the operation that was pushed next by the same line, or ran meanwhile.
     """
     r, memory = recording, recording.memory
-    open_: dict[tuple[int, int], int] = {}
+    open_rows: dict[tuple[int, int], int] = {}
     ends: dict[int, float] = {}
-    for k, (address, device, release, time) in enumerate(
-        zip(
-            memory["address"].tolist(),
-            memory["device"].tolist(),
-            memory["is_release"].tolist(),
-            memory["time"].tolist(),
-            strict=True,
-        )
-    ):
+    columns = (memory[name].tolist() for name in ("address", "device", "is_release", "time"))
+    for k, (address, device, release, time) in enumerate(zip(*columns, strict=True)):
         if not release:
-            open_[address, device] = k
-        elif (made := open_.pop((address, device), None)) is not None:
-            ends[made] = time * 1e-9
+            open_rows[address, device] = k
+        elif (index := open_rows.pop((address, device), None)) is not None:
+            ends[index] = time * 1e-9
     names = _names(recording)
     return [
         Allocation(
@@ -74,36 +67,36 @@ def _names(recording: Recording) -> dict[int, str]:
     """For each allocation the operation that it was for."""
     memory, operations = recording.memory, recording.operations
     rows = np.nonzero(memory["is_release"] == 0)[0]
-    own = operations[operations["engine"] == 0]
-    running = dict(zip(own["id"].tolist(), own["name"].tolist(), strict=True))
-    found: dict[int, str] = {}
+    operations_here = operations[operations["engine"] == 0]
+    running = dict(zip(operations_here["id"].tolist(), operations_here["name"].tolist(), strict=True))
+    names_by_row: dict[int, str] = {}
     for thread in np.unique(memory["thread"][rows]):
         pushed = operations[operations["push_thread"] == thread]
         times, sites, names = pushed["pushed"], pushed["site"], pushed["name"]
-        here = rows[memory["thread"][rows] == thread]
-        following = np.searchsorted(times, memory["time"][here])
-        for k, at in zip(here.tolist(), following.tolist(), strict=True):
+        thread_rows = rows[memory["thread"][rows] == thread]
+        following = np.searchsorted(times, memory["time"][thread_rows])
+        for k, next_operation in zip(thread_rows.tolist(), following.tolist(), strict=True):
             inside = int(memory["operation"][k])
             if inside in running:
-                found[k] = f"space of {recording.names[running[inside]]}"
-            elif at < len(times) and sites[at] == memory["site"][k]:
-                found[k] = recording.names[names[at]]
+                names_by_row[k] = f"space of {recording.names[running[inside]]}"
+            elif next_operation < len(times) and sites[next_operation] == memory["site"][k]:
+                names_by_row[k] = recording.names[names[next_operation]]
             else:
-                found[k] = "" if memory["shape"][k] else "temporary space"
-    return found
+                names_by_row[k] = "" if memory["shape"][k] else "temporary space"
+    return names_by_row
 
 
 def in_use(recording: Recording) -> tuple[Any, Any]:
     """(seconds, bytes): how much was in use after each change, including what was held before the recording."""
     memory = recording.memory
-    held = (recording.held[name].tolist() for name in ("address", "device", "bytes"))
-    size = {(address, device): bytes_ for address, device, bytes_ in zip(*held, strict=True)}
+    held_columns = (recording.held[name].tolist() for name in ("address", "device", "bytes"))
+    size = {(address, device): size_bytes for address, device, size_bytes in zip(*held_columns, strict=True)}
     change = np.zeros(len(memory), np.int64)
     columns = (memory[name].tolist() for name in ("address", "device", "is_release", "bytes"))
-    for k, (address, device, release, bytes_) in enumerate(zip(*columns, strict=True)):
+    for k, (address, device, release, size_bytes) in enumerate(zip(*columns, strict=True)):
         if not release:
-            size[address, device] = bytes_
-            change[k] = bytes_
+            size[address, device] = size_bytes
+            change[k] = size_bytes
         else:
             change[k] = -size.pop((address, device), 0)
     seconds = np.concatenate([[0.0], memory["time"] * 1e-9])
@@ -114,18 +107,18 @@ def peak(
     recording: Recording, allocations: Sequence[Allocation] | None = None
 ) -> tuple[float, int, list[Allocation]]:
     """When most was in use, how many bytes, and the allocations that held it, the largest first."""
-    seconds, bytes_ = in_use(recording)
-    at = int(np.argmax(bytes_))
-    time = float(seconds[at])
-    found = allocations_of(recording) if allocations is None else allocations
-    holders = [a for a in found if a.start_s <= time and (a.end_s is None or a.end_s > time)]
-    return time, int(bytes_[at]), sorted(holders, key=lambda a: -a.bytes)
+    seconds, used_bytes = in_use(recording)
+    position = int(np.argmax(used_bytes))
+    time = float(seconds[position])
+    all_allocations = allocations_of(recording) if allocations is None else allocations
+    holders = [a for a in all_allocations if a.start_s <= time and (a.end_s is None or a.end_s > time)]
+    return time, int(used_bytes[position]), sorted(holders, key=lambda a: -a.bytes)
 
 
 def by_line(allocations: Sequence[Allocation]) -> dict[str, tuple[int, int, int]]:
     """(allocations, bytes of all, bytes of those still there) by line, the most bytes first."""
-    found: dict[str, tuple[int, int, int]] = {}
+    lines: dict[str, tuple[int, int, int]] = {}
     for a in allocations:
-        count, total, held = found.get(a.where, (0, 0, 0))
-        found[a.where] = (count + 1, total + a.bytes, held + (a.bytes if a.held else 0))
-    return dict(sorted(found.items(), key=lambda item: -item[1][1]))
+        count, total, held_bytes = lines.get(a.where, (0, 0, 0))
+        lines[a.where] = (count + 1, total + a.bytes, held_bytes + (a.bytes if a.held else 0))
+    return dict(sorted(lines.items(), key=lambda item: -item[1][1]))

@@ -38,12 +38,12 @@ class detect_anomaly(contextlib.ContextDecorator):  # its public name
     """
 
     def __init__(self, infinite: bool = False) -> None:
-        self._what = 2 if infinite else 1
-        self._before: list[int] = []
+        self._mode = 2 if infinite else 1
+        self._previous_modes: list[int] = []
 
     def __enter__(self) -> detect_anomaly:
         default_engine().wait_for_all()
-        self._before.append(_core.watch_nan(self._what))
+        self._previous_modes.append(_core.watch_nan(self._mode))
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -53,4 +53,4 @@ class detect_anomaly(contextlib.ContextDecorator):  # its public name
             if error is None:  # else it is most likely the same one
                 raise
         finally:
-            _core.watch_nan(self._before.pop())
+            _core.watch_nan(self._previous_modes.pop())

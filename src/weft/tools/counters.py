@@ -19,11 +19,8 @@ def counters() -> dict[str, int]:
     >>> counters()["launches"] >= 0
     True
     """
-    programs, operators, primitives = (
-        _core.program_counters(),
-        _core.operator_counters(),
-        _core.onednn_counters(),
-    )
+    programs, operators = _core.program_counters(), _core.operator_counters()
+    primitives = _core.onednn_counters()
     return {
         "launches": programs["launches"],
         "kernels": programs["kernels"],
@@ -53,12 +50,12 @@ class Counting:
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
-        self._before: dict[str, int] = {}
+        self._initial: dict[str, int] = {}
 
     def __enter__(self) -> Counting:
-        self._before = counters()
+        self._initial = counters()
         return self
 
     def __exit__(self, *error: object) -> None:
-        changes = {name: value - self._before[name] for name, value in counters().items()}
+        changes = {name: value - self._initial[name] for name, value in counters().items()}
         self.counts = {name: change for name, change in changes.items() if change}

@@ -125,7 +125,7 @@ _numbers = itertools.count()
 
 
 def _array(x: Any) -> Any:
-    """What was given, as a NumPy array of a type that NumPy computes with."""
+    """The value as a NumPy array of a type that NumPy computes with."""
     array = np.asarray(x.numpy() if isinstance(x, Tensor) else x)
     return array.astype(np.float64) if array.dtype.kind not in "biuf" else array
 
@@ -165,8 +165,8 @@ class EventWriter:
         with self._lock:
             self._file.flush()
 
-    def _event(self, what: bytes, step: int) -> None:
-        content = double(1, time.time()) + integer(2, int(step)) + what
+    def _event(self, message: bytes, step: int) -> None:
+        content = double(1, time.time()) + integer(2, int(step)) + message
         length = struct.pack("<Q", len(content))
         record = length + struct.pack("<I", checksum(length)) + content + struct.pack("<I", checksum(content))
         with self._lock:
@@ -174,8 +174,8 @@ class EventWriter:
                 raise ValueError("EventWriter: it is closed")
             self._file.write(record)
 
-    def _value(self, tag: str, what: bytes, step: int) -> None:
-        self._event(data(5, data(1, data(1, tag) + what)), step)
+    def _value(self, tag: str, message: bytes, step: int) -> None:
+        self._event(data(5, data(1, data(1, tag) + message)), step)
 
     def add_scalar(self, tag: str, value: Any, step: int = 0) -> None:
         """A number: a Python number, or a tensor or array of one element. Raises ValueError for others."""
@@ -190,7 +190,7 @@ class EventWriter:
             self.add_scalar(f"{prefix}{tag}", value, step)
 
     def add_histogram(self, tag: str, values: Any, step: int = 0, bins: int = BINS) -> None:
-        """How the elements of an array are distributed; those that are not finite are left out."""
+        """A histogram of the elements of an array; those that are not finite are left out."""
         x = _array(values).astype(np.float64).ravel()
         x = x[np.isfinite(x)]
         counts, edges = np.histogram(x, bins) if x.size else (np.zeros(1), np.array([0.0, 1.0]))
@@ -201,9 +201,11 @@ class EventWriter:
             (4, float(x.sum())),
             (5, float((x * x).sum())),
         )
-        what = b"".join(double(field, number) for field, number in numbers)
-        what += data(6, np.asarray(edges[1:], "<f8").tobytes()) + data(7, np.asarray(counts, "<f8").tobytes())
-        self._value(tag, data(5, what), step)
+        message = b"".join(double(field, number) for field, number in numbers)
+        message += data(6, np.asarray(edges[1:], "<f8").tobytes()) + data(
+            7, np.asarray(counts, "<f8").tobytes()
+        )
+        self._value(tag, data(5, message), step)
 
     def add_image(self, tag: str, image: Any, step: int = 0, layout: str = "chw") -> None:
         """A picture with 1, 3 or 4 channels: uint8, or floats from 0 to 1, which are cut off there.
@@ -221,8 +223,8 @@ class EventWriter:
         if x.dtype != np.uint8:
             x = (np.nan_to_num(x.astype(np.float64)).clip(0, 1) * 255 + 0.5).astype(np.uint8)
         height, width, channels = x.shape
-        what = integer(1, height) + integer(2, width) + integer(3, channels) + data(4, png(x))
-        self._value(tag, data(4, what), step)
+        message = integer(1, height) + integer(2, width) + integer(3, channels) + data(4, png(x))
+        self._value(tag, data(4, message), step)
 
     def add_text(self, tag: str, text: str, step: int = 0) -> None:
         """A text, in Markdown."""
@@ -246,25 +248,27 @@ class EventWriter:
 
 def _nodes_of(program: str, graph: Any) -> list[bytes]:
     """NodeDef messages of a graph."""
-    used: dict[str, int] = {}
+    counts: dict[str, int] = {}
     name_of: dict[int, str] = {}
-    found = []
+    messages = []
 
     def unique(name: str) -> str:
-        count = used[name] = used.get(name, -1) + 1
+        count = counts[name] = counts.get(name, -1) + 1
         return f"{name}_{count}" if count else name
 
     def node(name: str, op: str, inputs: Iterable[str], types: Sequence[Any], text: str) -> bytes:
         shapes = b"".join(
-            data(7, b"".join(data(2, integer(1, int(n))) for n in t.shape)) for t in types if _known(t.shape)
+            data(7, b"".join(data(2, integer(1, int(n))) for n in t.shape))
+            for t in types
+            if _is_fixed(t.shape)
         )
         attributes = {"_output_shapes": data(1, shapes)} | ({"attributes": data(2, text)} if text else {})
-        made = data(1, name) + data(2, op) + b"".join(data(3, i) for i in inputs)
-        return made + b"".join(data(5, data(1, key) + data(2, value)) for key, value in attributes.items())
+        content = data(1, name) + data(2, op) + b"".join(data(3, i) for i in inputs)
+        return content + b"".join(data(5, data(1, key) + data(2, value)) for key, value in attributes.items())
 
     for k, value in enumerate(graph.inputs):
         name = name_of[id(value)] = unique(f"{program}/inputs/x{k}")
-        found.append(node(name, "Input", (), [value.type], ""))
+        messages.append(node(name, "Input", (), [value.type], ""))
     for each in graph.nodes:
         if each.op is None:
             continue
@@ -272,18 +276,18 @@ def _nodes_of(program: str, graph: Any) -> list[bytes]:
         name = unique("/".join(part for part in (program, module, each.op.name) if part))
         reads = [name_of[id(v)] for v in each.inputs if v is not None and id(v) in name_of]
         text = ", ".join(f"{key}={value!r}" for key, value in each.op.values().items())
-        found.append(node(name, each.op.name, reads, [v.type for v in each.outputs], text))
+        messages.append(node(name, each.op.name, reads, [v.type for v in each.outputs], text))
         for k, value in enumerate(each.outputs):
             name_of[id(value)] = f"{name}:{k}" if k else name
     for k, value in enumerate(graph.outputs):
         if value is not None and id(value) in name_of:
-            found.append(
+            messages.append(
                 node(unique(f"{program}/result"), "Result", [name_of[id(value)]], [value.type], f"{k}")
             )
-    return found
+    return messages
 
 
-def _known(shape: Sequence[Any]) -> bool:
+def _is_fixed(shape: Sequence[Any]) -> bool:
     with contextlib.suppress(TypeError, ValueError):
         return all(isinstance(n, int) for n in shape)
     return False

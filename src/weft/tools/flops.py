@@ -51,8 +51,40 @@ class Count(NamedTuple):
         return Count(self.multiply_adds + other.multiply_adds, self.others + other.others)
 
 
+def _size(type: Any) -> int:
+    return math.prod(type.shape)
+
+
+def _bias_additions(x: Sequence[Any], y: Sequence[Any]) -> int:
+    return _size(y[0]) if len(x) > 2 and x[2] is not None else 0
+
+
+def _dot(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
+    rank = max(t.ndim for t in x[:2])
+    shapes = [(1,) * (rank - t.ndim) + tuple(t.shape) for t in x[:2]]
+    return Count(math.prod(max(pair) if min(pair) else 0 for pair in zip(*shapes, strict=True)))
+
+
+def _convolution(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
+    return Count(_size(y[0]) * math.prod(x[1].shape[1:]), _bias_additions(x, y))
+
+
+def _transposed_convolution(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
+    return Count(_size(x[0]) * math.prod(x[1].shape[1:]), _bias_additions(x, y))
+
+
 Rule = Callable[[Any, Sequence[Any], Sequence[Any]], Count]  # operator, types of inputs and outputs
-_rules: dict[str, Rule] = {}
+_rules: dict[str, Rule] = {
+    "matmul": lambda op, x, y: Count(_size(y[0]) * x[0].shape[-1]),
+    "linear": lambda op, x, y: Count(_size(y[0]) * x[0].shape[-1], _bias_additions(x, y)),
+    "outer": lambda op, x, y: Count(_size(y[0])),
+    **dict.fromkeys(("vecdot", "sum_of_products"), _dot),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution),
+    "convolution_input_gradient": lambda op, x, y: Count(_size(x[0]) * math.prod(x[1].shape[1:])),
+    "convolution_weight_gradient": lambda op, x, y: Count(_size(x[1]) * math.prod(y[0].shape[1:])),
+    "causal_mask": lambda op, x, y: Count(),
+}
 
 
 def _rule(*names: str) -> Callable[[Rule], Rule]:
@@ -61,56 +93,6 @@ def _rule(*names: str) -> Callable[[Rule], Rule]:
         return rule
 
     return decorate
-
-
-def _size(type: Any) -> int:
-    return math.prod(type.shape)
-
-
-@_rule("matmul")
-def _matmul(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
-    return Count(_size(y[0]) * x[0].shape[-1])
-
-
-@_rule("linear")
-def _linear(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
-    return Count(_size(y[0]) * x[0].shape[-1], _size(y[0]) if x[2] is not None else 0)
-
-
-@_rule("outer")
-def _outer(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
-    return Count(_size(y[0]))
-
-
-@_rule("vecdot", "sum_of_products")
-def _dot(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
-    rank = max(t.ndim for t in x[:2])
-    shapes = [(1,) * (rank - t.ndim) + tuple(t.shape) for t in x[:2]]
-    return Count(math.prod(max(pair) if min(pair) else 0 for pair in zip(*shapes, strict=True)))
-
-
-@_rule("conv1d", "conv2d", "conv3d")
-def _convolution(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
-    return Count(
-        _size(y[0]) * math.prod(x[1].shape[1:]), _size(y[0]) if len(x) > 2 and x[2] is not None else 0
-    )
-
-
-@_rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-def _transposed(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
-    return Count(
-        _size(x[0]) * math.prod(x[1].shape[1:]), _size(y[0]) if len(x) > 2 and x[2] is not None else 0
-    )
-
-
-@_rule("convolution_input_gradient")
-def _input_gradient(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
-    return Count(_size(x[0]) * math.prod(x[1].shape[1:]))
-
-
-@_rule("convolution_weight_gradient")
-def _weight_gradient(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
-    return Count(_size(x[1]) * math.prod(y[0].shape[1:]))
 
 
 @_rule("scaled_dot_product_attention")
@@ -130,46 +112,40 @@ def _attention_gradient(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
     return Count(pairs * (3 * q.shape[-1] + 2 * v.shape[-1]), 6 * pairs)
 
 
-@_rule("causal_mask")
-def _nothing(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
-    return Count()
-
-
-def _weights(types: Sequence[Any]) -> int:
-    return sum(_size(t) for t in types if t is not None and t.ndim == 2)
+def _weights(types: Sequence[Any]) -> list[Any]:
+    return [t for t in types if t is not None and t.ndim == 2]
 
 
 @_rule("lstm", "gru", "rnn")
 def _recurrent(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
     """At every step each weight is used once for each sample; 8 operations for each gate."""
     steps = x[0].shape[0] * x[0].shape[1]
-    weights = [t for t in x[1:] if t is not None and t.ndim == 2]
-    return Count(steps * _weights(x[1:]), 8 * steps * sum(t.shape[0] for t in weights) // 2)
+    weights = _weights(x[1:])
+    return Count(steps * sum(map(_size, weights)), 8 * steps * sum(t.shape[0] for t in weights) // 2)
 
 
 @_rule("lstm_gradient")
 def _recurrent_gradient(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
     """For each product of the layer two: the gradients of its operands."""
     steps = x[0].shape[0] * x[0].shape[1]
-    weights = sum(_size(t) for t in y if t is not None and t.ndim == 2)
-    return Count(2 * steps * weights)
+    return Count(2 * steps * sum(map(_size, _weights(y))))
 
 
 @_rule("epilogue")
 def _epilogue(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Count:
-    own = x[: op.count]
-    return of_operator(op.of, own, y) + Count(0, len(op.steps) * _size(y[0]))
+    operands = x[: op.count]
+    return of_operator(op.of, operands, y) + Count(0, len(op.steps) * _size(y[0]))
 
 
 def of_loop(loop: Loop, size: int, rows: int | None = None) -> int:
     """The arithmetic operations of a loop over `size` positions in so many rows."""
-    found = 0
+    total = 0
     for stage in loop.stages:
         times = rows if isinstance(stage, Once) and rows is not None else size
         values = [(part, part.value) for part in parts(stage)]
-        seen = {id(node) for _, value in values for node in e.walk(value) if node.op not in LEAVES}
-        found += times * (len(seen) + sum(isinstance(part, Reduction) for part, _ in values))
-    return found
+        nodes = {id(node) for _, value in values for node in e.walk(value) if node.op not in LEAVES}
+        total += times * (len(nodes) + sum(isinstance(part, Reduction) for part, _ in values))
+    return total
 
 
 def of_operator(op: Op, inputs: Sequence[Any], outputs: Sequence[Any]) -> Count:
@@ -193,13 +169,13 @@ def of_operator(op: Op, inputs: Sequence[Any], outputs: Sequence[Any]) -> Count:
         rows = _size(outputs[0]) if any(loop.axes for loop in loops) else None
         return Count(0, sum(of_loop(loop, size, rows) for loop in loops))
     if type(op).decompose is not Op.decompose:
-        made = _decomposed(op, inputs)
-        if made is not None:
-            return made
+        count = _count_decomposed(op, inputs)
+        if count is not None:
+            return count
     return Count(0, max((_size(t) for t in (*inputs, *outputs) if t is not None), default=0))
 
 
-def _decomposed(op: Op, inputs: Sequence[Any]) -> Count | None:
+def _count_decomposed(op: Op, inputs: Sequence[Any]) -> Count | None:
     try:
         graph = graph_of(op.decompose, list(inputs))
     except (NotImplementedError, AttributeError, TypeError):  # what decompose reads is not there
@@ -218,11 +194,11 @@ def of_node(node: Any) -> Count:
 
 def of_nodes(nodes: Iterable[Any]) -> Count:
     """The sum over the nodes that are operators."""
-    found = Count()
+    total = Count()
     for node in nodes:
         if node.op is not None:
-            found += of_node(node)
-    return found
+            total += of_node(node)
+    return total
 
 
 def of_graph(graph: Graph) -> Count:
@@ -235,29 +211,29 @@ def of_work(work: Any, operands: Sequence[tuple[str, Sequence[int]]]) -> int:
     largest = max((math.prod(sizes) for _, sizes in operands), default=0)
     if work.loops:
         return sum(
-            of_loop(loop, math.prod(shape) if _known(shape) else largest, _rows(loop, shape))
+            of_loop(loop, math.prod(shape) if _is_fixed(shape) else largest, _rows(loop, shape))
             for loop, shape in work.loops
         )
-    found = 0
+    total = 0
     for node in work.nodes:
         types = [v.type for v in (*node.inputs, *node.outputs) if v is not None]
-        if node.op is not None and all(_known(t.shape) for t in types):
-            found += of_node(node).flops
+        if node.op is not None and all(_is_fixed(t.shape) for t in types):
+            total += of_node(node).flops
         elif node.op is not None and len(types) == len(operands) and len(work.nodes) == 1:
-            given = iter(t.like(tuple(sizes)) for t, (_, sizes) in zip(types, operands, strict=True))
-            inputs = [None if v is None else next(given) for v in node.inputs]
-            found += of_operator(node.bound(), inputs, list(given)).flops
+            fixed_types = iter(t.like(tuple(sizes)) for t, (_, sizes) in zip(types, operands, strict=True))
+            inputs = [None if v is None else next(fixed_types) for v in node.inputs]
+            total += of_operator(node.bound(), inputs, list(fixed_types)).flops
         elif node.op is not None and node.op.family not in FREE:
-            found += largest
-    return found
+            total += largest
+    return total
 
 
-def _known(shape: Iterable[Any]) -> bool:
+def _is_fixed(shape: Iterable[Any]) -> bool:
     return all(isinstance(n, int) for n in shape)
 
 
 def _rows(loop: Loop, shape: Sequence[Any]) -> int | None:
-    if not loop.axes or not _known(shape):
+    if not loop.axes or not _is_fixed(shape):
         return None
     return math.prod(n for d, n in enumerate(shape) if d not in loop.axes)
 

@@ -9,7 +9,6 @@ the page, which needs no network; .svg for a picture of the graph as it is after
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import webbrowser
@@ -24,8 +23,6 @@ from weft.executor.buffers import row_major
 from weft.executor.lowering import Lowering
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph
-from weft.graph.passes import PASSES
-from weft.graph.rewrite import rewrite
 from weft.imperative.serialization import FileFormatError
 from weft.imperative.trace import Trace, trace
 from weft.module.module import Module
@@ -34,8 +31,8 @@ from weft.ops.types import TensorType
 from weft.symbol.lower import lower
 from weft.symbol.placement import Placement
 from weft.symbol.symbol import Symbol, load
-from weft.tools.page import as_json, filled, part
-from weft.tools.viz import graph_svg, programs_in
+from weft.tools.page import as_json, fill_template, part
+from weft.tools.viz import graph_svg, programs_in, shorten, stages
 
 __all__ = ["draw", "graph_page", "main"]
 
@@ -64,42 +61,32 @@ def programs_of(thing: Any, *inputs: Any, **shapes: Any) -> list[Program]:
         raise TypeError(
             f"graph: takes a traced function, a Module or function with inputs, or a Symbol, got {type(thing).__name__}"
         )
-    found = [
+    programs = [
         (f"{thing.name} {k}" if len(thing.programs) > 1 else thing.name, each.graph, each.strides)
         for k, each in enumerate(thing.programs)
         if hasattr(each, "graph")
     ]
-    if not found:
+    if not programs:
         raise GraphError(f"graph: {thing.name} has no program of exact sizes: call it first")
-    return found
+    return programs
 
 
 def _of_symbol(symbol: Symbol, shapes: dict[str, Any]) -> Program:
-    given, _, states = symbol.infer_shape(**shapes)
+    arguments, _, states = symbol.infer_shape(**shapes)
     names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
     types = {
-        name: TensorType(tuple(shape), float32) for name, shape in zip(names, [*given, *states], strict=True)
+        name: TensorType(tuple(shape), float32)
+        for name, shape in zip(names, [*arguments, *states], strict=True)
     }
-    made = lower(symbol.values, types, False, Placement(symbol.values, cpu(0), {}))
-    outputs = [made[value] for value in symbol.values]
-    return (symbol.name, Graph([made.inputs[name] for name in names], outputs), ())
-
-
-def stages_of(graph: Graph) -> list[tuple[str, str, Graph]]:
-    """(name, reason, graph): as written, then after each pass that changes it."""
-    found = [("as written", "", graph)]
-    for each in PASSES:
-        changed = rewrite(graph, each.rule)
-        if changed is not graph:
-            graph = changed
-            found.append((f"after {each.name}", each.reason, graph))
-    return found
+    lowered = lower(symbol.values, types, False, Placement(symbol.values, cpu(0), {}))
+    outputs = [lowered[value] for value in symbol.values]
+    return (symbol.name, Graph([lowered.inputs[name] for name in names], outputs), ())
 
 
 def _document(program: Program) -> dict[str, Any]:
     name, graph, strides = program
-    stages = stages_of(graph)
-    last = stages[-1][2]
+    versions = stages(graph)
+    last = versions[-1][2]
     steps, step_of = _steps(name, last, strides)
     layouts = _layouts(name, last, strides)
     return {
@@ -114,7 +101,7 @@ def _document(program: Program) -> dict[str, Any]:
                 "text": str(stage),
                 **_picture(stage, step_of if stage is last else {}, layouts if stage is last else {}),
             }
-            for title, reason, stage in stages
+            for title, reason, stage in versions
         ],
     }
 
@@ -125,8 +112,8 @@ def _steps(name: str, graph: Graph, strides: Sequence[Any]) -> tuple[list[str], 
         info = make_plan(graph, name, strides, exact=True, as_tuple=True).info
     except (NeedsSizes, NotImplementedError):
         return [], {}
-    of = {id(node): k for k, work in enumerate(info.work) for node in work.nodes}
-    return [*info.hoisted, *info.steps], of
+    kernel_of = {id(node): k for k, work in enumerate(info.work) for node in work.nodes}
+    return [*info.hoisted, *info.steps], kernel_of
 
 
 def _layouts(name: str, graph: Graph, strides: Sequence[Any]) -> dict[int, str]:
@@ -136,13 +123,13 @@ def _layouts(name: str, graph: Graph, strides: Sequence[Any]) -> dict[int, str]:
         lowering.run()
     except (NeedsSizes, NotImplementedError):
         return {}
-    found = {}
+    layouts = {}
     for node in graph.nodes:
         for value in node.outputs:
             view = lowering.views.get(id(value))
             if view is not None and tuple(view.strides) != row_major(value.shape):
-                found[id(value)] = _order(value.shape, view.strides)
-    return found
+                layouts[id(value)] = _order(value.shape, view.strides)
+    return layouts
 
 
 def _order(shape: Sequence[int], strides: Sequence[int]) -> str:
@@ -159,18 +146,11 @@ def _order(shape: Sequence[int], strides: Sequence[int]) -> str:
 def _picture(graph: Graph, step_of: dict[int, int], layouts: dict[int, str]) -> dict[str, Any]:
     nodes: list[dict[str, Any]] = []
     edges: list[tuple[int, int, str]] = []
-    number: dict[int, int] = {}
+    box_of: dict[int, int] = {}
 
     def add(name: str, kind: str, lines: list[str], **facts: Any) -> int:
-        empty: dict[str, Any] = {
-            "module": "",
-            "where": "",
-            "attributes": "",
-            "types": [],
-            "step": None,
-            "device": "",
-            "own": None,
-        }
+        texts: dict[str, Any] = dict.fromkeys(("module", "where", "attributes", "device"), "")
+        empty = {**texts, "types": [], "step": None, "own": None}
         nodes.append({"name": name, "kind": kind, "lines": lines, **empty, **facts})
         return len(nodes) - 1
 
@@ -180,13 +160,13 @@ def _picture(graph: Graph, step_of: dict[int, int], layouts: dict[int, str]) -> 
 
     for k, value in enumerate(graph.inputs):
         name = value.node.name if not value.node.name.startswith("x") else f"x{k}"
-        number[id(value)] = add(name, "input", [name, label(value)], types=[str(value.type)])
+        box_of[id(value)] = add(name, "input", [name, label(value)], types=[str(value.type)])
     for node in graph.nodes:
         if node.op is None:
             continue
         attributes = ", ".join(f"{k}={v!r}" for k, v in node.op.values().items())
-        lines = [node.op.name, *([_short(attributes)] if attributes else [])]
-        made = add(
+        lines = [node.op.name, *([shorten(attributes, 40)] if attributes else [])]
+        box = add(
             node.op.name,
             node.op.family or "other",
             lines,
@@ -197,43 +177,38 @@ def _picture(graph: Graph, step_of: dict[int, int], layouts: dict[int, str]) -> 
             step=step_of.get(id(node)),
             device=str(node.device or ""),
         )
-        edges += [(number[id(v)], made, label(v)) for v in node.reads if id(v) in number]
-        number.update(dict.fromkeys(map(id, node.outputs), made))
+        edges += [(box_of[id(v)], box, label(v)) for v in node.reads if id(v) in box_of]
+        box_of.update(dict.fromkeys(map(id, node.outputs), box))
     for k, output in enumerate(graph.outputs):
-        if output is None or id(output) not in number:
+        if output is None or id(output) not in box_of:
             continue
-        written = graph.writes.get(k)
-        name = f"result {k}" if written is None else f"into x{written}"
-        edges.append(
-            (number[id(output)], add(name, "output", [name], types=[str(output.type)]), label(output))
-        )
-    _fold(graph, number, nodes)
+        target = graph.writes.get(k)
+        name = f"result {k}" if target is None else f"into x{target}"
+        box = add(name, "output", [name], types=[str(output.type)])
+        edges.append((box_of[id(output)], box, label(output)))
+    _fold(graph, box_of, nodes)
     return {"nodes": nodes, "edges": edges}
 
 
-def _fold(graph: Graph, number: dict[int, int], nodes: list[dict[str, Any]]) -> None:
+def _fold(graph: Graph, box_of: dict[int, int], nodes: list[dict[str, Any]]) -> None:
     """Inputs that one operator reads, not in the first place, are its own: parameters, mostly."""
     readers: dict[int, set[int]] = {}
     for node in graph.nodes:
         for k, value in enumerate(node.reads):
-            if node.op is not None and id(value) in number:
-                at = number[id(node.outputs[0])]
-                readers.setdefault(id(value), set()).update({at} if k else {at, -1})
-    leaving = {id(v) for v in graph.outputs}
+            if node.op is not None and id(value) in box_of:
+                reader = box_of[id(node.outputs[0])]
+                readers.setdefault(id(value), set()).update({reader} if k else {reader, -1})
+    result_ids = {id(v) for v in graph.outputs}
     for value in graph.inputs:
-        read_by = readers.get(id(value), set())
-        if len(read_by) == 1 and id(value) not in leaving:
-            nodes[number[id(value)]]["own"] = next(iter(read_by))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:37]}..."
+        reader_boxes = readers.get(id(value), set())
+        if len(reader_boxes) == 1 and id(value) not in result_ids:
+            nodes[box_of[id(value)]]["own"] = next(iter(reader_boxes))
 
 
 def graph_page(programs: Sequence[Program]) -> str:
     """The page that shows programs."""
     data = as_json({"programs": [_document(program) for program in programs]})
-    return filled("graph.html", STYLE=part("style.css"), DATA=data, SCRIPT=part("graph.js"))
+    return fill_template("graph.html", STYLE=part("style.css"), DATA=data, SCRIPT=part("graph.js"))
 
 
 def draw(thing: Any, *inputs: Any, path: str | os.PathLike[str] = "graph.html", **shapes: Any) -> Path:
@@ -259,7 +234,7 @@ def draw(thing: Any, *inputs: Any, path: str | os.PathLike[str] = "graph.html", 
 def write(target: Path, programs: Sequence[Program]) -> None:
     """Write the page, or the picture of the first program."""
     if target.suffix == ".svg":
-        target.write_text(graph_svg(stages_of(programs[0][1])[-1][2]))
+        target.write_text(graph_svg(stages(programs[0][1])[-1][2]))
     else:
         target.write_text(graph_page(programs))
 
@@ -267,14 +242,8 @@ def write(target: Path, programs: Sequence[Program]) -> None:
 def read(path: Path, shapes: dict[str, Any] | None = None) -> list[Program]:
     """The programs of a file; shapes: of a symbol's variables. Raises FileFormatError or GraphError for other files."""
     try:
-        document = json.loads(path.read_text())
-    except (UnicodeDecodeError, json.JSONDecodeError):
-        return list(programs_in(path))
-    try:
         return list(programs_in(path))
     except (GraphError, FileFormatError) as problem:
-        if not (isinstance(document, dict) and "nodes" in document):
-            raise
         try:
             symbol = load(path)
         except GraphError:
@@ -299,20 +268,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="NAME=N,N",
         help="of a symbol's variable; may be repeated",
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        parts = (each.partition("=") for each in given.shape)
+        parts = (each.partition("=") for each in options.shape)
         shapes = {name: tuple(int(n) for n in sizes.split(",") if n) for name, _, sizes in parts}
     except ValueError:
-        parser.error(f"--shape takes name=sizes, such as data=8,32; got {' '.join(given.shape)}")
-    if not given.program.is_file():
-        parser.error(f"there is no file {given.program}")
-    target = given.out or given.program.with_suffix(".html")
+        parser.error(f"--shape takes name=sizes, such as data=8,32; got {' '.join(options.shape)}")
+    if not options.program.is_file():
+        parser.error(f"there is no file {options.program}")
+    target = options.out or options.program.with_suffix(".html")
     if target.suffix not in (".html", ".svg"):
         parser.error(f"--out must end in .html or .svg, got {target}")
-    write(target, read(given.program, shapes))
+    write(target, read(options.program, shapes))
     print(target.resolve())
-    if not given.no_open:
+    if not options.no_open:
         webbrowser.open(target.resolve().as_uri())
     return 0
 

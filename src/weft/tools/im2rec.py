@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from weft.data import images
-from weft.data.recordio import IndexedRecordWriter, IRHeader, pack, paths_of
+from weft.data.recordio import IndexedRecordWriter, IRHeader, expand_paths, pack
 
-AHEAD = 16  # pictures that each thread may be ahead of the writer
+MAX_PENDING = 16  # pictures that each thread may be ahead of the writer
 MODES = {1: "RGB", 0: "L"}
 
 Entry = tuple[int, list[float], str]
@@ -49,11 +49,11 @@ def find(root: Path, recursive: bool, extensions: Sequence[str]) -> Iterator[tup
 
 def write_lists(options: argparse.Namespace) -> int:
     """PREFIX.lst, or for chunks and ratios PREFIX_0.lst, PREFIX_0_train.lst, ..."""
-    found = list(find(Path(options.root), options.recursive, options.exts))
-    if not found:
+    pictures = list(find(Path(options.root), options.recursive, options.exts))
+    if not pictures:
         print(f"im2rec: no pictures in {options.root}", file=sys.stderr)
         return 1
-    entries = list(enumerate(found))
+    entries = list(enumerate(pictures))
     if options.shuffle:
         random.Random(options.seed).shuffle(entries)
     size = -(-len(entries) // options.chunks)
@@ -112,7 +112,7 @@ def write_records(options: argparse.Namespace) -> int:
     """The records of all lists PREFIX*.lst; returns 1 if pictures were left out."""
     lists = [Path(f"{options.prefix}.lst")]
     if not lists[0].exists():
-        lists = [Path(each) for each in paths_of(f"{options.prefix}*.lst")]
+        lists = [Path(each) for each in expand_paths(f"{options.prefix}*.lst")]
     left_out = 0
     for each in lists:
         entries = read_list(each)
@@ -129,20 +129,20 @@ def write_records(options: argparse.Namespace) -> int:
 
 def write_shard(options: argparse.Namespace, name: str, entries: list[Entry]) -> int:
     left_out = 0
-    waiting: deque[tuple[Entry, Future[bytes]]] = deque()
+    pending: deque[tuple[Entry, Future[bytes]]] = deque()
     with (
         ThreadPoolExecutor(options.num_thread) as threads,
         IndexedRecordWriter(f"{name}.rec", f"{name}.idx") as writer,
     ):
-        rest = iter(entries)
+        remaining = iter(entries)
         while True:
-            for entry in rest:
-                waiting.append((entry, threads.submit(record, options, entry)))
-                if len(waiting) >= AHEAD * options.num_thread:
+            for entry in remaining:
+                pending.append((entry, threads.submit(record, options, entry)))
+                if len(pending) >= MAX_PENDING * options.num_thread:
                     break
-            if not waiting:
+            if not pending:
                 return left_out
-            entry, future = waiting.popleft()
+            entry, future = pending.popleft()
             try:
                 writer.write_idx(entry[0], future.result())
             except (OSError, ValueError) as error:
@@ -153,13 +153,13 @@ def write_shard(options: argparse.Namespace, name: str, entries: list[Entry]) ->
                 print(f"im2rec: {entry[2]}: {error}", file=sys.stderr)
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
         prog="python -m weft.tools.im2rec", description="Make RecordIO files of pictures, or lists for them."
     )
-    made.add_argument("prefix", help="beginning of the names of lists and files")
-    made.add_argument("root", help="the pictures' folder")
-    group = made.add_argument_group("lists")
+    parser.add_argument("prefix", help="beginning of the names of lists and files")
+    parser.add_argument("root", help="the pictures' folder")
+    group = parser.add_argument_group("lists")
     group.add_argument("--list", action="store_true", help="write PREFIX.lst instead of records")
     group.add_argument("--recursive", action="store_true", help="also in folders, which are the classes")
     group.add_argument(
@@ -170,7 +170,7 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--test-ratio", type=float, default=0.0, help="share of PREFIX_test.lst")
     group.add_argument("--no-shuffle", dest="shuffle", action="store_false", help="in alphabetical order")
     group.add_argument("--seed", type=int, default=100, help="of the lists' order (default: 100)")
-    group = made.add_argument_group("records")
+    group = parser.add_argument_group("records")
     group.add_argument("--pass-through", action="store_true", help="the files' bytes as they are")
     group.add_argument("--resize", type=int, default=0, help="the shorter edge in pixels; 0: as it is")
     group.add_argument("--center-crop", action="store_true", help="the middle square")
@@ -181,15 +181,16 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--shards", type=int, default=1, help="files of about the same number of records")
     group.add_argument("--pack-label", action="store_true", help="labels as an array, also a single one")
     group.add_argument("--strict", action="store_true", help="end at the first picture that cannot be read")
-    return made
+    return parser
 
 
 def main(arguments: Any = None) -> int:
     """The tool; returns the exit status."""
-    options = parser().parse_args(arguments)
+    parser = make_parser()
+    options = parser.parse_args(arguments)
     for name in ("chunks", "num_thread", "shards"):
         if getattr(options, name) < 1:
-            parser().error(f"--{name.replace('_', '-')} must be at least 1")
+            parser.error(f"--{name.replace('_', '-')} must be at least 1")
     return write_lists(options) if options.list else write_records(options)
 
 

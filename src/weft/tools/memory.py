@@ -27,7 +27,7 @@ import numpy as np
 from weft import _core
 from weft.storage import stats
 from weft.tools.allocations import Allocation, allocations_of, by_line, in_use, peak
-from weft.tools.page import as_json, filled, part
+from weft.tools.page import as_json, fill_template, part
 from weft.tools.profiler import run
 from weft.tools.recording import LIMIT, Recorder, Recording
 
@@ -38,7 +38,7 @@ ROWS = 500
 
 
 def memory_summary(device: Any = None) -> str:
-    """What the pools of the devices hold, as text: in use, at the peak, held from the system, and how broken up.
+    """The state of the pools of the devices, as text: in use, at the peak, held from the system, and how broken up.
 
     device: only of this one; by default all that were used. Fragmentation: the share of the unused memory held from
     the system that is not one piece.
@@ -80,7 +80,7 @@ class MemoryWatch:
     def __init__(self, limit: int = LIMIT) -> None:
         self._recorder = Recorder(limit=limit)
         self._marks: dict[str, float] = {}
-        self._done: Recording | None = None
+        self._result: Recording | None = None
 
     def __enter__(self) -> MemoryWatch:
         global _active
@@ -94,12 +94,12 @@ class MemoryWatch:
         try:
             self._recorder.__exit__(*error)
         finally:
-            self._done = self._recorder.recording
+            self._result = self._recorder.recording
 
     @property
     def recording(self) -> Recording:
-        """What was recorded until now, or in all."""
-        return self._recorder.snapshot() if self._done is None else self._done
+        """The recording until now, or the whole one."""
+        return self._recorder.snapshot() if self._result is None else self._result
 
     def mark(self, name: str = "") -> str:
         """Remember this moment under a name ("mark 0", ... by default), which is returned."""
@@ -126,24 +126,25 @@ class MemoryWatch:
         if not (first and last) and len(names) < 2:
             raise ValueError(f"leaks: needs two marks, there are {len(names)}")
         start, end = self._marks[first or names[0]], self._marks[last or names[-1]]
-        found = [
+        leaks = [
             a
             for a in allocations_of(self.recording)
             if start <= a.start_s <= end and (a.end_s is None or a.end_s > end)
         ]
-        return sorted(found, key=lambda a: -a.bytes)
+        return sorted(leaks, key=lambda a: -a.bytes)
 
     def save(self, path: str | Path) -> None:
         """Write the page as one HTML file."""
         Path(path).write_text(page(self.document()))
 
     def document(self, live: bool = False) -> dict[str, Any]:
-        """What the page shows."""
+        """The data of the page."""
         recording = self.recording
         allocations = allocations_of(recording)
-        peak_s, most, holders = peak(recording, allocations)
-        seconds, used = in_use(recording)
+        peak_s, peak_bytes, holders = peak(recording, allocations)
+        seconds, used_bytes = in_use(recording)
         lines = by_line(allocations)
+        held_lines = by_line([a for a in allocations if a.held])
         pools = [stats(f"cpu:{k}") for k in range(max(_core.used_devices(), 1))]
         reserved, now = (sum(s[k] for s in pools) for k in ("reserved_bytes", "in_use_bytes"))
         largest = max(s["largest_free_bytes"] for s in pools)
@@ -153,25 +154,25 @@ class MemoryWatch:
             "program": " ".join(sys.argv),
             "live": live,
             "seconds": recording.seconds,
-            "peak": most,
+            "peak": peak_bytes,
             "peak_s": peak_s,
-            "curve": _decimated(seconds, used),
+            "curve": _decimate(seconds, used_bytes),
             "marks": [list(item) for item in self._marks.items()],
             "tiles": [
-                ("in use", _short(int(used[-1]))),
-                ("most in use", _short(most)),
+                ("in use", _short(int(used_bytes[-1]))),
+                ("most in use", _short(peak_bytes)),
                 ("held from the system", _short(reserved)),
                 ("fragmentation", f"{1 - min(largest / unused, 1):.0%}" if unused else "0%"),
                 ("allocations", f"{len(allocations):,}"),
                 ("still there", f"{sum(a.held for a in allocations):,}"),
                 ("from before", _short(recording.held_bytes)),
             ],
-            "now": [[where, *row] for where, row in _held_by_line(allocations)][:ROWS],
+            "now": [[where, count, total] for where, (count, total, _) in held_lines.items()][:ROWS],
             "peak_holders": [
                 [h.name or "(array)", h.bytes, h.shape, h.where, h.module] for h in holders[:ROWS]
             ],
             "lines": [[where, *row] for where, row in list(lines.items())[:ROWS]],
-            "leaks": _grouped(leaks)[:ROWS],
+            "leaks": _group_leaks(leaks)[:ROWS],
         }
 
 
@@ -179,12 +180,7 @@ def _short(size: float) -> str:
     return f"{size / 2**20:.1f} MiB"
 
 
-def _held_by_line(allocations: Sequence[Allocation]) -> list[tuple[str, tuple[int, int]]]:
-    held = by_line([a for a in allocations if a.held])
-    return [(where, (count, total)) for where, (count, total, _) in held.items()]
-
-
-def _grouped(leaks: Sequence[Allocation]) -> list[list[Any]]:
+def _group_leaks(leaks: Sequence[Allocation]) -> list[list[Any]]:
     """(line, allocations, bytes, shape), the most bytes first."""
     counts = Counter((a.where, a.shape) for a in leaks)
     total: Counter[tuple[str, str]] = Counter()
@@ -193,21 +189,23 @@ def _grouped(leaks: Sequence[Allocation]) -> list[list[Any]]:
     return [[where, counts[where, shape], size, shape] for (where, shape), size in total.most_common()]
 
 
-def _decimated(seconds: Any, bytes_: Any) -> list[tuple[float, int]]:
+def _decimate(seconds: Any, used_bytes: Any) -> list[tuple[float, int]]:
     """At most POINTS points of a curve, with the highest of those that share one."""
     if len(seconds) <= POINTS:
-        return list(zip(seconds.tolist(), bytes_.tolist(), strict=True))
+        return list(zip(seconds.tolist(), used_bytes.tolist(), strict=True))
     edges = np.linspace(0, len(seconds), POINTS // 2 + 1).astype(int)
-    chosen = sorted(
-        {int(a + np.argmax(bytes_[a:b])) for a, b in itertools.pairwise(edges) if b > a}
+    points = sorted(
+        {int(a + np.argmax(used_bytes[a:b])) for a, b in itertools.pairwise(edges) if b > a}
         | {int(b - 1) for b in edges[1:]}
     )
-    return [(float(seconds[k]), int(bytes_[k])) for k in chosen]
+    return [(float(seconds[k]), int(used_bytes[k])) for k in points]
 
 
 def page(document: dict[str, Any]) -> str:
     """The page that shows a document."""
-    return filled("memory.html", STYLE=part("style.css"), DATA=as_json(document), SCRIPT=part("memory.js"))
+    return fill_template(
+        "memory.html", STYLE=part("style.css"), DATA=as_json(document), SCRIPT=part("memory.js")
+    )
 
 
 _active: MemoryWatch | None = None
@@ -299,22 +297,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-m", dest="module", action="store_true", help="the program is a module")
     parser.add_argument("program", help="a script, or with -m a module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
-    given = parser.parse_args(arguments)
-    if not given.module and not Path(given.program).is_file():
-        parser.error(f"there is no file {given.program}")
-    watched = MemoryWatch(given.limit)
-    if given.live:
+    options = parser.parse_args(arguments)
+    if not options.module and not Path(options.program).is_file():
+        parser.error(f"there is no file {options.program}")
+    watched = MemoryWatch(options.limit)
+    if options.live:
         with MemoryServer(watched) as server:
             print(server.address, file=sys.stderr, flush=True)
-            if not given.no_open:
+            if not options.no_open:
                 webbrowser.open(server.address)
-            status = run(watched, given.program, given.arguments, given.module)
+            status = run(watched, options.program, options.arguments, options.module)
     else:
-        status = run(watched, given.program, given.arguments, given.module)
-    watched.save(given.out)
-    print(f"{memory_summary()}\n{given.out.resolve()}", file=sys.stderr)
-    if not (given.no_open or given.live):
-        webbrowser.open(given.out.resolve().as_uri())
+        status = run(watched, options.program, options.arguments, options.module)
+    watched.save(options.out)
+    print(f"{memory_summary()}\n{options.out.resolve()}", file=sys.stderr)
+    if not (options.no_open or options.live):
+        webbrowser.open(options.out.resolve().as_uri())
     return status
 
 

@@ -1,4 +1,4 @@
-"""What training shows of itself: numbers in a CSV file, and statistics of what is computed inside.
+"""Logs of training: numbers in a CSV file, and statistics of internal outputs.
 
 >>> import weft as wf
 >>> import weft.module as M
@@ -55,10 +55,10 @@ class CSVLogger:
     def log(self, step: int, **values: Any) -> None:
         """Append a row, whole at once; a tensor of one element is waited for."""
         row = {name: float(x.item() if hasattr(x, "item") else x) for name, x in values.items()}
-        fresh = [name for name in row if name not in self.names]
+        new_names = [name for name in row if name not in self.names]
         self._rows.append((int(step), row))
-        self.names += fresh
-        if fresh:
+        self.names += new_names
+        if new_names:
             self._write_all()
         else:
             with open(self.path, "a", newline="") as file:
@@ -165,11 +165,11 @@ class Monitor:
         for executor in self._executors:
             executor.set_monitor_callback(None)
         self._is_on = False
-        found = [row._replace(value=_plain(row.value)) for row in self._queue]
+        rows = [row._replace(value=_plain(row.value)) for row in self._queue]
         if self.sort:
-            found.sort(key=lambda row: row.name)
-        self.rows += found
-        return found
+            rows.sort(key=lambda row: row.name)
+        self.rows += rows
+        return rows
 
     def toc_print(self) -> None:
         """toc(), and print the rows."""
@@ -196,7 +196,7 @@ def by_name(rows: Sequence[Row]) -> dict[str, list[Any]]:
     >>> by_name([Row(0, "a", 1.0), Row(1, "a", 2.0)])
     {'a': [1.0, 2.0]}
     """
-    found: dict[str, list[Any]] = {}
+    values: dict[str, list[Any]] = {}
     for row in rows:
-        found.setdefault(row.name, []).append(row.value)
-    return found
+        values.setdefault(row.name, []).append(row.value)
+    return values

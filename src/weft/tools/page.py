@@ -18,7 +18,7 @@ from weft.tools.allocations import allocations_of, by_line, in_use, peak
 from weft.tools.peaks import machine_peaks
 from weft.tools.timeline_events import BY, exchange_rows, steps_of
 
-__all__ = ["filled", "profile_page"]
+__all__ = ["fill_template", "profile_page"]
 
 LEVEL = 1  # of compression: faster than the disk
 HOLDERS = ("name", "shape", "where", "module")
@@ -34,7 +34,7 @@ def part(name: str) -> str:
     return files("weft.tools").joinpath("pages", name).read_text(encoding="utf-8")
 
 
-def filled(template: str, **parts: str) -> str:
+def fill_template(template: str, **parts: str) -> str:
     """A page with its parts: each name is in the template as a comment, as in /*DATA*/."""
     text = part(template)
     for name, content in parts.items():
@@ -54,7 +54,7 @@ def as_json(value: Any) -> str:
 def profile_page(profile: Any) -> str:
     """The page of a weft.tools.profiling.Profile."""
     data, columns = page_data(profile)
-    return filled(
+    return fill_template(
         "profile.html",
         STYLE=part("style.css"),
         DATA=as_json(data),
@@ -64,11 +64,11 @@ def profile_page(profile: Any) -> str:
 
 
 def page_data(profile: Any) -> tuple[dict[str, Any], bytes]:
-    """What the page gets: the JSON document, and the columns."""
+    """The data of the page: the JSON document, and the columns."""
     events, recording = profile.events, profile.recording
     allocations = allocations_of(recording)
-    peak_s, most, _ = peak(recording, allocations)
-    seconds, held = in_use(recording)
+    peak_s, peak_bytes, _ = peak(recording, allocations)
+    seconds, used_bytes = in_use(recording)
     holders: dict[tuple[str, ...], int] = {}
     numbers = [
         holders.setdefault(tuple(getattr(a, field) for field in HOLDERS), len(holders)) for a in allocations
@@ -79,12 +79,12 @@ def page_data(profile: Any) -> tuple[dict[str, Any], bytes]:
         for array, kind in (
             (events.start, np.float64),
             (seconds, np.float64),
-            (held, np.float64),
+            (used_bytes, np.float64),
             ([a.start_s for a in allocations], np.float64),
             ([np.inf if a.end_s is None else a.end_s for a in allocations], np.float64),
             ([a.bytes for a in allocations], np.float64),
             (events.seconds, np.float32),
-            (events.own, np.float32),
+            (events.self_seconds, np.float32),
             (events.detail, np.uint32),
             (events.parent, np.int32),
             (numbers, np.uint32),
@@ -94,7 +94,7 @@ def page_data(profile: Any) -> tuple[dict[str, Any], bytes]:
     data = {
         "facts": recording.facts,
         "seconds": last,
-        "tiles": _tiles(profile, most),
+        "tiles": _tiles(profile, peak_bytes),
         "peaks": machine_peaks(),
         "by": BY,
         "details": [d._asdict() for d in events.details],
@@ -109,7 +109,7 @@ def page_data(profile: Any) -> tuple[dict[str, Any], bytes]:
         "exchanges": profile.exchanges(),
         "warnings": [w._asdict() for w in profile.warnings()],
         "memory": {
-            "peak": most,
+            "peak": peak_bytes,
             "peak_s": peak_s,
             "held": recording.held_bytes,
             "lines": [[where, *row] for where, row in list(by_line(allocations).items())[:200]],
@@ -120,7 +120,7 @@ def page_data(profile: Any) -> tuple[dict[str, Any], bytes]:
     return data, columns
 
 
-def _tiles(profile: Any, most: int) -> list[tuple[str, str]]:
+def _tiles(profile: Any, peak_bytes: int) -> list[tuple[str, str]]:
     rows = profile.events.table("kind")
     busy = sum(seconds for _, seconds, _, _ in rows.values())
     flops = sum(row[2] for row in rows.values())
@@ -136,7 +136,7 @@ def _tiles(profile: Any, most: int) -> list[tuple[str, str]]:
         ("kernels", f"{kernels:,}"),
         ("plans, traces, compilations", f"{plans:,}"),
         ("Python waited", _seconds(waits)),
-        ("most memory", f"{most / 2**20:.1f} MiB"),
+        ("most memory", f"{peak_bytes / 2**20:.1f} MiB"),
     ]
     rows = [rows[-1] for r in profile.recordings if (rows := exchange_rows(r))]
     if rows:
@@ -151,14 +151,14 @@ def _seconds(value: float) -> str:
 
 
 def _programs(profile: Any) -> list[dict[str, Any]]:
-    found = []
+    programs = []
     for r in profile.recordings:
         for program in r.programs.values():
             report = program.report
             if report is None or len(program.steps) < 2:
                 continue
             largest = sorted(report.lifetimes, key=lambda life: -life.size_bytes)[:LARGEST]
-            found.append(
+            programs.append(
                 {
                     "name": program.name,
                     "steps": len(program.steps),
@@ -172,4 +172,4 @@ def _programs(profile: Any) -> list[dict[str, Any]]:
                     ),
                 }
             )
-    return sorted(found, key=lambda program: -program["arena"])
+    return sorted(programs, key=lambda program: -program["arena"])

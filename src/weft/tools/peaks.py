@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured: the bars that a profile compares kernels with."""
+"""The peak rates of this machine, measured: a profile compares kernels with them."""
 
 from __future__ import annotations
 

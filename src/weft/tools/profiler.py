@@ -27,64 +27,66 @@ from weft.tools.profiling import Profile, profile
 __all__ = ["main"]
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m weft.tools.profiler",
         description=(__doc__ or "").splitlines()[0],
         epilog="The program is given with its arguments, which the options above must precede.",
     )
-    made.add_argument("--out", type=Path, metavar="FILE", help="the report (profile.html)", default=None)
-    made.add_argument("--no-open", action="store_true", help="only print where the report is")
-    made.add_argument("--chrome", type=Path, metavar="FILE", help="also write trace events for Perfetto")
-    made.add_argument("--csv", type=Path, metavar="FILE", help="also write the table of operators")
-    made.add_argument("--raw", type=Path, metavar="FILE", help="also write the recording, for --join")
-    made.add_argument(
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the report (profile.html)", default=None)
+    parser.add_argument("--no-open", action="store_true", help="only print where the report is")
+    parser.add_argument("--chrome", type=Path, metavar="FILE", help="also write trace events for Perfetto")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the table of operators")
+    parser.add_argument("--raw", type=Path, metavar="FILE", help="also write the recording, for --join")
+    parser.add_argument(
         "--worker", default="", metavar="NAME", help="a name for this process in joined reports"
     )
-    made.add_argument(
+    parser.add_argument(
         "--join", action="store_true", help="run nothing: PROGRAM and arguments are files of --raw"
     )
-    made.add_argument("--rank-folder", type=Path, help=argparse.SUPPRESS)
-    made.add_argument("--no-memory", action="store_true", help="do not record allocations")
-    made.add_argument("--limit", type=int, default=4_000_000, metavar="N", help="most events (4000000)")
-    made.add_argument("-m", dest="module", action="store_true", help="the program is a module")
-    made.add_argument("program", help="a script, or with -m a module")
-    made.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
-    return made
+    parser.add_argument("--rank-folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--no-memory", action="store_true", help="do not record allocations")
+    parser.add_argument("--limit", type=int, default=4_000_000, metavar="N", help="most events (4000000)")
+    parser.add_argument("-m", dest="module", action="store_true", help="the program is a module")
+    parser.add_argument("program", help="a script, or with -m a module")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: the program's own."""
-    given = parser().parse_args(arguments)
-    if given.join:
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    page = options.out or Path("profile.html")
+    if options.join:
         try:
-            joined = Profile.load(given.program, *given.arguments)
+            p = Profile.load(options.program, *options.arguments)
         except (ValueError, OSError) as problem:
-            parser().error(str(problem))
-        write(joined, given.out or Path("profile.html"), given.chrome, given.csv)
-        if not given.no_open:
-            webbrowser.open((given.out or Path("profile.html")).resolve().as_uri())
+            parser.error(str(problem))
+        write(p, page, options.chrome, options.csv)
+        if not options.no_open:
+            webbrowser.open(page.resolve().as_uri())
         return 0
-    if not given.module and not Path(given.program).is_file():
-        parser().error(f"there is no file {given.program}")
-    p = profile(memory=not given.no_memory, limit=given.limit)
-    status = run(p, given.program, given.arguments, given.module)
-    if given.rank_folder is not None:  # weft.launch joins what all ranks write there
+    if not options.module and not Path(options.program).is_file():
+        parser.error(f"there is no file {options.program}")
+    p = profile(memory=not options.no_memory, limit=options.limit)
+    status = run(p, options.program, options.arguments, options.module)
+    if options.rank_folder is not None:  # weft.launch joins what all ranks write there
         k = known_rank()
-        p.dump(given.rank_folder / f"rank-{k}.raw", f"rank {k}")
+        p.dump(options.rank_folder / f"rank-{k}.raw", f"rank {k}")
         return status
-    write(p, given.out or Path("profile.html"), given.chrome, given.csv)
-    if given.raw is not None:
-        p.dump(given.raw, given.worker)
-    if not given.no_open:
-        webbrowser.open((given.out or Path("profile.html")).resolve().as_uri())
+    write(p, page, options.chrome, options.csv)
+    if options.raw is not None:
+        p.dump(options.raw, options.worker)
+    if not options.no_open:
+        webbrowser.open(page.resolve().as_uri())
     return status
 
 
 def run(p: Any, program: str, arguments: Sequence[str], module: bool = False) -> int:
     """Run a script or a module as __main__ inside of ``with p``; returns its exit status."""
-    before = sys.argv[:], sys.path[:]
+    saved = sys.argv[:], sys.path[:]
     sys.argv = [program, *arguments]
     sys.path[0] = os.getcwd() if module else str(Path(program).resolve().parent)
     try:
@@ -105,7 +107,7 @@ def run(p: Any, program: str, arguments: Sequence[str], module: bool = False) ->
         traceback.print_exc()
         return 1
     finally:
-        sys.argv, sys.path[:] = before
+        sys.argv, sys.path[:] = saved
     return 0
 
 

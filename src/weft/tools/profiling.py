@@ -35,7 +35,7 @@ __all__ = ["Profile", "profile"]
 
 
 class Profile:
-    """What was recorded, of one or several processes.
+    """The recordings of one or several processes.
 
     recordings: of each process. seconds: from the first event to the last.
     """
@@ -53,7 +53,7 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """How long it lasted."""
+        """The duration."""
         return max((r.seconds + offset_of(self.recordings[0], r) for r in self.recordings), default=0.0)
 
     @property
@@ -65,7 +65,7 @@ class Profile:
         return self._events
 
     def table(self, by: str = "operator", *, step: int | None = None) -> list[dict[str, Any]]:
-        """What the work was made of, longest first: rows with calls, seconds, share, flop_s and byte_s, share_of_peak.
+        """The parts of the work, longest first: rows with calls, seconds, share, flop_s and byte_s, share_of_peak.
 
         by: "operator", "module", "line", "shapes" or "program". step: of this step of the program only. share: of all
         work. flop_s, byte_s: per second. share_of_peak: of what the machine can do, of that it is nearest to. Times
@@ -74,11 +74,7 @@ class Profile:
         """
         if by not in BY:
             raise ValueError(f"table: by must be one of {', '.join(BY)}, got {by!r}")
-        limits = (0.0, np.inf)
-        if step is not None:
-            chosen = steps_of(self.recording)[step]
-            limits = (chosen.start_s, chosen.end_s)
-        rows = self.events.table(BY[by], *limits)
+        rows = self.events.table(BY[by], *_limits(self.recording, step))
         whole = sum(seconds for _, seconds, _, _ in rows.values()) or 1.0
         flops_peak, bytes_peak = machine_peaks()
         return [
@@ -95,7 +91,7 @@ class Profile:
         ]
 
     def exchanges(self, *, step: int | None = None) -> list[dict[str, Any]]:
-        """What was exchanged with other processes: rows of name, calls, bytes, waiting_s, moving_s, hidden, worker.
+        """The exchanges with other processes: rows of name, calls, bytes, waiting_s, moving_s, hidden, worker.
 
         For each process its exchanges by name, the longest first, and, of several, their sum as "all". bytes: of the
         process's own arrays. waiting_s: until all others were ready, too; moving_s: while data moved. hidden: the share
@@ -107,12 +103,8 @@ class Profile:
         """
         rows = []
         for k, r in enumerate(self.recordings):
-            limits = (0.0, np.inf)
-            if step is not None:
-                chosen = steps_of(r)[step]
-                limits = (chosen.start_s, chosen.end_s)
             worker = worker_of(self.recordings, k)
-            rows += [{**row._asdict(), "worker": worker} for row in exchange_rows(r, *limits)]
+            rows += [{**row._asdict(), "worker": worker} for row in exchange_rows(r, *_limits(r, step))]
         return sorted(rows, key=lambda row: (len(row["worker"]), row["worker"]))
 
     def steps(self) -> list[dict[str, Any]]:
@@ -120,7 +112,7 @@ class Profile:
         events, steps = self.events, steps_of(self.recording)
         work = np.nonzero(events.counts)[0]
         work = work[np.argsort(events.start[work], kind="stable")]
-        total = np.concatenate([[0.0], np.cumsum(events.own[work])])
+        total = np.concatenate([[0.0], np.cumsum(events.self_seconds[work])])
         first, end = (
             np.searchsorted(events.start[work], [getattr(s, name) for s in steps])
             for name in ("start_s", "end_s")
@@ -136,12 +128,17 @@ class Profile:
 
         Raises IndexError if there is no such step.
         """
-        found = [{row["operator"]: row["seconds"] for row in self.table("operator", step=k)} for k in (a, b)]
-        rows = [(name, found[0].get(name, 0.0), found[1].get(name, 0.0)) for name in {**found[0], **found[1]}]
+        seconds = [
+            {row["operator"]: row["seconds"] for row in self.table("operator", step=k)} for k in (a, b)
+        ]
+        rows = [
+            (name, seconds[0].get(name, 0.0), seconds[1].get(name, 0.0))
+            for name in {**seconds[0], **seconds[1]}
+        ]
         return sorted(rows, key=lambda row: -abs(row[2] - row[1]))
 
     def warnings(self) -> list[Advice]:
-        """What the program should do otherwise, each with its line and advice."""
+        """Warnings, each with its line and advice."""
         return [advice for r in self.recordings for advice in advice_on(r)]
 
     def to_csv(self, path: str | os.PathLike[str], by: str = "operator") -> None:
@@ -182,10 +179,10 @@ class Profile:
             for k in range(lane.first, lane.last):
                 d = events.details[events.detail[k]]
                 facts = {name: value for name, value in d._asdict().items() if value and name != "name"}
-                place = {"pid": workers[lane.worker], "tid": tid}
+                ids = {"pid": workers[lane.worker], "tid": tid}
                 start = float(events.start[k]) * 1e6
                 yield {
-                    **place,
+                    **ids,
                     "ph": "X",
                     "name": d.name,
                     "cat": d.kind,
@@ -195,17 +192,12 @@ class Profile:
                 }
                 parent = int(events.parent[k])
                 if lane.kind == "operation" and parent >= 0:
-                    of = events.lanes[int(lane_of[parent])]
+                    parent_lane = events.lanes[int(lane_of[parent])]
                     flow = {"name": "push", "cat": "flow", "id": k}
                     pushed = float(events.start[parent]) * 1e6
-                    yield {
-                        **flow,
-                        "ph": "s",
-                        "pid": workers[of.worker],
-                        "tid": int(lane_of[parent]),
-                        "ts": pushed,
-                    }
-                    yield {**flow, **place, "ph": "f", "bp": "e", "ts": start}
+                    source = {"pid": workers[parent_lane.worker], "tid": int(lane_of[parent])}
+                    yield {**flow, **source, "ph": "s", "ts": pushed}
+                    yield {**flow, **ids, "ph": "f", "bp": "e", "ts": start}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one HTML file that shows all of it in a browser, without a network.
@@ -226,7 +218,7 @@ class Profile:
 
     @staticmethod
     def load(*paths: str | os.PathLike[str]) -> Profile:
-        """What processes of one machine wrote with dump, as one Profile, on their common clock.
+        """Join the recordings that processes of one machine wrote with dump, on their common clock.
 
         Tables add up the work of all; steps and memory are those of the first. Raises ValueError for other files.
         """
@@ -234,11 +226,11 @@ class Profile:
             raise ValueError("load: takes the files that dump wrote")
         recordings = [read_recording(path) for path in paths]
         first = min(recordings, key=lambda r: r.facts.get("begin_ns", 0))
-        found = Profile([first, *(r for r in recordings if r is not first)])
+        joined = Profile([first, *(r for r in recordings if r is not first)])
         for k, r in enumerate(recordings):
             if len(recordings) > 1:
                 r.facts.setdefault("worker", f"worker {k}")
-        return found
+        return joined
 
     def __str__(self) -> str:
         """The table of operators, memory and warnings."""
@@ -251,10 +243,18 @@ class Profile:
                 f"{row['flop_s'] * 1e-9:8.1f} {row['byte_s'] * 1e-9:7.1f} {row['share_of_peak']:5.0%}"
             )
         for r in self.recordings:
-            _, most, _ = peak(r, allocations_of(r))
-            lines.append(f"memory: {most / 2**20:.1f} MiB at most")
+            _, peak_bytes, _ = peak(r, allocations_of(r))
+            lines.append(f"memory: {peak_bytes / 2**20:.1f} MiB at most")
         lines += [f"{w.kind}: {w.text.splitlines()[-1]}\n  at {w.where or '?'}" for w in self.warnings()]
         return "\n".join(lines)
+
+
+def _limits(recording: Recording, step: int | None) -> tuple[float, float]:
+    """Begin and end, in seconds, of a step of the program; of None all times."""
+    if step is None:
+        return 0.0, np.inf
+    limits = steps_of(recording)[step]
+    return limits.start_s, limits.end_s
 
 
 class profile(Profile):  # its public name

@@ -139,7 +139,7 @@ class Exchange(NamedTuple):
     where: str
     bytes: int
     number: int
-    asked_s: float
+    requested_s: float
     start_s: float
     agreed_s: float
     end_s: float
@@ -163,7 +163,7 @@ class Step(NamedTuple):
 
 
 class Recording:
-    """What was recorded: structured arrays whose times are nanoseconds since the beginning, and the texts they number.
+    """A recording: structured arrays whose times are nanoseconds since the beginning, and the texts they number.
 
     operations, memory, waits, steps: arrays of OPERATION, MEMORY, WAIT and STEP; step_work numbers `work` for each
     step. names, sites, contexts, shapes: texts by number, "" at 0. moments, notes, exchanges: of Python. marks: seconds
@@ -294,10 +294,10 @@ class Recorder:
         self._engines = list({id(e): e for e in (default_engine(), *engines)}.values())
         self._memory, self._limit = memory, limit
         self._paths: dict[tuple[int, ...], int] = {}
-        self._kept: list[Any] = []  # modules whose ids are in use, and plan infos, which go with plans
+        self._references: list[Any] = []  # modules whose ids are in use, and plan infos, which go with plans
         self._begin = 0
-        self._here = threading.local()
-        self._restore: list[tuple[type, str, Any]] = []
+        self._thread_state = threading.local()
+        self._patches: list[tuple[type, str, Any]] = []
         self._threads: list[threading.Thread] = []
         self._listener: Any = None
         self._moments: list[Moment] = []
@@ -313,12 +313,12 @@ class Recorder:
         if not _core.open_recorder(self._engines, self._memory, self._limit):
             raise RuntimeError("Recorder: this process is recorded already")
         _active = self
-        self._kept.extend(plan_info.all_infos())
+        self._references.extend(plan_info.all_infos())
         self._listener = events.listen(self)
-        self._swap(Module, "__call__", self._module_call)
-        self._swap(DataLoader, "__iter__", self._batches)
+        self._patch(Module, "__call__", self._wrap_call)
+        self._patch(DataLoader, "__iter__", self._wrap_batches)
         self._threads = threading.enumerate()
-        self._swap(threading.Thread, "start", self._started)
+        self._patch(threading.Thread, "start", self._wrap_start)
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -329,7 +329,7 @@ class Recorder:
                 engine.wait_for_all()
             except Exception as problem:
                 failure = failure or problem
-        for owner, name, function in reversed(self._restore):
+        for owner, name, function in reversed(self._patches):
             setattr(owner, name, function)
         events.listen(self._listener)
         _active = None
@@ -345,23 +345,23 @@ class Recorder:
             raise failure
 
     def snapshot(self) -> Recording:
-        """What was recorded of operations, memory and waits until now; the record goes on.
+        """The operations, memory and waits recorded until now; the recording continues.
 
         Raises RuntimeError if nothing is recorded now.
         """
         raw = _core.peek_recorder() if _active is self else None
         if raw is None:
             raise RuntimeError("Recorder: nothing is recorded now")
-        found = Recording((time.perf_counter_ns() - self._begin) * 1e-9)
-        found.contexts, found.marks = known_paths(), self._marked()
-        self._read_native(found, raw)
-        return found
+        recording = Recording((time.perf_counter_ns() - self._begin) * 1e-9)
+        recording.contexts, recording.marks = known_paths(), self._mark_seconds()
+        self._read_native(recording, raw)
+        return recording
 
     def now_s(self) -> float:
         """Seconds since the beginning."""
         return (time.perf_counter_ns() - self._begin) * 1e-9
 
-    def _marked(self) -> list[float]:
+    def _mark_seconds(self) -> list[float]:
         return [(t - self._begin) * 1e-9 for _, t in self._marks]
 
     def mark(self, name: str = "") -> None:
@@ -390,29 +390,29 @@ class Recorder:
         seconds = ((t - self._begin) * 1e-9 for t in (start, time.perf_counter_ns()))
         self._moments.append(Moment(kind, name, where, threading.get_native_id(), *seconds))
 
-    def _swap(self, owner: type, name: str, make: Any) -> None:
-        before = vars(owner)[name]
-        self._restore.append((owner, name, before))
-        setattr(owner, name, make(before))
+    def _patch(self, owner: type, name: str, make: Any) -> None:
+        original = vars(owner)[name]
+        self._patches.append((owner, name, original))
+        setattr(owner, name, make(original))
 
-    def _module_call(self, call: Any) -> Any:
-        here = self._here
+    def _wrap_call(self, call: Any) -> Any:
+        thread_state = self._thread_state
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
-            stack = vars(here).setdefault("stack", [])
+            stack = vars(thread_state).setdefault("stack", [])
             stack.append(module)
             number = self._number_of(stack)
-            before, start = _core.set_recording_context(number), time.perf_counter_ns()
+            outer, start = _core.set_recording_context(number), time.perf_counter_ns()
             try:
                 return call(module, *args, **kwargs)
             finally:
                 stack.pop()
-                _core.set_recording_context(before)
+                _core.set_recording_context(outer)
                 self._add("module", path_with(number), "", start)
 
         return __call__
 
-    def _started(self, start: Any) -> Any:
+    def _wrap_start(self, start: Any) -> Any:
         def begin(thread: threading.Thread) -> None:
             self._threads.append(thread)  # which has its number also after its end
             start(thread)
@@ -423,11 +423,11 @@ class Recorder:
         key = tuple(map(id, stack))
         number = self._paths.get(key)
         if number is None:
-            self._kept.extend(stack)
+            self._references.extend(stack)
             number = self._paths[key] = number_of(path_of(list(stack)))
         return number
 
-    def _batches(self, iterate: Any) -> Any:
+    def _wrap_batches(self, iterate: Any) -> Any:
         def __iter__(loader: Any) -> Iterator[Any]:
             where, batches = users_line(), iterate(loader)
             while True:
@@ -443,7 +443,7 @@ class Recorder:
 
     # What it becomes.
 
-    def _read_native(self, found: Recording, raw: Any) -> None:
+    def _read_native(self, recording: Recording, raw: Any) -> None:
         for name, kind, fields in (
             ("operations", OPERATION, ("pushed", "started", "ended")),
             ("memory", MEMORY, ("time",)),
@@ -454,32 +454,34 @@ class Recorder:
             array = np.frombuffer(raw[name], kind).copy()
             for field in fields:
                 array[field] = np.where(array[field] == 0, -1, array[field] - self._begin)
-            setattr(found, name, array)
-        found.names, found.sites, found.shapes = (["", *raw[k]] for k in ("names", "sites", "shapes"))
-        found.held = _before(found.held, found.memory)
-        found.held_bytes, found.dropped = int(found.held["bytes"].sum()), raw["dropped"]
+            setattr(recording, name, array)
+        recording.names, recording.sites, recording.shapes = (
+            ["", *raw[k]] for k in ("names", "sites", "shapes")
+        )
+        recording.held = _held_before(recording.held, recording.memory)
+        recording.held_bytes, recording.dropped = int(recording.held["bytes"].sum()), raw["dropped"]
 
     def _collect(self, raw: Any) -> None:
-        found = self.recording
-        self._read_native(found, raw)
-        found.moments = sorted(self._moments, key=lambda m: (m.start_s, -m.end_s))
-        found.notes = list(self._notes)
-        found.exchanges = sorted(self._exchanges, key=lambda e: (e.start_s, -e.end_s))
-        found.contexts = known_paths()
-        found.marks = self._marked()
-        found.steps = found.steps[np.lexsort((-found.steps["end"], found.steps["start"]))]
+        recording = self.recording
+        self._read_native(recording, raw)
+        recording.moments = sorted(self._moments, key=lambda m: (m.start_s, -m.end_s))
+        recording.notes = list(self._notes)
+        recording.exchanges = sorted(self._exchanges, key=lambda e: (e.start_s, -e.end_s))
+        recording.contexts = known_paths()
+        recording.marks = self._mark_seconds()
+        recording.steps = recording.steps[np.lexsort((-recording.steps["end"], recording.steps["start"]))]
         self._name_threads()
         self._find_work(raw)
-        found.facts = {**_facts(self._engines), "begin_ns": self._begin}
-        self._kept.clear()
+        recording.facts = {**_facts(self._engines), "begin_ns": self._begin}
+        self._references.clear()
 
     def _name_threads(self) -> None:
-        found = self.recording
+        recording = self.recording
         names = {thread.native_id: thread.name for thread in self._threads if thread.native_id}
-        operations = found.operations
-        ran = operations[operations["started"] >= 0]
+        operations = recording.operations
+        executed = operations[operations["started"] >= 0]
         fields = ("run_thread", "queue", "worker", "device", "engine")
-        rows = ran[kinds_of([ran[name] for name in fields])[0]]
+        rows = executed[kinds_of([executed[name] for name in fields])[0]]
         devices = {(int(r["device"])) for r in rows}
         for row in rows:
             if row["worker"] >= 0:
@@ -487,29 +489,29 @@ class Recorder:
                 name += f" cpu:{row['device']}" if len(devices) > 1 else ""
                 name += f" engine {row['engine']}" if row["engine"] else ""
                 names[int(row["run_thread"])] = name
-        used = [
+        numbers_used = [
             operations["push_thread"],
-            ran["run_thread"],
-            found.waits["thread"],
-            found.steps["thread"],
-            [moment.thread for moment in found.moments],
+            executed["run_thread"],
+            recording.waits["thread"],
+            recording.steps["thread"],
+            [moment.thread for moment in recording.moments],
         ]
-        numbers = np.unique(np.concatenate([np.asarray(each, np.int64) for each in used]))
-        found.threads = {int(k): names.get(int(k), f"thread {k}") for k in numbers}
+        numbers = np.unique(np.concatenate([np.asarray(each, np.int64) for each in numbers_used]))
+        recording.threads = {int(k): names.get(int(k), f"thread {k}") for k in numbers}
 
     def _find_work(self, raw: Any) -> None:
-        """Tells steps of one kind from others, and what each kind computes."""
-        found = self.recording
-        names, steps = ["", *raw["step_names"]], found.steps
+        """Number the kinds of steps, and find the work of each kind."""
+        recording = self.recording
+        names, steps = ["", *raw["step_names"]], recording.steps
         columns = [steps[name] for name in ("serial", "program", "step", "name", "where", "shapes")]
-        first, found.step_work = kinds_of(columns)
+        first, recording.step_work = kinds_of(columns)
         for kind in steps[first]:
             serial, number = int(kind["serial"]), int(kind["step"])
-            made = plan_info.info_of(serial)
-            work = made.work[number] if made is not None and number < len(made.work) else None
+            info = plan_info.info_of(serial)
+            work = info.work[number] if info is not None and number < len(info.work) else None
             operands = raw["step_shapes"][kind["shapes"]]
-            name = _named(names[kind["name"]] or raw["programs"][kind["program"]], work)
-            found.work.append(
+            name = _kernel_name(names[kind["name"]] or raw["programs"][kind["program"]], work)
+            recording.work.append(
                 Work(
                     name,
                     names[kind["where"]],
@@ -521,22 +523,22 @@ class Recorder:
                     number,
                 )
             )
-            if made is not None and serial not in found.programs:
-                found.programs[serial] = ProgramFacts(
-                    made.name, (*made.hoisted, *made.steps), made.reorders, made.memory
+            if info is not None and serial not in recording.programs:
+                recording.programs[serial] = ProgramFacts(
+                    info.name, (*info.hoisted, *info.steps), info.reorders, info.memory
                 )
 
 
-def _before(held: Any, memory: Any) -> Any:
-    """Of blocks that were found when a record began, those that it does not know by their allocation.
+def _held_before(held: Any, memory: Any) -> Any:
+    """The blocks in use when a record began, without those whose allocation it holds as well.
 
-    The record may begin between their allocation and the look at what is there.
+    The record may begin between their allocation and the listing of blocks in use.
     """
     if not len(held) or not len(memory):
         return held
-    early = memory[(memory["time"] <= held["time"].max()) & (memory["is_release"] == 0)]
-    known = set(zip(early["address"].tolist(), early["device"].tolist(), strict=True))
-    keep = [(row["address"], row["device"]) not in known for row in held] if known else None
+    allocated = memory[(memory["time"] <= held["time"].max()) & (memory["is_release"] == 0)]
+    recorded = set(zip(allocated["address"].tolist(), allocated["device"].tolist(), strict=True))
+    keep = [(row["address"], row["device"]) not in recorded for row in held] if recorded else None
     return held if keep is None else held[np.array(keep, bool)]
 
 
@@ -560,12 +562,12 @@ def _module_of(work: Any) -> str:
     return next((module for line in lines if (module := getattr(line, "module", ""))), "")
 
 
-def _named(name: str, work: Any) -> str:
+def _kernel_name(name: str, work: Any) -> str:
     """The name of a kernel, with what comes after an operator in its kernel written out."""
-    found = [node.op for node in work.nodes if node.op.name == Epilogue.name] if work is not None else []
-    if not found:
+    epilogues = [node.op for node in work.nodes if node.op.name == Epilogue.name] if work is not None else []
+    if not epilogues:
         return name
-    steps = ", ".join([found[0].of.name, *(step.name for step, _, _ in found[0].steps)])
+    steps = ", ".join([epilogues[0].of.name, *(step.name for step, _, _ in epilogues[0].steps)])
     return name.replace(Epilogue.name, steps, 1)
 
 

@@ -52,12 +52,12 @@ class Layer(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """How many modules it is in."""
+        """The number of modules that contain it."""
         return self.path.count(".") + 1 if self.path else 0
 
 
 class Summary:
-    """What summary() found: layers in the order of the tree, the first is the whole module."""
+    """The result of summary(): layers in the order of the tree, the first is the whole module."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         self.layers = list(layers)
@@ -168,9 +168,9 @@ class _Counter(Transformation):
 
     def emit(self, op: Any, args: tuple[Any, ...]) -> Any:
         result = op(*args)
-        made = result if isinstance(result, tuple) else (result,)
+        results = result if isinstance(result, tuple) else (result,)
         inputs = [TensorType(x.shape, x.dtype, x.device) if isinstance(x, Tensor) else None for x in args]
-        outputs = [TensorType(y.shape, y.dtype, y.device) for y in made if isinstance(y, Tensor)]
+        outputs = [TensorType(y.shape, y.dtype, y.device) for y in results if isinstance(y, Tensor)]
         if inputs and outputs and all(x is None or isinstance(x, Tensor) for x in args):
             count = flops.of_operator(op, inputs, outputs)
         else:  # some operand is a number
@@ -190,8 +190,9 @@ def summary(module: Module, *inputs: Any, time: bool = False) -> Summary:
 
     >>> import weft as wf
     >>> import weft.module as M
-    >>> found = summary(M.Sequential(M.Linear(4, 8), M.ReLU(), M.Linear(8, 2)), wf.ones((3, 4)))
-    >>> found.total.parameters, found.total.multiply_adds, found["0"].output
+    >>> net_summary = summary(M.Sequential(M.Linear(4, 8), M.ReLU(), M.Linear(8, 2)), wf.ones((3, 4)))
+    >>> total = net_summary.total
+    >>> total.parameters, total.multiply_adds, net_summary["0"].output
     (58, 144, ((3, 8),))
     """
     if not isinstance(module, Module):
@@ -250,10 +251,10 @@ def _shares(module: Module, inputs: Sequence[Any]) -> dict[str, float]:
     root = type(module).__name__
     rows = {row["module"].removeprefix(root).removeprefix("."): row["seconds"] for row in p.table("module")}
     whole = sum(rows.values()) or 1.0
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for path, seconds in rows.items():
         parts = path.split(".") if path else []
         for k in range(len(parts) + 1):
-            above = ".".join(parts[:k])
-            found[above] = found.get(above, 0.0) + seconds / whole
-    return found
+            ancestor = ".".join(parts[:k])
+            shares[ancestor] = shares.get(ancestor, 0.0) + seconds / whole
+    return shares

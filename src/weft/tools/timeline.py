@@ -96,7 +96,7 @@ class Timeline:
 
     def _read_steps(self) -> list[StepSpan]:
         names = {thread.native_id: thread.name for thread in threading.enumerate()} | self._threads
-        found = [
+        spans = [
             StepSpan(
                 operation,
                 number,
@@ -110,7 +110,7 @@ class Timeline:
             )
             for operation, number, name, where, device, thread, size, start_ns, end_ns in _core.close_step_log()
         ]
-        return sorted(found, key=lambda step: (step.start_s, -step.end_s))
+        return sorted(spans, key=lambda step: (step.start_s, -step.end_s))
 
     def _now(self) -> float:
         return time.perf_counter() - self._begin
@@ -137,7 +137,7 @@ class Timeline:
             )
 
     def totals(self) -> dict[str, tuple[int, float]]:
-        """How often each operation ran and its seconds in total, longest first.
+        """The count and the total seconds of each operation, longest first.
 
         >>> from weft.engine import Engine
         >>> from weft.tools.timeline import Timeline
@@ -147,14 +147,14 @@ class Timeline:
         >>> sorted((name, count) for name, (count, _) in timeline.totals().items())
         [('a', 2), ('b', 1)]
         """
-        found: dict[str, tuple[int, float]] = {}
+        totals: dict[str, tuple[int, float]] = {}
         for span in self.spans:
-            count, seconds = found.get(span.operation, (0, 0.0))
-            found[span.operation] = (count + 1, seconds + span.end_s - span.start_s)
-        return dict(sorted(found.items(), key=lambda item: -item[1][1]))
+            count, seconds = totals.get(span.operation, (0, 0.0))
+            totals[span.operation] = (count + 1, seconds + span.end_s - span.start_s)
+        return dict(sorted(totals.items(), key=lambda item: -item[1][1]))
 
     def step_totals(self) -> dict[str, tuple[int, float, int]]:
-        """How often steps of each name ran, their seconds and their bytes in total, longest first.
+        """The count, total seconds and total bytes of the steps of each name, longest first.
 
         >>> import weft as wf
         >>> from weft.tools.timeline import Timeline
@@ -165,11 +165,11 @@ class Timeline:
         >>> list(timeline.step_totals())
         [...]
         """
-        found: dict[str, tuple[int, float, int]] = {}
+        totals: dict[str, tuple[int, float, int]] = {}
         for step in self.steps:
-            count, seconds, size = found.get(step.name, (0, 0.0, 0))
-            found[step.name] = (count + 1, seconds + step.end_s - step.start_s, size + step.bytes)
-        return dict(sorted(found.items(), key=lambda item: -item[1][1]))
+            count, seconds, size = totals.get(step.name, (0, 0.0, 0))
+            totals[step.name] = (count + 1, seconds + step.end_s - step.start_s, size + step.bytes)
+        return dict(sorted(totals.items(), key=lambda item: -item[1][1]))
 
     def write(self, path: str | Path) -> None:
         """Write the spans as trace events in JSON, which chrome://tracing and ui.perfetto.dev show.

@@ -35,7 +35,7 @@ BY = {"operator": "name", "module": "module", "line": "where", "shapes": "shapes
 
 
 class Detail(NamedTuple):
-    """What events of a kind share. flops, bytes: of one of them."""
+    """The common facts of events of a kind. flops, bytes: of one of them."""
 
     kind: str
     name: str
@@ -59,7 +59,7 @@ class Lane(NamedTuple):
 
 
 class Events:
-    """All events, sorted by lane and start. start, seconds, own: seconds, the last without the events inside of it.
+    """All events, sorted by lane and start. start, seconds, self_seconds: the last without the events inside of it.
 
     detail: numbers of details. parent: of a kernel the number of its operation, of an operation that of its push;
     -1: none. counts: whether it is work that tables add up: kernels, and operations without kernels.
@@ -67,7 +67,11 @@ class Events:
 
     def __init__(self, details: Sequence[Detail], lanes: Sequence[Lane], columns: dict[str, Any]) -> None:
         self.details, self.lanes = list(details), list(lanes)
-        self.start, self.seconds, self.own = columns["start"], columns["seconds"], columns["own"]
+        self.start, self.seconds, self.self_seconds = (
+            columns["start"],
+            columns["seconds"],
+            columns["self_seconds"],
+        )
         self.detail, self.parent, self.counts = columns["detail"], columns["parent"], columns["counts"]
 
     def __len__(self) -> int:
@@ -77,10 +81,10 @@ class Events:
         self, by: str, first_s: float = 0.0, end_s: float = np.inf
     ) -> dict[str, tuple[int, float, int, int]]:
         """(calls, seconds, FLOP, bytes) of all work that began in this time, by a field of Detail, longest first."""
-        chosen = self.counts & (self.start >= first_s) & (self.start < end_s)
-        detail = self.detail[chosen]
+        mask = self.counts & (self.start >= first_s) & (self.start < end_s)
+        detail = self.detail[mask]
         count = np.bincount(detail, minlength=len(self.details))
-        seconds = np.bincount(detail, self.own[chosen], minlength=len(self.details))
+        seconds = np.bincount(detail, self.self_seconds[mask], minlength=len(self.details))
         rows: dict[str, tuple[int, float, int, int]] = {}
         for k in np.nonzero(count)[0]:
             d, n = self.details[k], int(count[k])
@@ -114,34 +118,34 @@ class _Builder:
         detail: Any,
         keys: Any = None,
         counts: bool = False,
-        inside: Sequence[tuple[float, float]] = (),
+        excluded: Sequence[tuple[float, float]] = (),
     ) -> None:
-        """Events of one thread and kind; keys: numbers by which others name them. inside: time that is not theirs."""
+        """Events of one thread and kind; keys: numbers that others refer to. excluded: times that are not theirs."""
         if not len(start):
             return
         order = np.lexsort((-end, start))
         start, end, detail = start[order], end[order], detail[order]
         keys = np.full(len(start), -1, np.int64) if keys is None else keys[order]
-        depth, own = _nested(start, end)
-        if inside:
-            own = own.copy()
-        for first, last in inside:
+        depth, self_seconds = _nest(start, end)
+        if excluded:
+            self_seconds = self_seconds.copy()
+        for first, last in excluded:
             k = int(np.searchsorted(start, first, side="right")) - 1
             while k >= 0 and end[k] < last:  # the innermost that contains it
                 k -= 1
             if k >= 0:
-                own[k] -= last - first
+                self_seconds[k] -= last - first
         for level in range(int(depth.max()) + 1):
-            here = depth == level
-            n = int(here.sum())
+            at_level = depth == level
+            n = int(at_level.sum())
             self.lanes.append(Lane(worker, thread, kind, level, self.count, self.count + n))
             self.parts.append(
                 {
-                    "start": start[here],
-                    "seconds": (end - start)[here],
-                    "own": own[here],
-                    "detail": detail[here],
-                    "key": keys[here],
+                    "start": start[at_level],
+                    "seconds": (end - start)[at_level],
+                    "self_seconds": self_seconds[at_level],
+                    "detail": detail[at_level],
+                    "key": keys[at_level],
                     "counts": np.full(n, counts),
                 }
             )
@@ -168,7 +172,7 @@ class _Builder:
         kinds = {
             "start": np.float64,
             "seconds": np.float64,
-            "own": np.float64,
+            "self_seconds": np.float64,
             "detail": np.int64,
             "key": np.int64,
             "counts": bool,
@@ -181,23 +185,23 @@ class _Builder:
         }
 
 
-def _nested(start: Any, end: Any) -> tuple[Any, Any]:
-    """How many others contain each interval, and its length without those inside of it; sorted by start."""
-    own = end - start
+def _nest(start: Any, end: Any) -> tuple[Any, Any]:
+    """For each interval, sorted by start: how many others contain it, and its length without those inside of it."""
+    self_seconds = end - start
     depth = np.zeros(len(start), np.int64)
     if len(start) < 2 or np.all(np.maximum.accumulate(end[:-1]) <= start[1:]):
-        return depth, own
-    own = own.copy()
-    open_: list[int] = []
+        return depth, self_seconds
+    self_seconds = self_seconds.copy()
+    open_events: list[int] = []
     starts, ends = start.tolist(), end.tolist()
     for k in range(len(starts)):
-        while open_ and ends[open_[-1]] <= starts[k]:
-            open_.pop()
-        if open_ and ends[open_[-1]] >= ends[k]:
-            own[open_[-1]] -= ends[k] - starts[k]
-        depth[k] = len(open_)
-        open_.append(k)
-    return depth, own
+        while open_events and ends[open_events[-1]] <= starts[k]:
+            open_events.pop()
+        if open_events and ends[open_events[-1]] >= ends[k]:
+            self_seconds[open_events[-1]] -= ends[k] - starts[k]
+        depth[k] = len(open_events)
+        open_events.append(k)
+    return depth, self_seconds
 
 
 def events_of(recordings: Sequence[Recording]) -> Events:
@@ -207,20 +211,24 @@ def events_of(recordings: Sequence[Recording]) -> Events:
     workers = [worker_of(recordings, k) for k in range(len(recordings))]
     for rank in sorted(range(len(recordings)), key=lambda k: (len(workers[k]), workers[k])):
         offset = offset_of(recordings[0], recordings[rank])
-        _add(builder, recordings[rank], workers[rank], offset, rank, parents)
+        _add_recording(builder, recordings[rank], workers[rank], offset, rank, parents)
     columns = builder.columns()
     keys = columns.pop("key")
     columns["parent"] = np.full(len(keys), -1, np.int64)
-    where_key = np.argsort(keys, kind="stable")
-    sorted_keys = keys[where_key]
+    by_key = np.argsort(keys, kind="stable")
+    sorted_keys = keys[by_key]
 
-    def events_with(wanted: Any) -> Any:
-        at = np.minimum(np.searchsorted(sorted_keys, wanted), max(len(sorted_keys) - 1, 0))
-        found = where_key[at] if len(where_key) else np.zeros(len(wanted), np.int64)
-        return np.where(keys[found] == wanted, found, -1) if len(keys) else np.full(len(wanted), -1)
+    def events_with(wanted_keys: Any) -> Any:
+        positions = np.minimum(np.searchsorted(sorted_keys, wanted_keys), max(len(sorted_keys) - 1, 0))
+        candidates = by_key[positions] if len(by_key) else np.zeros(len(wanted_keys), np.int64)
+        return (
+            np.where(keys[candidates] == wanted_keys, candidates, -1)
+            if len(keys)
+            else np.full(len(wanted_keys), -1)
+        )
 
-    for children, of in parents:
-        child, parent = events_with(children), events_with(of)
+    for children, parent_keys in parents:
+        child, parent = events_with(children), events_with(parent_keys)
         ok = (child >= 0) & (parent >= 0)
         columns["parent"][child[ok]] = parent[ok]
     # Operations with kernels are not work of their own.
@@ -247,16 +255,16 @@ def offset_of(first: Recording, other: Recording) -> float:
     """
     if first.facts.get("host") != other.facts.get("host"):
         agreed = {e.number: e.agreed_s for e in first.exchanges if e.number}
-        apart = [agreed[e.number] - e.agreed_s for e in other.exchanges if e.number in agreed]
-        if apart:
-            return float(np.median(apart))
+        differences = [agreed[e.number] - e.agreed_s for e in other.exchanges if e.number in agreed]
+        if differences:
+            return float(np.median(differences))
     return (other.facts.get("begin_ns", 0) - first.facts.get("begin_ns", 0)) * 1e-9
 
 
 PUSH, OPERATION, KERNEL = 0, 1, 2  # kinds of keys
 
 
-def _add(
+def _add_recording(
     builder: _Builder, r: Recording, worker: str, offset: float, rank: int, parents: list[tuple[Any, Any]]
 ) -> None:
     def thread_name(number: Any) -> str:
@@ -273,40 +281,28 @@ def _add(
     operations = r.operations
     rows = np.arange(len(operations))
     first, inverse = kinds_of([operations[name] for name in ("name", "site", "context")])
-    combos = operations[first]
-    details = np.array(
-        [
-            builder.detail(
-                Detail("operation", r.names[c["name"]], r.sites[c["site"]], r.contexts[c["context"]])
-            )
-            for c in combos
-        ],
-        np.int64,
+    texts = [
+        (r.names[row["name"]], r.sites[row["site"]], r.contexts[row["context"]]) for row in operations[first]
+    ]
+    detail, push = (
+        np.array([builder.detail(Detail(kind, *text)) for text in texts], np.int64)[inverse]
+        for kind in ("operation", "push")
     )
-    pushes = np.array(
-        [
-            builder.detail(Detail("push", r.names[c["name"]], r.sites[c["site"]], r.contexts[c["context"]]))
-            for c in combos
-        ],
-        np.int64,
-    )
-    detail = details[inverse] if len(combos) else np.zeros(0, np.int64)
-    push = pushes[inverse] if len(combos) else np.zeros(0, np.int64)
     ran = (operations["started"] >= 0) & (operations["ended"] >= 0)
     for thread in np.unique(operations["push_thread"]):
-        chosen = operations["push_thread"] == thread
-        at = operations["pushed"][chosen] * 1e-9 + offset
-        builder.add(worker, thread_name(thread), "push", at, at, push[chosen], key(PUSH, rows[chosen]))
+        mask = operations["push_thread"] == thread
+        times = operations["pushed"][mask] * 1e-9 + offset
+        builder.add(worker, thread_name(thread), "push", times, times, push[mask], key(PUSH, rows[mask]))
     for thread in np.unique(operations["run_thread"][ran]):
-        chosen = ran & (operations["run_thread"] == thread)
+        mask = ran & (operations["run_thread"] == thread)
         builder.add(
             worker,
             thread_name(thread),
             "operation",
-            operations["started"][chosen] * 1e-9 + offset,
-            operations["ended"][chosen] * 1e-9 + offset,
-            detail[chosen],
-            key(OPERATION, rows[chosen]),
+            operations["started"][mask] * 1e-9 + offset,
+            operations["ended"][mask] * 1e-9 + offset,
+            detail[mask],
+            key(OPERATION, rows[mask]),
         )
     parents.append((key(OPERATION, rows[ran]), key(PUSH, rows[ran])))
     _add_kernels(builder, r, worker, offset, rank, parents, thread_name, key)
@@ -346,18 +342,18 @@ def exchange_rows(recording: Recording, first_s: float = 0.0, end_s: float = np.
 
     Of exchanges at the same time each second counts once in hidden.
     """
-    busy = _merged(_compute(recording))
-    chosen = [e for e in recording.exchanges if first_s <= e.start_s < end_s]
+    busy = _merge(_compute(recording))
+    exchanges = [e for e in recording.exchanges if first_s <= e.start_s < end_s]
     names: dict[str, list[Any]] = {}
-    for e in chosen:
+    for e in exchanges:
         names.setdefault(e.name, []).append(e)
-    rows = [_exchange_row(name, found, busy) for name, found in names.items()]
+    rows = [_exchange_row(name, same_name, busy) for name, same_name in names.items()]
     rows.sort(key=lambda row: -(row.waiting_s + row.moving_s))
-    return [*rows, _exchange_row("all", chosen, busy)] if len(rows) > 1 else rows
+    return [*rows, _exchange_row("all", exchanges, busy)] if len(rows) > 1 else rows
 
 
 def _exchange_row(name: str, exchanges: Sequence[Any], busy: Any) -> ExchangeRow:
-    spans = _merged(np.array([(e.start_s, e.end_s) for e in exchanges]))
+    spans = _merge(np.array([(e.start_s, e.end_s) for e in exchanges]))
     whole = float((spans[:, 1] - spans[:, 0]).sum())
     return ExchangeRow(
         name,
@@ -379,7 +375,7 @@ def _compute(r: Recording) -> Any:
     return np.stack([steps["start"], steps["end"]], axis=1) * 1e-9
 
 
-def _merged(spans: Any) -> Any:
+def _merge(spans: Any) -> Any:
     """Intervals [n, 2] without overlaps, in order."""
     if not len(spans):
         return np.zeros((0, 2))
@@ -417,16 +413,20 @@ def _add_kernels(
 ) -> None:
     steps, operations = r.steps, r.operations
     # Ids are those of the process's own engine, the first one.
-    own = np.nonzero(operations["engine"] == 0)[0]
-    by_id = own[np.argsort(operations["id"][own], kind="stable")]
+    own_rows = np.nonzero(operations["engine"] == 0)[0]
+    by_id = own_rows[np.argsort(operations["id"][own_rows], kind="stable")]
     ids = operations["id"][by_id]
-    at = np.minimum(np.searchsorted(ids, steps["operation"]), max(len(ids) - 1, 0))
-    found = np.where(ids[at] == steps["operation"], by_id[at], -1) if len(ids) else np.full(len(steps), -1)
+    positions = np.minimum(np.searchsorted(ids, steps["operation"]), max(len(ids) - 1, 0))
+    operation = (
+        np.where(ids[positions] == steps["operation"], by_id[positions], -1)
+        if len(ids)
+        else np.full(len(steps), -1)
+    )
     size = np.zeros(len(r.work), np.int64)
     np.maximum.at(size, r.step_work, steps["bytes"])
-    # Eager calls know no module at planning: the calling operation's does.
-    context = np.where(found >= 0, operations["context"][found] if len(operations) else 0, 0)
-    site = np.where(found >= 0, operations["site"][found] if len(operations) else 0, 0)
+    # Plans of eager calls have no module: that of the calling operation is used.
+    context = np.where(operation >= 0, operations["context"][operation] if len(operations) else 0, 0)
+    site = np.where(operation >= 0, operations["site"][operation] if len(operations) else 0, 0)
     needs = np.array([not (w.where and w.module) for w in r.work], bool)
     context = np.where(needs[r.step_work], context, 0) if len(steps) else context
     site = np.where(needs[r.step_work], site, 0) if len(steps) else site
@@ -448,27 +448,27 @@ def _add_kernels(
                 )
             )
         )
-    detail = np.array(kernels, np.int64)[inverse] if kernels else np.zeros(0, np.int64)
+    detail = np.array(kernels, np.int64)[inverse]
     rows = np.arange(len(steps))
     for thread in np.unique(steps["thread"]):
-        chosen = steps["thread"] == thread
+        mask = steps["thread"] == thread
         builder.add(
             worker,
             thread_name(thread),
             "kernel",
-            steps["start"][chosen] * 1e-9 + offset,
-            steps["end"][chosen] * 1e-9 + offset,
-            detail[chosen],
-            key(KERNEL, rows[chosen]),
+            steps["start"][mask] * 1e-9 + offset,
+            steps["end"][mask] * 1e-9 + offset,
+            detail[mask],
+            key(KERNEL, rows[mask]),
             counts=True,
-            inside=[
+            excluded=[
                 (m.start_s + offset, m.end_s + offset)
                 for m in r.moments
                 if m.kind == "compile" and m.thread == thread
             ],
         )
-    inside = found >= 0
-    parents.append((key(KERNEL, rows[inside]), key(OPERATION, found[inside])))
+    inside = operation >= 0
+    parents.append((key(KERNEL, rows[inside]), key(OPERATION, operation[inside])))
 
 
 def _add_moments(
@@ -488,8 +488,8 @@ def _add_moments(
         lanes.setdefault((thread_name(wait["thread"]), "wait"), []).append(
             (wait["start"] * 1e-9, wait["end"] * 1e-9, detail)
         )
-    for (thread, kind), found in lanes.items():
-        start, end, detail_numbers = (np.array(column) for column in zip(*found, strict=True))
+    for (thread, kind), intervals in lanes.items():
+        start, end, detail_numbers = (np.array(column) for column in zip(*intervals, strict=True))
         builder.add(worker, thread, kind, start + offset, end + offset, detail_numbers.astype(np.int64))
 
 
@@ -526,5 +526,5 @@ def _launches_of_largest(recording: Recording) -> list[float]:
         return []
     seconds = np.bincount(ran["name"], ran["ended"] - ran["started"], minlength=len(recording.names))
     best = max(several, key=lambda k: seconds[k])
-    chosen: list[float] = (np.sort(ran["pushed"][ran["name"] == best]) * 1e-9).tolist()
-    return chosen
+    launches: list[float] = (np.sort(ran["pushed"][ran["name"] == best]) * 1e-9).tolist()
+    return launches

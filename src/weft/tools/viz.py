@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def graph_svg(graph: Graph) -> str:
         if node.op is None:
             return Box((names[id(node)], str(node.outputs[0].type)), "input", round=True)
         attributes = ", ".join(f"{k}={v!r}" for k, v in node.op.values().items())
-        lines = (type(node.op).__name__, _short(attributes), _short(node.where))
+        lines = (type(node.op).__name__, shorten(attributes), shorten(node.where))
         return Box(tuple(line for line in lines if line), node.op.family)
 
     nodes = [*(v.node for v in graph.inputs), *(node for node in graph.nodes if node.op is not None)]
@@ -58,8 +58,8 @@ def graph_svg(graph: Graph) -> str:
         if output is None or id(output.node) not in index:
             continue
         edges.append(Edge(index[id(output.node)], len(boxes), _sizes(output)))
-        written = graph.writes.get(k)
-        boxes.append(Box((f"result {k}" if written is None else f"into x{written}",), "output", round=True))
+        target = graph.writes.get(k)
+        boxes.append(Box((f"result {k}" if target is None else f"into x{target}",), "output", round=True))
     return svg(boxes, edges)
 
 
@@ -67,8 +67,9 @@ def _sizes(value: Any) -> str:
     return f"[{','.join(map(str, value.shape))}]"
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 48 else f"{text[:45]}..."
+def shorten(text: str, limit: int = 48) -> str:
+    """The text, cut off with dots behind so many characters."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def memory_svg(report: MemoryReport) -> str:
@@ -96,28 +97,29 @@ def memory_svg(report: MemoryReport) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def stages(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """The graph as written, then after each pass that changes it.
+def stages(graph: Graph) -> list[tuple[str, str, Graph]]:
+    """(name, reason, graph): as written, then after each pass that changes it.
 
     >>> from weft.base.dtype import float32
     >>> from weft.graph.graph import graph_of
     >>> from weft.ops.types import TensorType
     >>> import weft.ops.functions as F
-    >>> [name for name, _ in stages(graph_of(lambda x: F.exp(x) + F.exp(x), [TensorType((2,), float32)]))]
+    >>> [name for name, *_ in stages(graph_of(lambda x: F.exp(x) + F.exp(x), [TensorType((2,), float32)]))]
     ['as written', 'after common_subexpressions']
     """
-    yield "as written", graph
+    results = [("as written", "", graph)]
     for each in PASSES:
         changed = rewrite(graph, each.rule)
         if changed is not graph:
             graph = changed
-            yield f"after {each.name}", graph
+            results.append((f"after {each.name}", each.reason, graph))
+    return results
 
 
 def page(name: str, graph: Graph, strides: Sequence[Any], folder: Path) -> list[str]:
     """The parts of a page on one program; its pictures are written into the folder."""
     parts = [f"<h1>{escape(name)}</h1>"]
-    for k, (title, stage) in enumerate(stages(graph)):
+    for k, (title, _, stage) in enumerate(stages(graph)):
         parts.append(
             f"<h2>{escape(title)}: {sum(node.op is not None for node in stage.nodes)} operators</h2>"
         )
@@ -150,9 +152,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("program", type=Path, help="a file of Trace.export, or a graph as JSON")
     parser.add_argument("--out", type=Path, help="the folder to write to")
-    given = parser.parse_args(arguments)
-    folder = given.out or given.program.with_suffix(".viz")
-    programs = programs_in(given.program)
+    options = parser.parse_args(arguments)
+    folder = options.out or options.program.with_suffix(".viz")
+    programs = programs_in(options.program)
     folder.mkdir(parents=True, exist_ok=True)
     parts = [part for program in programs for part in page(*program, folder)]
     text = "\n".join(['<!doctype html><meta charset="utf-8"><title>weft</title>', *parts])

@@ -12,7 +12,7 @@ import weft.functional as F
 import weft.models as models
 import weft.module as M
 from weft.base import events
-from weft.distributed.collective import exchanged
+from weft.distributed.collective import push_exchange
 
 D = wf.distributed
 r, n = D.rank(), D.world_size()
@@ -65,7 +65,7 @@ def held(push, count):
     ears.seen.clear()
     plug = Plug()
     free = wf.zeros(2 << 20)  # so large that the queue runs it, not this thread
-    over = exchanged("plug", plug, [free], [])
+    over = push_exchange("plug", plug, [free], [])
     assert plug.inside.wait(60)
     push()
     end = time.monotonic() + 60

@@ -1,4 +1,4 @@
-"""What a transform is: a function of a sample's picture, boxes and mask, and of the sample's random stream."""
+"""Base of transforms: functions of a sample's picture, boxes and mask, and of the sample's random stream."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from weft import _core
 from weft.data import images
-from weft.data.collator import rebuilt
-from weft.data.place import stream
+from weft.data.collator import rebuild_sequence
+from weft.data.sample_context import stream
 
-__all__ = ["LEAST_AREA", "Compose", "Item", "RandomApply", "RandomChoice", "Transform", "pair"]
+__all__ = ["MIN_AREA", "Compose", "Item", "RandomApply", "RandomChoice", "Transform", "pair"]
 
-LEAST_AREA = 0.25  # of a box that must stay in the picture
+MIN_AREA = 0.25  # of a box that must stay in the picture
 Stream = Any  # _core.SampleRandom
 
 
@@ -65,10 +65,10 @@ class Item:
             self.mask = self.mask[np.ix_(rows.astype(np.int64), columns.astype(np.int64))]
         if self.boxes is not None:
             scale = np.array([size[1] / w, size[0] / h] * 2, np.float32)
-            moved = (self.boxes[:, :4] - np.array([x, y] * 2, np.float32)) * scale
+            corners = (self.boxes[:, :4] - np.array([x, y] * 2, np.float32)) * scale
             if mirror:
-                moved[:, [0, 2]] = size[1] - moved[:, [2, 0]]
-            self._place(moved)
+                corners[:, [0, 2]] = size[1] - corners[:, [2, 0]]
+            self._set_corners(corners)
 
     def crop(self, y: int, x: int, h: int, w: int) -> None:
         """Keep the part [y, y + h) x [x, x + w)."""
@@ -76,7 +76,7 @@ class Item:
         if self.mask is not None:
             self.mask = self.mask[y : y + h, x : x + w]
         if self.boxes is not None:
-            self._place(self.boxes[:, :4] - np.array([x, y] * 2, np.float32))
+            self._set_corners(self.boxes[:, :4] - np.array([x, y] * 2, np.float32))
 
     def flip(self, axis: int) -> None:
         """Mirror along an axis: 0 up and down, 1 left and right."""
@@ -117,27 +117,27 @@ class Item:
                 np.einsum("ij,jyx->iyx", matrix[:, :2], np.stack([x, y])) + matrix[:, 2, None, None]
             )
             h, w = self.size
-            known = (points[0] >= 0) & (points[0] < w) & (points[1] >= 0) & (points[1] < h)
-            source = points.astype(np.int64) * known
-            self.mask = np.where(known, self.mask[source[1], source[0]], 0).astype(self.mask.dtype)
+            is_inside = (points[0] >= 0) & (points[0] < w) & (points[1] >= 0) & (points[1] < h)
+            source = points.astype(np.int64) * is_inside
+            self.mask = np.where(is_inside, self.mask[source[1], source[0]], 0).astype(self.mask.dtype)
         self.image = image
         if self.boxes is not None:
             inverse = np.linalg.inv(np.vstack([matrix, [0, 0, 1]]))[:2]
             corners = self.boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2) - 0.5
-            moved = corners @ inverse[:, :2].T + inverse[:, 2] + 0.5
-            self._place(np.concatenate([moved.min(axis=1), moved.max(axis=1)], axis=1))
+            moved_corners = corners @ inverse[:, :2].T + inverse[:, 2] + 0.5
+            self._set_corners(np.concatenate([moved_corners.min(axis=1), moved_corners.max(axis=1)], axis=1))
 
-    def _place(self, corners: np.ndarray) -> None:
-        """Boxes at these corners, cut at the edges; those with less than LEAST_AREA left are removed."""
+    def _set_corners(self, corners: np.ndarray) -> None:
+        """Boxes at these corners, cut at the edges; those with less than MIN_AREA left are removed."""
         assert self.boxes is not None
         h, w = self.size
-        cut = np.clip(corners, 0, np.array([w, h] * 2, np.float32))
+        clipped = np.clip(corners, 0, np.array([w, h] * 2, np.float32))
         area = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
-        left = np.prod(cut[:, 2:] - cut[:, :2], axis=1)
-        stays = (left > 0) & (left >= LEAST_AREA * area)
-        self.boxes = np.concatenate([cut, self.boxes[:, 4:]], axis=1)[stays].astype(np.float32)
+        visible_area = np.prod(clipped[:, 2:] - clipped[:, :2], axis=1)
+        is_visible = (visible_area > 0) & (visible_area >= MIN_AREA * area)
+        self.boxes = np.concatenate([clipped, self.boxes[:, 4:]], axis=1)[is_visible].astype(np.float32)
         if self.labels is not None:
-            self.labels = np.asarray(self.labels)[stays]
+            self.labels = np.asarray(self.labels)[is_visible]
 
 
 class Transform:
@@ -160,16 +160,16 @@ class Transform:
         if isinstance(sample, Mapping):
             item = Item(sample["image"], sample.get("boxes"), sample.get("mask"), sample.get("labels"))
             image = self.apply(item, stream())
-            moved = {"image": item.image if image is None else image}
+            changed = {"image": item.image if image is None else image}
             for name in ("boxes", "mask", "labels"):
                 if name in sample and getattr(item, name) is not None:
-                    moved[name] = getattr(item, name)
-            return {**sample, **moved}
+                    changed[name] = getattr(item, name)
+            return {**sample, **changed}
         first = sample[0] if isinstance(sample, tuple | list) else sample
         item = Item(first)
         image = self.apply(item, stream())
         image = item.image if image is None else image
-        return rebuilt(sample, [image, *sample[1:]]) if isinstance(sample, tuple | list) else image
+        return rebuild_sequence(sample, [image, *sample[1:]]) if isinstance(sample, tuple | list) else image
 
 
 class Compose(Transform):

@@ -5,6 +5,7 @@ Linear changes of a pixel are one matrix [3, 4], however many there are.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,19 +52,19 @@ def saturation(factor: float, mean: float) -> np.ndarray:
 def hue(turns: float, mean: float) -> np.ndarray:
     """The colours turned by a share of a full turn, in YIQ."""
     angle = 2 * math.pi * turns
-    turn = np.array(
+    rotation = np.array(
         [[1, 0, 0], [0, math.cos(angle), -math.sin(angle)], [0, math.sin(angle), math.cos(angle)]]
     )
-    return np.column_stack([FROM_YIQ @ turn @ TO_YIQ, np.zeros(3)])
+    return np.column_stack([FROM_YIQ @ rotation @ TO_YIQ, np.zeros(3)])
 
 
-def _mixed(item: Item, matrix: np.ndarray) -> None:
+def _mix_channels(item: Item, matrix: np.ndarray) -> None:
     image = np.empty(item.image.shape, np.uint8)
     _core.image_mix_channels(item.image, image, np.ascontiguousarray(matrix, np.float32))
     item.image = image
 
 
-def _counts(image: np.ndarray) -> np.ndarray:
+def _histograms(image: np.ndarray) -> np.ndarray:
     counts = np.empty((image.shape[2], 256), np.int64)
     _core.image_count_values(image, counts)
     return counts
@@ -71,11 +72,11 @@ def _counts(image: np.ndarray) -> np.ndarray:
 
 def _mean(image: np.ndarray) -> float:
     """The mean brightness, 0 to 255."""
-    means = _counts(image) @ np.arange(256) / (image.shape[0] * image.shape[1])
+    means = _histograms(image) @ np.arange(256) / (image.shape[0] * image.shape[1])
     return float(means @ LUMA) if len(means) == 3 else float(means.mean())
 
 
-def _looked_up(item: Item, table: np.ndarray) -> None:
+def _look_up_values(item: Item, table: np.ndarray) -> None:
     image: np.ndarray = np.empty(item.image.shape, np.uint8)
     tables = np.ascontiguousarray(np.broadcast_to(table, (image.shape[2], 256)), np.uint8)
     _core.image_look_up(item.image, image, tables)
@@ -102,8 +103,8 @@ class ColorJitter(Transform):
         makers: list[Callable[[float, float], np.ndarray]] = [brightness, contrast, saturation, hue]
         steps = [
             (make, stream.uniform(*limits))
-            for make, limits, rest in zip(makers, self.limits, (1.0, 1.0, 1.0, 0.0), strict=True)
-            if tuple(limits) != (rest, rest)
+            for make, limits, neutral in zip(makers, self.limits, (1.0, 1.0, 1.0, 0.0), strict=True)
+            if tuple(limits) != (neutral, neutral)
         ]
         for k in range(len(steps) - 1, 0, -1):
             other = stream.below(k + 1)
@@ -113,13 +114,13 @@ class ColorJitter(Transform):
         for make, amount in steps:
             total = np.vstack([make(amount, mean), [0, 0, 0, 1]]) @ total
         if item.image.shape[2] == 3:
-            _mixed(item, total[:3])
+            _mix_channels(item, total[:3])
         elif item.image.shape[2] == 1:
-            only = np.eye(4)
+            matrix = np.eye(4)
             for make, amount in steps:
                 if make in (brightness, contrast):
-                    only = np.vstack([make(amount, mean), [0, 0, 0, 1]]) @ only
-            _looked_up(item, np.clip(np.rint(only[0, 0] * np.arange(256) + only[0, 3]), 0, 255))
+                    matrix = np.vstack([make(amount, mean), [0, 0, 0, 1]]) @ matrix
+            _look_up_values(item, np.clip(np.rint(matrix[0, 0] * np.arange(256) + matrix[0, 3]), 0, 255))
         else:
             raise ValueError(f"ColorJitter: takes 1 or 3 channels, got {item.image.shape[2]}")
 
@@ -142,7 +143,7 @@ class Lighting(Transform):
 
     def apply(self, item: Item, stream: Stream) -> None:
         amounts = self.alpha * np.array([stream.normal() for _ in range(3)])
-        _mixed(item, np.column_stack([np.eye(3), self.vectors @ (amounts * self.values)]))
+        _mix_channels(item, np.column_stack([np.eye(3), self.vectors @ (amounts * self.values)]))
 
 
 class Grayscale(Transform):
@@ -157,7 +158,7 @@ class Grayscale(Transform):
 
     def apply(self, item: Item, stream: Stream) -> None:
         if stream.uniform() < self.p:
-            _mixed(item, saturation(0.0, 0.0))
+            _mix_channels(item, saturation(0.0, 0.0))
 
 
 class GaussianNoise(Transform):
@@ -254,19 +255,13 @@ class Normalize(Transform):
                 raise ValueError(f"Normalize: the picture is {item.size[0]} x {item.size[1]}, crop {h} x {w}")
             y, x = stream.below(item.size[0] - h + 1), stream.below(item.size[1] - w + 1)
         mirror = self.mirror > 0 and stream.uniform() < self.mirror
-        if (y, x) != (0, 0) or (h, w) != item.size or mirror:
-            moved = Item.__new__(Item)
-            moved.image, moved.boxes, moved.mask, moved.labels = (
-                item.image,
-                item.boxes,
-                item.mask,
-                item.labels,
-            )
-            if item.boxes is not None or item.mask is not None:
-                moved.crop(y, x, h, w)
-                if mirror:
-                    moved.flip(1)
-                item.boxes, item.mask, item.labels = moved.boxes, moved.mask, moved.labels
+        is_moved = (y, x) != (0, 0) or (h, w) != item.size or mirror
+        if is_moved and (item.boxes is not None or item.mask is not None):
+            copied = copy.copy(item)  # its picture is cropped and mirrored by image_normalize
+            copied.crop(y, x, h, w)
+            if mirror:
+                copied.flip(1)
+            item.boxes, item.mask, item.labels = copied.boxes, copied.mask, copied.labels
         out = np.empty((c, h, w) if self.layout == "CHW" else (h, w, c), np.float32)
         mean, factor = (np.ascontiguousarray(np.broadcast_to(v, (c,))) for v in (self.mean, 1 / self.std))
         _core.image_normalize(item.image, out, y, x, mirror, mean, factor, self.layout == "CHW")
@@ -290,7 +285,7 @@ class ToFloat(Normalize):
 def _auto_contrast(item: Item, amount: float) -> None:
     """Each channel stretched to 0..255."""
     tables = []
-    for counts in _counts(item.image):
+    for counts in _histograms(item.image):
         (present,) = np.nonzero(counts)
         low, high = int(present[0]), int(present[-1])
         tables.append(
@@ -298,17 +293,19 @@ def _auto_contrast(item: Item, amount: float) -> None:
             if high > low
             else np.arange(256)
         )
-    _looked_up(item, np.array(tables))
+    _look_up_values(item, np.array(tables))
 
 
 def _equalize(item: Item, amount: float) -> None:
     """Each channel's values spread so that all are about as frequent."""
     tables = []
-    for counts in _counts(item.image):
-        below = np.cumsum(counts) - counts
-        rest = int(counts.sum() - counts[np.nonzero(counts)[0][-1]])
-        tables.append(np.arange(256) if not rest else np.clip(np.rint(below * (255 / rest)), 0, 255))
-    _looked_up(item, np.array(tables))
+    for counts in _histograms(item.image):
+        smaller_count = np.cumsum(counts) - counts
+        total = int(counts.sum() - counts[np.nonzero(counts)[0][-1]])
+        tables.append(
+            np.arange(256) if not total else np.clip(np.rint(smaller_count * (255 / total)), 0, 255)
+        )
+    _look_up_values(item, np.array(tables))
 
 
 def _sharpen(item: Item, amount: float) -> None:
@@ -318,29 +315,30 @@ def _sharpen(item: Item, amount: float) -> None:
 
 
 def _by_matrix(make: Callable[[float, float], np.ndarray]) -> Callable[[Item, float], None]:
-    return lambda item, amount: _mixed(item, make(1 + amount, _mean(item.image) if make is contrast else 0.0))
+    return lambda item, amount: _mix_channels(
+        item, make(1 + amount, _mean(item.image) if make is contrast else 0.0)
+    )
 
 
-def _by_affine(**options: float) -> Callable[[Item, float], None]:
+def _by_affine(name: str, largest: float) -> Callable[[Item, float], None]:
     def apply(item: Item, amount: float) -> None:
-        (name, largest), *_ = options.items()
         h, w = item.size
         value = amount * largest
-        back = np.eye(2, 3)
+        inverse = np.eye(2, 3)
         middle = np.array([(w - 1) / 2, (h - 1) / 2])
         if name == "rotate":
             angle = math.radians(value)
-            back[:, :2] = [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]
+            inverse[:, :2] = [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]
         elif name == "shear_x":
-            back[0, 1] = -value
+            inverse[0, 1] = -value
         elif name == "shear_y":
-            back[1, 0] = -value
-        back[:, 2] = middle - back[:, :2] @ middle
+            inverse[1, 0] = -value
+        inverse[:, 2] = middle - inverse[:, :2] @ middle
         if name == "shift_x":
-            back[0, 2] -= value * w
+            inverse[0, 2] -= value * w
         elif name == "shift_y":
-            back[1, 2] -= value * h
-        item.warp(back, (h, w), "linear", 128)
+            inverse[1, 2] -= value * h
+        item.warp(inverse, (h, w), "linear", 128)
 
     return apply
 
@@ -360,13 +358,13 @@ class RandAugment(Transform):
         "identity": (lambda item, amount: None, "signed"),
         "auto_contrast": (_auto_contrast, "signed"),
         "equalize": (_equalize, "signed"),
-        "rotate": (_by_affine(rotate=30.0), "signed"),
+        "rotate": (_by_affine("rotate", 30.0), "signed"),
         "posterize": (
-            lambda item, amount: _looked_up(item, np.arange(256) & (0xFF << round(4 * amount))),
+            lambda item, amount: _look_up_values(item, np.arange(256) & (0xFF << round(4 * amount))),
             "positive",
         ),
         "solarize": (
-            lambda item, amount: _looked_up(
+            lambda item, amount: _look_up_values(
                 item, np.where(np.arange(256) >= 256 * (1 - amount), 255 - np.arange(256), np.arange(256))
             ),
             "positive",
@@ -375,10 +373,10 @@ class RandAugment(Transform):
         "contrast": (_by_matrix(contrast), "factor"),
         "brightness": (_by_matrix(brightness), "factor"),
         "sharpness": (_sharpen, "factor"),
-        "shear_x": (_by_affine(shear_x=0.3), "signed"),
-        "shear_y": (_by_affine(shear_y=0.3), "signed"),
-        "shift_x": (_by_affine(shift_x=0.45), "signed"),
-        "shift_y": (_by_affine(shift_y=0.45), "signed"),
+        "shear_x": (_by_affine("shear_x", 0.3), "signed"),
+        "shear_y": (_by_affine("shear_y", 0.3), "signed"),
+        "shift_x": (_by_affine("shift_x", 0.45), "signed"),
+        "shift_y": (_by_affine("shift_y", 0.45), "signed"),
     }
 
     def __init__(self, count: int = 2, magnitude: float = 9) -> None:

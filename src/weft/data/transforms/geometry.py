@@ -65,12 +65,12 @@ class ShortestEdgeResize(Transform):
         item.resize_part((0, 0, h, w), size, self.filter)
 
 
-def _room(item: Item, size: tuple[int, int], who: str) -> tuple[int, int]:
-    """How far a part of this size can be moved down and to the right."""
+def _room(item: Item, size: tuple[int, int], name: str) -> tuple[int, int]:
+    """The distances that a part of this size can be moved down and to the right."""
     room = item.size[0] - size[0], item.size[1] - size[1]
     if min(room) < 0:
         raise ValueError(
-            f"{who}: the picture is {item.size[0]} x {item.size[1]}, smaller than {size[0]} x {size[1]}"
+            f"{name}: the picture is {item.size[0]} x {item.size[1]}, smaller than {size[0]} x {size[1]}"
         )
     return room
 
@@ -132,12 +132,8 @@ class RandomResizedCrop(Transform):
         ratio: Sequence[float] = (3 / 4, 4 / 3),
         filter: str = "area",
     ) -> None:
-        self.size, self.scale, self.ratio, self.filter = (
-            pair(size),
-            pair(scale),
-            pair(ratio),
-            checked_filter(filter),
-        )
+        self.size, self.scale, self.ratio = pair(size), pair(scale), pair(ratio)
+        self.filter = checked_filter(filter)
 
     def part(self, h: int, w: int, stream: Stream) -> tuple[int, int, int, int]:
         """(y, x, h, w) of a part of a picture of this size."""
@@ -241,12 +237,12 @@ class RandomAffine(Transform):
         shift = [
             stream.uniform(-limit, limit) * size for limit, size in zip(self.translate, (h, w), strict=True)
         ]
-        turned = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
-        forward = scale * turned @ np.array([[1, math.tan(shear)], [0, 1]])
-        back = np.linalg.inv(forward)
+        rotation = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+        forward = scale * rotation @ np.array([[1, math.tan(shear)], [0, 1]])
+        inverse = np.linalg.inv(forward)
         middle = np.array([(w - 1) / 2, (h - 1) / 2])
-        offset = middle - back @ (middle + shift[::-1])
-        item.warp(np.column_stack([back, offset]), (h, w), self.filter, self.fill)
+        offset = middle - inverse @ (middle + shift[::-1])
+        item.warp(np.column_stack([inverse, offset]), (h, w), self.filter, self.fill)
 
 
 class RandomRotation(RandomAffine):

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.data.collator import as_tensors, stacked
-from weft.data.place import rng
+from weft.data.collator import as_tensors, stack_samples
+from weft.data.sample_context import rng
 
 __all__ = ["CutMix", "Mixup"]
 
@@ -31,7 +31,7 @@ class Mixup:
         self.classes, self.alpha = classes, alpha
 
     def __call__(self, samples: list[Any]) -> Any:
-        x, labels = (np.asarray(part) for part in stacked([tuple(sample) for sample in samples]))
+        x, labels = (np.asarray(part) for part in stack_samples([tuple(sample) for sample in samples]))
         if not np.issubdtype(x.dtype, np.floating):
             raise TypeError(
                 f"{type(self).__name__}: x must be of floats, after Normalize or ToFloat; got {x.dtype}"

@@ -21,9 +21,8 @@ from weft.graph.passes.constant_folding import constant_folding
 from weft.graph.passes.contracted import contracted
 from weft.graph.passes.decompose import decompose
 from weft.graph.passes.epilogues import epilogues
-from weft.graph.passes.marks import marks
+from weft.graph.passes.marks import marks, regions
 from weft.graph.passes.recompute import recompute
-from weft.graph.passes.regions import regions
 from weft.graph.passes.requests import requests
 from weft.graph.passes.updates import updates
 from weft.graph.passes.views import views
@@ -167,8 +166,8 @@ def optimize(graph: Graph, skip: Collection[str] = ()) -> Graph:
         graph = rewrite(
             before,
             each.rule,
-            _shown(each.name) if level > 1 else None,
-            _shown(f"{each.name}: dropped") if level else None,
+            _printer(each.name) if level > 1 else None,
+            _printer(f"{each.name}: dropped") if level else None,
         )
         if level and graph is not before:
             print(f"{each.name}: before\n{before}\n{each.name}: after\n{graph}", file=sys.stderr)
@@ -198,5 +197,5 @@ def skipped(skip: Collection[str] = ()) -> set[str]:
     return names if "all" in off else off
 
 
-def _shown(name: str) -> Callable[[str], None]:
+def _printer(name: str) -> Callable[[str], None]:
     return lambda text: print(f"{name}: {text}", file=sys.stderr)

@@ -76,7 +76,7 @@ __all__ = ["algebraic_simplify", "is_lossless"]
     Where,
 )
 def algebraic_simplify(node: Node, graph: Rewriting) -> Value | None:
-    """What a pointwise node's value is in simpler terms."""
+    """A pointwise node's value in simpler terms."""
     a, *rest = node.inputs or (None,)
     b = rest[0] if rest else None
     if a is None or not node.inputs:
@@ -133,7 +133,7 @@ def _is_nothing(value: Value | None, node: Node) -> bool:
 
 
 def _cast(source: Value, dtype: DType, node: Node, graph: Rewriting) -> Value | None:
-    """A cast to the type that there is, or of what was cast without loss."""
+    """The operand of a cast to its own type, or one cast in place of two of which the first lost nothing."""
     if source.dtype is dtype:
         return graph.new(source)
     base = source.node.inputs[0] if isinstance(source.node.op, Cast) else None

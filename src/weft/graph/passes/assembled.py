@@ -22,11 +22,12 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from weft.base.record import Record
-from weft.graph.passes.geometry import Geometry, permutation, row_major, same_strides, see_of
+from weft.graph.passes.geometry import Geometry, permutation, same_strides, see_of
 from weft.graph.rewrite import Rewriting, first_choice
 from weft.ops.arithmetic import Add
 from weft.ops.kernels import Parts
 from weft.ops.node import Node, Value, make_node
+from weft.ops.shapes import row_major
 from weft.ops.strided import Assemble
 
 __all__ = ["assembled"]
@@ -40,10 +41,10 @@ class _Box(Record):
 
 
 def assembled(node: Node, graph: Rewriting) -> Value | None:
-    """One Assemble for a sum of arrays of zeros and parts elsewhere, or for its reshape or permutation."""
+    """One Assemble for a sum of arrays that are zero outside of their parts, or for its reshape or permutation."""
     if isinstance(node.op, Add):
         return _sum(node, graph)
-    return _seen(node, graph)
+    return _reassembled(node, graph)
 
 
 def _sum(node: Node, graph: Rewriting) -> Value | None:
@@ -81,7 +82,7 @@ def _parts(value: Value) -> list[tuple[Geometry, Value]] | None:
     return parts
 
 
-def _seen(node: Node, graph: Rewriting) -> Value | None:
+def _reassembled(node: Node, graph: Rewriting) -> Value | None:
     see = see_of(node)
     source = node.inputs[0] if see is not None else None
     if (
@@ -117,7 +118,7 @@ def _assemble(node: Node, shape: Sequence[int], windows: Sequence[Geometry], par
 
 
 def _box(window: Geometry, shape: Sequence[int]) -> _Box | None:
-    """None for a window that is empty, or does not go forward along dimensions of the array."""
+    """A window as a box; None for one that is empty, or does not go forward along dimensions of the array."""
     sizes, strides, offset = window
     if 0 in sizes:
         return None

@@ -66,8 +66,8 @@ def _folded(node: Node, before: Node, graph: Rewriting) -> Value | None:
         return None
     names = [spec.name for spec in op.inputs]
     weight, bias = (before.inputs[names.index(name)] for name in ("weight", "bias"))
-    read = (weight, bias, *node.inputs[1:], *node.runtime.values())
-    if weight is None or not all(v is None or graph.is_stable(v) for v in read):
+    operands = (weight, bias, *node.inputs[1:], *node.runtime.values())
+    if weight is None or not all(v is None or graph.is_stable(v) for v in operands):
         return None
 
     def wide(value: Value) -> Value:
@@ -78,9 +78,9 @@ def _folded(node: Node, before: Node, graph: Rewriting) -> Value | None:
     if bias is not None:
         shift = F.add(F.multiply(wide(bias), scale), shift)
     scaled = F.multiply(wide(weight), F.expand_dims(scale, axis=tuple(range(1, weight.ndim))))
-    new = {"weight": F.cast(scaled, dtype=weight.dtype), "bias": F.cast(shift, dtype=weight.dtype)}
+    folded = {"weight": F.cast(scaled, dtype=weight.dtype), "bias": F.cast(shift, dtype=weight.dtype)}
     inputs = [
-        new.get(name, None if v is None else graph.new(v))
+        folded.get(name, None if v is None else graph.new(v))
         for name, v in zip(names, before.inputs, strict=True)
     ]
     return make_node(op, inputs, like=before).outputs[0]

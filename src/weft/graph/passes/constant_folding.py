@@ -56,11 +56,11 @@ def _number(value: Value | None, graph: Rewriting) -> Number | None:
         return None
     numbers: dict[int, Number | None] = graph.notes
     if id(value) not in numbers:
-        numbers[id(value)] = _found(value, graph)
+        numbers[id(value)] = _node_number(value, graph)
     return numbers[id(value)]
 
 
-def _found(value: Value, graph: Rewriting) -> Number | None:
+def _node_number(value: Value, graph: Rewriting) -> Number | None:
     node = value.node
     match node.op:
         case None if value.is_constant:
@@ -77,7 +77,7 @@ def _found(value: Value, graph: Rewriting) -> Number | None:
 
 
 def _computed(node: Node, numbers: Sequence[Number | None]) -> Number | None:
-    """What a pointwise operator makes of numbers, by what its kernel does to one element."""
+    """The result of a pointwise operator on numbers, by what its kernel does to one element."""
     import numpy as np
 
     loop = _loop_of_elements(node)
@@ -127,10 +127,10 @@ def _with_numbers(node: Node, graph: Rewriting) -> Value | None:
     if all(n is None for n in numbers):
         return None
     pairs = zip(node.inputs, numbers, strict=True)
-    rest: dict[str, TensorType] = {
+    array_types: dict[str, TensorType] = {
         str(k): v.type for k, (v, n) in enumerate(pairs) if v is not None and n is None
     }
-    shape = broadcast_shapes(node.op.name if node.op else "", rest) if rest else ()
+    shape = broadcast_shapes(node.op.name if node.op else "", array_types) if array_types else ()
     if shape != node.outputs[0].shape:
         return None
     inputs = [

@@ -21,31 +21,31 @@ __all__ = ["epilogues"]
 def epilogues(node: Node, graph: Rewriting) -> Sequence[Value | None] | Value | None:
     """A node and the pointwise ones after it, each the only reader of what comes before, as one Epilogue.
 
-    It stands where the last reader stood, since that may read what comes after the node; if other outputs of the node
-    are read, too, where the node stood.
+    It replaces the last reader, since that may read what comes after the node; if other outputs of the node are read,
+    too, it replaces the node.
     """
     if id(node) in graph.notes:
-        found: Value = graph.notes[id(node)]
-        return found
+        output: Value = graph.notes[id(node)]
+        return output
     if any(graph.is_read(v) for v in node.outputs[1:]):
         return _with_readers(node, graph)
     if not isinstance(node.op, Pointwise):
         return None
-    before = [v for v in node.inputs if v is not None and _ends_with(v, node, graph)]
-    for value in sorted(before, key=lambda v: _steps(graph.new(v).node)):
-        made = _fused(graph.new(value).node, value, node, graph)
-        if made is not None:
-            return made.outputs[0]
+    operands = [v for v in node.inputs if v is not None and _ends_with(v, node, graph)]
+    for value in sorted(operands, key=lambda v: _steps(graph.new(v).node)):
+        epilogue = _fused(graph.new(value).node, value, node, graph)
+        if epilogue is not None:
+            return epilogue.outputs[0]
     return None
 
 
 def _with_readers(node: Node, graph: Rewriting) -> Sequence[Value] | None:
-    made, value, readers = node, node.outputs[0], list[Node]()
-    while (reader := graph.reader(value)) is not None and (more := _fused(made, value, reader, graph)):
-        made, value = more, reader.outputs[0]
+    epilogue, value, readers = node, node.outputs[0], list[Node]()
+    while (reader := graph.reader(value)) is not None and (longer := _fused(epilogue, value, reader, graph)):
+        epilogue, value = longer, reader.outputs[0]
         readers.append(reader)
-    graph.notes.update((id(reader), made.outputs[0]) for reader in readers)
-    return made.outputs if readers else None
+    graph.notes.update((id(reader), epilogue.outputs[0]) for reader in readers)
+    return epilogue.outputs if readers else None
 
 
 def _ends_with(value: Value, reader: Node, graph: Rewriting) -> bool:
@@ -67,38 +67,37 @@ def _fused(node: Node, value: Value, reader: Node, graph: Rewriting) -> Node | N
     value: what the reader reads in the old graph, for which the first output of the node stands.
     """
     op, step = node.op, reader.op
-    if op is None or op.random or op.home() is not None:
+    if op is None or op.random or op.fixed_device() is not None:
         return None
     own_kernel = first_choice(node)
     if isinstance(own_kernel, View) or (isinstance(own_kernel, Loop) and not own_kernel.axes):
-        return (
-            None  # the planner joins pointwise loops by itself; asked before an Epilogue is made for nothing
-        )
+        return None  # the planner joins pointwise loops by itself, so no Epilogue is made in vain
     if any(spec.variadic and not isinstance(op, Epilogue) for spec in op.inputs):
         return None
     if not isinstance(step, Pointwise) or reader.runtime or reader.outputs[0].type != value.type:
         return None
-    place = next(k for k, v in enumerate(reader.inputs) if v is value)
+    position = next(k for k, v in enumerate(reader.inputs) if v is value)
     extras = [v for v in reader.inputs if v is not value]
     if not all(v is None or graph.is_made(v) for v in extras):
         return None
-    own = list(node.inputs)
+    node_inputs = list(node.inputs)
     runtime: list[Value | None] = list(node.runtime.values())
-    steps: tuple[Step, ...] = ((step, place, len(reader.inputs)),)
+    steps: tuple[Step, ...] = ((step, position, len(reader.inputs)),)
     names = tuple(node.runtime)
     if isinstance(op, Epilogue):
-        before: Any = op.steps
-        steps, names = before + steps, op.runtime
-        own, runtime = own[: len(own) - len(names)], own[len(own) - len(names) :]
+        earlier_steps: Any = op.steps
+        steps, names = earlier_steps + steps, op.runtime
+        count = len(node_inputs) - len(names)
+        node_inputs, runtime = node_inputs[:count], node_inputs[count:]
         op = op.of  # type: ignore[assignment]
-    made = make_node(
+    epilogue = make_node(
         Epilogue(of=op, steps=steps, runtime=names),
-        [None if v is None else graph.new(v) for v in (*own, *extras, *runtime)],
+        [None if v is None else graph.new(v) for v in (*node_inputs, *extras, *runtime)],
         like=reader,
     )
     # A line in a module, if there is one: the gradient of a layer may be added to an earlier one outside of it.
-    made.where = next(
+    epilogue.where = next(
         (line for line in (reader.where, node.where) if getattr(line, "module", None)), reader.where
     )
-    kernel = first_choice(made)
-    return made if kernel is not None and isinstance(kernel, type(own_kernel)) else None
+    kernel = first_choice(epilogue)
+    return epilogue if kernel is not None and isinstance(kernel, type(own_kernel)) else None

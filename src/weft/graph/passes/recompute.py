@@ -25,16 +25,14 @@ __all__ = [
     "Candidate",
     "Lives",
     "candidates",
-    "computed_again",
     "is_view",
     "recompute",
+    "rematerialize",
     "size_bytes_of",
 ]
 
 SMALL_SHARE = 1 / 8  # of a value's bytes: what is smaller is not counted among what it is computed from
-CHEAP = (
-    8  # operations on an element; a function such as exp is never cheap enough to be called again for nothing
-)
+CHEAP = 8  # operations on an element; a function such as exp is never cheap enough to be called again
 LATE = 24  # nodes from where a value is made to a reader, or the planner has the loop that makes it make the copy, too
 SOON = 12  # nodes between a loop and a kernel that share a copy: likely the planner has the loop store it
 LEAVES = ("load", "constant", "parameter", "result", "index", "cast")
@@ -81,7 +79,7 @@ class Candidate:
 
 
 def candidates(graph: Graph) -> list[Candidate]:
-    """Those of a graph, in the order of its nodes."""
+    """The candidates of a graph, in the order of its nodes."""
     lives = Lives(graph)
     values = (lives.candidate(v) for node in graph.nodes[: lives.peak] for v in node.outputs[:1])
     return [each for each in values if each is not None and each.size_bytes > 0]
@@ -89,64 +87,60 @@ def candidates(graph: Graph) -> list[Candidate]:
 
 def recompute(node: Node, graph: Rewriting) -> Sequence[Value | None] | None:
     """A reader on values computed again, where that saves memory and sends no more bytes through it."""
-    if "again" not in graph.notes:
-        free = [c for c in candidates(graph.graph) if c.is_cheap and c.traffic_bytes <= 0 and c.nodes > LATE]
-        graph.notes["again"] = _Again(free, graph)
-    again: _Again = graph.notes["again"]
-    return again.reader(node)
+    if "copies" not in graph.notes:
+        cheap = [c for c in candidates(graph.graph) if c.is_cheap and c.traffic_bytes <= 0 and c.nodes > LATE]
+        graph.notes["copies"] = _Copies(cheap, graph)
+    copies: _Copies = graph.notes["copies"]
+    return copies.reader(node)
 
 
-def computed_again(graph: Graph, chosen: Collection[Candidate]) -> Graph:
-    """The graph in which late readers of these read what is computed again."""
+def rematerialize(graph: Graph, candidates: Collection[Candidate]) -> Graph:
+    """The graph in which late readers of these candidates read what is computed again."""
     rewriting = Rewriting(graph)
-    again = _Again(chosen, rewriting)
-    return rewriting.run(lambda node, _: again.rewritten(node), None)
+    copies = _Copies(candidates, rewriting)
+    return rewriting.run(lambda node, _: copies.rewritten(node), None)
 
 
-class _Again:
-    """The copies of one round."""
+class _Copies:
+    """The copies of candidates that one round makes."""
 
-    def __init__(self, chosen: Collection[Candidate], graph: Rewriting) -> None:
+    def __init__(self, candidates: Collection[Candidate], graph: Rewriting) -> None:
         self.graph = graph
-        self.chosen = {id(c.value): c for c in chosen}
+        self.candidates = {id(c.value): c for c in candidates}
         self.late: dict[int, set[int]] = {}  # by id of a reader, those that it reads, by id
-        for c in chosen:
+        for c in candidates:
             for node in c.late:
                 self.late.setdefault(id(node), set()).update((id(c.value), *map(id, c.views)))
-        self.place = {id(node): k for k, node in enumerate(graph.graph.nodes)}
-        self.kernels = {id(c.value): [n for n in c.late if not is_loop(n)] for c in chosen}
+        self.index = {id(node): k for k, node in enumerate(graph.graph.nodes)}
+        self.kernels = {id(c.value): [n for n in c.late if not is_loop(n)] for c in candidates}
         self.shared: dict[int, Value] = {}  # copies in memory, by id of the old value
-        # Of values that are chosen, and of views of these: whether they are the results of one.
-        self.is_again = dict.fromkeys(self.chosen, True)
-        if any(c.runs_again for c in chosen):
+        # By id, of candidates and of views of these: whether they are the former.
+        self.is_candidate = dict.fromkeys(self.candidates, True)
+        if any(c.runs_again for c in candidates):
             for node in graph.graph.nodes:
                 if node.op is not None and node.inputs and is_view(node):
                     source = node.inputs[0]
-                    if source is not None and id(source) in self.is_again:
-                        self.is_again.update((id(v), False) for v in node.outputs)
+                    if source is not None and id(source) in self.is_candidate:
+                        self.is_candidate.update((id(v), False) for v in node.outputs)
         else:
-            self.is_again.update((id(v), False) for c in chosen for v in c.views)
-        self.random = {id(c.value.node) for c in chosen if c.runs_again and c.value.node.op.random}  # type: ignore[union-attr]
-        self.drawn: dict[
-            int, tuple[Op, Sequence[Value]]
-        ] = {}  # by id of a random node: as a function, and of what
+            self.is_candidate.update((id(v), False) for c in candidates for v in c.views)
+        self.random = {id(c.value.node) for c in candidates if c.runs_again and c.value.node.op.random}  # type: ignore[union-attr]
+        # By id of a random node: the operator that is a function of a position, and that.
+        self.positions: dict[int, tuple[Op, Sequence[Value]]] = {}
 
     def rewritten(self, node: Node) -> Sequence[Value | None] | None:
-        """What replaces a node: a reader's outputs, on what is computed again; numbers that are drawn again."""
+        """The new outputs of a node: of a reader of what is computed again; of one whose numbers are drawn again."""
         copies = self.reader(node)
         if copies is None and id(node) in self.random:
-            return self.noted(node)
+            return self.with_position(node)
         return copies
 
-    def noted(self, node: Node) -> Sequence[Value]:
+    def with_position(self, node: Node) -> Sequence[Value]:
         """A random node as a function of a position in the stream, so that it can draw the same again."""
-        inputs = [None if v is None else self.graph.new(v) for v in node.inputs]
-        runtime = {name: self.graph.new(v) for name, v in node.runtime.items()}
-        plain = Node(node.op, inputs, [v.type for v in node.outputs], runtime, like=node)
-        outputs, position = as_drawn(plain)
+        outputs, position = as_drawn(node.reading(self.graph.new))
         op = outputs[0].node.op
         assert op is not None
-        self.drawn[id(node)] = op, position
+        self.positions[id(node)] = op, position
         return outputs
 
     def reader(self, node: Node) -> Sequence[Value | None] | None:
@@ -166,11 +160,11 @@ class _Again:
 
     def has_own(self, loop: Node, value: Value) -> bool:
         """Whether a loop computes the value for itself: no kernel near it reads it from memory."""
-        candidate = self.chosen.get(id(value))
+        candidate = self.candidates.get(id(value))
         if candidate is None or candidate.runs_again:
             return False
         near = (
-            abs(self.place[id(n)] - self.place[id(loop)]) <= SOON for n in self.kernels.get(id(value), ())
+            abs(self.index[id(n)] - self.index[id(loop)]) <= SOON for n in self.kernels.get(id(value), ())
         )
         return not any(near)
 
@@ -180,13 +174,13 @@ class _Again:
         return self.shared[id(value)]
 
     def copy(self, value: Value) -> Value:
-        """A copy of the reader's own; before it those of what it is computed from, if that is not kept, either."""
+        """A copy for one reader; before it those of what it is computed from, if that is not kept, either."""
         self.make_shared(self.missing(value))
-        return self.made(value)[0][1]
+        return self.copies_of(value)[0][1]
 
-    def make_shared(self, wanted: Sequence[Value]) -> None:
+    def make_shared(self, values: Sequence[Value]) -> None:
         """Copies of these, and of what they are computed from. Not recursive: networks are deep."""
-        stack = list(wanted)
+        stack = list(values)
         while stack:
             value = stack[-1]
             if id(value) in self.shared:
@@ -197,32 +191,32 @@ class _Again:
                 stack.extend(missing)
                 continue
             stack.pop()
-            self.shared.update((id(old), new) for old, new in self.made(value))
+            self.shared.update((id(old), new) for old, new in self.copies_of(value))
 
     def missing(self, value: Value) -> list[Value]:
-        """Of what a value is computed from, what has to be computed again before it."""
-        candidate = self.chosen.get(id(value))
+        """The values that have to be computed again before this one, which is computed from them."""
+        candidate = self.candidates.get(id(value))
         sources = value.node.reads if candidate is None else candidate.sources
-        return [v for v in sources if id(v) in self.is_again and id(v) not in self.shared]
+        return [v for v in sources if id(v) in self.is_candidate and id(v) not in self.shared]
 
     def read(self, value: Value) -> Value:
         copy = self.shared.get(id(value))
         return self.graph.new(value) if copy is None else copy
 
-    def made(self, value: Value) -> list[tuple[Value, Value]]:
+    def copies_of(self, value: Value) -> list[tuple[Value, Value]]:
         """Values of the old graph, the first of which is this one, and what is computed again for them."""
-        node, candidate = value.node, self.chosen.get(id(value))
+        node, candidate = value.node, self.candidates.get(id(value))
         if candidate is not None and not candidate.runs_again:
-            again = _again(value, self.read)
-            assert again is not None, "a candidate can be computed again"
-            return [(value, again)]
-        op, position = self.drawn.get(id(node), (node.op, ()))
+            expression = _recomputed(value, self.read)
+            assert expression is not None, "a candidate can be computed again"
+            return [(value, expression)]
+        op, position = self.positions.get(id(node), (node.op, ()))
         inputs = [None if v is None else self.read(v) for v in node.inputs]
         runtime = {name: self.read(v) for name, v in node.runtime.items()}
-        copy = Node(op, [*inputs, *position], [v.type for v in node.outputs], runtime)
-        pairs = list(zip(node.outputs, copy.outputs, strict=True))
+        new_node = Node(op, [*inputs, *position], [v.type for v in node.outputs], runtime)
+        pairs = list(zip(node.outputs, new_node.outputs, strict=True))
         first = pairs.pop(value.index)
-        return [first, *(pair for pair in pairs if id(pair[0]) in self.chosen)]
+        return [first, *(pair for pair in pairs if id(pair[0]) in self.candidates)]
 
 
 class Lives:
@@ -230,28 +224,25 @@ class Lives:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.place = {id(node): k for k, node in enumerate(graph.nodes)}
+        self.index = {id(node): k for k, node in enumerate(graph.nodes)}
         self.views = {id(node) for node in graph.nodes if is_view(node)}
         self.readers: dict[int, list[Node]] = {}
         for node in graph.nodes:
             for v in dict.fromkeys(node.reads):
                 self.readers.setdefault(id(v), []).append(node)
-        stable_nodes = {
-            id(graph.inputs[k].node) for k in graph.stable_inputs
-        }  # and what follows from them, done once
+        # Stable inputs, and the nodes that follow from them, which are computed once.
+        stable_nodes = {id(graph.inputs[k].node) for k in graph.stable_inputs}
         for node in graph.nodes:
             if node.op is not None and node.reads and all(id(v.node) in stable_nodes for v in node.reads):
                 stable_nodes.add(id(node))
         self.stable_nodes = stable_nodes
         self.leaving = {id(v) for v in graph.outputs if v is not None}
-        self.last: dict[int, int] = {}  # of the memory of a value, by its id, the place where it is read last
-        self.until: dict[
-            int, int
-        ] = {}  # until when a node needs what it reads: a view of it, as long as the view
+        self.last: dict[int, int] = {}  # by id of a value: the index of the last node that reads its memory
+        self.until: dict[int, int] = {}  # by id of a node: until when it needs what it reads
         for node in reversed(graph.nodes):
-            place = end = self.place[id(node)]
+            index = end = self.index[id(node)]
             for v in node.outputs:
-                last = self.last.setdefault(id(v), place)
+                last = self.last.setdefault(id(v), index)
                 if id(node) in self.views:
                     end = max(end, last)
             self.until[id(node)] = end
@@ -261,7 +252,7 @@ class Lives:
         self.peak = self._peak()
 
     def _peak(self) -> int:
-        """Behind which node the most memory is alive."""
+        """The index of the node behind which the most memory is alive."""
         change = [0] * (len(self.graph.nodes) + 1)
         for k, node in enumerate(self.graph.nodes):
             if node.op is None or id(node) in self.views:
@@ -279,7 +270,7 @@ class Lives:
         return peak
 
     def is_kept(self, value: Value, until: int) -> bool:
-        """Whether its memory is there at this place anyway."""
+        """Whether its memory is there until this index anyway."""
         while value.node.op is not None and id(value.node) in self.views:
             value = value.node.inputs[0]  # type: ignore[assignment]
         return value.node.op is None or id(value) in self.leaving or self.last[id(value)] >= until
@@ -288,12 +279,12 @@ class Lives:
         node = value.node
         if node.op is None or node.op.random or id(node) in self.stable_nodes or id(node) in self.views:
             return None
-        same = self._early_views(value)
-        late = [n for v in same for n in self.readers.get(id(v), ()) if self.place[id(n)] > self.peak]
-        late = [n for n in dict.fromkeys(late) if n.place != node.place]  # else it is such a copy
-        if not late or any(id(v) in self.leaving for v in same):
+        with_views = self._early_views(value)
+        late = [n for v in with_views for n in self.readers.get(id(v), ()) if self.index[id(n)] > self.peak]
+        late = [n for n in dict.fromkeys(late) if n.order != node.order]  # else it is such a copy
+        if not late or any(id(v) in self.leaving for v in with_views):
             return None
-        copy = _again(value, lambda v: v)
+        copy = _recomputed(value, lambda v: v)
         if copy is None or copy.type != value.type:
             return None
         least = size_bytes_of(value) * SMALL_SHARE
@@ -303,17 +294,17 @@ class Lives:
         inside = [n for n in late if is_loop(n) and any(v is value for v in n.inputs)]
         traffic = self._traffic(value, inside, len(inside) < len(late), sources)
         is_cheap = _operations(copy, node) <= CHEAP
-        nodes = min(self.place[id(n)] for n in late) - self.place[id(node)]
+        nodes = min(self.index[id(n)] for n in late) - self.index[id(node)]
         return Candidate(
-            value, late, same[1:], sources, size_bytes_of(value) - more, traffic, is_cheap, nodes
+            value, late, with_views[1:], sources, size_bytes_of(value) - more, traffic, is_cheap, nodes
         )
 
-    def again(self, value: Value) -> Candidate:
+    def any_candidate(self, value: Value) -> Candidate:
         """A value to be computed again whatever it takes: by an expression if there is one, else by its node."""
         node = value.node
         views = self._early_views(value)
-        late = [n for v in views for n in self.readers.get(id(v), ()) if self.place[id(n)] > self.peak]
-        copy = None if value.index else _again(value, lambda v: v)
+        late = [n for v in views for n in self.readers.get(id(v), ()) if self.index[id(n)] > self.peak]
+        copy = None if value.index else _recomputed(value, lambda v: v)
         size, nothing = size_bytes_of(value), (0, False, 0)
         if copy is not None and copy.type == value.type and _operations(copy, node) <= CHEAP:
             outputs = {*map(id, node.outputs)}
@@ -328,7 +319,7 @@ class Lives:
         views = [value]
         for v in views:
             for n in self.readers.get(id(v), ()):
-                if self.place[id(n)] <= self.peak and n.inputs[0] is v and id(n) in self.views:
+                if self.index[id(n)] <= self.peak and n.inputs[0] is v and id(n) in self.views:
                     views.append(n.outputs[0])
         return views
 
@@ -362,7 +353,7 @@ class Lives:
         return passes, shared_sources
 
 
-def _again(value: Value, read: Callable[[Value], Value]) -> Value | None:
+def _recomputed(value: Value, read: Callable[[Value], Value]) -> Value | None:
     """A value computed again from what read gives for what its node reads; None if its operator does not say how."""
     node = value.node
     assert node.op is not None
@@ -372,16 +363,16 @@ def _again(value: Value, read: Callable[[Value], Value]) -> Value | None:
     return copy
 
 
-def _leaves(made: Value, node: Node) -> list[Value]:
+def _leaves(result: Value, node: Node) -> list[Value]:
     """What a computation reads of what there was before: the inputs of the node, and its other outputs."""
     boundary = {*map(id, node.reads), *map(id, node.outputs)}
-    return [v for v in _within(made, boundary) if id(v) in boundary]
+    return [v for v in _within(result, boundary) if id(v) in boundary]
 
 
-def _operations(made: Value, node: Node) -> int:
+def _operations(result: Value, node: Node) -> int:
     """How many operations a computation does on an element; a function is many."""
     boundary = {*map(id, node.reads), *map(id, node.outputs)}
-    loops = [first_choice(v.node) for v in _within(made, boundary) if id(v) not in boundary]
+    loops = [first_choice(v.node) for v in _within(result, boundary) if id(v) not in boundary]
     roots = [
         s.value for loop in loops if isinstance(loop, Loop) for stage in loop.stages for s in parts(stage)
     ]
@@ -392,15 +383,15 @@ def _instructions(part: e.Scalar) -> int:
     return CHEAP + 1 if part.op in e.FUNCTIONS else part.op not in LEAVES
 
 
-def _within(made: Value, known: Collection[int]) -> list[Value]:
+def _within(result: Value, boundary: Collection[int]) -> list[Value]:
     """The values that a computation consists of, down to known ones, by id, and with those."""
-    values, stack, seen = [], [made], set[int]()
+    values, stack, seen = [], [result], set[int]()
     while stack:
         v = stack.pop()
         if id(v) not in seen:
             seen.add(id(v))
             values.append(v)
-            if id(v) not in known:
+            if id(v) not in boundary:
                 stack.extend(v.node.reads)
     return values
 

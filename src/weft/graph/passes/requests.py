@@ -24,25 +24,25 @@ def requests(node: Node, graph: Rewriting) -> Sequence[Value | None] | None:
         return [accumulated]
     if type(op).without is not Op.without:
         unread = [k for k, value in enumerate(node.outputs) if not graph.is_read(value)]
-        if unread and (less := op.without(unread)) is not None:
-            fresh = iter(_applied(less, node, graph))
-            return [None if k in unread else next(fresh) for k in range(len(node.outputs))]
+        if unread and (restricted := op.without(unread)) is not None:
+            results = iter(_applied(restricted, node, graph))
+            return [None if k in unread else next(results) for k in range(len(node.outputs))]
     if type(op).adding is not Op.adding:
         for k, value in enumerate(node.outputs):
             reader = graph.reader(value)
             target = None if reader is None else _target(reader, value)
-            if reader is None or target is None or (more := op.adding(k)) is None:
+            if reader is None or target is None or (accumulating := op.adding(k)) is None:
                 continue
-            outputs = _applied(more, node, graph, [graph.new(target)])
+            outputs = _applied(accumulating, node, graph, [graph.new(target)])
             graph.notes[id(reader)] = outputs[k]
             return outputs
     return None
 
 
-def _applied(op: Op, node: Node, graph: Rewriting, more: Sequence[Value] = ()) -> Sequence[Value]:
+def _applied(op: Op, node: Node, graph: Rewriting, extra_inputs: Sequence[Value] = ()) -> Sequence[Value]:
     inputs = [None if v is None else graph.new(v) for v in node.inputs]
     runtime = {name: graph.new(v) for name, v in node.runtime.items()}
-    return make_node(op, [*inputs, *more], runtime, like=node).outputs
+    return make_node(op, [*inputs, *extra_inputs], runtime, like=node).outputs
 
 
 def _target(reader: Node, value: Value) -> Value | None:

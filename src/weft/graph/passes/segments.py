@@ -42,9 +42,7 @@ from weft.ops.node import Node
 __all__ = ["Segments"]
 
 UNITS = 64  # that are computed again or not, as a whole
-NEGLIGIBLE = (
-    1 / 64
-)  # of the mean saved value: what is smaller, such as statistics of channels, is always kept
+NEGLIGIBLE = 1 / 64  # of the mean saved value: smaller ones, such as statistics of channels, are always kept
 MULTIPLY_ADDS_PER_BYTE = 5  # that a processor does in the time in which a byte comes from memory
 ALIKE = (
     1.5  # costs for each byte that differ by less than this factor count as equal: the earlier unit is taken
@@ -54,7 +52,7 @@ LATEST_PART = 2 / 3  # of a piece, in whose rest its end is looked for
 
 
 class Segments:
-    """What may be computed again of a graph, piece by piece. saved_bytes: what the plain program keeps for later.
+    """The values of a graph that may be computed again, piece by piece. saved_bytes: what the plain program keeps.
 
     frees: memory of what is kept is free after its last reader. Else it is held to the end, as by executors, whose
     backward is a program of its own.
@@ -76,36 +74,36 @@ class Segments:
         saved = [size_bytes_of(v) for v in values if is_saved[id(v)]]
         least = NEGLIGIBLE * sum(saved) / max(len(saved), 1)
         self.saved_bytes = sum(saved)
-        place = lives.place
+        index = lives.index
         # Values that can be computed again, and those that are kept wherever a piece reads them.
         self.movable = [v for v in values if size_bytes_of(v) >= least and _may_run_again(v.node)]
-        self.until = {id(v): until.get(id(v), place[id(v.node)]) for v in values}
+        self.until = {id(v): until.get(id(v), index[id(v.node)]) for v in values}
         self.fixed = [v for v in values if size_bytes_of(v) >= least and not _may_run_again(v.node)]
         saved_at, changes = [0] * (len(self.nodes) + 1), [0] * (len(self.nodes) + 1)
         for v in self.movable:
-            born = place[id(v.node)]
+            start = index[id(v.node)]
             if is_saved[id(v)]:
-                saved_at[born + 1] += size_bytes_of(v)
-            changes[born + 1] += size_bytes_of(v)
+                saved_at[start + 1] += size_bytes_of(v)
+            changes[start + 1] += size_bytes_of(v)
             changes[self.until[id(v)] + 1] -= size_bytes_of(v)
         # saved, cost [p]: of the nodes before p; across [p]: of what is made before p and read from p on.
         self.saved, self.across = list(accumulate(saved_at)), list(accumulate(changes))
         self.cost = list(accumulate((_cost(node) for node in self.nodes), initial=0.0))
         self.fixed_bytes = sum(size_bytes_of(v) for v in self.fixed if not is_saved[id(v)])
 
-    def chosen(self, room_bytes: float) -> list[Candidate] | None:
-        """What is computed again so that saved values take at most so many bytes; None if there is no such choice."""
+    def select(self, room_bytes: float) -> list[Candidate] | None:
+        """The values to compute again so that saved ones take at most so many bytes; None if there are none."""
         shares = [1.0] if self.frees else [k / LIMITS for k in range(1, LIMITS)]
         units = self._units()
         order = sorted(range(len(units) - 1), key=lambda k: (self._price(units[k], units[k + 1]), k))
         for count in range(1, len(order) + 1):
-            again = set(order[:count])
-            if self.saved[-1] - sum(self._saved_in(units[k], units[k + 1]) for k in again) > room_bytes:
+            recomputed = set(order[:count])
+            if self.saved[-1] - sum(self._saved_in(units[k], units[k + 1]) for k in recomputed) > room_bytes:
                 continue
             for share in shares:
-                checkpoints = self._kept(units, again, room_bytes, share * room_bytes)
+                checkpoints = self._checkpoints(units, recomputed, room_bytes, share * room_bytes)
                 if checkpoints is not None:
-                    return self._candidates(units, again, checkpoints)
+                    return self._candidates(units, recomputed, checkpoints)
         return None
 
     # Units.
@@ -136,8 +134,8 @@ class Segments:
 
     # Pieces.
 
-    def _kept(
-        self, units: Sequence[int], again: set[int], room_bytes: float, piece_bytes: float
+    def _checkpoints(
+        self, units: Sequence[int], recomputed: set[int], room_bytes: float, piece_bytes: float
     ) -> set[int] | None:
         """The values, by id, that are checkpoints of pieces that fit; None if they do not.
 
@@ -152,20 +150,20 @@ class Segments:
         def keep_across(position: int) -> None:
             nonlocal bytes_so_far
             for v in self.movable:
-                born = self.lives.place[id(v.node)]
-                if born < position <= self.until[id(v)] and id(v) not in checkpoints:
+                start = self.lives.index[id(v.node)]
+                if start < position <= self.until[id(v)] and id(v) not in checkpoints:
                     checkpoints.add(id(v))
-                    if not (unit_of[born] not in again and self.lives.last[id(v)] > self.lives.peak):
+                    if not (unit_of[start] not in recomputed and self.lives.last[id(v)] > self.lives.peak):
                         bytes_so_far += size_bytes_of(v)  # else it was counted as what its unit saves
 
         k = 0
         while k < len(units) - 1:
-            if k not in again:
+            if k not in recomputed:
                 bytes_so_far += self._saved_in(units[k], units[k + 1])
                 k += 1
             else:
                 position = units[k]
-                while k < len(units) - 1 and k in again:
+                while k < len(units) - 1 and k in recomputed:
                     k += 1
                 end = units[k]
                 keep_across(position)
@@ -191,23 +189,27 @@ class Segments:
         cut = self._best_cut(max(min(first, last), begin + 1), last)
         return cut if cut is not None and self._saved_in(begin, cut) > 0 else None
 
-    def _candidates(self, units: Sequence[int], again: set[int], kept: set[int]) -> list[Candidate]:
-        place = self.lives.place
+    def _candidates(
+        self, units: Sequence[int], recomputed: set[int], checkpoints: set[int]
+    ) -> list[Candidate]:
         inside = [False] * len(self.nodes)
-        for k in again:
+        for k in recomputed:
             inside[units[k] : units[k + 1]] = [True] * (units[k + 1] - units[k])
-        return [self.lives.again(v) for v in self.movable if inside[place[id(v.node)]] and id(v) not in kept]
+        values = [
+            v for v in self.movable if inside[self.lives.index[id(v.node)]] and id(v) not in checkpoints
+        ]
+        return [self.lives.any_candidate(v) for v in values]
 
     def _read_until(self) -> dict[int, int]:
-        """For each value, the last place before the peak where it, or a view of it, is read."""
+        """By id of a value, the index of the last node before the peak that reads it, or a view of it."""
         positions: dict[int, int] = {}
-        place = self.lives.place
+        index = self.lives.index
         for node in reversed(self.nodes):
-            at = place[id(node)]
+            end = index[id(node)]
             if is_view(node):
-                at = max([at, *(positions.get(id(v), at) for v in node.outputs)])
+                end = max([end, *(positions.get(id(v), end) for v in node.outputs)])
             for v in node.reads:
-                positions[id(v)] = max(positions.get(id(v), at), at)
+                positions[id(v)] = max(positions.get(id(v), end), end)
         return positions
 
 

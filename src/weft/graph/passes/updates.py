@@ -24,7 +24,7 @@ def updates(node: Node, graph: Rewriting) -> Sequence[Value] | None:
     shared = inputs[: len(op.scalars)]
     runtime = {name: graph.new(v) for name, v in node.runtime.items()}
     outputs: dict[int, Value] = {}
-    for reads, makes in groups:
-        one = make_node(op, [*shared, *(inputs[k] for k in reads)], runtime, like=node)
-        outputs |= dict(zip(makes, one.outputs, strict=True))
+    for input_indices, output_indices in groups:
+        update = make_node(op, [*shared, *(inputs[k] for k in input_indices)], runtime, like=node)
+        outputs |= dict(zip(output_indices, update.outputs, strict=True))
     return [outputs[k] for k in sorted(outputs)]

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import math
 
-from weft.graph.passes.geometry import Geometry, permutation, row_major, same_strides, see_of
+from weft.graph.passes.geometry import Geometry, permutation, same_strides, see_of
 from weft.graph.rewrite import Rewriting, from_operands
 from weft.ops.node import Node, Value, make_node
 from weft.ops.shape import PermuteDims, Reshape
+from weft.ops.shapes import row_major
 from weft.ops.strided import AsStrided
 
 __all__ = ["views"]
@@ -50,9 +51,9 @@ def views(node: Node, graph: Rewriting) -> Value | None:
     return simplest if simplest is graph.new(source) or isinstance(node.op, AsStrided) else None
 
 
-def _simplest(seen: Geometry, source: Value, node: Node) -> Value | None:
+def _simplest(view_of_source: Geometry, source: Value, node: Node) -> Value | None:
     """What shows the same of a source: itself, a reshape, a permutation; None if that is not enough."""
-    shape, strides, offset = seen
+    shape, strides, offset = view_of_source
     if math.prod(shape) != math.prod(source.shape) or offset:
         return None
     if same_strides(shape, strides, row_major(shape)) or 0 in shape:
@@ -60,7 +61,7 @@ def _simplest(seen: Geometry, source: Value, node: Node) -> Value | None:
             return source
         view = make_node(Reshape(shape=shape), [source], like=node)
     else:
-        axes = permutation(seen, source.shape)
+        axes = permutation(view_of_source, source.shape)
         if axes is None:
             return None
         view = make_node(PermuteDims(axes=axes), [source], like=node)

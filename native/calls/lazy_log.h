@@ -1,4 +1,5 @@
-// log.h: lazy evaluation without the language: what is put off becomes words, and the words find its program.
+// lazy_log.h: lazy evaluation without the language: what is put off becomes words, and the words find its
+// program.
 //
 // A Log belongs to a thread's lazy evaluation. Each operation is written as words: its plan; for each array
 // its piece of memory, in the order in which pieces were met, and the offset there; numbers, unless they
@@ -7,7 +8,7 @@
 // held. Only for new words is the language called (host::program_of), which gets the operations as a
 // recorder would. All of it is guarded by the lock of the language.
 //
-// Nothing that the language cannot write down may get in: `place` refuses what
+// Nothing that the language cannot write down may get in: `locate` refuses what
 // weft/graph/functionalization.py would refuse, and what was put off is then done first.
 #pragma once
 
@@ -39,11 +40,11 @@ struct LoggedOperation {
   std::vector<Scalar> numbers;
 };
 
-// The argument of host::program_of. kept: serials of memory made meanwhile that is still held.
+// The argument of host::program_of. live_serials: of memory that the segment made and that is still in use.
 struct LoggedSegment {
   _object* target;
   std::vector<LoggedOperation> operations;
-  std::vector<uint64_t> kept;
+  std::vector<uint64_t> live_serials;
   uint64_t mark;  // the latest serial before it began
 };
 
@@ -56,23 +57,24 @@ struct LoggedProgram {
 
 class Log final : public LaunchRecorder {
  public:
-  // For an object that makes programs of it, and outlives it. watched: it is called where a value is read.
-  Log(_object* target, bool watched) noexcept : target_(target), watched_(watched) {}
+  // For an object that makes programs of it, and outlives it. reports_reads: it is called where a value is
+  // read.
+  Log(_object* target, bool reports_reads) noexcept : target_(target), reports_reads_(reports_reads) {}
   Log(Log&&) = default;
   Log& operator=(Log&&) = default;
 
   _object* target() const noexcept override { return target_; }
   bool defers() const noexcept override { return true; }
-  bool launched(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
-                std::span<const Tracked> results) override;
-  bool filled(const Tensor& to, Scalar value) override;
-  bool copied(const Tensor& to, const Tensor& from) override;
-  bool counted(const Tensor& to, Scalar start, Scalar step) override;
-  bool drawn(const Tensor& to, Draw kind, Scalar a, Scalar b) override;
-  bool permuted(const Tensor& to, const Tensor& from) override;
-  void read(const Tensor& x) override;
-  void awaited(const Tensor& x) override { read(x); }
-  void random_state() override { flush(); }
+  bool on_launch(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
+                 std::span<const Tracked> results) override;
+  bool on_fill(const Tensor& to, Scalar value) override;
+  bool on_copy(const Tensor& to, const Tensor& from) override;
+  bool on_range(const Tensor& to, Scalar start, Scalar step) override;
+  bool on_draw(const Tensor& to, Draw kind, Scalar a, Scalar b) override;
+  bool on_permute(const Tensor& to, const Tensor& from) override;
+  void on_read(const Tensor& x) override;
+  void on_await(const Tensor& x) override { on_read(x); }
+  void on_random_state() override { flush(); }
 
   // Does what was put off, and forgets it.
   void flush();
@@ -108,7 +110,7 @@ class Log final : public LaunchRecorder {
     char* data;
     size_t bytes;
     Device device;
-    bool born;  // since the log began
+    bool is_new;  // made since the log began
     struct Window {
       uintptr_t first, end;
       DType dtype;
@@ -125,17 +127,17 @@ class Log final : public LaunchRecorder {
   bool try_to_add(Kind kind, F&& write);
   bool add(const Tensor& x, bool is_written);
   void add(const Scalar& value, bool is_input);
-  size_t place(const Tensor& x, bool is_written);
+  size_t locate(const Tensor& x, bool is_written);
   size_t piece_of(const Tensor& x, bool is_written);
   size_t number_of_piece(const Chunk& chunk) const;
   size_t bytes_alive();
   void forget_pieces_from(size_t count);
   void clear();
   void run();
-  Segment ask() const;
+  Segment request_program() const;
 
   _object* target_;
-  bool watched_;
+  bool reports_reads_;
   uint64_t mark_ = Chunk::last_serial();
   PlanKey key_;
   std::vector<Operation> operations_;
@@ -143,7 +145,7 @@ class Log final : public LaunchRecorder {
   std::vector<Piece> pieces_;
   std::unordered_map<uint64_t, size_t> numbers_of_;  // by serial
   uint64_t segments_ = 0, unseen_bytes_ = 0;
-  size_t bytes_ = 0;     // of pieces that were born
+  size_t bytes_ = 0;     // of pieces made since the log began
   bool shared_ = false;  // the operation at hand uses memory of others
 };
 

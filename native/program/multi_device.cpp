@@ -1,4 +1,4 @@
-// parts.cpp: programs of several devices: a program for each piece, ordered by the engine.
+// multi_device.cpp: programs of several devices: a program for each piece, ordered by the engine.
 #include <algorithm>
 
 #include "program/program.h"
@@ -11,17 +11,17 @@ namespace {
 Tensor snapshot(const Tensor& x) {
   const auto [begin, end] = addresses_of(x.view());
   const auto bytes = static_cast<int64_t>(end - begin);
-  const Tensor room = Tensor::empty({&bytes, 1}, DType::uint8, x.device());
+  const Tensor copy = Tensor::empty({&bytes, 1}, DType::uint8, x.device());
   Tensor row = x;
   row.data -= reinterpret_cast<uintptr_t>(x.data) - begin;
   row.dtype = DType::uint8;
   row.ndim = 1;
   row.size = row.shape[0] = bytes;
   row.strides[0] = 1;
-  push_copy(room, row);
+  push_copy(copy, row);
   Tensor y = x;
-  y.chunk = room.chunk;
-  y.data = room.data + (x.data - row.data);
+  y.chunk = copy.chunk;
+  y.data = copy.data + (x.data - row.data);
   return y;
 }
 
@@ -32,17 +32,17 @@ void Program::finish_parts() {
   for (const Part& part : parts)
     for (const int number : part.numbers)
       numbers_taken_ = std::max(numbers_taken_, static_cast<size_t>(number) + 1);
-  known_registers_.resize(static_cast<size_t>(registers) + 1);
-  compute_registers({}, known_registers_.data());
-  std::vector<int> written;
+  constant_registers_.resize(static_cast<size_t>(registers) + 1);
+  compute_registers({}, constant_registers_.data());
+  std::vector<int> written_inputs;
   for (const Part& part : parts) {
     for (const int wire : part.outputs) wires_ = std::max(wires_, static_cast<size_t>(wire) + 1);
     for (size_t k = 0; k < part.inputs.size(); ++k) {
       if (part.inputs[k] >= inputs_ || part.program->uses[k] != Use::data) continue;
-      for (const int before : written) hazards_.emplace_back(before, part.inputs[k]);
+      for (const int before : written_inputs) hazards_.emplace_back(before, part.inputs[k]);
     }
     for (const Output& output : part.program->outputs)
-      if (output.writes >= 0) written.push_back(part.inputs[static_cast<size_t>(output.writes)]);
+      if (output.writes >= 0) written_inputs.push_back(part.inputs[static_cast<size_t>(output.writes)]);
   }
   std::ranges::sort(hazards_);
   hazards_.erase(std::ranges::unique(hazards_).begin(), hazards_.end());
@@ -52,35 +52,35 @@ void Program::launch_parts(std::span<const Tensor* const> inputs, std::span<cons
                            std::span<const Tensor* const> destinations, Tensor* const* results) const {
   for (const Output& output : outputs)
     if (output.writes >= 0) check_writable(*inputs[static_cast<size_t>(output.writes)], name.c_str());
-  std::vector<Tensor> made(wires_);
+  std::vector<Tensor> buffers(wires_);
   std::vector<const Tensor*> wires(wires_);
   std::ranges::copy(inputs, wires.begin());
-  for (size_t k = inputs.size(); k < wires_; ++k) wires[k] = &made[k];
+  for (size_t k = inputs.size(); k < wires_; ++k) wires[k] = &buffers[k];
   // A part reads what inputs were before the program; one that was written before it runs is kept for it.
   for (const auto& [written, read] : hazards_) {
     const auto from = static_cast<size_t>(read);
     if (wires[from] != inputs[from]) continue;
     if (!may_overlap(inputs[static_cast<size_t>(written)]->view(), inputs[from]->view())) continue;
-    made[from] = snapshot(*inputs[from]);
-    wires[from] = &made[from];
+    buffers[from] = snapshot(*inputs[from]);
+    wires[from] = &buffers[from];
   }
-  std::vector<const Tensor*> given;
+  std::vector<const Tensor*> part_inputs;
   std::vector<Scalar> values;
-  std::vector<Tensor*> gives;
+  std::vector<Tensor*> part_outputs;
   for (const Part& part : parts) {
-    given.clear();
+    part_inputs.clear();
     values.clear();
-    gives.clear();
-    for (const int wire : part.inputs) given.push_back(wires[static_cast<size_t>(wire)]);
+    part_outputs.clear();
+    for (const int wire : part.inputs) part_inputs.push_back(wires[static_cast<size_t>(wire)]);
     for (const Output& output : part.program->outputs)  // where it writes is the array itself
       if (const auto k = static_cast<size_t>(output.writes); output.writes >= 0)
-        given[k] = inputs[static_cast<size_t>(part.inputs[k])];
+        part_inputs[k] = inputs[static_cast<size_t>(part.inputs[k])];
     for (const int number : part.numbers) values.push_back(numbers[static_cast<size_t>(number)]);
-    for (const int wire : part.outputs) gives.push_back(&made[static_cast<size_t>(wire)]);
-    part.program->launch(given, values, {}, gives.data());
+    for (const int wire : part.outputs) part_outputs.push_back(&buffers[static_cast<size_t>(wire)]);
+    part.program->launch(part_inputs, values, {}, part_outputs.data());
   }
   for (size_t j = 0; j < outputs.size(); ++j) {
-    *results[j] = made[static_cast<size_t>(leaving[j])];
+    *results[j] = buffers[static_cast<size_t>(output_wires[j])];
     if (j >= destinations.size() || !destinations[j]) continue;
     push_copy(*destinations[j], *results[j]);
     *results[j] = *destinations[j];

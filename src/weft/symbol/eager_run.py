@@ -15,10 +15,10 @@ from weft.symbol.control import LOWERED
 from weft.symbol.placement import Placement
 from weft.symbol.plans import Plans
 
-__all__ = ["SeenRun"]
+__all__ = ["EagerRun"]
 
 
-class SeenRun:
+class EagerRun:
     """One forward of an executor, and what its backward needs.
 
     arrays: of arguments; wanted: for each whether it has a gradient; training: for operators that leave it open, and
@@ -32,31 +32,31 @@ class SeenRun:
         placement: Placement,
         arrays: Sequence[Tensor],
         states: Sequence[Tensor],
-        wanted: Sequence[bool],
+        needs_gradient: Sequence[bool],
         training: bool,
     ) -> None:
-        given = dict(zip(plans.arguments, (_core.alias(x, keep_past=False) for x in arrays), strict=True))
+        bound = dict(zip(plans.arguments, (_core.alias(x, keep_past=False) for x in arrays), strict=True))
         self._leaves: list[Any] = [
-            _core.watch(given[name]) if training and want else None
-            for name, want in zip(plans.arguments, wanted, strict=True)
+            _core.watch(bound[name]) if training and is_needed else None
+            for name, is_needed in zip(plans.arguments, needs_gradient, strict=True)
         ]
-        given |= dict(zip(plans.states, states, strict=True))
-        made: dict[int, Any] = {}
+        bound |= dict(zip(plans.states, states, strict=True))
+        results: dict[int, Any] = {}
         for node in nodes_of(plans.values):
-            results = [given[node.name]] if node.op is None else _run(node, made, training, placement)
-            made.update((id(v), x) for v, x in zip(node.outputs, results, strict=False))
-        self._ys: list[Tensor] = [made[id(v)] for v in plans.values]
+            outputs = [bound[node.name]] if node.op is None else _run(node, results, training, placement)
+            results.update((id(v), x) for v, x in zip(node.outputs, outputs, strict=False))
+        self._ys: list[Tensor] = [results[id(v)] for v in plans.values]
         self.outputs = [_core.alias(y, keep_past=False) for y in self._ys]
 
     def gradients(self, cotangents: Sequence[Tensor]) -> list[Tensor | None]:
         """Of the arguments, None where none is wanted or it is zero; cotangents: of the outputs that are floats."""
         ys = [y for y in self._ys if y.dtype.is_differentiable]
         leaves = [leaf for leaf in self._leaves if leaf is not None]
-        found = iter(recorded_backward(ys, cotangents, leaves))
-        return [None if leaf is None else next(found) for leaf in self._leaves]
+        gradients = iter(recorded_backward(ys, cotangents, leaves))
+        return [None if leaf is None else next(gradients) for leaf in self._leaves]
 
 
-def _run(node: SymbolNode, made: dict[int, Any], training: bool, placement: Placement) -> list[Any]:
+def _run(node: SymbolNode, contents: dict[int, Any], training: bool, placement: Placement) -> list[Any]:
     if isinstance(node.op, SymbolGradient) or type(node.op) in LOWERED:
         raise GraphError(
             f"{node.name}: loops, branches and gradients inside of a symbol are one program, which transformations do "
@@ -67,8 +67,8 @@ def _run(node: SymbolNode, made: dict[int, Any], training: bool, placement: Plac
     def operand(value: Value | None) -> Any:
         if value is None or not is_partial(value):
             return None if value is None else value.node.value
-        found = made[id(value)]
-        return found if found.device is device else found.to_device(device)
+        array = contents[id(value)]
+        return array if array.device is device else array.to_device(device)
 
     results = op(*map(operand, node.inputs))
     return list(results) if isinstance(results, tuple | list) else [results]

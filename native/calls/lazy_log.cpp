@@ -1,4 +1,4 @@
-#include "calls/log.h"
+#include "calls/lazy_log.h"
 
 #include <bit>
 #include <deque>
@@ -36,27 +36,27 @@ struct Log::Segment {
   Ref<Plan> plan;  // null: nothing is left to be done
   std::vector<Input> inputs;
   std::vector<size_t> numbers;
-  std::vector<Ref<Plan>> words;  // the plans that the words name by their addresses
+  std::vector<Ref<Plan>> plans;  // the plans that the words name by their addresses
 };
 
 class Log::Segments {
  public:
   Segment* find(const PlanKey& key) {
-    const auto found = table_.find(key);
-    return found == table_.end() ? nullptr : &found->second;
+    const auto it = table_.find(key);
+    return it == table_.end() ? nullptr : &it->second;
   }
   void add(PlanKey key, Segment segment) {
-    const auto [place, is_new] = table_.try_emplace(std::move(key), std::move(segment));
+    const auto [it, is_new] = table_.try_emplace(std::move(key), std::move(segment));
     if (!is_new) return;  // another thread made it meanwhile
-    order_.push_back(&place->first);
+    order_.push_back(&it->first);
     if (order_.size() <= kSegments) return;
     table_.erase(table_.find(*order_.front()));
     order_.pop_front();
   }
 
   // Whether some segment begins like this. If so, its program exists, and lines of code are not needed;
-  // one that was forgotten may still be said to be known, and its errors then name no line.
-  bool knows(uint64_t hash) const { return beginnings_.contains(hash); }
+  // the answer may still be true for one that was evicted, whose errors then name no line.
+  bool has_beginning(uint64_t hash) const { return beginnings_.contains(hash); }
   void add_beginning(uint64_t hash) {
     if (beginnings_.size() > kBeginnings) beginnings_.clear();
     beginnings_.insert(hash);
@@ -119,22 +119,22 @@ struct Log::Reader {
   LoggedOperation operation(const Operation& each) {
     at = each.at + 1;
     number = each.numbers;
-    LoggedOperation told{each.kind, {}, each.plan.get(), &each.site, {}, {}, {}};
+    LoggedOperation logged{each.kind, {}, each.plan.get(), &each.site, {}, {}, {}};
     if (each.kind == Kind::launch) {
       ++at;
       const Program& program = *each.plan->program;
-      for (size_t k = 0; k < each.arrays; ++k) told.arrays.push_back(array(program.device));
-      for (size_t k = 0; k < each.all_numbers; ++k) told.numbers.push_back(scalar());
+      for (size_t k = 0; k < each.arrays; ++k) logged.arrays.push_back(array(program.device));
+      for (size_t k = 0; k < each.all_numbers; ++k) logged.numbers.push_back(scalar());
       for (size_t j = 0; j < program.outputs.size(); ++j)
-        told.results.push_back(is_alias(program, j) ? std::nullopt : std::optional(array()));
-      return told;
+        logged.results.push_back(is_alias(program, j) ? std::nullopt : std::optional(array()));
+      return logged;
     }
-    if (each.kind == Kind::draw) told.draw = static_cast<Draw>(word());
-    if (each.kind == Kind::copy || each.kind == Kind::permute) told.arrays.push_back(array());
+    if (each.kind == Kind::draw) logged.draw = static_cast<Draw>(word());
+    if (each.kind == Kind::copy || each.kind == Kind::permute) logged.arrays.push_back(array());
     const bool has_two = each.kind == Kind::range || each.kind == Kind::draw;
-    for (int k = has_two ? 2 : each.kind == Kind::fill; k > 0; --k) told.numbers.push_back(scalar());
-    told.results.emplace_back(array());
-    return told;
+    for (int k = has_two ? 2 : each.kind == Kind::fill; k > 0; --k) logged.numbers.push_back(scalar());
+    logged.results.emplace_back(array());
+    return logged;
   }
 };
 
@@ -143,23 +143,23 @@ template <class F>
 bool Log::try_to_add(Kind kind, F&& write) {
   if (operations_.size() == kOperations || (bytes_ > kBytes && bytes_alive() > kBytes)) flush();
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const size_t words = key_.size(), count = pieces_.size();
-    operations_.push_back({kind, words, numbers_.size()});
+    const size_t first_word = key_.size(), count = pieces_.size();
+    operations_.push_back({kind, first_word, numbers_.size()});
     key_.push_back(static_cast<uint64_t>(kind));
     shared_ = false;
     if (write()) {
-      uint64_t hash = words ? operations_[operations_.size() - 2].hash : 0;
-      for (size_t k = words; k < key_.size(); ++k)
+      uint64_t hash = first_word ? operations_[operations_.size() - 2].hash : 0;
+      for (size_t k = first_word; k < key_.size(); ++k)
         hash = (std::rotl(hash, 23) ^ key_[k]) * 0x9e3779b97f4a7c15;
       operations_.back().hash = hash;
-      if (!all_segments().knows(hash)) operations_.back().site = Site::here();
+      if (!all_segments().has_beginning(hash)) operations_.back().site = Site::here();
       ++put_off;
-      if (shared_) flush();  // others write there without asking: now is when it was asked for
+      if (shared_) flush();  // other libraries may write there at any time: the operation has to run now
       return true;
     }
-    // Not with what is known. Again with nothing known; if that does not help, it is done at once.
+    // Not in this segment. Again in a new one; if that does not help, the operation runs at once.
     numbers_.resize(operations_.back().numbers);
-    key_.resize(words);
+    key_.resize(first_word);
     operations_.pop_back();
     forget_pieces_from(count);
     flush();
@@ -167,8 +167,8 @@ bool Log::try_to_add(Kind kind, F&& write) {
   return false;
 }
 
-bool Log::launched(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
-                   std::span<const Tracked> results) {
+bool Log::on_launch(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
+                    std::span<const Tracked> results) {
   return try_to_add(Kind::launch, [&] {
     Operation& launch = operations_.back();
     launch.plan = Ref<Plan>(const_cast<Plan*>(&plan));
@@ -184,18 +184,18 @@ bool Log::launched(const Plan& plan, std::span<const Tracked* const> inputs, std
   });
 }
 
-bool Log::filled(const Tensor& to, Scalar value) {
+bool Log::on_fill(const Tensor& to, Scalar value) {
   return changed(to, try_to_add(Kind::fill, [&] {
                    add(value, value.origin != 0);
                    return add(to, true);
                  }));
 }
 
-bool Log::copied(const Tensor& to, const Tensor& from) {
+bool Log::on_copy(const Tensor& to, const Tensor& from) {
   return changed(to, try_to_add(Kind::copy, [&] { return add(from, false) && add(to, true); }));
 }
 
-bool Log::counted(const Tensor& to, Scalar start, Scalar step) {
+bool Log::on_range(const Tensor& to, Scalar start, Scalar step) {
   return changed(to, try_to_add(Kind::range, [&] {
                    add(start, false);
                    add(step, false);
@@ -203,7 +203,7 @@ bool Log::counted(const Tensor& to, Scalar start, Scalar step) {
                  }));
 }
 
-bool Log::drawn(const Tensor& to, Draw kind, Scalar a, Scalar b) {
+bool Log::on_draw(const Tensor& to, Draw kind, Scalar a, Scalar b) {
   return changed(to, try_to_add(Kind::draw, [&] {
                    key_.push_back(static_cast<uint64_t>(kind));
                    add(a, a.kind == Scalar::Kind::real);
@@ -212,13 +212,13 @@ bool Log::drawn(const Tensor& to, Draw kind, Scalar a, Scalar b) {
                  }));
 }
 
-bool Log::permuted(const Tensor& to, const Tensor& from) {
+bool Log::on_permute(const Tensor& to, const Tensor& from) {
   return changed(to, try_to_add(Kind::permute, [&] { return add(from, false) && add(to, true); }));
 }
 
-void Log::read(const Tensor& x) {
+void Log::on_read(const Tensor& x) {
   if (!number_of_piece(*x.chunk)) return;
-  if (watched_) {
+  if (reports_reads_) {
     const Unobserved quiet;
     host::note_break(target_);
   }
@@ -228,30 +228,30 @@ void Log::read(const Tensor& x) {
 void Log::flush() {
   if (operations_.empty()) return clear();
   const Unobserved quiet;
-  // What nobody else can see any more need not be computed.
+  // What nothing else refers to need not be computed.
   uint64_t unseen = unseen_bytes_;
   for (Piece& piece : pieces_) {
     if (!piece.chunk) piece.chunk = Chunk::find(piece.serial);
-    const bool wanted = piece.born && piece.chunk && piece.chunk->references() > 1;
-    if (piece.born && !wanted) unseen += piece.bytes;
-    key_.push_back(wanted);
+    const bool is_live = piece.is_new && piece.chunk && piece.chunk->references() > 1;
+    if (piece.is_new && !is_live) unseen += piece.bytes;
+    key_.push_back(is_live);
   }
-  const uint64_t done = segments_ + 1;
-  Log now{target_, watched_};
+  const uint64_t count = segments_ + 1;
+  Log now{target_, reports_reads_};
   std::swap(now, *this);
   unseen_bytes_ = unseen;
-  segments_ = done;
+  segments_ = count;
   mark_ = Chunk::last_serial();
   now.run();
 }
 
 bool Log::add(const Tensor& x, bool is_written) {
-  const size_t piece = x.chunk ? place(x, is_written) : 0;
+  const size_t piece = x.chunk ? locate(x, is_written) : 0;
   if (x.chunk && !piece) return false;
   key_.push_back(piece | type_key(x, x.chunk ? x.device() : Device{}) << kPieceBits);
   if (piece) {
     key_.push_back(static_cast<uint64_t>(x.data - x.chunk->data));
-    key_.push_back(pieces_[piece - 1].born);
+    key_.push_back(pieces_[piece - 1].is_new);
   }
   for (int d = 0; d < x.ndim; ++d) key_.push_back(static_cast<uint64_t>(x.shape[d]));
   for (int d = 0; d < x.ndim; ++d) key_.push_back(static_cast<uint64_t>(x.strides[d]));
@@ -268,7 +268,7 @@ void Log::add(const Scalar& value, bool is_input) {
 }
 
 // The piece that contains the window, counted from 1; 0: it overlaps others in a way that no graph describes.
-size_t Log::place(const Tensor& x, bool is_written) {
+size_t Log::locate(const Tensor& x, bool is_written) {
   const size_t number = piece_of(x, is_written);
   Piece& piece = pieces_[number - 1];
   shared_ |= x.chunk->shares.load(std::memory_order_relaxed) != 0;
@@ -279,22 +279,22 @@ size_t Log::place(const Tensor& x, bool is_written) {
       return w.dtype == x.dtype && (first - w.first) % x.itemsize() == 0 ? number : 0;
     if (first < w.end && w.first < end) return 0;
   }
-  if (is_written && piece.born && !x.dense()) return 0;
+  if (is_written && piece.is_new && !x.dense()) return 0;
   piece.windows.push_back({first, end, x.dtype});
   return number;
 }
 
 size_t Log::piece_of(const Tensor& x, bool is_written) {
-  if (const size_t known = number_of_piece(*x.chunk)) return known;
+  if (const size_t number = number_of_piece(*x.chunk)) return number;
   Chunk& chunk = *x.chunk;
-  const bool born = chunk.serial > mark_ && chunk.serial >> 40 == mark_ >> 40;
+  const bool is_new = chunk.serial > mark_ && chunk.serial >> 40 == mark_ >> 40;
   // What is read first has a content that no operation of the segment gives: the program reads the memory.
-  const bool is_released = born && is_written && chunk.bytes >= kLargeBytes;
+  const bool is_released = is_new && is_written && chunk.bytes >= kLargeBytes;
   if (is_released) chunk.watch();
-  pieces_.push_back(
-      {is_released ? Ref<Chunk>() : x.chunk, chunk.serial, chunk.data, chunk.bytes, chunk.device, born, {}});
+  pieces_.push_back({{}, chunk.serial, chunk.data, chunk.bytes, chunk.device, is_new, {}});
+  if (!is_released) pieces_.back().chunk = x.chunk;
   numbers_of_.emplace(chunk.serial, pieces_.size());
-  if (born) bytes_ += chunk.bytes;
+  if (is_new) bytes_ += chunk.bytes;
   return pieces_.size();
 }
 
@@ -302,13 +302,13 @@ size_t Log::piece_of(const Tensor& x, bool is_written) {
 size_t Log::bytes_alive() {
   bytes_ = 0;
   for (const Piece& piece : pieces_)
-    if (piece.born && (piece.chunk || Chunk::is_alive(piece.serial))) bytes_ += piece.bytes;
+    if (piece.is_new && (piece.chunk || Chunk::is_alive(piece.serial))) bytes_ += piece.bytes;
   return bytes_;
 }
 
 size_t Log::number_of_piece(const Chunk& chunk) const {
-  const auto found = numbers_of_.find(chunk.serial);
-  return found == numbers_of_.end() ? 0 : found->second;
+  const auto it = numbers_of_.find(chunk.serial);
+  return it == numbers_of_.end() ? 0 : it->second;
 }
 
 void Log::forget_pieces_from(size_t count) {
@@ -330,13 +330,13 @@ void Log::clear() {
 // Of a log whose operations are all there will be.
 void Log::run() {
   ++segments_run;
-  Segments& known = all_segments();
-  Segment* segment = known.find(key_);
+  Segments& table = all_segments();
+  Segment* segment = table.find(key_);
   if (!segment) {
     ++segment_misses;
-    known.add(key_, ask());
-    for (const Operation& each : operations_) known.add_beginning(each.hash);
-    segment = known.find(key_);
+    table.add(key_, request_program());
+    for (const Operation& each : operations_) table.add_beginning(each.hash);
+    segment = table.find(key_);
   }
   if (!segment->plan) return;
   const Ref<Plan> plan = segment->plan;  // the table may change while it runs
@@ -353,26 +353,26 @@ void Log::run() {
   }
   std::vector<Scalar> numbers;
   for (const size_t number : segment->numbers) numbers.push_back(numbers_[number]);
-  std::vector<Tracked> made(plan->program->outputs.size());
+  std::vector<Tracked> results(plan->program->outputs.size());
   const KeptCounts counts(inputs, {});
-  call_plan(plan, inputs, numbers, {}, made);
+  call_plan(plan, inputs, numbers, {}, results);
 }
 
-Log::Segment Log::ask() const {
-  LoggedSegment question{target_, {}, {}, mark_};
-  Reader words{*this};
-  for (const Operation& each : operations_) question.operations.push_back(words.operation(each));
+Log::Segment Log::request_program() const {
+  LoggedSegment request{target_, {}, {}, mark_};
+  Reader reader{*this};
+  for (const Operation& each : operations_) request.operations.push_back(reader.operation(each));
   const size_t first = key_.size() - pieces_.size();
   for (size_t k = 0; k < pieces_.size(); ++k)
-    if (key_[first + k]) question.kept.push_back(pieces_[k].serial);
-  LoggedProgram found = host::program_of(question);
-  Segment segment{std::move(found.plan), {}, {}, {}};
+    if (key_[first + k]) request.live_serials.push_back(pieces_[k].serial);
+  LoggedProgram reply = host::program_of(request);
+  Segment segment{std::move(reply.plan), {}, {}, {}};
   for (const Operation& each : operations_)
-    if (each.plan) segment.words.push_back(each.plan);
-  for (const Tensor& x : found.inputs)
+    if (each.plan) segment.plans.push_back(each.plan);
+  for (const Tensor& x : reply.inputs)
     segment.inputs.push_back(
         {number_of_piece(*x.chunk) - 1, x.data - x.chunk->data, x.dtype, Shape(x.dims()), Shape(x.steps())});
-  for (const size_t origin : found.numbers) segment.numbers.push_back(origin - 1);
+  for (const size_t origin : reply.numbers) segment.numbers.push_back(origin - 1);
   return segment;
 }
 

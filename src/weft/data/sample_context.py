@@ -1,4 +1,4 @@
-"""Which sample is being made on this thread: what its random numbers, and the memory of its batch, follow from."""
+"""The sample that this thread makes: its random stream, and the memory of its batch."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ class WorkerInfo(NamedTuple):
     workers: int
 
 
-class _Here(threading.local):
-    place: tuple[int, int, int, int] | None = None  # seed, epoch, index, SAMPLE or BATCH
+class _Context(threading.local):
+    sample: tuple[int, int, int, int] | None = None  # seed, epoch, index, SAMPLE or BATCH
     generator: np.random.Generator | None = None
     stream: Any = None
     allocate: Allocate | None = None
     worker: WorkerInfo | None = None
 
 
-here = _Here()
+context = _Context()
 
 
 def enter(seed: int, epoch: int, index: int, kind: int = SAMPLE) -> None:
     """Draw from the stream of this sample (or batch) from now on, on this thread."""
-    here.place = (seed, epoch, index, kind)
-    here.generator = here.stream = None
+    context.sample = (seed, epoch, index, kind)
+    context.generator = context.stream = None
 
 
 def leave() -> None:
     """Draw from weft.random again."""
-    here.place = here.generator = here.stream = None
+    context.sample = context.generator = context.stream = None
 
 
-def _place() -> tuple[int, int, int, int]:
-    return here.place or (int(random.randint(0, 2**62)), 0, 0, SAMPLE)
+def _sample() -> tuple[int, int, int, int]:
+    return context.sample or (int(random.randint(0, 2**62)), 0, 0, SAMPLE)
 
 
 def rng() -> np.random.Generator:
@@ -55,7 +55,7 @@ def rng() -> np.random.Generator:
     For datasets, transforms and collators. What it draws does not depend on the number of workers, their mode, or
     where an epoch was resumed. In a collator the index is the batch's. Outside of a loader each call gives a new
     generator, seeded from weft.random.
-    By NumPy's Philox, of which each sample has 2**128 positions of its own.
+    The generator is NumPy's Philox; each sample has 2**128 positions of its stream.
 
     >>> import weft as wf
     >>> import weft.data as data
@@ -69,31 +69,31 @@ def rng() -> np.random.Generator:
     >>> bool((next(iter(one)).numpy() == next(iter(two)).numpy()).all())
     True
     """
-    if here.place is not None and here.generator is not None:
-        return here.generator
-    seed, epoch, index, kind = _place()
+    if context.sample is not None and context.generator is not None:
+        return context.generator
+    seed, epoch, index, kind = _sample()
     key = np.array([seed % 2**64, epoch], np.uint64)
     counter = np.array([0, 0, index % 2**64, 2 + kind], np.uint64)
     generator = np.random.Generator(np.random.Philox(key=key, counter=counter))
-    if here.place is not None:
-        here.generator = generator
+    if context.sample is not None:
+        context.generator = generator
     return generator
 
 
 def stream() -> Any:
-    """The same for native transforms: a _core.SampleRandom."""
-    if here.place is not None and here.stream is not None:
-        return here.stream
-    seed, epoch, index, kind = _place()
-    drawn = _core.SampleRandom(seed % 2**64, epoch, index % 2**64, kind)
-    if here.place is not None:
-        here.stream = drawn
-    return drawn
+    """The random numbers of the sample for native transforms: a _core.SampleRandom."""
+    if context.sample is not None and context.stream is not None:
+        return context.stream
+    seed, epoch, index, kind = _sample()
+    sample_random = _core.SampleRandom(seed % 2**64, epoch, index % 2**64, kind)
+    if context.sample is not None:
+        context.stream = sample_random
+    return sample_random
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Uninitialised memory for the batch that is being made: of the worker's slot where there is one."""
-    allocate = here.allocate
+    """Uninitialised memory for the batch that is being made: in the worker's slot where it has one."""
+    allocate = context.allocate
     return np.empty(shape, dtype) if allocate is None else allocate(shape, np.dtype(dtype))
 
 
@@ -103,4 +103,4 @@ def worker_info() -> WorkerInfo | None:
     >>> worker_info() is None
     True
     """
-    return here.worker
+    return context.worker

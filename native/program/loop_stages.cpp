@@ -1,9 +1,9 @@
-// stages.cpp: runs stages one by one over rows that are side by side, such as the channels of images.
+// loop_stages.cpp: runs stages one by one over rows that are side by side, such as the channels of images.
 //
-// Each thread works on all rows, and on a piece of their length: memory is read in the order in which it
-// lies, and few long rows are enough for any number of threads. Pieces have a fixed size, so that results do
-// not depend on that number. Sums of pieces and what is made of them are in an array of the thread that runs
-// the Loop.
+// Each thread works on all rows, and on a piece of their length: memory is read in the order of its
+// addresses, and few long rows are enough for any number of threads. Pieces have a fixed size, so that
+// results do not depend on that number. Sums of pieces and what is made of them are in an array of the thread
+// that runs the Loop.
 #include <algorithm>
 
 #include "engine/team.h"
@@ -18,7 +18,7 @@ constexpr int64_t kLineBytes = 64;
 int64_t bytes_of(DType dtype) noexcept { return static_cast<int64_t>(size_of(dtype)); }
 
 // Memory of this thread, until the next call; it grows, and stays.
-char* own_memory(int64_t bytes) {
+char* thread_buffer(int64_t bytes) {
   thread_local std::vector<char> memory;
   const auto size = static_cast<size_t>(bytes + kLineBytes);
   if (memory.size() < size) memory.resize(size);
@@ -29,8 +29,8 @@ char* own_memory(int64_t bytes) {
 }  // namespace
 
 // The operands of one stage, in two loops: rows, and the elements of a row.
-struct Loop::Side {
-  Side() { pattern.rank = 2, pattern.lanes = true; }
+struct Loop::StageOperands {
+  StageOperands() { pattern.rank = 2, pattern.lanes = true; }
   LoopPattern pattern;
   char* data[LoopPattern::kOperands];
   int64_t strides[2 * LoopPattern::kOperands];
@@ -55,13 +55,13 @@ struct Loop::Side {
 
 const Loop::Stages& Loop::stages() const {
   static const Stages none;
-  if (!apart_) return none;
-  if (const Stages* known = stages_.load(std::memory_order_acquire)) return *known;
-  auto made = std::make_unique<const Stages>(apart_());  // outside the mutex, as code is
+  if (!make_stages_) return none;
+  if (const Stages* cached = stages_.load(std::memory_order_acquire)) return *cached;
+  auto stages = std::make_unique<const Stages>(make_stages_());  // outside the mutex, as code is
   const std::lock_guard guard(mutex_);
-  if (!kept_stages_) kept_stages_ = std::move(made);
-  stages_.store(kept_stages_.get(), std::memory_order_release);
-  return *kept_stages_;
+  if (!owned_stages_) owned_stages_ = std::move(stages);
+  stages_.store(owned_stages_.get(), std::memory_order_release);
+  return *owned_stages_;
 }
 
 void Loop::run_stages(char* const* data, const uint64_t* parameters, const Work& work) const {
@@ -75,53 +75,53 @@ void Loop::run_stages(char* const* data, const uint64_t* parameters, const Work&
     for (const DType dtype : stage.pieces) needed += in_lines(bytes_of(dtype) * rows * count);
     for (const DType dtype : stage.numbers) needed += in_lines(bytes_of(dtype) * rows);
   }
-  char* free = own_memory(needed);
+  char* free = thread_buffer(needed);
   const auto take = [&](int64_t bytes) {
     char* const at = free;
     free += in_lines(bytes);
     return at;
   };
-  const auto add_operands = [&](Side& side, int begin, int end) {
+  const auto add_operands = [&](StageOperands& operands, int begin, int end) {
     for (int k = begin; k < end; ++k) {
       const int64_t element = work.strides[2 * k + 1];
-      side.add(data[k], work.strides[2 * k], element, grain * element, work.pattern.inner[k]);
+      operands.add(data[k], work.strides[2 * k], element, grain * element, work.pattern.inner[k]);
     }
   };
-  const auto code_of = [](const Ref<Kernel>& loop, const Side& side) {
-    return static_cast<const Loop&>(*loop).find(side.pattern);
+  const auto code_of = [](const Ref<Kernel>& loop, const StageOperands& operands) {
+    return static_cast<const Loop&>(*loop).find(operands.pattern);
   };
 
-  Side given;  // the inputs, and the numbers of rows of earlier stages
-  add_operands(given, 0, form_.inputs);
+  StageOperands inputs;  // the inputs, and the numbers of rows of earlier stages
+  add_operands(inputs, 0, form_.inputs);
   std::vector<std::pair<char*, DType>> numbers;
   for (const Stage& stage : stages()) {
-    Side side = given, join;
+    StageOperands operands = inputs, join;
     for (const DType dtype : stage.pieces) {
       const int64_t width = bytes_of(dtype) * rows;
       char* const at = take(width * count);
-      side.add_numbers(at, dtype, 0, width);
+      operands.add_numbers(at, dtype, 0, width);
       join.add_numbers(at, dtype, width);
     }
-    if (stage.kind != Stage::Kind::fold) add_operands(side, form_.inputs, form_.operands);
+    if (stage.kind != Stage::Kind::fold) add_operands(operands, form_.inputs, form_.operands);
     const int results = form_.operands - form_.inputs;
-    side.pattern.streaming =
+    operands.pattern.streaming =
         stage.kind == Stage::Kind::each && work.large &&
-        may_pass_cache(side.pattern, side.pattern.operands - results, side.data, side.strides);
-    const Code code = code_of(stage.loop, side);
+        may_stream(operands.pattern, operands.pattern.operands - results, operands.data, operands.strides);
+    const Code code = code_of(stage.loop, operands);
     if (stage.kind == Stage::Kind::once) {
-      side.run(code, parameters, 0, rows, 1);
+      operands.run(code, parameters, 0, rows, 1);
       continue;
     }
     parallel_for(count, 1, [&](int64_t begin, int64_t end) {
       for (int64_t piece = begin; piece < end; ++piece)
-        side.run(code, parameters, piece, rows, std::min(grain, size - piece * grain));
+        operands.run(code, parameters, piece, rows, std::min(grain, size - piece * grain));
     });
     if (stage.kind != Stage::Kind::fold) continue;
     for (const auto& [at, dtype] : numbers) join.add_numbers(at, dtype);
     for (const DType dtype : stage.numbers) {
       char* const at = take(bytes_of(dtype) * rows);
       join.add_numbers(at, dtype);
-      given.add_numbers(at, dtype);
+      inputs.add_numbers(at, dtype);
       numbers.emplace_back(at, dtype);
     }
     join.run(code_of(stage.join, join), parameters, 0, rows, count);
