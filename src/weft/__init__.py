@@ -41,12 +41,7 @@ if TYPE_CHECKING:
     from weft import testing as testing
     from weft import tools as tools
     from weft import utils as utils
-    from weft.base.device import Device as Device
-    from weft.base.device import as_device as as_device
-    from weft.base.device import cpu as cpu
-    from weft.base.device import current_device as current_device
-    from weft.base.device import device as device
-    from weft.base.device import gpu as gpu
+    from weft.base.device import *  # noqa: F403
     from weft.base.dtype import DType as DType
     from weft.base.dtype import as_dtype as as_dtype
     from weft.base.dtype import bfloat16 as bfloat16
@@ -69,53 +64,15 @@ if TYPE_CHECKING:
     from weft.base.errors import GraphError as GraphError
     from weft.base.errors import ShapeError as ShapeError
     from weft.functional import *  # noqa: F403 - those of the same name below come first
-    from weft.imperative.control import cond as cond
-    from weft.imperative.control import foreach as foreach
-    from weft.imperative.control import while_loop as while_loop
-    from weft.imperative.creation import arange as arange
-    from weft.imperative.creation import asarray as asarray
-    from weft.imperative.creation import empty as empty
-    from weft.imperative.creation import empty_like as empty_like
-    from weft.imperative.creation import eye as eye
-    from weft.imperative.creation import from_dlpack as from_dlpack
-    from weft.imperative.creation import full as full
-    from weft.imperative.creation import full_like as full_like
-    from weft.imperative.creation import linspace as linspace
-    from weft.imperative.creation import ones as ones
-    from weft.imperative.creation import ones_like as ones_like
-    from weft.imperative.creation import tensor as tensor
-    from weft.imperative.creation import zeros as zeros
-    from weft.imperative.creation import zeros_like as zeros_like
-    from weft.imperative.derivatives import hessian as hessian
-    from weft.imperative.derivatives import jacobian as jacobian
-    from weft.imperative.derivatives import jvp as jvp
-    from weft.imperative.derivatives import linearize as linearize
-    from weft.imperative.derivatives import vjp as vjp
+    from weft.imperative.control import *  # noqa: F403
+    from weft.imperative.creation import *  # noqa: F403
+    from weft.imperative.derivatives import *  # noqa: F403
     from weft.imperative.export import load_program as load_program
-    from weft.imperative.gradient import Function as Function
-    from weft.imperative.gradient import GradManager as GradManager
-    from weft.imperative.gradient import grad as grad
-    from weft.imperative.gradient import no_grad as no_grad
-    from weft.imperative.gradient import recompute as recompute
-    from weft.imperative.gradient import value_and_grad as value_and_grad
+    from weft.imperative.gradient import *  # noqa: F403
     from weft.imperative.lazy import lazy as lazy
     from weft.imperative.recovery import clear_errors as clear_errors
-    from weft.imperative.serialization import FileFormatError as FileFormatError
-    from weft.imperative.serialization import load as load
-    from weft.imperative.serialization import load_metadata as load_metadata
-    from weft.imperative.serialization import save as save
-    from weft.imperative.standard import __array_api_version__ as __array_api_version__
-    from weft.imperative.standard import __array_namespace_info__ as __array_namespace_info__
-    from weft.imperative.standard import can_cast as can_cast
-    from weft.imperative.standard import e as e
-    from weft.imperative.standard import finfo as finfo
-    from weft.imperative.standard import iinfo as iinfo
-    from weft.imperative.standard import inf as inf
-    from weft.imperative.standard import isdtype as isdtype
-    from weft.imperative.standard import nan as nan
-    from weft.imperative.standard import newaxis as newaxis
-    from weft.imperative.standard import pi as pi
-    from weft.imperative.standard import result_type as result_type
+    from weft.imperative.serialization import *  # noqa: F403
+    from weft.imperative.standard import *  # noqa: F403
     from weft.imperative.tensor import Tensor as Tensor
     from weft.imperative.tensor import shares_memory as shares_memory
     from weft.imperative.tensor import waitall as waitall
@@ -172,14 +129,7 @@ _MODULE_OF = {
     ),
     "weft.imperative.derivatives": ("hessian", "jacobian", "jvp", "linearize", "vjp"),
     "weft.imperative.vmap": ("vmap",),
-    "weft.imperative.gradient": (
-        "Function",
-        "GradManager",
-        "grad",
-        "no_grad",
-        "recompute",
-        "value_and_grad",
-    ),
+    "weft.imperative.gradient": ("Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"),
     "weft.imperative.export": ("load_program",),
     "weft.imperative.lazy": ("lazy",),
     "weft.imperative.serialization": ("FileFormatError", "load", "load_metadata", "save"),
@@ -198,11 +148,7 @@ _MODULE_OF = {
         "result_type",
     ),
     "weft.imperative.recovery": ("clear_errors",),
-    "weft.imperative.tensor": (
-        "Tensor",
-        "shares_memory",
-        "waitall",
-    ),
+    "weft.imperative.tensor": ("Tensor", "shares_memory", "waitall"),
     "weft.imperative.trace": ("TraceWarning", "trace"),
     "weft.imperative.transformation": ("Transformation",),
     "weft.ops.simple": ("simple_op",),

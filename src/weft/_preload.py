@@ -26,9 +26,9 @@ def find_dnnl() -> str | None:
 
     Reads the wheel's RECORD itself: importing importlib.metadata would take longer than importing weft.
     """
-    chosen = os.environ.get("WEFT_DNNL_LIB")
-    if chosen:
-        return chosen
+    override = os.environ.get("WEFT_DNNL_LIB")
+    if override:
+        return override
     for folder in sys.path:
         try:
             names = os.listdir(folder or ".")

@@ -57,20 +57,22 @@ class autocast(Transformation):  # its public name
         self.dtype, self.enabled = as_dtype(dtype), enabled
         if not _is_half(self.dtype):
             raise ValueError(f"autocast: dtype must be bfloat16 or float16, got {self.dtype}")
-        self._made: dict[int, tuple[Any, Any, Any]] = {}  # by id: the tensor, its state, what it became
+        self._conversions: dict[
+            int, tuple[Any, Any, Any]
+        ] = {}  # by id: the tensor, its state, what it became
 
     def emit(self, op: Op, args: tuple[Any, ...]) -> Any:
         types = [getattr(x, "dtype", None) for x in args]
         if not self.enabled or any(t is not None and t.is_floating and t.itemsize > 4 for t in types):
             return op(*args)
-        wanted = self.dtype if op.family in HALF else float32 if op.family in FULL else None
-        if wanted is None:
+        target = self.dtype if op.family in HALF else float32 if op.family in FULL else None
+        if target is None:
             return op(*args)
-        written = op.writes_by_index(len(args))
+        written_inputs = op.writes_by_index(len(args))
         return op(
             *(
-                self._convert(x, wanted)
-                if t is not None and t.is_floating and t is not wanted and k not in written
+                self._convert(x, target)
+                if t is not None and t.is_floating and t is not target and k not in written_inputs
                 else x
                 for k, (x, t) in enumerate(zip(args, types, strict=True))
             )
@@ -85,17 +87,17 @@ class autocast(Transformation):  # its public name
         if not isinstance(x, _core.Tensor) or dtype is float32 or _core.get_recorder() is not None:
             return cast(x, dtype=dtype)
         state = _core.state_of(x)
-        known = self._made.get(id(x))
-        if known is not None and known[0]() is x and known[1] == state:
-            return known[2]
-        made = cast(x, dtype=dtype)
-        key, kept = id(x), self._made
-        kept[key] = (ref(x, lambda _: kept.pop(key, None)), state, made)
-        return made
+        entry = self._conversions.get(id(x))
+        if entry is not None and entry[0]() is x and entry[1] == state:
+            return entry[2]
+        converted = cast(x, dtype=dtype)
+        key, cache = id(x), self._conversions
+        cache[key] = (ref(x, lambda _: cache.pop(key, None)), state, converted)
+        return converted
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
-        self._made.clear()
+        self._conversions.clear()
 
 
 def _is_half(dtype: DType) -> bool:
@@ -143,9 +145,9 @@ class GradScaler:
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
         self.growth_interval, self.enabled = growth_interval, enabled
         self._scale = tensor(float(init_scale), dtype="float64")
-        self._good = zeros((), dtype="int64")  # steps in a row that were not left out
+        self._finite_steps = zeros((), dtype="int64")  # steps in a row that were not left out
         # Since the last update: whether gradients were unscaled, and whether some were not finite.
-        self._looked, self._bad = zeros((), dtype="bool"), zeros((), dtype="bool")
+        self._was_unscaled, self._has_nonfinite = zeros((), dtype="bool"), zeros((), dtype="bool")
         self._finite: dict[
             int, Any
         ] = {}  # by optimizer: those whose gradients are unscaled, and not yet used
@@ -193,8 +195,8 @@ class GradScaler:
                     good = all_(isfinite(p.grad)).to_device(self._scale.device)
                     finite = good if finite is None else finite & good
             finite = ones((), dtype="bool") if finite is None else finite
-            self._looked[...] = True
-            self._bad[...] = self._bad | ~finite
+            self._was_unscaled[...] = True
+            self._has_nonfinite[...] = self._has_nonfinite | ~finite
         self._finite[id(optimizer)] = finite
         self._unscaled.add(id(optimizer))
         return finite
@@ -219,10 +221,10 @@ class GradScaler:
         if _core.get_recorder() is not None:
             _step_where(finite, optimizer)
             return finite
-        done = bool(finite.item())
-        if done:
+        is_finite = bool(finite.item())
+        if is_finite:
             optimizer.step()
-        return done
+        return is_finite
 
     def update(self, new_scale: float | None = None) -> None:
         """Adapt the factor to what the steps since the last update found, or set it."""
@@ -234,22 +236,27 @@ class GradScaler:
                 if not new_scale > 0:
                     raise ValueError(f"GradScaler: new_scale must be positive, got {new_scale}")
                 self._scale[...] = float(new_scale)
-                self._good[...] = 0
+                self._finite_steps[...] = 0
             else:
-                good = self._good + 1
+                good = self._finite_steps + 1
                 grows = good >= self.growth_interval
-                factor = where(self._bad, self.backoff_factor, where(grows, self.growth_factor, 1.0))
-                self._scale[...] = where(self._looked, self._scale * factor.astype("float64"), self._scale)
-                self._good[...] = where(self._looked, where(self._bad | grows, good * 0, good), self._good)
-            self._looked[...] = False
-            self._bad[...] = False
+                factor = where(
+                    self._has_nonfinite, self.backoff_factor, where(grows, self.growth_factor, 1.0)
+                )
+                self._scale[...] = where(
+                    self._was_unscaled, self._scale * factor.astype("float64"), self._scale
+                )
+                steps = where(self._has_nonfinite | grows, good * 0, good)
+                self._finite_steps[...] = where(self._was_unscaled, steps, self._finite_steps)
+            self._was_unscaled[...] = False
+            self._has_nonfinite[...] = False
         self._finite.clear()
         self._unscaled.clear()
         self._stepped.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """What training goes on from: the factor, and how many steps in a row were good. Waits for them."""
-        return {"scale": float(self._scale.item()), "growth_tracker": int(self._good.item())}
+        return {"scale": float(self._scale.item()), "growth_tracker": int(self._finite_steps.item())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state. Raises ValueError for one without "scale" and "growth_tracker"."""
@@ -257,7 +264,7 @@ class GradScaler:
             raise ValueError(
                 f"GradScaler: a state has scale and growth_tracker, this one {', '.join(map(str, state))}"
             )
-        self._scale[...], self._good[...] = float(state["scale"]), int(state["growth_tracker"])
+        self._scale[...], self._finite_steps[...] = float(state["scale"]), int(state["growth_tracker"])
 
 
 def _step_where(condition: Any, optimizer: Any) -> None:
@@ -265,15 +272,15 @@ def _step_where(condition: Any, optimizer: Any) -> None:
     where = registry.function("where")
     with no_grad():
         step_groups = [step_group for group in optimizer.param_groups for step_group in group.step_groups]
-        written = [
+        variables = [
             x
             for c in step_groups
             for x in (*c.parameters, *(y for of in c.state.values() for y in of), c.step)
         ]
-        before = [x * 1 for x in written]  # no copy: in a program the product is what x was
+        before = [x * 1 for x in variables]  # no copy: in a program the product is what x was
         optimizer.step()
-        for x, old in zip(written, before, strict=True):
-            x[...] = where(condition.to_device(x.device), x, old)
+        for x, previous in zip(variables, before, strict=True):
+            x[...] = where(condition.to_device(x.device), x, previous)
 
 
 _add_hints(globals())

@@ -66,12 +66,12 @@ def save(path: str | os.PathLike[str], values: Mapping[str, Any] | None = None, 
                 "plain values go into the mapping that is the second argument"
             )
     states = {name: part.state_dict() for name, part in parts.items()}
-    whole = {"parts": states, "values": dict(values or {}), "random": random.get_state()}
+    state = {"parts": states, "values": dict(values or {}), "random": random.get_state()}
     tensors: dict[str, Tensor] = {}
-    seen: dict[int, str] = {}
-    plain = {key: _plain(each, key, tensors, seen) for key, each in whole.items()}
-    plain["checksums"] = {name: _checksum(x) for name, x in tensors.items()}
-    save_tensors(path, tensors, {FORMAT: str(VERSION), "state": json.dumps(plain)})
+    names_by_id: dict[int, str] = {}
+    document = {key: _as_json(each, key, tensors, names_by_id) for key, each in state.items()}
+    document["checksums"] = {name: _checksum(x) for name, x in tensors.items()}
+    save_tensors(path, tensors, {FORMAT: str(VERSION), "state": json.dumps(document)})
 
 
 def _checksum(x: Tensor) -> int:
@@ -89,7 +89,7 @@ def parts(path: str | os.PathLike[str]) -> list[str]:
     ...     parts(f"{folder}/run.safetensors")
     ['model']
     """
-    return sorted(_read(path, f"checkpoint: {os.fsdecode(path)!r}", ())["parts"])
+    return sorted(_read_state(path, f"checkpoint: {os.fsdecode(path)!r}", ())["parts"])
 
 
 def load(
@@ -104,8 +104,8 @@ def load(
     raises.
     """
     where = f"checkpoint: {os.fsdecode(path)!r}"
-    whole = _read(path, where, parts)
-    states = whole["parts"]
+    state = _read_state(path, where, parts)
+    states = state["parts"]
     if parts.keys() - states.keys() or (strict and states.keys() != parts.keys()):
         advice = "" if parts.keys() - states.keys() else "; strict=False loads some of them"
         raise ValueError(f"{where}: has the parts {_listed(states)}; given were {_listed(parts)}{advice}")
@@ -114,7 +114,7 @@ def load(
             part.check_state_dict(states[name])
     before = random.get_state()
     if random_state:
-        random.set_state(whole["random"])
+        random.set_state(state["random"])
     try:
         # Those that cannot be checked come first: if one raises, nothing else has changed.
         for name, part in sorted(parts.items(), key=lambda each: hasattr(each[1], "check_state_dict")):
@@ -122,7 +122,7 @@ def load(
     except BaseException:
         random.set_state(before)
         raise
-    values: dict[str, Any] = whole["values"]
+    values: dict[str, Any] = state["values"]
     return values
 
 
@@ -130,7 +130,7 @@ def _listed(names: Mapping[str, Any]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def _read(path: str | os.PathLike[str], where: str, checked: Collection[str]) -> dict[str, Any]:
+def _read_state(path: str | os.PathLike[str], where: str, checked: Collection[str]) -> dict[str, Any]:
     """The whole state; checked: the parts whose tensors must have their checksums."""
     metadata = load_metadata(path)
     if metadata.get(FORMAT) != str(VERSION) or "state" not in metadata:
@@ -140,51 +140,51 @@ def _read(path: str | os.PathLike[str], where: str, checked: Collection[str]) ->
         )
     tensors = load_tensors(path)
 
-    def found(pairs: dict[str, Any]) -> Any:
-        if pairs.keys() != {REFERENCE}:
-            return pairs
-        name = pairs[REFERENCE]
+    def resolve(content: dict[str, Any]) -> Any:
+        if content.keys() != {REFERENCE}:
+            return content
+        name = content[REFERENCE]
         if not isinstance(name, str) or name not in tensors:
             raise FileFormatError(f"{where}: has no tensor {name!r}")
         return tensors[name]
 
     try:
-        whole = json.loads(metadata["state"], object_hook=found)
+        state = json.loads(metadata["state"], object_hook=resolve)
     except FileFormatError:
         raise
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{where}: the state is not valid JSON: {error}") from None
-    if not isinstance(whole, dict) or any(
-        not isinstance(whole.get(key), dict) for key in ("parts", "values", "random")
+    if not isinstance(state, dict) or any(
+        not isinstance(state.get(key), dict) for key in ("parts", "values", "random")
     ):
         raise FileFormatError(f"{where}: the state lacks parts, values or random")
-    checksums = whole.get("checksums", {})  # files of earlier versions have none
+    checksums = state.get("checksums", {})  # files of earlier versions have none
     for name, x in tensors.items():
-        kind, _, rest = name.partition(".")
-        wanted = kind != "parts" or rest.partition(".")[0] in checked
-        if wanted and name in checksums and checksums[name] != _checksum(x):
+        kind, _, path_of_tensor = name.partition(".")
+        is_checked = kind != "parts" or path_of_tensor.partition(".")[0] in checked
+        if is_checked and name in checksums and checksums[name] != _checksum(x):
             raise FileFormatError(
                 f"{where}: tensor {name!r} is damaged: its elements do not have the checksum that was saved"
             )
-    return whole
+    return state
 
 
-def _plain(value: Any, path: str, tensors: dict[str, Tensor], seen: dict[int, str]) -> Any:
+def _as_json(value: Any, path: str, tensors: dict[str, Tensor], names_by_id: dict[int, str]) -> Any:
     """A value as JSON can hold it; tensors go into tensors, each once, under their path."""
     if isinstance(value, Tensor):
-        if id(value) not in seen:
-            seen[id(value)] = path
+        if id(value) not in names_by_id:
+            names_by_id[id(value)] = path
             tensors[path] = value
-        return {REFERENCE: seen[id(value)]}
+        return {REFERENCE: names_by_id[id(value)]}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
-        return [_plain(each, f"{path}.{k}", tensors, seen) for k, each in enumerate(value)]
+        return [_as_json(each, f"{path}.{k}", tensors, names_by_id) for k, each in enumerate(value)]
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str) or key == REFERENCE:
                 raise TypeError(f"checkpoint: {path}: keys are text other than {REFERENCE!r}, got {key!r}")
-        return {key: _plain(each, f"{path}.{key}", tensors, seen) for key, each in value.items()}
+        return {key: _as_json(each, f"{path}.{key}", tensors, names_by_id) for key, each in value.items()}
     raise TypeError(f"checkpoint: {path} is of type {type(value).__name__}, which a state cannot hold")
 
 

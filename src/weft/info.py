@@ -53,8 +53,12 @@ def describe() -> str:
 
 def _instructions() -> str:
     """The level that the processor has and the one used, by the names of $WEFT_ISA."""
-    found, used, capped = _core.isa()
-    return f"{used} of {found} (WEFT_ISA)" if capped else f"{used}, and all others that the processor has"
+    available, active, capped = _core.isa()
+    return (
+        f"{active} of {available} (WEFT_ISA)"
+        if capped
+        else f"{active}, and all others that the processor has"
+    )
 
 
 def _by_type() -> dict[str, str]:

@@ -30,7 +30,7 @@ GUARD = ("sh", "-c", '"$@"; status=$?; [ $status -le 128 ] || sleep 5; exit $sta
 RAY_KINDS = ("dist_sync_ps", "dist_async", "dist_ssp")
 
 
-def arguments(given: Sequence[str]) -> argparse.Namespace:
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m weft.launch", description=(__doc__ or "").partition("\n")[0]
@@ -53,31 +53,31 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("-m", dest="module", action="store_true", help="the script is a module")
     parser.add_argument("script")
     parser.add_argument("args", nargs=argparse.REMAINDER)
-    found = parser.parse_args(given)
-    if found.n < 1:
-        parser.error(f"-n must be at least 1, got {found.n}")
-    return found
+    options = parser.parse_args(argv)
+    if options.n < 1:
+        parser.error(f"-n must be at least 1, got {options.n}")
+    return options
 
 
 def environment(n: int, threads: int | None, kind: str) -> dict[str, str]:
     """What each process sees: its share of the cores, unless that is set already."""
     share = str(threads or max(1, (os.cpu_count() or 1) // n))
-    found = dict(os.environ)
+    variables = dict(os.environ)
     for name in ("WEFT_NUM_THREADS", "OMP_NUM_THREADS"):
-        if threads or name not in found:
-            found[name] = share
-    found["WEFT_KV"] = kind
-    return found
+        if threads or name not in variables:
+            variables[name] = share
+    variables["WEFT_KV"] = kind
+    return variables
 
 
 def mpi_command(n: int, hosts: str | None = None, more: str = "") -> list[str]:
     """The command that starts n processes. Raises FileNotFoundError if there is no mpiexec."""
     beside = Path(sys.executable).parent / "mpiexec"
-    found = str(beside) if beside.exists() else shutil.which("mpiexec")
-    if found is None:
+    mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if mpiexec is None:
         raise FileNotFoundError("no mpiexec: pip install weft[dist], which brings MPICH and mpi4py")
-    command = [found, "-n", str(n)]
-    if _is_open_mpi(found):
+    command = [mpiexec, "-n", str(n)]
+    if _is_open_mpi(mpiexec):
         command.append("--oversubscribe")
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             command.append("--allow-run-as-root")
@@ -88,13 +88,13 @@ def mpi_command(n: int, hosts: str | None = None, more: str = "") -> list[str]:
 
 
 def _is_open_mpi(command: str) -> bool:
-    said = subprocess.run([command, "--version"], capture_output=True, text=True)
-    return "Open MPI" in said.stdout or "open-mpi" in said.stdout
+    version = subprocess.run([command, "--version"], capture_output=True, text=True)
+    return "Open MPI" in version.stdout or "open-mpi" in version.stdout
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Start the script; returns the status to end with."""
-    options = arguments(sys.argv[1:] if given is None else given)
+    options = arguments(sys.argv[1:] if argv is None else argv)
     if not options.module and not Path(options.script).exists():
         sys.stderr.write(f"weft.launch: no script {options.script!r}\n")
         return 2
@@ -135,10 +135,10 @@ def write_profile(page: Path, folder: Path, n: int) -> int:
     if not files:
         sys.stderr.write("weft.launch: no process has left a profile\n")
         return 1
-    joined = Profile.load(*files)
-    joined.save(page)
+    profile = Profile.load(*files)
+    profile.save(page)
     missing = f", of {len(files)} of {n} processes" if len(files) < n else ""
-    sys.stderr.write(f"{joined}\n{page.resolve()}{missing}\n")
+    sys.stderr.write(f"{profile}\n{page.resolve()}{missing}\n")
     return 0
 
 

@@ -112,9 +112,9 @@ class OperatorProperty:
 
         Calls whose types differ raise DTypeError; None, of an input or auxiliary state: any.
         """
-        known = next((t for t in in_types if t is not None), None)
-        others = [known] * self.num_outputs(), [known] * len(self.list_auxiliary_states())
-        return [t or known for t in in_types], *others
+        first = next((t for t in in_types if t is not None), None)
+        rest = [first] * self.num_outputs(), [first] * len(self.list_auxiliary_states())
+        return [t or first for t in in_types], *rest
 
     def forward_resource(self, in_shapes: list[Any]) -> list[str]:
         """Resources that forward gets: "temp_space", "random"."""
@@ -188,24 +188,24 @@ class PropertyOp(PythonOp):
     @classmethod
     def attributes_of(cls, keywords: dict[str, Any]) -> dict[str, Any]:
         declared = inspect.signature(cls.make_property).parameters
-        own = {"name", "attr"} - set(declared)
+        reserved = {"name", "attr"} - set(declared)
         params = tuple(
             (key, _parameter(cls.name, declared.get(key), value))
             for key, value in keywords.items()
-            if key not in own
+            if key not in reserved
         )
-        return {"params": params, **{key: keywords[key] for key in own if key in keywords}}
+        return {"params": params, **{key: keywords[key] for key in reserved if key in keywords}}
 
     def form(self) -> Form:
         names = self.prop.list_arguments(), self.prop.list_auxiliary_states()
         return Form(*names, self.prop.num_outputs(), self.prop.num_visible_outputs())
 
-    def shapes(self, known: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        inputs, outputs, states = self.prop.infer_shape(list(known))
+    def shapes(self, arguments: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        inputs, outputs, states = self.prop.infer_shape(list(arguments))
         return [*inputs, *states], outputs
 
-    def dtypes(self, known: Sequence[DType | None]) -> tuple[Sequence[Any], Sequence[Any]]:
-        inputs, outputs, states = self.prop.infer_type(list(known))
+    def dtypes(self, arguments: Sequence[DType | None]) -> tuple[Sequence[Any], Sequence[Any]]:
+        inputs, outputs, states = self.prop.infer_type(list(arguments))
         return [*inputs, *states], outputs
 
     def output_names(self) -> Sequence[str]:
@@ -214,7 +214,7 @@ class PropertyOp(PythonOp):
     def resources(self, shapes: Sequence[Any], backward: bool) -> Sequence[str]:
         return (self.prop.backward_resource if backward else self.prop.forward_resource)(list(shapes))
 
-    def reads(self, numbers: range) -> Collection[int]:
+    def backward_reads(self, numbers: range) -> Collection[int]:
         each, count = list(numbers), self.prop.num_outputs()
         return self.prop.declare_backward_dependency(each[:count], each[count:-count], each[-count:])
 
@@ -224,11 +224,14 @@ class PropertyOp(PythonOp):
             numbers = list(range(inputs)), [inputs + k for k in range(outputs)]
             return [(a, b - inputs) for a, b in self.prop.forward_inplace_option(*numbers)]
         each = list(range(2 * outputs + 2 * inputs))
-        reads, first = 2 * outputs + inputs, 2 * outputs + inputs
-        found = self.prop.backward_inplace_option(
-            each[:outputs], each[outputs : outputs + inputs], each[outputs + inputs : reads], each[first:]
+        read_count, first = 2 * outputs + inputs, 2 * outputs + inputs
+        pairs = self.prop.backward_inplace_option(
+            each[:outputs],
+            each[outputs : outputs + inputs],
+            each[outputs + inputs : read_count],
+            each[first:],
         )
-        return [(a, b - first) for a, b in found]
+        return [(a, b - first) for a, b in pairs]
 
     def input_gradients(self, dy: Sequence[Any], x: Sequence[Any], y: Sequence[Any]) -> Any:
         return self.prop.gradient(list(dy), list(x), list(y))
@@ -246,29 +249,29 @@ def _parameter(operation: str, declared: inspect.Parameter | None, value: Any) -
     if declared is None or not isinstance(value, str):
         return value
     annotation = declared.annotation
-    written = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    kinds = set(re.findall(r"\w+", written)) if annotation is not declared.empty else set()
+    type_text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    kinds = set(re.findall(r"\w+", type_text)) if annotation is not declared.empty else set()
     if not kinds and declared.default is not declared.empty and declared.default is not None:
         kinds = {type(declared.default).__name__}
     if not kinds & {"int", "float", "bool", "tuple", "list"} or "str" in kinds:
         return value
     try:
-        found = {"true": True, "false": False}.get(value.lower(), _NOTHING)
-        found = ast.literal_eval(value) if found is _NOTHING else found
+        parsed = {"true": True, "false": False}.get(value.lower(), _NOTHING)
+        parsed = ast.literal_eval(value) if parsed is _NOTHING else parsed
     except (ValueError, SyntaxError):
-        found = _NOTHING
-    if isinstance(found, list):
-        found = tuple(found)
-    if isinstance(found, bool | int) and kinds == {"bool"}:
-        return bool(found)
-    if isinstance(found, int) and not isinstance(found, bool) and "float" in kinds and "int" not in kinds:
-        return float(found)
+        parsed = _NOTHING
+    if isinstance(parsed, list):
+        parsed = tuple(parsed)
+    if isinstance(parsed, bool | int) and kinds == {"bool"}:
+        return bool(parsed)
+    if isinstance(parsed, int) and not isinstance(parsed, bool) and "float" in kinds and "int" not in kinds:
+        return float(parsed)
     fits = kinds | ({"tuple"} if "list" in kinds else set())
-    if found is _NOTHING or not (type(found).__name__ in fits or (found is None and "None" in kinds)):
+    if parsed is _NOTHING or not (type(parsed).__name__ in fits or (parsed is None and "None" in kinds)):
         raise TypeError(
-            f"{operation}: {declared.name} must be {written or kinds.pop()}, got the text {value!r}"
+            f"{operation}: {declared.name} must be {type_text or kinds.pop()}, got the text {value!r}"
         )
-    return found
+    return parsed
 
 
 _NOTHING = object()

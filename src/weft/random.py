@@ -94,10 +94,10 @@ def set_state(state: Mapping[str, Sequence[int]]) -> None:
 
 
 def _stream_of(device: Device | str) -> Device:
-    found = as_device(device)
-    if found.kind != "cpu" or found.index >= DEVICES:
-        raise DeviceError(f"{found} has no random numbers; cpu:0 to cpu:{DEVICES - 1} have")
-    return found
+    resolved = as_device(device)
+    if resolved.kind != "cpu" or resolved.index >= DEVICES:
+        raise DeviceError(f"{resolved} has no random numbers; cpu:0 to cpu:{DEVICES - 1} have")
+    return resolved
 
 
 @names_keywords
@@ -193,9 +193,9 @@ def permutation(x: int | Tensor, device: Device | str | None = None) -> Tensor:
     return _permuted(arange(count, device=device))
 
 
-def _check_numbers(function: str, **given: Any) -> None:
+def _check_numbers(function: str, **numbers: Any) -> None:
     """Such as the shape, which comes after them."""
-    for name, value in given.items():
+    for name, value in numbers.items():
         if isinstance(value, str | Sequence | Tensor) or not hasattr(value, "__float__"):
             raise TypeError(f"{function}: {name} must be a number, got {value!r}")
 
@@ -224,8 +224,8 @@ def _filled(
     limits = dict(zip((x.name for x in op.attributes if x.runtime), (a, b), strict=True))
     attributes = {"shape": tuple(sizes), "dtype": dtype, **limits}
     if _core.layers() is not None:  # which see the operator
-        where = {} if device is None else {"device": as_device(device)}
-        return registry.function(op.name)(**attributes, **where)
+        placement = {} if device is None else {"device": as_device(device)}
+        return registry.function(op.name)(**attributes, **placement)
     return apply(op, (), attributes)
 
 

@@ -155,11 +155,11 @@ def test_what_was_converted_goes_with_its_tensor():
     with wf.amp.autocast() as amp:
         w = W.copy()
         F.linear(X, w)
-        assert len(amp._made) == 2
+        assert len(amp._conversions) == 2
         del w
         gc.collect()
-        assert len(amp._made) == 1
-    assert not amp._made
+        assert len(amp._conversions) == 1
+    assert not amp._conversions
 
 
 def test_inside_each_other():

@@ -125,7 +125,7 @@ def test_put(key):
         return put(x, found, value, lift=lambda _: next(given))[0]
 
     (new,) = run(function, [x, value, *found.indices])
-    in_view = found.is_basic or not found.whole
+    in_view = found.is_basic or not found.is_whole
     place = tuple(_numpy_item(i) for i in found.items) if in_view else ...
     result[place] = new
     np.testing.assert_array_equal(result, want)

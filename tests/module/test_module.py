@@ -181,6 +181,13 @@ def test_text():
         M.Module()()
 
 
+@pytest.mark.parametrize("name", ["repr_attributes", "shown"])  # its name now, and in earlier versions
+def test_attributes_of_repr(name):
+    layer = type("Scale", (M.Module,), {name: ("factor",)})()
+    layer.factor = 2
+    assert repr(layer) == "Scale(factor=2)"
+
+
 def test_state_goes_from_one_to_the_other():
     a, b = Net(), Net()
     a(wf.random.normal(shape=(8, 2)))  # running statistics

@@ -1,7 +1,8 @@
 """Every public operator that PyTorch has, too, against it: values and gradients. Skipped where it is not installed.
 
 PyTorch's function is the one of the operator's name, called with the same arguments; where there is none, or it takes
-others, the operator's peer() says what to call. Without --full a part of the cases runs, another one every day.
+others, the operator's torch_reference() says what to call. Without --full a part of the cases runs, another one
+every day.
 """
 
 import inspect
@@ -37,8 +38,8 @@ def function_of(name):
     return next((getattr(p, n) for n, p in itertools.product(spellings, places) if hasattr(p, n)), None)
 
 
-def has_peer(cls):
-    return cls.peer is not Op.peer or function_of(cls.name) is not None
+def has_torch_reference(cls):
+    return cls.torch_reference is not Op.torch_reference or function_of(cls.name) is not None
 
 
 def ways(op, inputs):
@@ -71,8 +72,8 @@ def by_torch(case, inputs):
     """What PyTorch gives for these of its tensors, in the order of the node's inputs; None if it refuses them."""
     op = case.node.op
     try:
-        if type(op).peer is not Op.peer:
-            made = op.peer(torch, *inputs)
+        if type(op).torch_reference is not Op.torch_reference:
+            made = op.torch_reference(torch, *inputs)
             return None if made is NotImplemented else listed(made)
         f = function_of(op.name)
         refused = None
@@ -107,7 +108,7 @@ def comparable(cls, request):
 
 
 @pytest.mark.parametrize(
-    "cls", [cls for cls in OPERATORS if has_peer(cls) and not cls.random], ids=lambda c: c.name
+    "cls", [cls for cls in OPERATORS if has_torch_reference(cls) and not cls.random], ids=lambda c: c.name
 )
 def test_value(cls, request):
     compared = 0
@@ -118,10 +119,14 @@ def test_value(cls, request):
         compared += 1
         for y, w in zip(case.call([wf.tensor(a) for a in case.arrays]), want, strict=True):
             assert_near(y, array(w), case.sample.tolerance, repr(case), case.dtype)
-    assert compared, f"PyTorch refuses every call of {cls.name}: its peer() should say what to call"
+    assert compared, (
+        f"PyTorch refuses every call of {cls.name}: its torch_reference() should say what to call"
+    )
 
 
-@pytest.mark.parametrize("cls", [cls for cls in DIFFERENTIABLE if has_peer(cls)], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "cls", [cls for cls in DIFFERENTIABLE if has_torch_reference(cls)], ids=lambda c: c.name
+)
 def test_gradient(cls, request):
     for case in gradient_cases(cls, request, 3):
         loss, x = loss_of(case)

@@ -130,11 +130,11 @@ def test_meaning(cls):
         node = node_of(cls, graph)
         op, types = node.op, [None if v is None else v.type for v in node.inputs]
         given = node_arrays(node, graph, arrays)
-        oracle = None
+        expected = None
         if type(op).reference is not Op.reference:
-            oracle = listed(op.reference(*exactly(cls, given)))
-            assert len(oracle) == len(node.outputs) - op.hidden or len(oracle) == len(node.outputs)
-            for name, output, result in zip_names(op, node.outputs, oracle):
+            expected = listed(op.reference(*exactly(cls, given)))
+            assert len(expected) == len(node.outputs) - op.hidden or len(expected) == len(node.outputs)
+            for name, output, result in zip_names(op, node.outputs, expected):
                 if name in op.opaque:
                     continue
                 result = np.asarray(result)
@@ -159,9 +159,9 @@ def test_meaning(cls):
         parts = next((choice for choice in choices(op, types) if isinstance(choice, Parts)), None)
         if parts is not None:
             ways.append([put_together(parts, given, node.outputs[0])])
-        oracle = oracle or ways[0]
+        expected = expected or ways[0]
         for way in ways:
-            for name, got, want in zip_names(op, way, oracle):
+            for name, got, want in zip_names(op, way, expected):
                 if name in op.opaque:
                     continue
                 assert_near(got, want, dtype, sample.tolerance, f"{sample} of {dtype}")

@@ -40,4 +40,4 @@ def test_a_failure_in_a_loop_waits_for_what_was_begun():
         assert calls == [1]
         assert (f(good).numpy() == 2).all()
     finally:
-        _core.on_abandoned(collective.wait_for_begun)
+        _core.on_abandoned(collective.wait_for_all_started)

@@ -32,15 +32,8 @@ WORDS = {
     "bytes": "bytes",
     "list": "a list",
 }
-OPEN = (
-    "object",
-    "Any",
-    "Callable",
-    "Iterable",
-    "Sequence",
-    "handle",
-    "buffer",
-)  # nanobind takes any object there
+# nanobind takes any object there.
+UNCHECKED = ("object", "Any", "Callable", "Iterable", "Sequence", "handle", "buffer")
 
 
 class _Parameter:
@@ -51,13 +44,13 @@ class _Parameter:
 def refusal(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TypeError:
     """The TypeError for a call that fits no signature of a bound function; for methods, args begin with self."""
     name = _name(function, args)
-    found = [_parameters(text) for text in _signatures(function)]
-    if len(found) != 1 or found[0] is None:
+    candidates = [_parameters(text) for text in _signatures(function)]
+    if len(candidates) != 1 or candidates[0] is None:
         return TypeError(f"{name}: the arguments do not fit: got {_types(args, kwargs)}")
-    parameters, given = list(found[0]), list(args)
+    parameters, positional = list(candidates[0]), list(args)
     if parameters and parameters[0].name == "self":
-        parameters, given = parameters[1:], given[1:]
-    return TypeError(f"{name}: {_fact(parameters, given, kwargs)}")
+        parameters, positional = parameters[1:], positional[1:]
+    return TypeError(f"{name}: {_fact(parameters, positional, kwargs)}")
 
 
 def _name(function: Any, args: Sequence[Any]) -> str:
@@ -87,30 +80,30 @@ def _parameters(text: str) -> list[_Parameter] | None:
         return None
     arguments = definition.args
     positional = [*arguments.posonlyargs, *arguments.args]
-    without = len(positional) - len(arguments.defaults)
+    required_count = len(positional) - len(arguments.defaults)
 
     def parameter(arg: ast.arg, required: bool, keyword: bool) -> _Parameter:
         annotation = "object" if arg.annotation is None else ast.unparse(arg.annotation)
         return _Parameter(arg.arg, annotation, required, keyword)
 
-    found = [parameter(arg, k < without, False) for k, arg in enumerate(positional)]
+    parameters = [parameter(arg, k < required_count, False) for k, arg in enumerate(positional)]
     if arguments.vararg is not None or arguments.kwarg is not None:
         return None
     pairs = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    return found + [parameter(arg, default is None, True) for arg, default in pairs]
+    return parameters + [parameter(arg, default is None, True) for arg, default in pairs]
 
 
-def _fact(parameters: Sequence[_Parameter], given: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def _fact(parameters: Sequence[_Parameter], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     names = [p.name for p in parameters]
     positional = [p for p in parameters if not p.keyword]
     listed = ", ".join(names) or "none"
     for key in kwargs:
         if key not in names:
             return f"no argument {key}; there are: {listed}"
-    if len(given) > len(positional):
+    if len(args) > len(positional):
         most = f"{len(positional)} positional argument{'s' * (len(positional) != 1)}"
-        return f"takes {most}, got {len(given)}; there are: {listed}"
-    values = dict(zip(names, given, strict=False))
+        return f"takes {most}, got {len(args)}; there are: {listed}"
+    values = dict(zip(names, args, strict=False))
     for key, value in kwargs.items():
         if key in values:
             return f"{key} is given twice"
@@ -119,10 +112,10 @@ def _fact(parameters: Sequence[_Parameter], given: Sequence[Any], kwargs: Mappin
     if missing:
         return f"{', '.join(missing)} must be given"
     for k, p in enumerate(parameters):
-        if p.name in values and (wanted := _unfit(p.annotation, values[p.name])):
-            shown = f"argument {k + 1}" if re.fullmatch(r"arg\d*", p.name) else p.name
-            return f"{shown} {wanted}"
-    return f"the arguments do not fit: got {_types(given, kwargs)}; there are: {listed}"
+        if p.name in values and (requirement := _unfit(p.annotation, values[p.name])):
+            subject = f"argument {k + 1}" if re.fullmatch(r"arg\d*", p.name) else p.name
+            return f"{subject} {requirement}"
+    return f"the arguments do not fit: got {_types(args, kwargs)}; there are: {listed}"
 
 
 def _unfit(annotation: str, value: Any) -> str:
@@ -130,7 +123,7 @@ def _unfit(annotation: str, value: Any) -> str:
     words = re.findall(r"\w+", annotation)
     if value is None:  # which nanobind takes only where it is declared
         return "" if "None" in words else f"must be {_accepted(annotation)}, got None"
-    if any(word in OPEN for word in words):
+    if any(word in UNCHECKED for word in words):
         return ""
     kinds = {cls.__name__ for cls in type(value).__mro__} - {"object"}
     if "int" in words and isinstance(value, int) and not isinstance(value, bool):
@@ -145,10 +138,10 @@ def _accepted(annotation: str) -> str:
     """An annotation in words: "an int or None"."""
     if (items := re.fullmatch(r"[\w.]*Iterable\[(.*)\]", annotation)) is not None:
         return f"an iterable of {_accepted(items[1])}"
-    plain = annotation
-    while (shorter := re.sub(r"\[[^\[\]]*\]", "", plain)) != plain:  # parameters of types
-        plain = shorter
-    parts = [part.strip().rsplit(".", 1)[-1] for part in plain.split("|")]
+    unparameterized = annotation
+    while (shorter := re.sub(r"\[[^\[\]]*\]", "", unparameterized)) != unparameterized:  # parameters of types
+        unparameterized = shorter
+    parts = [part.strip().rsplit(".", 1)[-1] for part in unparameterized.split("|")]
     return " or ".join(WORDS.get(part, part if part == "None" else f"a {part}") for part in parts)
 
 

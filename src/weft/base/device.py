@@ -52,17 +52,17 @@ class Device:
     index: int
 
     def __new__(cls, kind: str, index: int = 0) -> Device:
-        known = _DEVICES.get((kind, index)) if type(kind) is str and type(index) is int else None
-        if known is not None:
-            return known
+        existing = _DEVICES.get((kind, index)) if type(kind) is str and type(index) is int else None
+        if existing is not None:
+            return existing
         if kind not in KINDS:
             raise DeviceError(f"device: unknown kind {kind!r}; kinds are {', '.join(KINDS)}")
         if type(index) is not int or not 0 <= index < 65536:
             raise DeviceError(f"device: the index of a {kind} is an integer from 0 to 65535, got {index!r}")
-        made = super().__new__(cls)
-        object.__setattr__(made, "kind", kind)
-        object.__setattr__(made, "index", index)
-        return _DEVICES.setdefault((kind, index), made)  # one step, so that threads agree on the object
+        new = super().__new__(cls)
+        object.__setattr__(new, "kind", kind)
+        object.__setattr__(new, "index", index)
+        return _DEVICES.setdefault((kind, index), new)  # one step, so that threads agree on the object
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{self!r} is immutable: cannot set {name}")
@@ -86,9 +86,8 @@ class Device:
 _DEVICES: dict[tuple[str, int], Device] = {}
 # None: the device outside of any `with device(...)`, or the same one inside.
 _current: ContextVar[Device | None] = ContextVar("weft.current_device", default=None)
-_ever_scoped = [
-    False
-]  # before the first `with device(...)` the native core need not look up which device is current
+# Before the first `with device(...)` the native core need not look up which device is current.
+_ever_scoped = [False]
 
 
 def cpu(index: int = 0) -> Device:
@@ -171,10 +170,10 @@ def device(value: Device | str) -> AbstractContextManager[Device]:
 
 
 @contextlib.contextmanager
-def _scope(chosen: Device) -> Iterator[Device]:
+def _scope(device: Device) -> Iterator[Device]:
     _ever_scoped[0] = True
-    token = _current.set(None if chosen is _OUTSIDE else chosen)
+    token = _current.set(None if device is _OUTSIDE else device)
     try:
-        yield chosen
+        yield device
     finally:
         _current.reset(token)

@@ -53,24 +53,6 @@ class DType:
     (16, 8, float32, True, False)
     """
 
-    __slots__ = (
-        "_accumulation",
-        "bits",
-        "code",
-        "digits",
-        "format",
-        "is_complex",
-        "is_differentiable",
-        "is_floating",
-        "is_inexact",
-        "is_integer",
-        "itemsize",
-        "kind",
-        "max_exponent",
-        "name",
-        "short",
-    )
-
     name: str
     short: str
     kind: str
@@ -86,6 +68,8 @@ class DType:
     is_inexact: bool
     is_integer: bool
     is_differentiable: bool
+
+    __slots__ = tuple(__annotations__)
 
     def __init__(
         self,
@@ -201,21 +185,9 @@ DTYPES: tuple[DType, ...] = tuple(
         )
     )
 )
-(
-    bool_,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-    float16,
-    bfloat16,
-    float32,
-    float64,
-) = DTYPES
+(bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64) = (
+    DTYPES
+)
 
 _BY_NAME = {dtype.name: dtype for dtype in DTYPES}
 _BY_PYTHON_TYPE: dict[object, DType] = {bool: bool_, int: int64, float: float32}
@@ -238,17 +210,17 @@ uint16, uint32, uint64, float16, bfloat16, float32, float64, NumPy's types of th
     if isinstance(value, DType):
         return value
     if isinstance(value, str):
-        found = _BY_NAME.get(value)
+        dtype = _BY_NAME.get(value)
     elif isinstance(value, type) and value in _BY_PYTHON_TYPE:
-        found = _BY_PYTHON_TYPE[value]
+        dtype = _BY_PYTHON_TYPE[value]
     else:
-        found = _from_numpy(value)
-    if found is None:
+        dtype = _from_numpy(value)
+    if dtype is None:
         raise DTypeError(
             f"dtype: cannot read {value!r}; accepted are {', '.join(_BY_NAME)}, NumPy's types of these names, "
             "and Python's bool, int, float"
         )
-    return found
+    return dtype
 
 
 def _from_numpy(value: Any) -> DType | None:

@@ -154,25 +154,25 @@ def names_keywords(target: C) -> C:
     """
     if not isinstance(target, type):
         return _naming(target, target.__name__, 0)
-    plain = vars(target).get("__init__")
-    if plain is not None:
-        target.__init__ = _naming(plain, target.__name__, 1)  # type: ignore[misc]
+    initializer = vars(target).get("__init__")
+    if initializer is not None:
+        target.__init__ = _naming(initializer, target.__name__, 1)  # type: ignore[misc]
     return target
 
 
-def _naming(plain: Any, owner: str, first: int) -> Any:
+def _naming(function: Any, owner: str, first: int) -> Any:
     """The function with the better error; first: the index of the first parameter that callers pass."""
 
-    @functools.wraps(plain)
+    @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return plain(*args, **kwargs)
+            return function(*args, **kwargs)
         except TypeError as problem:
             before, _, keyword = str(problem).partition("() got an unexpected keyword argument ")
-            if before != plain.__qualname__ or not keyword:
+            if before != function.__qualname__ or not keyword:
                 raise
             from weft.base.keywords import unknown_keyword  # not before the first mistake
 
-            raise TypeError(unknown_keyword(plain, owner, first, keyword.split("'")[1])) from None
+            raise TypeError(unknown_keyword(function, owner, first, keyword.split("'")[1])) from None
 
     return call

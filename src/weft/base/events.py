@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from weft.base.typing import Any
 
@@ -37,15 +38,7 @@ def listen(listener: Any) -> Any:
     return before
 
 
-class _Nothing:
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-_NOTHING = _Nothing()
+_NO_SPAN = nullcontext()
 
 
 def span(kind: str, name: str) -> Any:
@@ -54,11 +47,11 @@ def span(kind: str, name: str) -> Any:
     >>> with span("compile", "softmax"):
     ...     pass
     """
-    return _NOTHING if _listener is None else _listener.span(kind, name)
+    return _NO_SPAN if _listener is None else _listener.span(kind, name)
 
 
 def note(kind: str, text: str, where: str = "") -> None:
-    """Tell of something that happened; where: the user's line, as ``file:line``.
+    """Record an event; where: the user's line, as ``file:line``.
 
     >>> note("warning", "traced again")
     """

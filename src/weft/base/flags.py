@@ -141,12 +141,7 @@ FLAGS: dict[str, Flag] = {
             "seconds after which a collective operation that waits for other processes raises DistributedError",
             least=0.1,
         ),
-        Flag(
-            "WEFT_KV",
-            str,
-            "local",
-            "kind of the key-value store, set by python -m weft.launch --kv",
-        ),
+        Flag("WEFT_KV", str, "local", "kind of the key-value store, set by python -m weft.launch --kv"),
         Flag("WEFT_RANK", int, 0, "index of this worker, set by python -m weft.launch --kv", least=0),
         Flag("WEFT_WORLD_SIZE", int, 1, "number of workers, set by python -m weft.launch --kv", least=1),
         Flag("WEFT_JOB", str, None, "name of the job on a Ray cluster, set by python -m weft.launch --kv"),

@@ -291,8 +291,8 @@ _TABLES: dict[str, tuple[dict[str, str], ...]] = {
 }
 
 
-def missing(owner: str, name: str, known: Any) -> AttributeError:
-    """The error for a name that a namespace does not have; known: a function that gives those that it has.
+def missing(owner: str, name: str, names: Any) -> AttributeError:
+    """The error for a name that a namespace does not have; names: a function that gives those that it has.
 
     >>> str(missing("weft", "softmx", lambda: ["softmax", "softplus"]))
     "weft has no 'softmx'; did you mean softmax?"
@@ -301,15 +301,15 @@ def missing(owner: str, name: str, known: Any) -> AttributeError:
     if not advice and not name.startswith("_") and not _is_import(sys._getframe(1)):
         from difflib import get_close_matches
 
-        near = get_close_matches(name, [each for each in known() if each[0] != "_"], n=2, cutoff=0.7)
+        near = get_close_matches(name, [each for each in names() if each[0] != "_"], n=2, cutoff=0.7)
         advice = f"did you mean {' or '.join(near)}?" if near else ""
     return AttributeError(f"{owner} has no {name!r}" + (f"; {advice}" if advice else ""))
 
 
 def _is_import(frame: FrameType) -> bool:
     """Whether a statement `from package import name` reads it, as it does before it imports a module of that name."""
-    asking = frame.f_back
-    return asking is not None and asking.f_code.co_filename.startswith("<frozen importlib")
+    caller = frame.f_back
+    return caller is not None and caller.f_code.co_filename.startswith("<frozen importlib")
 
 
 def add_hints(module: dict[str, Any]) -> None:
@@ -355,8 +355,8 @@ def visible_names(self: object) -> list[str]:
     >>> "reshape" in dir(wf.ones(1)), "view" in dir(wf.ones(1))
     (True, False)
     """
-    own = getattr(self, "__dict__", {})
-    return [name for name in object.__dir__(self) if name in own or not _is_hint(type(self), name)]
+    attributes = getattr(self, "__dict__", {})
+    return [name for name in object.__dir__(self) if name in attributes or not _is_hint(type(self), name)]
 
 
 def _is_hint(cls: type, name: str) -> bool:

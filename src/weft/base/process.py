@@ -27,7 +27,7 @@ __all__ = ["at_end", "guard"]
 
 _ends: list[Callable[[], None]] = []
 _guarded: list[Any] = []
-_held: list[Any] = []  # of these, while the process forks
+_held_locks: list[Any] = []  # of these, while the process forks
 _TRIES = 10_000  # of a millisecond; a thread that forks inside of a guarded section can never have its lock
 
 
@@ -55,12 +55,12 @@ def _end() -> None:
 def _importing() -> list[str]:
     """The modules of weft that other threads are importing."""
     locks = importlib._bootstrap._module_locks  # type: ignore[attr-defined]
-    here = threading.get_ident()
-    held = [(name, lock) for name, made in list(locks.items()) if (lock := made()) is not None]
+    thread = threading.get_ident()
+    live = [(name, lock) for name, reference in list(locks.items()) if (lock := reference()) is not None]
     return [
         name
-        for name, lock in held
-        if name.partition(".")[0] == "weft" and getattr(lock, "owner", None) not in (None, here)
+        for name, lock in live
+        if name.partition(".")[0] == "weft" and getattr(lock, "owner", None) not in (None, thread)
     ]
 
 
@@ -69,28 +69,28 @@ def _before_fork() -> None:
 
     A thread that holds one may wait for another, so none is waited for while others are held.
     """
-    global _held
+    global _held_locks
     tries, waited = _TRIES, set[str]()
     while True:
         _imp.acquire_lock()  # no other thread begins an import until _after_fork
-        left = [name for name in _importing() if name not in waited]
-        _held = [] if left else [lock for lock in _guarded if lock.acquire(blocking=False)]
-        if not left and (len(_held) == len(_guarded) or not tries):
+        importing = [name for name in _importing() if name not in waited]
+        _held_locks = [] if importing else [lock for lock in _guarded if lock.acquire(blocking=False)]
+        if not importing and (len(_held_locks) == len(_guarded) or not tries):
             return
         _after_fork()
-        waited.update(left)
-        for name in left:
+        waited.update(importing)
+        for name in importing:
             with contextlib.suppress(Exception):  # the importing thread gets the error
                 importlib.import_module(name)
-        if not left:
+        if not importing:
             tries -= 1
             time.sleep(0.001)
 
 
 def _after_fork() -> None:
-    global _held
-    held, _held = _held, []
-    for lock in held:
+    global _held_locks
+    locks, _held_locks = _held_locks, []
+    for lock in locks:
         lock.release()
     _imp.release_lock()
 

@@ -36,20 +36,20 @@ class Record:
     _required: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls) -> None:
-        own = [name for name, kind in cls.__annotations__.items() if not _of_class(kind)]
-        cls._fields = (*(name for name in cls._fields if name not in own), *own)
+        new_fields = [name for name, kind in cls.__annotations__.items() if not _of_class(kind)]
+        cls._fields = (*(name for name in cls._fields if name not in new_fields), *new_fields)
         cls._names = frozenset(cls._fields)
         cls._required = frozenset(name for name in cls._fields if not hasattr(cls, name))
 
-    def __init__(self, *values: Any, **named: Any) -> None:
-        content = vars(self)  # what is not given is found in the class
-        content.update(zip(self._fields, values, strict=False), **named)
+    def __init__(self, *values: Any, **keywords: Any) -> None:
+        fields = vars(self)  # what is not given is found in the class
+        fields.update(zip(self._fields, values, strict=False), **keywords)
         if (
-            len(content) != len(values) + len(named)
-            or not content.keys() <= self._names
-            or not content.keys() >= self._required
+            len(fields) != len(values) + len(keywords)
+            or not fields.keys() <= self._names
+            or not fields.keys() >= self._required
         ):
-            raise self._refused(values, named)
+            raise self._refused(values, keywords)
         self.check()
 
     def replaced(self, **changes: Any) -> Any:
@@ -63,12 +63,12 @@ class Record:
         """
         return type(self)(**{**vars(self), **changes})
 
-    def _refused(self, values: tuple[Any, ...], named: dict[str, Any]) -> TypeError:
+    def _refused(self, values: tuple[Any, ...], keywords: dict[str, Any]) -> TypeError:
         fields = self._fields
         facts = [
             *([f"takes {len(fields)} values, got {len(values)}"] if len(values) > len(fields) else []),
-            *(f"has no {name}" for name in named if name not in fields),
-            *(f"{name} is given twice" for name in fields[: len(values)] if name in named),
+            *(f"has no {name}" for name in keywords if name not in fields),
+            *(f"{name} is given twice" for name in fields[: len(values)] if name in keywords),
             *(f"{name} is missing" for name in sorted(self._required - vars(self).keys())),
         ]
         return TypeError(f"{type(self).__name__}: {facts[0]}; fields are {', '.join(fields)}")
@@ -83,8 +83,8 @@ class Record:
         raise AttributeError(f"{type(self).__name__} is immutable: cannot delete {name}")
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
-        return f"{type(self).__name__}({shown})"
+        text = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
+        return f"{type(self).__name__}({text})"
 
 
 def _of_class(annotation: Any) -> bool:

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from weft.base.typing import Any
 
@@ -34,18 +34,22 @@ class Structure:
         flat = self.kind in (tuple, list) and all(part.kind is None for part in self.parts)
         return self.kind if flat and self.kind is not None else self.build
 
-    def build(self, leaves: Sequence[Any]) -> Any:
-        """The structure with these leaves."""
+    def count(self) -> int:
+        """The number of leaves."""
+        return 1 if self.kind is None else sum(part.count() for part in self.parts)
+
+    def build(self, leaves: Iterable[Any]) -> Any:
+        """The structure with these leaves; of an iterator as many as it needs."""
         return self._build(iter(leaves))
 
     def _build(self, leaves: Iterator[Any]) -> Any:
         if self.kind is None:
             return next(leaves)
         kind: Any = self.kind
-        made = [part._build(leaves) for part in self.parts]
+        items = [part._build(leaves) for part in self.parts]
         if kind is dict:
-            return dict(zip(self.keys, made, strict=True))
-        return kind(*made) if hasattr(kind, "_fields") else kind(made)
+            return dict(zip(self.keys, items, strict=True))
+        return kind(*items) if hasattr(kind, "_fields") else kind(items)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Structure) and (self.kind, self.parts, self.keys) == (

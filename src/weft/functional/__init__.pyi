@@ -35,10 +35,10 @@ def any(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=
     """Whether at least one is true along axes."""
 
 def argmax(x: Operand, /, axis: int | None=None, *, keepdims: bool=False) -> Tensor:
-    """The place of the greatest value along an axis; of equal ones the first, and of NaN the first."""
+    """The index of the greatest value along an axis; of equal ones the first, and of NaN the first."""
 
 def argmin(x: Operand, /, axis: int | None=None, *, keepdims: bool=False) -> Tensor:
-    """The place of the least value along an axis; of equal ones the first, and of NaN the first."""
+    """The index of the least value along an axis; of equal ones the first, and of NaN the first."""
 
 def argsort(x: Operand, /, axis: int=-1, *, descending: bool=False, stable: bool=True) -> Tensor:
     """The indices that sort x along an axis, the least first; NaN last."""
@@ -167,7 +167,7 @@ def cumulative_sum(x: Operand, /, axis: int | None=None, *, dtype: DType | str |
     """The sum of a row up to each of its elements, with it."""
 
 def diagonal(x: Operand, /, offset: int=0, axis1: int=0, axis2: int=1) -> Tensor:
-    """A view of the elements at equal places of two axes, as a new last dimension."""
+    """A view of the elements at equal indices of two axes, as a new last dimension."""
 
 def divide(a: Operand, b: Operand, /) -> Tensor:
     """a / b as real numbers."""
@@ -200,7 +200,7 @@ def exp2(x: Operand, /) -> Tensor:
     """2 to the power of x."""
 
 def expand_dims(x: Operand, /, axis: int | Sequence[int]=0) -> Tensor:
-    """A view with new dimensions of size 1 at these places of the result."""
+    """A view with new dimensions of size 1 at these indices of the result's."""
 
 def expm1(x: Operand, /) -> Tensor:
     """exp(x) - 1, exact to the last digits near 0."""
@@ -386,7 +386,7 @@ def mish(x: Operand, /) -> Tensor:
     """x tanh(log(1 + exp(x)))."""
 
 def moveaxis(x: Operand, /, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
-    """A view with some dimensions at other places, the others in their order."""
+    """A view with some dimensions moved to other indices, the others in their order."""
 
 def mse_loss(x: Operand, target: Operand, /, reduction: str='mean') -> Tensor:
     """(x - target)^2: the squared error."""
@@ -404,7 +404,7 @@ def not_equal(a: Operand, b: Operand, /) -> Tensor:
     """Whether a and b differ."""
 
 def one_hot(x: Operand, /, num_classes: int) -> Tensor:
-    """1 at the place that x names, in a new last dimension, 0 elsewhere."""
+    """1 at the index that x gives, in a new last dimension, 0 elsewhere."""
 
 def outer(x1: Operand, x2: Operand, /) -> Tensor:
     """The products of all pairs: y[i, j] = x1[i] x2[j]."""
@@ -542,7 +542,7 @@ def take(x: Operand, indices: Operand, /, axis: int | None=None) -> Tensor:
     """The slices of x at these indices along an axis."""
 
 def take_along_axis(x: Operand, indices: Operand, /, axis: int=-1) -> Tensor:
-    """y[..., j, ...] = x[..., indices[..., j, ...], ...]: elements chosen along an axis, at each place others."""
+    """y[..., j, ...] = x[..., indices[..., j, ...], ...]: elements chosen along an axis, by an index for each."""
 
 def tan(x: Operand, /) -> Tensor:
     """The tangent of x radians: NaN for infinities."""

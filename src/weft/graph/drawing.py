@@ -129,7 +129,7 @@ def _vertices(boxes: Sequence[Box], edges: Sequence[Edge]) -> tuple[list[_Vertex
 def _neighbours(
     vertices: Sequence[_Vertex], paths: Sequence[Sequence[int]]
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Those above and below each vertex."""
+    """The neighbours above and below each vertex."""
     above: list[list[int]] = [[] for _ in vertices]
     below: list[list[int]] = [[] for _ in vertices]
     for path in paths:

@@ -37,7 +37,7 @@ class Part(Record):
 
 
 def devices(graph: Graph) -> list[Device]:
-    """Those that compute or hold an output of a graph, each once."""
+    """The devices that compute or hold an output of a graph, each once."""
     node_devices = [node.device for node in graph.nodes if node.op is not None and node.device is not None]
     output_devices = [v.type.device for v in graph.outputs if v is not None and not v.type.weak]
     return list(dict.fromkeys([*node_devices, *output_devices]))

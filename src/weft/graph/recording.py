@@ -1,4 +1,4 @@
-"""What all recorders of programs have in common.
+"""The common part of all recorders of programs.
 
 A recorder turns a function of Python into a graph. There are two. Capture (weft.graph.subgraph) calls the function with
 Values, so it needs no arrays, and sizes may be symbols. LaunchRecorder (weft.imperative.launch_recorder) observes a
@@ -85,6 +85,6 @@ class Recorder:
         return node.outputs
 
     def unused_draws(self, outputs: Sequence[Value]) -> list[Value]:
-        """What was drawn and these do not need: the stream of random numbers advances all the same."""
+        """The draws that these do not need: the stream of random numbers advances all the same."""
         alive = {id(node) for node in Graph([], outputs).nodes}
         return [v for v in self.random if id(v.node) not in alive]

@@ -30,7 +30,7 @@ __all__ = ["split"]
 def split(
     first: Sequence[Value], second: Sequence[Value | None], overwritten: Sequence[Value] = ()
 ) -> tuple[dict[Value, Value], list[Value | None]]:
-    """What computes `second` once `first` was computed.
+    """The part of a program that computes `second` once `first` was computed.
 
     overwritten: inputs whose memory has another content by then; if the second part reads them, they are kept, too.
     Returns the values to keep, as the inputs that stand for them -> the values of the first part; and second, computed

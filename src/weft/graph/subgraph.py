@@ -61,7 +61,7 @@ class Subgraph:
 
     @property
     def types(self) -> list[TensorType]:
-        """Those of the outputs."""
+        """The types of the outputs."""
         return [v.type for v in self.graph.outputs if v is not None]
 
     @property
@@ -87,7 +87,7 @@ def _has_size(value: Any) -> bool:
 
 @contextlib.contextmanager
 def no_capture() -> Iterator[None]:
-    """What is called inside makes nodes of no function that is being captured."""
+    """Functions that are called inside make nodes of no function that is being captured."""
     outer_capture = _core.capture()
     _core.set_capture(None)
     try:
@@ -142,7 +142,7 @@ class Capture(Recorder):
         return input_value(type)
 
     def run(self, function: Callable[[], Sequence[Any]]) -> list[Value]:
-        """What the function gives, as Values of the graph; numbers become arrays. Nothing is written yet."""
+        """The results of the function as Values of the graph; numbers become arrays. Nothing is written yet."""
         for storage in {id(window.storage): window.storage for window in self._windows.values()}.values():
             storage.reset()
         self.assigned = set()
@@ -169,7 +169,7 @@ class Capture(Recorder):
         return apply(op, inputs, attributes)
 
     def lift(self, x: Any) -> Any:
-        """What stands for x in the graph; called for all that operators are applied to while run runs."""
+        """The Value of x in the graph; called for all operands of operators while run runs."""
         if isinstance(x, Value) and (self._is_moving or self._is_inside(x)):
             window = None if self._is_moving else self._windows.get(id(x))
             return x if window is None else self._read(window)

@@ -149,7 +149,7 @@ def variable(
 
 
 def partial_type(value: Value) -> PartialType:
-    """What is declared of a symbol's value."""
+    """The declared type of a symbol's value."""
     type: Any = value.type
     assert isinstance(type, PartialType)
     return type

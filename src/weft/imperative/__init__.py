@@ -24,5 +24,5 @@ _core.register(
     plan_call=_from("planning", "plan_call"),
     plan_recording=_from("planning", "plan_recording"),
     subscript=_from("indexing", "subscript"),
-    window_of=_from("traced", "seen"),
+    window_of=_from("traced", "view_of"),
 )

@@ -48,57 +48,57 @@ class _Split(Function):
 
     def forward(self, *args: Any) -> Any:
         self.args = [_core.alias(x, keep_past=True) if isinstance(x, Tensor) else x for x in args]
-        made = self.emit(self.op, args)
-        self.made = [made] if isinstance(made, Tensor) else list(made)
-        self.writes = [_core.state_of(x)[1] for x in self._saved()]
-        return made
+        results = self.emit(self.op, args)
+        self.results = [results] if isinstance(results, Tensor) else list(results)
+        self.write_counts = [_core.state_of(x)[1] for x in self._saved()]
+        return results
 
     def _saved(self) -> list[Tensor]:
-        return [*(x for x in self.args if isinstance(x, Tensor)), *self.made]
+        return [*(x for x in self.args if isinstance(x, Tensor)), *self.results]
 
     def backward(self, *dy: Any) -> Any:
-        if [_core.state_of(x)[1] for x in self._saved()] != self.writes:
+        if [_core.state_of(x)[1] for x in self._saved()] != self.write_counts:
             raise ValueError(
                 f"backward: {self.op.name}: an operand or the result was overwritten after the call, and its gradient "
                 "may need it"
             )
         before = _core.set_layers(self.entry)
         try:
-            made = self.made
-            if _core.is_recording():  # what is recorded in turn has to know what results were computed from
-                again = self.op(*self.args)
-                made = [again] if isinstance(again, Tensor) else list(again)
-            return self._gradients(made, dy)
+            results = self.results
+            if _core.is_recording():  # a gradient of this gradient needs the history of the results
+                replayed = self.op(*self.args)
+                results = [replayed] if isinstance(replayed, Tensor) else list(replayed)
+            return self._gradients(results, dy)
         finally:
             _core.set_layers(before)
 
-    def _gradients(self, made: Sequence[Tensor], dy: Sequence[Any]) -> list[Any]:
+    def _gradients(self, results: Sequence[Tensor], dy: Sequence[Any]) -> list[Any]:
         operands: list[Value | None] = [
             input_value(TensorType(x.shape, x.dtype, x.device)) if isinstance(x, Tensor) else _number(x)
             for x in self.args
         ]
-        outputs = make_node(self.op, operands).outputs[: len(made)]
+        outputs = make_node(self.op, operands).outputs[: len(results)]
         arrays = [x for x in self.args if isinstance(x, Tensor)]
         inputs = [
             v for v, x in zip(operands, self.args, strict=True) if v is not None and isinstance(x, Tensor)
         ]
-        wanted = [bool(_core.is_tracked(x)) for x in arrays]
-        given = [cotangent is not None for cotangent in dy]
-        graph = backward_graph(Graph(inputs, outputs), wanted, given)
-        values = [*arrays, *made, *(cotangent for cotangent in dy if cotangent is not None)]
-        known = {id(v): x for v, x in zip(graph.inputs, values, strict=True)}
+        needs_gradient = [bool(_core.is_tracked(x)) for x in arrays]
+        has_cotangent = [cotangent is not None for cotangent in dy]
+        graph = backward_graph(Graph(inputs, outputs), needs_gradient, has_cotangent)
+        values = [*arrays, *results, *(cotangent for cotangent in dy if cotangent is not None)]
+        computed = {id(v): x for v, x in zip(graph.inputs, values, strict=True)}
         for node in graph.nodes:
             if node.op is None:
                 if node.value is not None:
-                    known[id(node.outputs[0])] = node.value
+                    computed[id(node.outputs[0])] = node.value
                 continue
-            op = node.op.with_runtime({name: known[id(v)] for name, v in node.runtime.items()})
-            results = op(*(None if v is None else known[id(v)] for v in node.inputs))
-            listed = results if isinstance(results, tuple | list) else (results,)
-            known.update((id(v), x) for v, x in zip(node.outputs, listed, strict=False))
-        found = iter(graph.outputs)
-        cotangents = [next(found) if want else None for want in wanted]
-        return [None if v is None else known[id(v)] for v in cotangents]
+            op = node.op.with_runtime({name: computed[id(v)] for name, v in node.runtime.items()})
+            node_results = op(*(None if v is None else computed[id(v)] for v in node.inputs))
+            node_outputs = node_results if isinstance(node_results, tuple | list) else (node_results,)
+            computed.update((id(v), x) for v, x in zip(node.outputs, node_outputs, strict=False))
+        gradients = iter(graph.outputs)
+        cotangents = [next(gradients) if want else None for want in needs_gradient]
+        return [None if v is None else computed[id(v)] for v in cotangents]
 
 
 def _number(x: Any) -> Value | None:

@@ -19,32 +19,32 @@ from weft import _core
 
 __all__ = ["ABSENT", "CapturedEnvironment", "captured_environment"]
 
-ABSENT = NotImplemented  # the value of a Place where there is nothing; the native core uses it, too
+ABSENT = NotImplemented  # the value of an empty Slot; the native core uses it, too
 
 _WEFT = str(Path(__file__).parents[1])
 _LIBRARY = sysconfig.get_path("stdlib")
 _PLAIN = (int, float, bool, str, bytes, type(None))
 _UNKNOWN = object()
 
-Place = tuple[Any, Any, Any]
+Slot = tuple[Any, Any, Any]
 
 
 class CapturedEnvironment:
     """What a function depends on besides its arguments.
 
-    places: where each thing is, and what it is: (cell, None, value), (dict or list, key, value), (object, attribute,
-    value). values: the things themselves, and the objects whose methods are called. arrays: NumPy arrays among them, as
-    (array, name, file, line).
+    slots: each variable, item or attribute with its value: (cell, None, value), (dict or list, key, value), (object,
+    attribute, value). values: the values, and the objects whose methods are called. arrays: NumPy arrays among them,
+    as (array, name, file, line).
     """
 
     def __init__(self) -> None:
-        self.places: list[Place] = []
+        self.slots: list[Slot] = []
         self.values: list[Any] = []
         self.arrays: list[tuple[Any, str, str, int]] = []
 
     def changed(self) -> bool:
-        """Whether something is not what it was."""
-        return not all(_core.is_as_it_was(*place) for place in self.places)
+        """Whether a slot has another value now."""
+        return not all(_core.is_as_it_was(*slot) for slot in self.slots)
 
 
 def captured_environment(
@@ -53,36 +53,36 @@ def captured_environment(
     """What a call of a function depends on besides its arguments' values. args, kwargs: of the call.
 
     >>> rate = 0.5
-    >>> captured_environment(lambda x: [rate * y for y in x]).places[-1][1:]
+    >>> captured_environment(lambda x: [rate * y for y in x]).slots[-1][1:]
     ('rate', 0.5)
     """
-    return _Walk(function, tuple(args), kwargs or {}).found
+    return _Walk(function, tuple(args), kwargs or {}).environment
 
 
 class _Walk:
     """Collects CapturedEnvironment, from function to function."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.found = CapturedEnvironment()
-        self._places: set[tuple[int, Any]] = set()
-        self._seen: set[tuple[int, int]] = set()
+        self.environment = CapturedEnvironment()
+        self._slots: set[tuple[int, Any]] = set()
+        self._visited: set[tuple[int, int]] = set()
         self._waiting: list[tuple[Any, dict[str, Any]]] = [(function, {})]
-        plain, owner = _plain(function)
-        if plain is not None:
-            given = (*(() if owner is _UNKNOWN else (owner,)), *args)
-            self._waiting = [(function, _bound(plain, given, kwargs))]
-        for each, arguments in self._waiting:  # which grows meanwhile
-            self._visit(each, arguments)
+        user_function, owner = _user_function(function)
+        if user_function is not None:
+            positional = (*(() if owner is _UNKNOWN else (owner,)), *args)
+            self._waiting = [(function, _argument_values(user_function, positional, kwargs))]
+        for candidate, arguments in self._waiting:  # which grows meanwhile
+            self._visit(candidate, arguments)
 
-    def _visit(self, thing: Any, arguments: dict[str, Any]) -> None:
-        function, owner = _plain(thing)
+    def _visit(self, candidate: Any, arguments: dict[str, Any]) -> None:
+        function, owner = _user_function(candidate)
         if owner is not _UNKNOWN:
-            self.found.values.append(owner)
-        if function is None or (id(function), id(owner)) in self._seen:
+            self.environment.values.append(owner)
+        if function is None or (id(function), id(owner)) in self._visited:
             return
-        self._seen.add((id(function), id(owner)))
+        self._visited.add((id(function), id(owner)))
         if not arguments:
-            arguments = _bound(function, () if owner is _UNKNOWN else (owner,), {})
+            arguments = _argument_values(function, () if owner is _UNKNOWN else (owner,), {})
         self._add(function, "__defaults__", function.__defaults__)
         if function.__kwdefaults__:
             for name, value in function.__kwdefaults__.items():
@@ -94,31 +94,32 @@ class _Walk:
             except ValueError:  # not assigned yet
                 cells[name] = ABSENT
             self._add(cell, None, cells[name])
-        self._read(function.__code__, function.__globals__, {**arguments, **cells})
+        self._follow(function.__code__, function.__globals__, {**arguments, **cells})
 
-    def _add(self, place: Any, key: Any, value: Any) -> None:
+    def _add(self, container: Any, key: Any, value: Any) -> None:
         try:
-            known = (id(place), key) in self._places
-        except TypeError:  # a key that cannot be one
+            if (id(container), key) in self._slots:
+                return
+        except TypeError:  # a key that is not hashable
             return
-        if known:
-            return
-        self._places.add((id(place), key))
-        self.found.places.append((place, key, value))
+        self._slots.add((id(container), key))
+        self.environment.slots.append((container, key, value))
         if value is not ABSENT:
-            self.found.values.append(value)
+            self.environment.values.append(value)
             self._waiting.append((value, {}))
 
-    def _read(self, code: CodeType, names: dict[str, Any], local: dict[str, Any]) -> None:
+    def _follow(self, code: CodeType, names: dict[str, Any], local: dict[str, Any]) -> None:
         """Follow what the code reads: names, attributes of what they mean, and items by constants."""
-        stored = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_FAST", "DELETE_FAST")}
-        local = {name: value for name, value in local.items() if name not in stored}
-        here, item, line = _UNKNOWN, _UNKNOWN, code.co_firstlineno
-        for each in dis.get_instructions(code):
-            line = (each.positions.lineno if each.positions else None) or line
-            operation, item_before, item = each.opname, item, _UNKNOWN
+        reassigned = {
+            i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_FAST", "DELETE_FAST")
+        }
+        local = {name: value for name, value in local.items() if name not in reassigned}
+        loaded, item, line = _UNKNOWN, _UNKNOWN, code.co_firstlineno
+        for instruction in dis.get_instructions(code):
+            line = (instruction.positions.lineno if instruction.positions else None) or line
+            operation, item_before, item = instruction.opname, item, _UNKNOWN
             if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
-                here = self._global(names, each.argval)
+                loaded = self._global(names, instruction.argval)
             elif operation in (
                 "LOAD_DEREF",
                 "LOAD_CLASSDEREF",
@@ -126,105 +127,104 @@ class _Walk:
                 "LOAD_FAST_CHECK",
                 "LOAD_FAST_BORROW",
             ):
-                here = local.get(each.argval, _UNKNOWN)
-            elif operation in ("LOAD_ATTR", "LOAD_METHOD") and here is not _UNKNOWN:
-                here = self._attribute(here, each.argval)
-            elif operation in ("LOAD_CONST", "LOAD_SMALL_INT") and here is not _UNKNOWN:
-                item = each.argval
+                loaded = local.get(instruction.argval, _UNKNOWN)
+            elif operation in ("LOAD_ATTR", "LOAD_METHOD") and loaded is not _UNKNOWN:
+                loaded = self._attribute(loaded, instruction.argval)
+            elif operation in ("LOAD_CONST", "LOAD_SMALL_INT") and loaded is not _UNKNOWN:
+                item = instruction.argval
             elif operation == "BINARY_SUBSCR" and item_before is not _UNKNOWN:
-                here = self._item(here, item_before)
+                loaded = self._item(loaded, item_before)
             else:
-                here = _UNKNOWN
-            if here is not _UNKNOWN and _is_numpy_array(here):
-                self.found.arrays.append((here, str(each.argval), code.co_filename, line))
+                loaded = _UNKNOWN
+            if loaded is not _UNKNOWN and _is_numpy_array(loaded):
+                self.environment.arrays.append((loaded, str(instruction.argval), code.co_filename, line))
         for inner in code.co_consts:
             if isinstance(inner, CodeType):
-                self._read(inner, names, {k: v for k, v in local.items() if k in inner.co_freevars})
+                self._follow(inner, names, {k: v for k, v in local.items() if k in inner.co_freevars})
 
     def _global(self, names: dict[str, Any], name: str) -> Any:
         value = names.get(name, ABSENT)
         self._add(names, name, value)
         return value if value is not ABSENT else getattr(builtins, name, _UNKNOWN)
 
-    def _attribute(self, thing: Any, name: str) -> Any:
-        """Of an object, a class or a module that does not look after itself."""
-        if isinstance(thing, ModuleType):
-            value = vars(thing).get(name, _UNKNOWN)
-            is_helper = isinstance(value, FunctionType) and not _is_installed(thing)
+    def _attribute(self, owner: Any, name: str) -> Any:
+        """The attribute of an object, a class or a module that has no ``__weft_state__``; _UNKNOWN where it varies."""
+        if isinstance(owner, ModuleType):
+            value = vars(owner).get(name, _UNKNOWN)
+            is_helper = isinstance(value, FunctionType) and not _is_installed(owner)
             if (
                 is_helper
                 or type(value) in _PLAIN
                 or isinstance(value, _core.Tensor)
                 or _is_numpy_array(value)
             ):
-                self._add(vars(thing), name, value)
+                self._add(vars(owner), name, value)
             return value
         if (
-            hasattr(type(thing), "__weft_state__")
-            or isinstance(thing, _core.Tensor)
-            or _is_numpy_array(thing)
+            hasattr(type(owner), "__weft_state__")
+            or isinstance(owner, _core.Tensor)
+            or _is_numpy_array(owner)
         ):
             return _UNKNOWN
-        own = getattr(thing, "__dict__", None)
-        if type(own) is dict and name in own:
-            self._add(own, name, own[name])
-            return own[name]
-        if type(thing) is type or type(own) is dict:
-            kind = thing if isinstance(thing, type) else type(thing)
+        attributes = getattr(owner, "__dict__", None)
+        if type(attributes) is dict and name in attributes:
+            self._add(attributes, name, attributes[name])
+            return attributes[name]
+        if type(owner) is type or type(attributes) is dict:
+            kind = owner if isinstance(owner, type) else type(owner)
             value = inspect.getattr_static(kind, name, _UNKNOWN)
-            is_method = isinstance(value, FunctionType) and not _is_own(value)
+            is_method = isinstance(value, FunctionType) and not _is_internal(value)
             if is_method or type(value) in _PLAIN or isinstance(value, _core.Tensor):
                 self._add(kind, name, value)
-                if type(own) is dict:  # where it would come first
-                    self._add(own, name, ABSENT)
-            if is_method and not isinstance(thing, type):
-                self._waiting.append((MethodType(value, thing), {}))
+                if type(attributes) is dict:  # where it would come first
+                    self._add(attributes, name, ABSENT)
+            if is_method and not isinstance(owner, type):
+                self._waiting.append((MethodType(value, owner), {}))
             elif not is_method:
                 return value
         return _UNKNOWN
 
-    def _item(self, thing: Any, key: Any) -> Any:
+    def _item(self, container: Any, key: Any) -> Any:
         try:
-            if type(thing) is dict or (type(thing) is list and type(key) is int):
-                value = thing[key]
-                self._add(thing, key, value)
+            if type(container) is dict or (type(container) is list and type(key) is int):
+                value = container[key]
+                self._add(container, key, value)
                 return value
         except (LookupError, TypeError):
             pass
         return _UNKNOWN
 
 
-def _plain(thing: Any) -> tuple[FunctionType | None, Any]:
-    """The function of Python's that a method, a wrapper or a traced function is, None for weft's own; its object."""
-    while (inner := vars(thing).get("__wrapped__") if hasattr(thing, "__dict__") else None) is not None:
-        thing = inner
+def _user_function(target: Any) -> tuple[FunctionType | None, Any]:
+    """The Python function behind a method, a wrapper or a traced function, None for weft's own; and its object."""
+    while (inner := vars(target).get("__wrapped__") if hasattr(target, "__dict__") else None) is not None:
+        target = inner
     owner = _UNKNOWN
-    if isinstance(thing, MethodType):
-        thing, owner = thing.__func__, thing.__self__
-        while (inner := getattr(thing, "__wrapped__", None)) is not None:
-            thing = inner
-    return (thing if isinstance(thing, FunctionType) and not _is_own(thing) else None), owner
+    if isinstance(target, MethodType):
+        target, owner = target.__func__, target.__self__
+        while (inner := getattr(target, "__wrapped__", None)) is not None:
+            target = inner
+    return (target if isinstance(target, FunctionType) and not _is_internal(target) else None), owner
 
 
-def _bound(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Which argument is what, as far as that is known without a call."""
+def _argument_values(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The values of a function's parameters, as far as they are known without a call."""
     code = function.__code__
     names = code.co_varnames[: code.co_argcount]
     defaults = function.__defaults__ or ()
     standard = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
     standard |= function.__kwdefaults__ or {}
     every = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    given = {
+    arguments = {
         **standard,
         **dict(zip(names, args, strict=False)),
         **{k: v for k, v in kwargs.items() if k in every},
     }
-    return {
-        name: x for name, x in given.items() if not isinstance(x, list | tuple | dict)
-    }  # known by their items
+    # Containers are compared by their items.
+    return {name: x for name, x in arguments.items() if not isinstance(x, list | tuple | dict)}
 
 
-def _is_own(function: FunctionType) -> bool:
+def _is_internal(function: FunctionType) -> bool:
     return function.__code__.co_filename.startswith(_WEFT)
 
 
@@ -234,5 +234,5 @@ def _is_installed(module: ModuleType) -> bool:
     return not file or "site-packages" in file or file.startswith((_WEFT, _LIBRARY))
 
 
-def _is_numpy_array(thing: Any) -> bool:
-    return hasattr(type(thing), "__array_interface__") and hasattr(type(thing), "__setitem__")
+def _is_numpy_array(x: Any) -> bool:
+    return hasattr(type(x), "__array_interface__") and hasattr(type(x), "__setitem__")

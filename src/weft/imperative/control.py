@@ -27,6 +27,7 @@ from weft.imperative import indexing as indexing  # so that Values can be indexe
 from weft.imperative.control_flow_effects import (
     applied,
     in_graph,
+    may_share_memory,
     positions,
     separate_stream,
     take_stream_words,
@@ -73,10 +74,7 @@ def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *op
 
 
 def while_loop(
-    condition: Callable[..., Any],
-    body: Callable[..., Any],
-    *state: Any,
-    max_iterations: int | None = None,
+    condition: Callable[..., Any], body: Callable[..., Any], *state: Any, max_iterations: int | None = None
 ) -> Any:
     """state = body(*state) as long as condition(*state) is True: the last state.
 
@@ -161,14 +159,14 @@ def _as_in_graph(results: Any, mark: int) -> Any:
     leaves, structure = flatten(results)
     for x in leaves:
         if isinstance(x, _core.Tensor):
-            y = _own(x, mark, memory)
+            y = _unshared(x, mark, memory)
             memory.add(_core.geometry(y)[0])
             x = _core.alias(y, keep_past=False) if stops and _core.is_tracked(y) else y
         arrays.append(x)
     return structure.build(arrays)
 
 
-def _own(x: Any, mark: int, memory: set[int]) -> Any:
+def _unshared(x: Any, mark: int, memory: set[int]) -> Any:
     """The array, or a copy where its memory was there before the mark or is that of others, by serial."""
     serial = _core.geometry(x)[0]
     return x if not x.size or (is_newer(serial, mark) and serial not in memory) else x.copy()
@@ -214,7 +212,7 @@ def _foreach_on_arrays(
             items,
         )
         memory = {_core.geometry(x)[0] for x in states}
-        items_of_runs.append([_own(x, mark, memory) for x in items])
+        items_of_runs.append([_unshared(x, mark, memory) for x in items])
     assert first is not None
     stacked = [F.stack(stack, axis=0) for stack in zip(*items_of_runs, strict=True)]
     return first.build(stacked), structure.build(states)
@@ -226,7 +224,9 @@ def _foreach_in_graph(
     leaves = [*sequences, *states]
     capture = Capture("foreach", take_stream_words(leaves))
     data = list(sequences)
-    outputs, output_structure, inputs, new, changed = _write_step(capture, step, sequences, states, structure)
+    outputs, output_structure, inputs, new_states, changed = _write_step(
+        capture, step, sequences, states, structure
+    )
     written_slices = [k for k, x in enumerate(inputs[: len(data)]) if capture.content(x) is not None]
     ends = [x for k in written_slices if (x := capture.content(inputs[k])) is not None]
     for k in written_slices:
@@ -235,17 +235,19 @@ def _foreach_in_graph(
     if capture.drew:
         slices = [*slices, capture.position]
         sequences = [*sequences, positions(leaves, _length(sequences), capture.blocks)]
-    written = list(capture.new_contents)
-    befores = [*befores, *(capture.capture_inputs[k] for k in written)]
+    written_captures = list(capture.new_contents)
+    befores = [*befores, *(capture.capture_inputs[k] for k in written_captures)]
     count = len(befores)
     op = ForeachLoop(
-        body=capture.subgraph([*slices, *befores], [*new, *capture.new_contents.values(), *outputs, *ends]),
+        body=capture.subgraph(
+            [*slices, *befores], [*new_states, *capture.new_contents.values(), *outputs, *ends]
+        ),
         sequences=len(sequences),
         states=count,
     )
-    captures = [capture.captures[k] for k in written]
-    results = applied(op, [*sequences, *states, *captures, *capture.other_captures(written)])
-    write_back_found(capture, written, results[len(states) : count])
+    captures = [capture.captures[k] for k in written_captures]
+    results = applied(op, [*sequences, *states, *captures, *capture.other_captures(written_captures)])
+    write_back_found(capture, written_captures, results[len(states) : count])
     items = results[count : count + len(outputs)]
     for k, end in zip(written_slices, results[count + len(outputs) :], strict=True):
         write_back(capture, data[k], end)
@@ -275,7 +277,7 @@ def _write_step(
         return [*leaves, *items]
 
     results = capture.run(run)
-    count = len(results) - _leaves(structures[0])
+    count = len(results) - structures[0].count()
     _check_same("foreach", "the state was", structure, befores, "and becomes", structures[1], results[:count])
     changed = _written_states(capture, befores, news, states)
     return results[count:], structures[0], [*slices, *befores], results[:count], changed
@@ -289,40 +291,32 @@ def _written_states(
     The array that a loop begins with is the state in all runs if the body gives it back. Else the first run would write
     another array than the others. Nor may another name of it be among what the body uses: it would be read as it was.
     """
-    changed = [k for k, x in enumerate(befores) if capture.content(x) is not None]
+    changed = [k for k, state in enumerate(befores) if capture.content(state) is not None]
     for k in changed:
         if not capture.is_same(news[k], befores[k]):
             capture.refuse("the body writes the state that it is given, and gives another array back")
-        others = [x for j, x in enumerate(news) if j != k]
-        if any(capture.share_memory(x, befores[k]) for x in others):
+        others = [state for j, state in enumerate(news) if j != k]
+        if any(capture.share_memory(state, befores[k]) for state in others):
             capture.refuse("the body writes the state that it is given, which becomes another state, too")
-        _check_alone(capture, states[k], [x for j, x in enumerate(states) if j != k])
+        _check_alone(capture, states[k], [state for j, state in enumerate(states) if j != k])
     return changed
 
 
 def _check_alone(capture: Capture, x: Any, others: Sequence[Any]) -> None:
     """Raise CannotRecord if an array that a body writes as what it is given is used by another name, too."""
-    if any(_share_memory(x, other) for other in [*capture.captures, *others]):
+    if any(may_share_memory(x, other) for other in [*capture.captures, *others]):
         capture.refuse(
             f"the body writes what it is given, whose memory it uses by another name, too: {type_of(x)}"
         )
 
 
-def _share_memory(x: Any, y: Any) -> bool:
-    """Whether arrays outside of a body may share memory."""
-    if isinstance(x, _core.Tensor) and isinstance(y, _core.Tensor):
-        return x is y or bool(_core.shares_memory(x, y))
-    here = _core.capture()
-    return x is y or (here is not None and here.share_memory(x, y))
-
-
 def _write_states(
-    capture: Capture, changed: Sequence[int], states: Sequence[Any], made: Sequence[Any]
+    capture: Capture, changed: Sequence[int], states: Sequence[Any], results: Sequence[Any]
 ) -> list[Any]:
     """The last states. Those that the body writes are written to the arrays that the loop began with, too."""
     for k in changed:
-        write_back(capture, states[k], made[k])
-    return list(made[: len(states)])
+        write_back(capture, states[k], results[k])
+    return list(results[: len(states)])
 
 
 def _while_in_graph(
@@ -334,29 +328,29 @@ def _while_in_graph(
 ) -> list[Any]:
     capture = Capture("while_loop", take_stream_words(leaves))
     values = [capture.input(type_of(x)) for x in leaves]
-    (holds, *_), _, _ = _written(capture, lambda: condition(*structure.build(values)))
-    _check_predicate("while_loop", holds)
+    (predicate, *_), _, _ = _run_captured(capture, lambda: condition(*structure.build(values)))
+    _check_predicate("while_loop", predicate)
     if capture.new_contents or any(capture.content(x) is not None for x in values):
         capture.refuse("the condition writes an array; only the body of a loop can")
-    next_leaves, new_structure, news = _written(capture, lambda: step(values))
+    next_leaves, new_structure, news = _run_captured(capture, lambda: step(values))
     changed = _written_states(capture, values, news, leaves)
     _check_same("while_loop", "the state was", structure, values, "and becomes", new_structure, next_leaves)
-    written = list(capture.new_contents)
-    befores = [*values, *(capture.capture_inputs[k] for k in written)]
+    written_captures = list(capture.new_contents)
+    befores = [*values, *(capture.capture_inputs[k] for k in written_captures)]
     afters = [*next_leaves, *capture.new_contents.values()]
-    states = [*leaves, *(capture.captures[k] for k in written)]
+    states = [*leaves, *(capture.captures[k] for k in written_captures)]
     if capture.drew:
         befores.append(capture.position)
         afters.append(F.add(capture.position, capture.blocks))
         states.append(positions(leaves, None, capture.blocks))
     op = WhileLoop(
-        condition=capture.subgraph(befores, [holds]),
+        condition=capture.subgraph(befores, [predicate]),
         body=capture.subgraph(befores, afters),
         states=len(states),
         limit=limit,
     )
-    results = applied(op, [*states, *capture.other_captures(written)])
-    write_back_found(capture, written, results[len(leaves) : len(leaves) + len(written)])
+    results = applied(op, [*states, *capture.other_captures(written_captures)])
+    write_back_found(capture, written_captures, results[len(leaves) : len(leaves) + len(written_captures)])
     return _write_states(capture, changed, leaves, results)
 
 
@@ -365,36 +359,36 @@ def _cond_in_graph(
 ) -> Any:
     capture = Capture("cond", take_stream_words([pred, *leaves]))
     values = [capture.handle(x) for x in leaves]
-    results, written, assigned = [], [], set()
+    results, writes_of_branches, assigned = [], [], set()
     for branch in branches:
         capture.blocks = 0  # it is the only one that draws
-        results.append(_written(capture, partial(branch, *structure.build(values))))
-        written.append(capture.new_contents)
+        results.append(_run_captured(capture, partial(branch, *structure.build(values))))
+        writes_of_branches.append(capture.new_contents)
         assigned |= capture.assigned
     capture.assigned = assigned
-    (outputs, shape, _), (others, other_shape, _) = results
-    _check_same("cond", "then gives", shape, outputs, "otherwise", other_shape, others)
-    numbers = sorted({k for each in written for k in each})
-    ends = [[each.get(k, capture.capture_inputs[k]) for k in numbers] for each in written]
+    (outputs, shape, _), (otherwise_outputs, other_shape, _) = results
+    _check_same("cond", "then gives", shape, outputs, "otherwise", other_shape, otherwise_outputs)
+    numbers = sorted({k for each in writes_of_branches for k in each})
+    ends = [[each.get(k, capture.capture_inputs[k]) for k in numbers] for each in writes_of_branches]
     position = [capture.position] if capture.drew else []
     operands = [positions([pred, *leaves], None, 1)] if capture.drew else []
     op = CondBranch(
         then=capture.subgraph(position, [*outputs, *ends[0]]),
-        otherwise=capture.subgraph(position, [*others, *ends[1]]),
+        otherwise=capture.subgraph(position, [*otherwise_outputs, *ends[1]]),
     )
     branch_results = applied(op, [pred, *operands, *capture.captures])
     write_back_found(capture, numbers, branch_results[len(outputs) :])
     return shape.build(branch_results[: len(outputs)])
 
 
-def _symbol(given: Any) -> Any:
+def _symbol(arguments: Any) -> Any:
     """A symbol among the leaves, which decides what control flow means, or None."""
-    return next((x for x in flatten(given)[0] if hasattr(x, "__weft_control__")), None)
+    return next((x for x in flatten(arguments)[0] if hasattr(x, "__weft_control__")), None)
 
 
-def _arrays(name: str, given: Any) -> tuple[list[Any], Structure]:
+def _arrays(name: str, argument: Any) -> tuple[list[Any], Structure]:
     """The arrays of a structure; numbers become arrays. Raises TypeError for anything else."""
-    leaves, structure = flatten(given)
+    leaves, structure = flatten(argument)
     return [_array(name, x) for x in leaves], structure
 
 
@@ -421,7 +415,7 @@ def _length(sequences: Sequence[Any]) -> Any:
     return sequences[0].shape[0]
 
 
-def _written(capture: Capture, function: Callable[[], Any]) -> tuple[list[Value], Structure, list[Any]]:
+def _run_captured(capture: Capture, function: Callable[[], Any]) -> tuple[list[Value], Structure, list[Any]]:
     """What a function on Values gives, its structure, and what it holds of it."""
     all_leaves: list[Any] = []
     structures: list[Structure] = []
@@ -433,10 +427,6 @@ def _written(capture: Capture, function: Callable[[], Any]) -> tuple[list[Value]
         return leaves
 
     return capture.run(run), structures[0], all_leaves
-
-
-def _leaves(structure: Structure) -> int:
-    return 1 if structure.kind is None else sum(map(_leaves, structure.parts))
 
 
 def _check_predicate(name: str, x: Any) -> Any:
@@ -467,7 +457,7 @@ def _check_same(
     other: Structure,
     others: Sequence[Any],
 ) -> None:
-    """Raises unless structures and types are the same."""
+    """Raise TypeError, DTypeError or ShapeError unless structures and types are the same."""
     if structure != other:
         raise TypeError(f"{name}: {this} {structure}, {that} {other}")
     for a, b in zip(arrays, others, strict=True):

@@ -4,8 +4,9 @@ Random numbers: an operator of control flow takes two words of the stream that i
 draw. They are the key and the stream of numbers of its own, in which its functions take positions one after the other.
 So what follows it draws the same numbers however often a body ran, which is not known when a program is launched.
 
-Writes: an array that a function finds and writes is a state of the loop, or a result of the branch, which is written to
-the array at the end. So are operands that it writes: those of a branch are found, too, and those of a loop are states.
+Writes: a captured array that a function writes is a state of the loop, or a result of the branch, which is written to
+the array at the end. So are operands that it writes: those of a branch are captured, too, and those of a loop are
+states.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from weft.ops.sizes import Size
 __all__ = [
     "applied",
     "in_graph",
+    "may_share_memory",
     "positions",
     "separate_stream",
     "take_stream_words",
@@ -91,6 +93,14 @@ def applied(op: Op, operands: Sequence[Any]) -> Any:
     """The operator on operands; where a graph is being written down, it becomes part of that whatever they are."""
     here = _core.capture()
     return op(*operands) if here is None else op(*map(here.lift, operands))
+
+
+def may_share_memory(x: Any, y: Any) -> bool:
+    """Whether arrays outside of a function that is recorded may share memory."""
+    if isinstance(x, _core.Tensor) and isinstance(y, _core.Tensor):
+        return x is y or bool(_core.shares_memory(x, y))
+    here = _core.capture()
+    return x is y or (here is not None and here.share_memory(x, y))
 
 
 def write_back_found(capture: Capture, numbers: Sequence[int], contents: Sequence[Any]) -> None:

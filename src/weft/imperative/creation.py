@@ -87,26 +87,26 @@ def asarray(
     >>> x
     tensor([5., 0.], dtype=float64, device=cpu:0)
     """
-    wanted = None if dtype is None else as_dtype(dtype)
+    element_type = None if dtype is None else as_dtype(dtype)
     if isinstance(obj, Tensor):
-        where = obj.device if device is None else as_device(device)
-        return _converted(obj, wanted, where, copy)
-    where = as_device(device)
+        target = obj.device if device is None else as_device(device)
+        return _converted(obj, element_type, target, copy)
+    target = as_device(device)
     if isinstance(obj, Size):
         raise NeedsSizes(f"an array of {obj}")
     is_array = hasattr(obj, "__array__") and not _is_traced_float(obj)
-    tensor = None if is_array else _core.from_nested(obj, wanted, where)
+    tensor = None if is_array else _core.from_nested(obj, element_type, target)
     if tensor is not None:
         if copy is False:
             raise ValueError("asarray: copy=False, but Python numbers and lists have to be copied")
         return tensor
-    shared = _shared(obj, where)
+    shared = _shared(obj, target)
     if shared is not None:
-        converted: Tensor = _core.below_layers(_converted, shared, wanted, where, copy)
+        converted: Tensor = _core.below_layers(_converted, shared, element_type, target, copy)
         return converted
     if copy is False:
         raise ValueError(f"asarray: copy=False, but {type(obj).__name__} has no memory that can be shared")
-    return _through_numpy(obj, wanted, where)
+    return _through_numpy(obj, element_type, target)
 
 
 def _is_traced_float(x: object) -> bool:
@@ -191,16 +191,16 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
     >>> from_dlpack(np.arange(3))
     tensor([0, 1, 2], dtype=int64, device=cpu:0)
     """
-    where = as_device(device)
+    target = as_device(device)
     if isinstance(x, Tensor):
-        return _converted(x, None, where, copy)
+        return _converted(x, None, target, copy)
     if not hasattr(x, "__dlpack__"):
         raise TypeError(f"from_dlpack: {type(x).__name__} has no __dlpack__")
     try:
         capsule = x.__dlpack__(max_version=(1, 1))
     except TypeError:  # written before version 1.0
         capsule = x.__dlpack__()
-    tensor = _core.from_dlpack_capsule(capsule, where)
+    tensor = _core.from_dlpack_capsule(capsule, target)
     return _core.below_layers(tensor.copy) if copy else tensor
 
 

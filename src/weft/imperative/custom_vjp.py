@@ -37,32 +37,32 @@ def give_custom_vjp(
     mark: the last serial before forward began; outputs in older memory are copied, so that what is known of
     that stays as it is.
     """
-    fresh = [y if _core.geometry(y)[0] > mark else y.copy() for y in outputs]
+    results = [y if _core.geometry(y)[0] > mark else y.copy() for y in outputs]
     with recorder.unobserved():
         xs = [_content(recorder, x) for x in inputs]
-        ys = [_content(recorder, y) for y in fresh]
-        if recorder.over:
-            return fresh
-        known = [v for v in (*ys, *xs) if v is not None]
+        ys = [_content(recorder, y) for y in results]
+        if recorder.is_over:
+            return results
+        operands = [v for v in (*ys, *xs) if v is not None]
         name = type(function).__name__
         writer = _Backward(recorder)
         try:
-            subgraph, wanted = writer.write_down(name, function, ys, xs)
+            subgraph, has_gradient = writer.record_backward(name, function, ys, xs)
         except Exception as problem:  # whatever backward does with arrays that hold nothing
             why = (getattr(problem, "fact", "") or str(problem) or type(problem).__name__).splitlines()[0]
             # What it came across counts as an input, too, so that asking for its gradient is an error.
-            inputs_of = [*known, *writer.found.values()]
-            made = make_node(NoCustomVjp(of=name, why=why, count=len(ys)), inputs_of).outputs
+            inputs_of = [*operands, *writer.captures.values()]
+            values = make_node(NoCustomVjp(of=name, why=why, count=len(ys)), inputs_of).outputs
         else:
-            op = CustomVjp(backward=subgraph, count=len(ys), wanted=wanted)
-            made = make_node(op, [*known, *writer.found.values()]).outputs
-        for y, value in zip(fresh, made, strict=True):
+            op = CustomVjp(backward=subgraph, count=len(ys), wanted=has_gradient)
+            values = make_node(op, [*operands, *writer.captures.values()]).outputs
+        for y, value in zip(results, values, strict=True):
             if value.dtype.is_differentiable:
                 geometry = Geometry(*_core.geometry(y))
                 storage = recorder.storages.find(geometry)
                 assert storage is not None
                 storage.write(geometry, value)
-    return fresh
+    return results
 
 
 def _content(recorder: LaunchRecorder, x: Any) -> Value | None:
@@ -74,20 +74,19 @@ def _content(recorder: LaunchRecorder, x: Any) -> Value | None:
 class _Backward(LaunchRecorder):
     """Writes a backward down, and does nothing of it.
 
-    What it finds are contents of the program around it, `found`, and in the graph the inputs that stand for them,
-    `stand_ins`; both by the id of the content.
+    captures: contents of the program around it that backward reads; stand_ins: the inputs of the graph for them; both
+    by the id of the content.
     """
 
     defers = True
 
     def __init__(self, outer: LaunchRecorder) -> None:
-        super().__init__(_raise)
+        super().__init__()
         self.outer = outer
-        self.found: dict[int, Value] = {}
+        self.captures: dict[int, Value] = {}
         self.stand_ins: dict[int, Value] = {}
-        self._inside: list[
-            set[int]
-        ] = []  # of regions that are computed again: memory that the gradient is for
+        # Of regions that are computed again: the memory that the gradient is for.
+        self._inside: list[set[int]] = []
 
     def __enter__(self) -> LaunchRecorder:  # in the epoch of the program around it
         self._before = _core.set_recorder(self)
@@ -96,7 +95,7 @@ class _Backward(LaunchRecorder):
     def __exit__(self, *_: object) -> None:
         _core.set_recorder(self._before)
 
-    def write_down(
+    def record_backward(
         self, name: str, function: Any, ys: Sequence[Any], xs: Sequence[Any]
     ) -> tuple[Subgraph, tuple[bool, ...]]:
         """The graph of the gradients from those of the outputs and what is found, and which inputs have one."""
@@ -106,17 +105,17 @@ class _Backward(LaunchRecorder):
             arrays.append(_core.empty(value.shape, value.dtype, value.type.device))
             self.storages.add(Geometry(*_core.geometry(arrays[-1])), value)
         try:
-            used = copy.copy(function)  # so that backward finds what forward left another time
+            function_copy = copy.copy(function)  # so that backward finds what forward left another time
         except Exception:
-            used = function
-        run: Callable[..., Any] = used.backward
+            function_copy = function
+        backward: Callable[..., Any] = function_copy.backward
         _core.set_recording(False)
         try:
             with self:
-                gradients = listed_gradients(name, run(*arrays), len(xs))
+                gradients = listed_gradients(name, backward(*arrays), len(xs))
         finally:
             _core.set_recording(True)
-        made = []
+        outputs = []
         for dx, x in zip(gradients, xs, strict=True):
             if dx is None:
                 continue
@@ -126,14 +125,14 @@ class _Backward(LaunchRecorder):
             assert gradient is not None
             if (gradient.shape, gradient.dtype) != (x.shape, x.dtype):
                 raise TypeError(f"backward gave {gradient.type} for an input {x.type}")
-            made.append(gradient)
+            outputs.append(gradient)
         if any(s.source is not None and s.value is not s.source.value for s in self.storages):
             raise TypeError("backward writes to an array that it did not make")
-        graph = Graph([*cotangents, *self.stand_ins.values()], made)
+        graph = Graph([*cotangents, *self.stand_ins.values()], outputs)
         return Subgraph(graph), tuple(dx is not None for dx in gradients)
 
-    def depends_on(self, thing: Any) -> None:
-        self.outer.depends_on(thing)
+    def depends_on(self, dependency: Any) -> None:
+        self.outer.depends_on(dependency)
 
     def add_source(self, tensor: Any, x: Geometry, is_constant: bool = False) -> None:
         if is_constant:  # made by backward, of numbers from Python
@@ -148,13 +147,13 @@ class _Backward(LaunchRecorder):
     def _stand_in(self, value: Value) -> Value:
         if value.is_constant:
             return value
-        if id(value) not in self.found:
-            self.found[id(value)] = value
+        if id(value) not in self.captures:
+            self.captures[id(value)] = value
             self.stand_ins[id(value)] = input_value(value.type)
         return self.stand_ins[id(value)]
 
-    def here(self, value: Value) -> Value:
-        return self._stand_in(self.outer.here(value))
+    def local_value(self, value: Value) -> Value:
+        return self._stand_in(self.outer.local_value(value))
 
     def number(self, value: Any, origin: int) -> Value:
         return self._stand_in(self.outer.number(value, origin))
@@ -169,26 +168,25 @@ class _Backward(LaunchRecorder):
         return super().value(x)
 
     @contextlib.contextmanager
-    def again(self, positions: Sequence[Any], given: Sequence[Any]) -> Iterator[None]:
+    def recomputing(self, positions: Sequence[Any], operands: Sequence[Any]) -> Iterator[None]:
         """Also raises where what the region reads besides those arrays may have a gradient, which would be lost."""
-        self._inside.append({_core.geometry(x)[0] for x in given if isinstance(x, _core.Tensor)})
+        self._inside.append({_core.geometry(x)[0] for x in operands if isinstance(x, _core.Tensor)})
         try:
-            with super().again(positions, given):
+            with super().recomputing(positions, operands):
                 yield
         finally:
             self._inside.pop()
 
-    def store(self, x: Geometry, value: Value, besides: bool = False) -> None:
-        if self._find(x) is None and not self._born(x):
+    def store(self, x: Geometry, value: Value, is_unrecorded: bool = False) -> None:
+        if self._find(x) is None and not self._is_new(x):
             self.add_source(x.memory.tensor(), x)
-        super().store(x, value, besides)
+        super().store(x, value, is_unrecorded)
+
+    def _give_up(self, problem: CannotRecord) -> NoReturn:
+        raise problem
 
     def awaited(self, geometry: Any) -> None:
         self.fail("an array was waited for or handed to the engine")
 
     def random_state(self) -> None:
         self.fail("the state of random numbers was looked at")
-
-
-def _raise(problem: CannotRecord) -> NoReturn:
-    raise problem

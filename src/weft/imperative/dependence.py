@@ -49,12 +49,12 @@ def containers_in(value: Any) -> Iterator[Any]:
             yield from containers_in(each)
 
 
-def all_within(value: Any, seen: set[int] | None = None) -> Iterator[Any]:
+def all_within(value: Any, visited: set[int] | None = None) -> Iterator[Any]:
     """The objects with ``__weft_state__`` that a value is, or has in its containers and such objects' attributes."""
-    seen = set() if seen is None else seen
-    if id(value) in seen:
+    visited = set() if visited is None else visited
+    if id(value) in visited:
         return
-    seen.add(id(value))
+    visited.add(id(value))
     inside: Iterable[Any] = ()
     if hasattr(type(value), "__weft_state__"):
         yield value
@@ -64,7 +64,7 @@ def all_within(value: Any, seen: set[int] | None = None) -> Iterator[Any]:
     elif isinstance(value, dict):
         inside = list(value.values())
     for each in inside:
-        yield from all_within(each, seen)
+        yield from all_within(each, visited)
 
 
 def objects_in(state: Any) -> Iterator[Any]:

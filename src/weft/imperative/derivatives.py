@@ -24,9 +24,8 @@ from weft.imperative.creation import asarray
 from weft.imperative.transformed import (
     CapturedFunction,
     Transformed,
-    count_leaves,
-    fresh,
     is_array,
+    materialized,
     run_graph,
     transformed,
     type_of,
@@ -41,11 +40,11 @@ from weft.transform.forward import tangents as tangents_of
 __all__ = ["hessian", "jacobian", "jvp", "linearize", "vjp"]
 
 
-class _Later:
+class _LinearProgram:
     """What is computed of a function when its gradients or tangents come: a graph of residuals and of these.
 
-    constants: the last residuals, arrays that the function finds elsewhere. given: the structure and the types of what
-    comes, of which only floats are read. build: the result from the graph's outputs.
+    constants: the last residuals, captured arrays. structure, types: of the gradients or tangents, of which only floats
+    are read. build: the result from the graph's outputs.
     """
 
     def __init__(
@@ -53,28 +52,28 @@ class _Later:
         name: str,
         graph: Graph,
         constants: Sequence[Any],
-        given: Structure,
+        structure: Structure,
         types: Sequence[TensorType],
         build: Callable[[Sequence[Any]], Any],
     ) -> None:
         self.name, self._graph, self._constants = name, graph, list(constants)
-        self._given, self._types, self._build = given, list(types), build
+        self._structure, self._types, self._build = structure, list(types), build
         self._program = Transformed(name, self.compute, self.compute)
 
     def compute(self, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Any:
         """The result."""
-        read = [s for s, t in zip(cotangents, self._types, strict=True) if _differentiable(t)]
-        return self._build(run_graph(self.name, self._graph, [*residuals, *read]))
+        differentiable = [s for s, t in zip(cotangents, self._types, strict=True) if _differentiable(t)]
+        return self._build(run_graph(self.name, self._graph, [*residuals, *differentiable]))
 
     def at(self, residuals: Sequence[Any]) -> _AtPoint:
         """The function of what comes, for these residuals."""
         return _AtPoint(self, [*residuals, *self._constants])
 
-    def call(self, residuals: Sequence[Any], given: Any) -> Any:
+    def call(self, residuals: Sequence[Any], operands: Any) -> Any:
         """The result for what has come. Raises TypeError or ShapeError for what does not fit."""
-        cotangents, structure = flatten(given)
-        if structure != self._given:
-            raise TypeError(f"{self.name}: expected the structure {self._given}, got {structure}")
+        cotangents, structure = flatten(operands)
+        if structure != self._structure:
+            raise TypeError(f"{self.name}: expected the structure {self._structure}, got {structure}")
         fitted = [_fitted(self.name, s, t) for s, t in zip(cotangents, self._types, strict=True)]
         return self._program(list(residuals), fitted)
 
@@ -82,16 +81,16 @@ class _Later:
 class _AtPoint:
     """The linear function that vjp or linearize gives: of the gradient of the result, or of the arguments' tangents."""
 
-    def __init__(self, later: _Later, residuals: Sequence[Any]) -> None:
+    def __init__(self, later: _LinearProgram, residuals: Sequence[Any]) -> None:
         self._later, self._residuals = later, residuals
         self._versions = [_version(x) for x in residuals]
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *operands: Any) -> Any:
         if [_version(x) for x in self._residuals] != self._versions:
             raise ValueError(
                 f"{self._later.name}: an array that is needed was overwritten since the function was called"
             )
-        return self._later.call(self._residuals, given)
+        return self._later.call(self._residuals, operands)
 
     def __repr__(self) -> str:
         return f"<{self._later.name}>"
@@ -126,14 +125,14 @@ def _primals(name: str, args: Any) -> tuple[Any, ...]:
     if not isinstance(args, tuple | list):
         raise TypeError(f"{name}: arguments must be given as a tuple, got {type(args).__name__}")
     leaves, structure = flatten(tuple(args))
-    made = [asarray(x) if isinstance(x, bool | int | float) else x for x in leaves]
-    for x in made:
+    arrays = [asarray(x) if isinstance(x, bool | int | float) else x for x in leaves]
+    for x in arrays:
         if not is_array(x):
             raise TypeError(
                 f"{name}: arguments must be arrays, or structures of them, got {type(x).__name__}"
             )
-    found: tuple[Any, ...] = structure.build(made)
-    return found
+    primals: tuple[Any, ...] = structure.build(arrays)
+    return primals
 
 
 def _zeros(t: TensorType) -> Any:
@@ -143,7 +142,7 @@ def _zeros(t: TensorType) -> Any:
 
 def _dense(values: Sequence[Any], like: Sequence[Value]) -> list[Any]:
     """The values, zeros where there is none."""
-    return [_zeros(x.type) if v is None else fresh(v) for v, x in zip(values, like, strict=True)]
+    return [_zeros(x.type) if v is None else materialized(v) for v, x in zip(values, like, strict=True)]
 
 
 def _split(
@@ -151,28 +150,33 @@ def _split(
     function: CapturedFunction,
     leaves: Sequence[Any],
     later: Sequence[Any],
-    given: Sequence[Value],
+    later_inputs: Sequence[Value],
     structure: Structure,
     types: Sequence[TensorType],
     build: Callable[[Sequence[Any]], Any],
-) -> tuple[Graph, list[Any], _Later]:
+) -> tuple[Graph, list[Any], _LinearProgram]:
     """What is computed at once, the residuals that are there before, and what is computed later.
 
-    later: values of the function's graph and of `given`, inputs whose structure and types are said. What is computed at
-    once ends with the residuals that it makes, which come first among all of them.
+    later: values of the function's graph and of `later_inputs`, which have this structure and these types. What is
+    computed at once ends with the residuals that it makes, which come first among all of them.
     """
-    kept, second = split([*function.ys, *function.besides], later)
-    read = {id(node) for node in Graph([], second).nodes}
-    pairs = zip([*function.inputs, *function.extra], [*leaves, *function.found], strict=True)
-    residuals = [pair for pair in pairs if id(pair[0].node) in read]
+    residual_values, second = split([*function.ys, *function.extra_outputs], later)
+    later_nodes = {id(node) for node in Graph([], second).nodes}
+    pairs = zip([*function.inputs, *function.extra], [*leaves, *function.captures], strict=True)
+    residuals = [pair for pair in pairs if id(pair[0].node) in later_nodes]
     arguments = set(map(id, function.inputs))
     is_constant = [isinstance(x, _core.Tensor) and id(v) not in arguments for v, x in residuals]
     constants = [pair for pair, flag in zip(residuals, is_constant, strict=True) if flag]
     residuals = [pair for pair, flag in zip(residuals, is_constant, strict=True) if not flag]
-    graph = Graph([*kept, *(v for v, _ in residuals), *(v for v, _ in constants), *given], second)
-    first = Graph([*function.inputs, *function.extra], [*function.ys, *function.besides, *kept.values()])
-    rest = _Later(name, graph, [x for _, x in constants], structure, types, build)
-    return first, [x for _, x in residuals], rest
+    graph = Graph(
+        [*residual_values, *(v for v, _ in residuals), *(v for v, _ in constants), *later_inputs], second
+    )
+    first = Graph(
+        [*function.inputs, *function.extra],
+        [*function.ys, *function.extra_outputs, *residual_values.values()],
+    )
+    linear = _LinearProgram(name, graph, [x for _, x in constants], structure, types, build)
+    return first, [x for _, x in residuals], linear
 
 
 def _run_first(
@@ -181,18 +185,18 @@ def _run_first(
     first: Graph,
     leaves: Sequence[Any],
     residuals: Sequence[Any],
-    later: _Later,
+    later: _LinearProgram,
 ) -> Any:
     """(the result, the second result, all residuals, what is computed later)."""
-    made = run_graph(name, first, [*leaves, *function.found])
-    count, more = len(function.ys), len(function.besides)
-    aux = function.finish(made[count : count + more])
-    return function.build(made[:count]), aux, [*made[count + more :], *residuals], later
+    outputs = run_graph(name, first, [*leaves, *function.captures])
+    count, more = len(function.ys), len(function.extra_outputs)
+    aux = function.finish(outputs[count : count + more])
+    return function.build(outputs[:count]), aux, [*outputs[count + more :], *residuals], later
 
 
-def _result(made: Any, has_aux: bool) -> Any:
+def _result(first: Any, has_aux: bool) -> Any:
     """(y, the linear function), and the second result where there is one."""
-    y, aux, residuals, later = made
+    y, aux, residuals, later = first
     return (y, later.at(residuals), aux) if has_aux else (y, later.at(residuals))
 
 
@@ -224,13 +228,15 @@ def vjp(f: Callable[..., Any], *x: Any, has_aux: bool = False) -> Any:
                 floats = [_differentiable(v.type) for v in function.inputs]
                 shape = flatten(args)[1]
 
-                def build(made: Sequence[Any]) -> Any:
-                    cotangents = iter(made)
+                def build(arrays: Sequence[Any]) -> Any:
+                    cotangents = iter(arrays)
                     return shape.build([next(cotangents) if flag else None for flag in floats])
 
-                given = flatten((function.build(function.ys),))[1]
+                structure_of_dy = flatten((function.build(function.ys),))[1]
                 types = [y.type for y in function.ys]
-                first, residuals, later = _split("vjp", function, leaves, dxs, dys, given, types, build)
+                first, residuals, later = _split(
+                    "vjp", function, leaves, dxs, dys, structure_of_dy, types, build
+                )
             return _run_first("vjp", function, first, leaves, residuals, later)
 
         return run
@@ -261,10 +267,17 @@ def linearize(f: Callable[..., Any], *x: Any, has_aux: bool = False) -> Any:
             with no_capture():
                 dxs = [input_value(v.type) if _differentiable(v.type) else None for v in function.inputs]
                 dys = _dense(tangents_of(function.ys, function.inputs, dxs), function.ys)
-                given = [dx for dx in dxs if dx is not None]
+                inputs_of_push = [dx for dx in dxs if dx is not None]
                 types = [v.type for v in function.inputs]
                 first, residuals, later = _split(
-                    "linearize", function, leaves, dys, given, flatten(args)[1], types, function.build
+                    "linearize",
+                    function,
+                    leaves,
+                    dys,
+                    inputs_of_push,
+                    flatten(args)[1],
+                    types,
+                    function.build,
                 )
             return _run_first("linearize", function, first, leaves, residuals, later)
 
@@ -292,19 +305,19 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool = F
     def make() -> Callable[..., Any]:
         def run(args: Any, dargs: Any) -> Any:
             leaves, structure = flatten((args, {}))
-            given = [x for x in flatten(dargs)[0] if x is not None]
+            tangent_leaves = [x for x in flatten(dargs)[0] if x is not None]
             function = CapturedFunction("jvp", f, leaves, structure, [type_of(x) for x in leaves], has_aux)
             with no_capture():
                 dxs = [input_value(v.type) if _differentiable(v.type) else None for v in function.inputs]
                 dys = _dense(tangents_of(function.ys, function.inputs, dxs), function.ys)
                 graph = Graph(
                     [*function.inputs, *(dx for dx in dxs if dx is not None), *function.extra],
-                    [*function.ys, *dys, *function.besides],
+                    [*function.ys, *dys, *function.extra_outputs],
                 )
-            made = run_graph("jvp", graph, [*leaves, *given, *function.found])
+            outputs = run_graph("jvp", graph, [*leaves, *tangent_leaves, *function.captures])
             count = len(function.ys)
-            aux = function.finish(made[2 * count :])
-            pair = function.build(made[:count]), function.build(made[count : 2 * count])
+            aux = function.finish(outputs[2 * count :])
+            pair = function.build(outputs[:count]), function.build(outputs[count : 2 * count])
             return (*pair, aux) if has_aux else pair
 
         return run
@@ -321,11 +334,7 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool = F
 
 
 def jacobian(
-    f: Callable[..., Any],
-    argnums: int | Sequence[int] = 0,
-    has_aux: bool = False,
-    *,
-    mode: str | None = None,
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, *, mode: str | None = None
 ) -> Any:
     """A function that gives all derivatives of f's result with respect to the arguments argnums.
 
@@ -350,7 +359,7 @@ def jacobian(
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        places = _places("jacobian", numbers, len(args))
+        positions = _positions("jacobian", numbers, len(args))
         leaves, structure = flatten((args, kwargs))
         types = [type_of(x) if is_array(x) else None for x in leaves]
         function = CapturedFunction("jacobian", f, leaves, structure, types, has_aux)
@@ -359,63 +368,65 @@ def jacobian(
             inputs = iter(function.inputs)
             values = [None if t is None else next(inputs) for t in types]
             shapes = [flatten(x)[1] for x in args]
-            begins = [sum(map(count_leaves, shapes[:k])) for k in range(len(args))]
-            chosen = [values[begins[k] + j] for k in places for j in range(count_leaves(shapes[k]))]
-            for v in (*chosen, *function.ys):
+            begins = [sum(shape.count() for shape in shapes[:k]) for k in range(len(args))]
+            selected = [values[begins[k] + j] for k in positions for j in range(shapes[k].count())]
+            for v in (*selected, *function.ys):
                 if v is None:
                     raise TypeError("jacobian: arguments must be arrays, or structures of them")
                 if not _differentiable(v.type):
                     raise DTypeError(f"jacobian: takes functions from floats to floats, got {v.type}")
-            blocks = _blocks(function, chosen, mode)
+            blocks = _blocks(function, selected, mode)
             count = len(blocks)
-            whole = Graph([*function.inputs, *function.extra], [*blocks, *function.besides])
-        made = run_graph("jacobian", whole, [*arrays, *function.found])
-        aux = function.finish(made[count:])
-        rows = [made[k * len(chosen) : (k + 1) * len(chosen)] for k in range(len(function.ys))]
+            graph = Graph([*function.inputs, *function.extra], [*blocks, *function.extra_outputs])
+        outputs = run_graph("jacobian", graph, [*arrays, *function.captures])
+        aux = function.finish(outputs[count:])
+        rows = [outputs[k * len(selected) : (k + 1) * len(selected)] for k in range(len(function.ys))]
 
         def row(blocks: Sequence[Any]) -> Any:
-            left = iter(blocks)
-            built = [shapes[k].build([next(left) for _ in range(count_leaves(shapes[k]))]) for k in places]
+            remaining = iter(blocks)
+            built = [shapes[k].build(remaining) for k in positions]
             return built[0] if isinstance(argnums, int) else tuple(built)
 
-        found = function.build([row(blocks) for blocks in rows])
-        return (found, aux) if has_aux else found
+        derivatives = function.build([row(blocks) for blocks in rows])
+        return (derivatives, aux) if has_aux else derivatives
 
     return Transformed("jacobian", f, run)
 
 
-def _places(name: str, numbers: Sequence[int], count: int) -> list[int]:
+def _positions(name: str, numbers: Sequence[int], count: int) -> list[int]:
     """argnums, counted from the first."""
     if not all(-count <= k < count for k in numbers):
         raise ValueError(f"{name}: argnums {tuple(numbers)} of {count} positional arguments")
-    places = [k % count for k in numbers]
-    if len(set(places)) < len(places):
+    positions = [k % count for k in numbers]
+    if len(set(positions)) < len(positions):
         raise ValueError(f"{name}: argnums names an argument twice: {tuple(numbers)}")
-    return places
+    return positions
 
 
 def _blocks(function: CapturedFunction, xs: Sequence[Any], mode: str | None) -> list[Any]:
     """The derivatives of each result with respect to each of xs, those of the first result first."""
     ys = function.ys
     reverse = sum(y.size for y in ys) <= sum(x.size for x in xs) if mode is None else mode == "reverse"
-    found: dict[tuple[int, int], Any] = {}
+    blocks: dict[tuple[int, int], Any] = {}
     for k, seed in enumerate(ys if reverse else xs):
         cotangent = input_value(seed.type)
-        found_of = gradients([seed], xs, [cotangent]) if reverse else tangents_of(ys, [seed], [cotangent])
-        made = _dense(found_of, xs if reverse else ys)
+        parts_of_seed = (
+            gradients([seed], xs, [cotangent]) if reverse else tangents_of(ys, [seed], [cotangent])
+        )
+        dense = _dense(parts_of_seed, xs if reverse else ys)
         # Only the seed differs from example to example, so what it meets is computed once.
-        batch, graph = Batch(seed.size), Graph([cotangent], made)
+        batch, graph = Batch(seed.size), Graph([cotangent], dense)
         is_one = seed.size == 1
         basis = F.filled_like(seed, value=1.0) if is_one else _basis(seed.type)
         parts = batch.run(graph, [basis], [not is_one])
         for j, (value, is_batched) in enumerate(parts):
             rows = batch.spread(value, is_batched)
             if reverse:
-                found[k, j] = F.reshape(rows, shape=(*seed.shape, *xs[j].shape))
+                blocks[k, j] = F.reshape(rows, shape=(*seed.shape, *xs[j].shape))
             else:
                 columns = F.moveaxis(rows, source=0, destination=-1) if rows.ndim > 1 else rows
-                found[j, k] = F.reshape(columns, shape=(*ys[j].shape, *seed.shape))
-    return [found[k, j] for k in range(len(ys)) for j in range(len(xs))]
+                blocks[j, k] = F.reshape(columns, shape=(*ys[j].shape, *seed.shape))
+    return [blocks[k, j] for k in range(len(ys)) for j in range(len(xs))]
 
 
 def _basis(t: TensorType) -> Any:

@@ -33,7 +33,7 @@ from weft.imperative.captured_environment import captured_environment
 from weft.imperative.dependence import all_within, objects_in
 from weft.imperative.launch_recorder import LaunchRecorder
 from weft.imperative.tensor import Tensor
-from weft.imperative.traced import NumberSources, Traced, replay_spec, strides_of, tensors_around, watched_by
+from weft.imperative.traced import NumberSources, Traced, replay_spec, state_check, strides_of, tensors_around
 from weft.imperative.traced_float import TracedFloat, TracedFloats
 from weft.ops import functions as F
 from weft.ops.node import Value
@@ -49,7 +49,7 @@ SIZES = 64  # plans of one graph; the oldest are dropped
 
 
 class SharedMemory(GraphError):
-    """An argument lies in the memory of an array that the function finds elsewhere. memory: which, by serial."""
+    """An argument shares memory with an array that the function captures. memory: which, by serial."""
 
     def __init__(self, message: str, memory: set[int]) -> None:
         super().__init__(message)
@@ -59,12 +59,12 @@ class SharedMemory(GraphError):
 class DynamicAxes:
     """Which axes of which arguments of a function have sizes that change.
 
-    dynamic: an argument's name or place -> an axis or several. Raises TypeError for arguments that the function does
+    dynamic: an argument's name or index -> an axis or several. Raises TypeError for arguments that the function does
     not have, and for axes that are not integers.
     """
 
     reason = "with dynamic axes"  # why a function is written down on symbols, for errors
-    falls_back = True  # calls whose arguments lie in memory of arrays that the function finds run as Python
+    falls_back = True  # calls whose arguments share memory with captured arrays run as Python
 
     def __init__(self, function: Callable[..., Any], dynamic: Any) -> None:
         self._signature = inspect.signature(function)
@@ -72,23 +72,23 @@ class DynamicAxes:
         names = list(self._signature.parameters)
         self.axes: dict[str, tuple[int, ...]] = {}
         for argument, axes in dict(dynamic).items():
-            is_place = isinstance(argument, int) and -len(names) <= argument < len(names)
-            name = names[argument] if is_place else argument
+            is_index = isinstance(argument, int) and -len(names) <= argument < len(names)
+            name = names[argument] if is_index else argument
             if name not in names:
                 raise TypeError(
                     f"trace: dynamic: {self._name} has no argument {argument!r}; it has {', '.join(names)}"
                 )
-            found = (axes,) if isinstance(axes, int) else tuple(axes)
-            if not all(isinstance(axis, int) for axis in found):
+            axis_numbers = (axes,) if isinstance(axes, int) else tuple(axes)
+            if not all(isinstance(axis, int) for axis in axis_numbers):
                 raise TypeError(f"trace: dynamic: axes of {name!r} must be integers, got {axes!r}")
-            self.axes[name] = found
+            self.axes[name] = axis_numbers
 
     def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, tuple[int, ...]]:
         """The dynamic axes of a call's tensors, by id. Raises TypeError or ShapeError where there is no such axis."""
-        given = self._signature.bind(*args, **kwargs).arguments
-        found: dict[int, tuple[int, ...]] = {}
+        arguments = self._signature.bind(*args, **kwargs).arguments
+        axes_by_id: dict[int, tuple[int, ...]] = {}
         for name, axes in self.axes.items():
-            for x in flatten(given.get(name))[0]:
+            for x in flatten(arguments.get(name))[0]:
                 if x is None:
                     continue
                 if not isinstance(x, Tensor):
@@ -96,13 +96,13 @@ class DynamicAxes:
                         f"{self._name}: dynamic: {name} must be an array, or a structure of them, "
                         f"got {type(x).__name__}"
                     )
-                found[id(x)] = tuple(self._axis(name, x, axis) for axis in axes)
-        return found
+                axes_by_id[id(x)] = tuple(self._axis(name, x, axis) for axis in axes)
+        return axes_by_id
 
     def _axis(self, name: str, x: Tensor, axis: int) -> int:
         if not -x.ndim <= axis < x.ndim:
-            found = TensorType(x.shape, x.dtype, x.device)
-            raise ShapeError(f"{self._name}: dynamic: axis {axis} is out of range: {name} is {found}")
+            actual = TensorType(x.shape, x.dtype, x.device)
+            raise ShapeError(f"{self._name}: dynamic: axis {axis} is out of range: {name} is {actual}")
         return axis % x.ndim
 
 
@@ -117,15 +117,15 @@ class Signature:
     ) -> None:
         self._leaves = leaves
         self.sizes: list[int] = []  # of the symbols
-        self.places: list[tuple[int, int]] = []  # where each is found: (leaf, axis)
+        self.symbol_axes: list[tuple[int, int]] = []  # where each is found: (leaf, axis)
         self.types: list[TensorType | None] = []  # of the tensors among the leaves
-        words: list[Any] = [structure, layers]
+        parts: list[Any] = [structure, layers]
         for k, leaf in enumerate(leaves):
             self.types.append(
                 self._type(k, leaf, axes.get(id(leaf), ())) if isinstance(leaf, Tensor) else None
             )
-            words.append(self._word(k, leaf))
-        self.key = tuple(words)
+            parts.append(self._key_part(k, leaf))
+        self.key = tuple(parts)
         self.shared = [self._shared(k) if isinstance(x, Tensor) else () for k, x in enumerate(leaves)]
         del self._leaves
 
@@ -136,16 +136,16 @@ class Signature:
     def _symbol(self, n: int, leaf: int, axis: int) -> Any:
         if n not in self.sizes:
             self.sizes.append(n)
-            self.places.append((leaf, axis))
+            self.symbol_axes.append((leaf, axis))
         return axis_size(self.sizes.index(n))
 
-    def _word(self, k: int, leaf: Any) -> Any:
+    def _key_part(self, k: int, leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
-            made = self.types[-1]
-            assert made is not None
-            sizes = tuple(n if isinstance(n, int) else repr(n) for n in made.shape)
+            array_type = self.types[-1]
+            assert array_type is not None
+            sizes = tuple(n if isinstance(n, int) else repr(n) for n in array_type.shape)
             is_row_major = bool(_core.is_contiguous(leaf))
-            return (sizes, made.dtype, made.device, is_row_major, self._shared(k))
+            return (sizes, array_type.dtype, array_type.device, is_row_major, self._shared(k))
         if type(leaf) is float:
             return float
         if isinstance(leaf, int | str | bytes | slice | type(None)):
@@ -176,27 +176,27 @@ class DynamicTraced:
         self.name, self.signature, self.reason = name, signature, reason
         self.environment = captured_environment(function)
         self.plans: list[Traced] = []
-        self._kept = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
+        self._key_objects = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
         floats = TracedFloats([leaf for leaf in leaves if type(leaf) is float])
         self._numbers = NumberSources(floats, leaves)
-        inside = _Inside(reason, floats)
-        for thing in all_within([*leaves, *self.environment.values]):
-            inside.depends_on(thing)
+        recorder = _EffectGuard(reason, floats)
+        for dependency in all_within([*leaves, *self.environment.values]):
+            recorder.depends_on(dependency)
         capture = _WholeFunction(name, reason)
-        self._values = self._given_to(capture, leaves, iter(floats.numbers))
+        self._values = self._symbolic_leaves(capture, leaves, iter(floats.numbers))
         # By id, in order: the argument is the first one that it is.
         self._inputs = {id(v): v for v in self._values if isinstance(v, Value)}
         args, kwargs = structure.build(self._values)
-        found: list[Any] = []
+        results: list[Any] = []
 
         def run() -> list[Any]:
-            results, self.structure = flatten(function(*args, **kwargs))
-            found.extend(results)
-            return [x for x in results if _is_made(x)]
+            leaves_of_result, self.structure = flatten(function(*args, **kwargs))
+            results.extend(leaves_of_result)
+            return [x for x in leaves_of_result if _is_array(x)]
 
-        with inside:
+        with recorder:
             try:
-                made = iter(capture.run(run))
+                arrays = iter(capture.run(run))
             except NeedsSizes as problem:
                 raise CannotRecord(
                     name, f"{reason}, the number behind a size was needed: {problem}", _line_of(problem)
@@ -206,22 +206,24 @@ class DynamicTraced:
                 raise
             finally:
                 floats.close()
-        self.left = self._left(inside, capture)
+        self.lasting_change = self._lasting_change(recorder, capture)
         contents = {k: capture.content(v) for k, v in enumerate(self._values) if isinstance(v, Value)}
         self._changed = {k: v for k, v in contents.items() if v is not None}  # of arguments
         self._check_changed(leaves, capture)
         self._had = capture.had
-        self._found = [capture.where(x) for x in capture.captures]
+        self._captures = [capture.find_of(x) for x in capture.captures]
         outputs: list[Value] = []
-        self._results = [self._find(capture, x, next(made) if _is_made(x) else None, outputs) for x in found]
+        self._results = [
+            self._find(capture, x, next(arrays) if _is_array(x) else None, outputs) for x in results
+        ]
         self._effects = [
             (
                 _core.Find.object(x),
-                self._find(capture, dx, capture.lift(dx) if _is_made(dx) else None, outputs),
+                self._find(capture, dx, capture.lift(dx) if _is_array(dx) else None, outputs),
             )
             for x, dx in capture.cotangents.values()
         ]
-        self._visible, self._written = len(outputs), list(capture.new_contents)
+        self._visible, self._written_captures = len(outputs), list(capture.new_contents)
         outputs += [*capture.new_contents.values(), *self._changed.values()]
         self.graph = Graph(
             [*self._inputs.values(), *capture.capture_inputs, *capture.numbers.values()],
@@ -229,26 +231,28 @@ class DynamicTraced:
         )
         self._origins = list(capture.numbers)
         self._guard = self._numbers.guard()
-        self._states = [(thing, thing.__weft_state__()) for thing, _ in inside.dependences.values()]
-        self.watched = watched_by(self._states)
+        self._states = [
+            (dependency, dependency.__weft_state__()) for dependency, _ in recorder.dependences.values()
+        ]
+        self.watched = state_check(self._states)
 
-    def _left(self, inside: _Inside, capture: _WholeFunction) -> str:
+    def _lasting_change(self, recorder: _EffectGuard, capture: _WholeFunction) -> str:
         """What the call has changed that later calls will find; "": nothing. See Trace.
 
         Raises CannotRecord if objects outside keep Values, which mean nothing after the call.
         """
-        things = inside.changed()
-        for thing in things:
-            if any(isinstance(x, Value) for x in objects_in(thing.__weft_state__())):
-                capture.refuse(f"an array is kept in an attribute of a {type(thing).__name__}")
-        if things:
-            names = ", ".join(sorted({type(thing).__name__ for thing in things}))
+        changed_objects = recorder.changed()
+        for changed_object in changed_objects:
+            if any(isinstance(x, Value) for x in objects_in(changed_object.__weft_state__())):
+                capture.refuse(f"an array is kept in an attribute of a {type(changed_object).__name__}")
+        if changed_objects:
+            names = ", ".join(sorted({type(changed_object).__name__ for changed_object in changed_objects}))
             return f"each call changes attributes, on which it depends, of {names}"
         if self.environment.changed():
             return "each call changes variables or attributes, on which it depends"
         return ""
 
-    def _given_to(self, capture: Capture, leaves: Sequence[Any], numbers: Iterator[Any]) -> list[Any]:
+    def _symbolic_leaves(self, capture: Capture, leaves: Sequence[Any], numbers: Iterator[Any]) -> list[Any]:
         """What the function is called with: one Value for each array, whatever arguments it is."""
         values: list[Any] = []
         for k, (leaf, of) in enumerate(zip(leaves, self.signature.types, strict=True)):
@@ -295,32 +299,32 @@ class DynamicTraced:
         if value is None:
             return _core.Find.object(x)
         if isinstance(x, Tensor) and not capture.is_local(x):
-            return capture.where(x)
-        place = next((k for k, v in enumerate(self._values) if v is x or v is value), None)
-        if place is not None:
-            return _core.Find.leaf(place)
-        place = next((k for k, v in enumerate(outputs) if v is value), None)
-        if place is not None:
-            return _core.Find.output(place)
+            return capture.find_of(x)
+        index = next((k for k, v in enumerate(self._values) if v is x or v is value), None)
+        if index is not None:
+            return _core.Find.leaf(index)
+        index = next((k for k, v in enumerate(outputs) if v is value), None)
+        if index is not None:
+            return _core.Find.output(index)
         if value.node.op is None:  # made by the function, of nothing or of numbers: each call makes one
             value = F.reshape(value, shape=value.shape, copy=True)
         outputs.append(value)
         return _core.Find.output(len(outputs) - 1)
 
     def _size_of(self, size: Size) -> Callable[[list[Any]], int]:
-        places = self.signature.places
-        return lambda leaves: size.at([leaves[k].shape[axis] for k, axis in places])
+        symbol_axes = self.signature.symbol_axes
+        return lambda leaves: size.at([leaves[k].shape[axis] for k, axis in symbol_axes])
 
     def holds(self, signature: Signature, leaves: list[Any]) -> bool:
         """Whether it is the graph for such a call."""
         return (
             signature.key == self.signature.key
             and not self.environment.changed()
-            and self._had_as_now(leaves)
+            and self._guards_hold(leaves)
             and (self.watched is None or self.watched())
         )
 
-    def _had_as_now(self, leaves: list[Any]) -> bool:
+    def _guards_hold(self, leaves: list[Any]) -> bool:
         """Whether the same arrays have gradients before the call, and numbers that Python looked at are the same."""
         return all((x.grad is not None) == had for x, had in self._had.values()) and (
             self._guard is None or self._guard(leaves)
@@ -329,59 +333,59 @@ class DynamicTraced:
     def plan_for(self, leaves: list[Any], sizes: Sequence[int]) -> Traced:
         """A plan for arrays of these sizes."""
         recorder = LaunchRecorder(_raise)
-        found = [find.look_up(leaves) for find in self._found]
+        captures = [find.look_up(leaves) for find in self._captures]
         tensors = [x for x in leaves if isinstance(x, Tensor)]
-        elsewhere = {_core.geometry(x)[0] for x in found}
+        elsewhere = {_core.geometry(x)[0] for x in captures}
         if shared := elsewhere & {_core.geometry(x)[0] for x in tensors}:
             raise SharedMemory(
                 f"{self.name}: {self.reason}, an argument shares memory with an array found elsewhere", shared
             )
-        for x in sorted([*tensors, *found], key=lambda x: -x.nbytes):
+        for x in sorted([*tensors, *captures], key=lambda x: -x.nbytes):
             recorder.met(x, _core.geometry(x))
         first = {id(v): k for k, v in reversed(list(enumerate(self._values))) if isinstance(v, Value)}
-        given = [_content(recorder, leaves[first[id(v)]]) for v in self._inputs.values()]
-        given += [_content(recorder, x) for x in found]
+        inputs = [_content(recorder, leaves[first[id(v)]]) for v in self._inputs.values()]
+        inputs += [_content(recorder, x) for x in captures]
         numbers = [self._numbers.find(origin) for origin in self._origins]
-        given += [
+        inputs += [
             recorder.number(find.look_up(leaves), k) for k, find in zip(self._origins, numbers, strict=True)
         ]
         try:
-            values = [v for v in instantiate(self.graph, given, axes=sizes) if v is not None]
+            values = [v for v in instantiate(self.graph, inputs, axes=sizes) if v is not None]
         except NeedsSizes:
             raise CannotRecord(
                 self.name,
                 f"{self.reason}: a function inside cond, while_loop or foreach has arrays of such sizes",
             ) from None
         contents = values[self._visible :]
-        targets = [*(found[k] for k in self._written), *(leaves[k] for k in self._changed)]
+        targets = [*(captures[k] for k in self._written_captures), *(leaves[k] for k in self._changed)]
         recorder.random = contents[len(targets) :]
         for target, content in zip(targets, contents, strict=False):
             recorder.store(Geometry(*_core.geometry(target)), content)
-        written = list(recorder.written_sources())
-        graph, sources, origins = recorder.graph(values[: self._visible], written)
+        written_sources = list(recorder.written_sources())
+        graph, sources, origins = recorder.graph(values[: self._visible], written_sources)
         strides = [strides_of(s) for s in sources]
         plan = compile_graph(graph, self.name, strides, self._visible)
-        places: dict[int, Find] = {id(x): find for x, find in zip(found, self._found, strict=True)}
-        places |= {
+        finds: dict[int, Find] = {id(x): find for x, find in zip(captures, self._captures, strict=True)}
+        finds |= {
             id(x): _core.Find.leaf(k) for k, x in reversed([*enumerate(leaves)]) if isinstance(x, Tensor)
         }
         spec = replay_spec(
             plan,
-            arrays=[places[id(s.tensor)].with_window(s.window) for s in sources],
+            arrays=[finds[id(s.tensor)].with_window(s.window) for s in sources],
             numbers=[self._numbers.find(origin) for origin in origins],
             results=self._results,
             structure=self.structure,
-            environment=() if self.left else self.environment.places,
-            states=() if self.left else self._states,
+            environment=() if self.lasting_change else self.environment.slots,
+            states=() if self.lasting_change else self._states,
             gradients=[(_core.Find.object(x), had) for x, had in self._had.values()],
             guard=self._guard,
             effects=self._effects,
-            elsewhere=elsewhere if written else (),
-            found=tensors_around(self.environment, self._states),
+            elsewhere=elsewhere if written_sources else (),
+            captured_tensors=tensors_around(self.environment, self._states),
         )
-        made = Traced(graph, plan, spec, self._kept)
-        self.plans.append(made)
-        return made
+        program = Traced(graph, plan, spec, self._key_objects)
+        self.plans.append(program)
+        return program
 
     def surplus(self) -> Iterator[Traced]:
         """Plans to be dropped, the oldest."""
@@ -407,7 +411,7 @@ class _WholeFunction(Capture):
             return x.value
         return self.float_input(x.value, x.origin)
 
-    def where(self, x: Tensor) -> Find:
+    def find_of(self, x: Tensor) -> Find:
         """Where calls find an array of the environment: if it is the grad of another one, there."""
         if id(x) not in self._owners:
             return _core.Find.object(x)
@@ -422,11 +426,11 @@ class _WholeFunction(Capture):
         self._note_gradient(x, found)
         return self.cotangents[id(x)][1] if id(x) in self.cotangents else found
 
-    def _note_gradient(self, x: Any, before: Any) -> None:
+    def _note_gradient(self, x: Any, gradient: Any) -> None:
         if id(x) not in self.had:
-            self.had[id(x)] = (x, before is not None)
-            if before is not None:
-                self._owners[id(before)] = (x, before)
+            self.had[id(x)] = (x, gradient is not None)
+            if gradient is not None:
+                self._owners[id(gradient)] = (x, gradient)
 
     def set_gradient(self, x: Any, dx: Any) -> None:
         self._note_gradient(x, _core.gradient(x))
@@ -438,10 +442,10 @@ class _WholeFunction(Capture):
         raise CannotRecord(self.name, f"{self.reason}, {fact}")
 
 
-class _Inside(LaunchRecorder):
-    """Sees to it that nothing is done for good while a function runs on Values."""
+class _EffectGuard(LaunchRecorder):
+    """Refuses effects, which would happen only once, while a function runs on Values."""
 
-    defers = True  # it is told before anything is done
+    defers = True  # it is called before anything is done
 
     def __init__(self, reason: str, floats: TracedFloats) -> None:
         super().__init__(_raise)
@@ -456,7 +460,7 @@ class _Inside(LaunchRecorder):
     launched = copied = drawn = permuted = read = awaited = random_state = happens_once = _refuse  # type: ignore[assignment]
 
     def filled(self, to: Any, number: Any) -> bool:
-        if not self._born(Geometry(*to)):
+        if not self._is_new(Geometry(*to)):
             self._refuse()
         value, origin = number
         if origin:  # what is made of it here is made once
@@ -474,7 +478,7 @@ def _raise(problem: CannotRecord) -> None:
     raise CannotRecord("trace", problem.fact, problem.where)
 
 
-def _is_made(x: Any) -> bool:
+def _is_array(x: Any) -> bool:
     """Whether a result is an array."""
     return isinstance(x, Value | Tensor)
 
@@ -487,10 +491,10 @@ def _content(recorder: LaunchRecorder, x: Tensor) -> Value:
 
 def _line_of(problem: BaseException) -> str:
     """The user's line in which an exception came up."""
-    place, frame = "?", problem.__traceback__
+    line, frame = "?", problem.__traceback__
     while frame is not None:
         code = frame.tb_frame.f_code
         if is_users(code.co_filename):
-            place = f"{code.co_filename}:{frame.tb_lineno}"
+            line = f"{code.co_filename}:{frame.tb_lineno}"
         frame = frame.tb_next
-    return place
+    return line

@@ -31,7 +31,7 @@ from weft.graph.graph import Graph
 from weft.graph.text import Source, checked, decode, document, encode, from_json, to_json
 from weft.imperative.foreign import without_foreign
 from weft.imperative.serialization import load, load_metadata, save
-from weft.imperative.tensor import Tensor
+from weft.imperative.tensor import Tensor, element_strides
 from weft.imperative.traced import replay_spec
 
 if TYPE_CHECKING:
@@ -82,15 +82,17 @@ class Program:
 
 def _described(args: Any, kwargs: Any) -> str:
     leaves, structure = flatten((args, kwargs))
-    shown = [
+    texts = [
         _core.describe(x) if isinstance(x, Tensor) else "float" if type(x) is float else repr(x)
         for x in leaves
     ]
-    inner, named = structure.build([_Shown(text) for text in shown])
-    return ", ".join([*map(repr, inner), *(f"{name}={value!r}" for name, value in named.items())]) or "none"
+    inner, keywords = structure.build([_Text(text) for text in texts])
+    return (
+        ", ".join([*map(repr, inner), *(f"{name}={value!r}" for name, value in keywords.items())]) or "none"
+    )
 
 
-class _Shown:
+class _Text:
     def __init__(self, text: str) -> None:
         self.text = text
 
@@ -134,18 +136,18 @@ def _entry(name: str, program: Any, tensors: dict[str, Tensor]) -> dict[str, Any
 
 def _find(name: str, find: Find, tensors: dict[str, Tensor]) -> Any:
     kind: str = find.kind
-    what, window = find.what, find.window
-    if kind == "object" and isinstance(what, Tensor):
-        known = next((key for key, x in tensors.items() if x is what), None)
-        if known is None:
-            known = f"tensor{len(tensors)}"
-            tensors[known] = what
-        kind, what = "tensor", known
+    target, window = find.what, find.window
+    if kind == "object" and isinstance(target, Tensor):
+        tensor_name = next((key for key, x in tensors.items() if x is target), None)
+        if tensor_name is None:
+            tensor_name = f"tensor{len(tensors)}"
+            tensors[tensor_name] = target
+        kind, target = "tensor", tensor_name
     elif kind == "object":
-        kind, what = "value", _value(name, what)
+        kind, target = "value", _value(name, target)
     elif kind == "python":
         raise GraphError(f"export: {name} computes with its arguments in Python")
-    return [kind, what, None if window is None else [window[0], list(window[1]), list(window[2])]]
+    return [kind, target, None if window is None else [window[0], list(window[1]), list(window[2])]]
 
 
 def _value(name: str, value: Any) -> Any:
@@ -164,7 +166,7 @@ def _leaf(name: str, leaf: Any) -> Any:
 def _structure(structure: Structure) -> Any:
     if structure.kind is None:
         return None
-    kind = next((word for word, made in CONTAINERS.items() if made is structure.kind), None)
+    kind = next((word for word, container in CONTAINERS.items() if container is structure.kind), None)
     if kind is None or not all(isinstance(key, str) for key in structure.keys):
         raise GraphError(f"export: a {structure.kind.__name__} cannot be written, nor keys other than texts")
     return [kind, list(structure.keys), [_structure(part) for part in structure.parts]]
@@ -175,7 +177,7 @@ class Described:
 
     def __init__(self, x: Tensor) -> None:
         self.dtype, self.device, self.shape = x.dtype.name, str(x.device), x.shape
-        self.strides = tuple(s // x.itemsize for s in x.strides)
+        self.strides = element_strides(x)
 
 
 # Reading.
@@ -194,10 +196,10 @@ def load_program(path: str | os.PathLike[str]) -> Program:
     """
     source = _document(path)
     source.only("format", "version", "name", "programs")
-    made = Program(source["name"].text(), load(path))
+    program = Program(source["name"].text(), load(path))
     for entry in source["programs"].items():
-        _read(entry, made)
-    return made
+        _add_program(entry, program)
+    return program
 
 
 def graphs_in(path: str | os.PathLike[str]) -> list[tuple[str, Graph, list[tuple[int, ...]]]]:
@@ -206,10 +208,11 @@ def graphs_in(path: str | os.PathLike[str]) -> list[tuple[str, Graph, list[tuple
     Raises FileFormatError and GraphError for other files.
     """
     source = _document(path)
-    name, found = source["name"].text(), []
-    for k, entry in enumerate(source["programs"].items()):
-        found.append((f"{name}-{k}", from_json(entry["graph"].text()), _read_strides(entry)))
-    return found
+    name = source["name"].text()
+    return [
+        (f"{name}-{k}", from_json(entry["graph"].text()), _read_strides(entry))
+        for k, entry in enumerate(source["programs"].items())
+    ]
 
 
 def _document(path: str | os.PathLike[str]) -> Source:
@@ -223,7 +226,7 @@ def _read_strides(entry: Source) -> list[tuple[int, ...]]:
     return [tuple(n.integer(-(1 << 62), 1 << 62) for n in s.items()) for s in entry["strides"].items()]
 
 
-def _read(entry: Source, program: Program) -> None:
+def _add_program(entry: Source, program: Program) -> None:
     arguments = _read_structure(entry["arguments"])
     example = checked(entry, lambda: arguments.build([_example(leaf) for leaf in entry["leaves"].items()]))
     if not isinstance(example, tuple) or tuple(map(type, example)) != (tuple, dict):
@@ -256,14 +259,18 @@ def _read(entry: Source, program: Program) -> None:
 
 
 def _check_inputs(
-    entry: Source, graph: Graph, given: Sequence[Tensor], strides: Sequence[tuple[int, ...]], numbers: int
+    entry: Source, graph: Graph, examples: Sequence[Tensor], strides: Sequence[tuple[int, ...]], numbers: int
 ) -> None:
     arrays = [v for v in graph.inputs if not v.type.weak]
-    if len(arrays) != len(given) or len(strides) != len(given) or len(graph.inputs) - len(arrays) != numbers:
+    if (
+        len(arrays) != len(examples)
+        or len(strides) != len(examples)
+        or len(graph.inputs) - len(arrays) != numbers
+    ):
         raise entry.fail("the graph takes other inputs than the program gives it")
-    for value, x, steps in zip(arrays, given, strides, strict=True):
-        own = tuple(s // x.itemsize for s in x.strides)
-        if (value.shape, value.dtype, value.type.device) != (x.shape, x.dtype, x.device) or own != steps:
+    for value, x, steps in zip(arrays, examples, strides, strict=True):
+        is_same_type = (value.shape, value.dtype, value.type.device) == (x.shape, x.dtype, x.device)
+        if not is_same_type or element_strides(x) != steps:
             raise entry.fail(f"the graph takes {value.type}, and is given {_core.describe(x)}")
 
 
@@ -275,13 +282,13 @@ class _Finds:
 
     def tensor(self, part: Source) -> tuple[Find, Tensor]:
         """An array, and the one it is in the example."""
-        kind, what, window = self._parts(part)
+        kind, reference, window = self._parts(part)
         if kind == "leaf":
-            number = what.integer(0, len(self.leaves))
+            number = reference.integer(0, len(self.leaves))
             x = self.leaves[number]
             find: Find = _core.Find.leaf(number)
         elif kind == "tensor":
-            x = self._named(what)
+            x = self._tensor(reference)
             find = _core.Find.object(x)
         else:
             raise part.fail("expected an argument or a tensor")
@@ -292,19 +299,19 @@ class _Finds:
         return find.with_window(self._inside(part, x, window)), _core.window(x, *window)
 
     def number(self, part: Source) -> Find:
-        kind, what, _ = self._parts(part)
-        if kind != "leaf" or type(self.leaves[number := what.integer(0, len(self.leaves))]) is not float:
+        kind, reference, _ = self._parts(part)
+        if kind != "leaf" or type(self.leaves[number := reference.integer(0, len(self.leaves))]) is not float:
             raise part.fail("expected an argument that is a float")
-        find: Find = _core.Find.leaf(number)
-        return find
+        leaf: Find = _core.Find.leaf(number)
+        return leaf
 
     def result(self, part: Source) -> Find:
-        kind, what, window = self._parts(part)
+        kind, reference, window = self._parts(part)
         if kind == "output" and window is None:
-            find: Find = _core.Find.output(what.integer(0, self.outputs))
+            find: Find = _core.Find.output(reference.integer(0, self.outputs))
             return find
         if kind == "value":
-            find = _core.Find.object(decode(what))
+            find = _core.Find.object(decode(reference))
             return find
         if kind == "output":
             raise part.fail("parts of outputs cannot be loaded")
@@ -324,17 +331,17 @@ class _Finds:
             )
         return items[0].text(), items[1], window
 
-    def _named(self, what: Source) -> Tensor:
-        found = self.tensors.get(what.text())
-        if found is None:
-            raise what.fail("no such tensor in the file")
-        return found
+    def _tensor(self, reference: Source) -> Tensor:
+        x = self.tensors.get(reference.text())
+        if x is None:
+            raise reference.fail("no such tensor in the file")
+        return x
 
     @staticmethod
     def _inside(part: Source, x: Tensor, window: Any) -> Any:
         offset, shape, strides = window
         ends = [0, 0] if 0 in shape else _reach(shape, strides)
-        low, high = _reach(x.shape, tuple(s // x.itemsize for s in x.strides)) if x.size else (0, 0)
+        low, high = _reach(x.shape, element_strides(x)) if x.size else (0, 0)
         if len(shape) != len(strides) or offset + ends[0] < low or offset + ends[1] > high:
             raise part.fail("reaches beyond the array")
         return window

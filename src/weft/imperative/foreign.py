@@ -24,19 +24,19 @@ def without_foreign(name: str, arguments: Any) -> Any:
     Raises TypeError for arrays that weft has no type for.
     """
     leaves, structure = flatten(arguments)
-    known: dict[int, Any] = {}
+    converted: dict[int, Any] = {}
     for k, leaf in enumerate(leaves):
         kind = type(leaf)
         if hasattr(kind, "__array_interface__") or hasattr(kind, "__dlpack__"):
             if isinstance(leaf, Tensor | TracedFloat):
                 continue
-            if id(leaf) not in known:
-                known[id(leaf)] = _as_own(name, leaf)
-            leaves[k] = known[id(leaf)]
+            if id(leaf) not in converted:
+                converted[id(leaf)] = _converted(name, leaf)
+            leaves[k] = converted[id(leaf)]
     return structure.build(leaves)
 
 
-def _as_own(name: str, leaf: Any) -> Any:
+def _converted(name: str, leaf: Any) -> Any:
     is_scalar = hasattr(leaf, "item") and not hasattr(leaf, "__setitem__")
     if is_scalar:
         value = leaf.item()

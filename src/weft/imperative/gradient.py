@@ -124,9 +124,7 @@ class GradManager:
         self._capture: Any = None  # that it records in; None: on arrays
 
     def attach(
-        self,
-        tensors: Tensor | Iterable[Tensor],
-        callbacks: Hook | Sequence[Hook] | None = None,
+        self, tensors: Tensor | Iterable[Tensor], callbacks: Hook | Sequence[Hook] | None = None
     ) -> GradManager:
         """Want the gradients of these.
 
@@ -144,7 +142,9 @@ class GradManager:
             if not isinstance(x, Tensor):
                 raise TypeError(f"attach: expected tensors, got {type(x).__name__}")
             if not x.dtype.is_differentiable:
-                raise _core_dtype_error(x)
+                raise DTypeError(
+                    f"attach: only floating-point tensors have gradients: x is {_core.describe(x)}"
+                )
             if id(x) not in self._callbacks:
                 self._watched.append(x)
                 self._callbacks[id(x)] = [_hooks[id(x)][1]] if id(x) in _hooks else []
@@ -196,9 +196,7 @@ class GradManager:
         self.release()
 
     def backward(
-        self,
-        y: Tensor | Sequence[Tensor],
-        dy: Tensor | Sequence[Tensor | None] | None = None,
+        self, y: Tensor | Sequence[Tensor], dy: Tensor | Sequence[Tensor | None] | None = None
     ) -> None:
         """Add the gradient of y with respect to every attached tensor to its ``grad``, then end recording.
 
@@ -221,9 +219,9 @@ class GradManager:
         dys = [None] * len(ys) if dy is None else _listed("dy", dy)
         leaves, capture = self._leaves, self._capture
         if capture is None and self._watched and not any(map(_core.is_tracked, ys)):
-            shown = ", ".join(map(_core.describe, ys)) or "None"
+            description = ", ".join(map(_core.describe, ys)) or "None"
             raise ValueError(
-                f"backward: nothing of y was recorded: y is {shown}\n"
+                f"backward: nothing of y was recorded: y is {description}\n"
                 "  hint: compute it inside of the with, from attached tensors, by weft's functions"
             )
         nested = _recordings().active > 1
@@ -282,28 +280,24 @@ class _Run:
                 self.final.update((id(x), dx) for x, dx in finish())
 
 
-def _listed(name: str, given: Any) -> list[Any]:
+def _listed(name: str, tensors: Any) -> list[Any]:
     """A tensor, or the tensors of a list or tuple; in a list of gradients None is one, too."""
-    if isinstance(given, Tensor | Value):
-        return [given]
-    if not isinstance(given, list | tuple):
+    if isinstance(tensors, Tensor | Value):
+        return [tensors]
+    if not isinstance(tensors, list | tuple):
         raise TypeError(
-            f"backward: {name} must be a Tensor, or a list or tuple of them, got {type(given).__name__}"
+            f"backward: {name} must be a Tensor, or a list or tuple of them, got {type(tensors).__name__}"
         )
-    for x in given:
+    for x in tensors:
         if not isinstance(x, Tensor | Value) and not (name == "dy" and x is None):
             raise TypeError(f"backward: {name} holds {type(x).__name__}, expected tensors")
-    return list(given)
+    return list(tensors)
 
 
 def _watcher() -> Callable[[Any], Any]:
     """What makes a tensor a leaf."""
     capture = _core.capture()
     return _core.watch if capture is None else capture.watch
-
-
-def _core_dtype_error(x: Tensor) -> Exception:
-    return DTypeError(f"attach: only floating-point tensors have gradients: x is {_core.describe(x)}")
 
 
 def _backward(
@@ -370,7 +364,6 @@ def value_and_grad(
 
     @functools.wraps(f)
     def compute(*args: Any, **kwargs: Any) -> Any:
-        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         inner = list(args)
         if not all(-len(args) <= k < len(args) for k in numbers):
             raise TypeError(f"grad: argnums {argnums} of {len(args)} positional arguments")
@@ -384,7 +377,7 @@ def value_and_grad(
                 raise TypeError(
                     f"grad: argument {k} must be a Tensor, got {type(x).__name__}; weft.tensor(x) makes one of numbers"
                 )
-            inner[k], leaf = _another(x, keep_past=is_outside)
+            inner[k], leaf = _new_leaf(x, keep_past=is_outside)
             leaves.append(leaf)
         recordings = _recordings()
         recordings.active += 1
@@ -410,7 +403,7 @@ def value_and_grad(
 
 
 def _without_history(result: Any) -> Any:
-    """The same results, of which the recording around them does not know how they were computed."""
+    """The same results without the history that the enclosing recording has of them."""
     from weft.base.structure import flatten
 
     leaves, structure = flatten(result)
@@ -422,13 +415,13 @@ def _without_history(result: Any) -> Any:
     )
 
 
-def _another(x: Any, keep_past: bool = True) -> tuple[Any, Any]:
-    """The same array as one of its own, and what gradients with respect to it are found by."""
+def _new_leaf(x: Any, keep_past: bool = True) -> tuple[Any, Any]:
+    """An alias of the array, and the leaf by which gradients with respect to it are found."""
     if (capture := _core.capture()) is not None:
         watched = capture.watched_alias(x)
         return watched, watched
-    other = _core.alias(x, keep_past=keep_past)
-    return other, _core.watch(other)
+    alias = _core.alias(x, keep_past=keep_past)
+    return alias, _core.watch(alias)
 
 
 def grad(
@@ -444,11 +437,11 @@ def grad(
     >>> grad(cube)(wf.tensor(2.)).item(), grad(grad(cube))(wf.tensor(2.)).item()
     (12.0, 12.0)
     """
-    both = value_and_grad(f, argnums, has_aux)
+    compute_both = value_and_grad(f, argnums, has_aux)
 
     @functools.wraps(f)
     def compute(*args: Any, **kwargs: Any) -> Any:
-        result, cotangents = both(*args, **kwargs)
+        result, cotangents = compute_both(*args, **kwargs)
         return (cotangents, result[1]) if has_aux else cotangents
 
     return compute
@@ -474,7 +467,7 @@ class no_grad(contextlib.ContextDecorator):  # its public name
 
 
 class Function:
-    """A function with a gradient of one's own: forward(*x) and backward(*dy), both on tensors.
+    """A function with a custom gradient: forward(*x) and backward(*dy), both on tensors.
 
     Call an instance with tensors, or with symbols; forward may keep what backward needs in self. backward returns a
     gradient for each tensor that forward was given, None for zero.
@@ -503,13 +496,13 @@ class Function:
             return symbol.__weft_control__("function", self, *args)
         if _core.capture() is not None:
             return self._in_graph(args)
-        recorder = None if _core.is_stopping() else _writer()
+        recorder = None if _core.is_stopping() else _active_recorder()
         mark = 0 if recorder is None else _core.last_serial()
         with no_grad():
             result = self.forward(*args)
         inputs = self._inputs(args)
         outputs = [result] if isinstance(result, Tensor) else list(result)
-        if recorder is not None and not recorder.over:
+        if recorder is not None and not recorder.is_over:
             from weft.imperative.custom_vjp import give_custom_vjp
 
             outputs = give_custom_vjp(recorder, self, inputs, outputs, mark)
@@ -551,7 +544,7 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
     """f(*args), of which nothing inside is kept for the gradient: it is computed again when that runs.
 
     Arguments that are tensors have gradients, and so have tensors, and parameters of modules, that f is or refers to by
-    its own names; others that want one raise ValueError. Random numbers come out the same the second time.
+    its own names; others that require one raise ValueError. Random numbers are the same the second time.
 
     >>> import weft as wf
     >>> grad(lambda x: recompute(lambda t: t * t, x))(wf.tensor(3.)).item()
@@ -575,7 +568,7 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
 
 
 def _tracked_in(f: Any) -> list[Tensor]:
-    """The tensors that f refers to by its names and that want gradients.
+    """The tensors that f refers to by its names and that require gradients.
 
     In a trace, whose program may be differentiated later, all that can have one.
     """
@@ -587,11 +580,10 @@ def _tracked_in(f: Any) -> list[Tensor]:
     tensors: list[Any] = []
     for x in objects:
         tensors += x.parameters() if hasattr(x, "named_parameters") else [x]
-    once = {
-        id(x): x for x in tensors if isinstance(x, Tensor)
-    }  # arguments, too: f may have them in both ways
-    later = _writer() is not None and not _core.is_stopping()
-    return [x for x in once.values() if _core.is_tracked(x) or (later and x.dtype.is_differentiable)]
+    # Arguments, too: f may have them in both ways.
+    unique = {id(x): x for x in tensors if isinstance(x, Tensor)}
+    is_traced = _active_recorder() is not None and not _core.is_stopping()
+    return [x for x in unique.values() if _core.is_tracked(x) or (is_traced and x.dtype.is_differentiable)]
 
 
 class _Region(Function):
@@ -603,38 +595,38 @@ class _Region(Function):
         self.state = {device: _core.get_generator(device) for device in self.devices}
         self.stream = copy.copy(_core.random_stream())  # of control flow that this is inside of
         self.positions: list[Any] = []  # of draws in the graph that is being written down
-        self.recorder = None if _core.is_stopping() else _writer()
+        self.recorder = None if _core.is_stopping() else _active_recorder()
         self.is_put_off = self.recorder is not None and self.recorder.defers
         self.is_recorded = _core.is_recording()
 
     def forward(self, *x: Any) -> Any:
-        self.others = list(x[self.count :])
+        self.captured = list(x[self.count :])
         if not self.is_recorded:
             return self.f(*x[: self.count])
-        writes = [_core.state_of(each)[1] for each in self.others]
+        write_counts = [_core.state_of(each)[1] for each in self.captured]
         _core.begin_noting()
         try:
             with contextlib.nullcontext() if self.recorder is None else self.recorder.region(self.positions):
                 result = self.f(*x[: self.count])
         finally:
-            others = _core.end_noting(list(x))
-        if others:
+            hidden_inputs = _core.end_noting(list(x))
+        if hidden_inputs:
             from weft.imperative.custom_vjp import HIDDEN
 
             raise ValueError(f"recompute: {HIDDEN}")
         # Tensors that require no gradient now may be written by f.
-        self.others = [
+        self.captured = [
             each
-            for each, before in zip(self.others, writes, strict=True)
+            for each, before in zip(self.captured, write_counts, strict=True)
             if _core.is_tracked(each) or _core.state_of(each)[1] == before
         ]
         return result
 
     def _inputs(self, args: Sequence[Any]) -> list[Tensor]:
-        return [x for x in args[: self.count] if isinstance(x, Tensor)] + self.others
+        return [x for x in args[: self.count] if isinstance(x, Tensor)] + self.captured
 
     def backward(self, *dy: Any) -> Any:
-        writer = _writer()
+        writer = _active_recorder()
         if self.is_put_off and self.positions and writer is not self.recorder:
             raise GraphError(
                 "recompute: what drew random numbers in a traced call has its gradient in that call; this one began "
@@ -647,18 +639,19 @@ class _Region(Function):
         outer = _core.set_random_stream(copy.copy(self.stream))
         is_float = [isinstance(x, Tensor) and x.dtype.is_differentiable for x in self.args]
         watched = [
-            self._again(x, writer) if is_leaf else x for x, is_leaf in zip(self.args, is_float, strict=True)
+            self._recomputed_input(x, writer) if is_leaf else x
+            for x, is_leaf in zip(self.args, is_float, strict=True)
         ]
         leaves = [_core.watch(x) for x, is_leaf in zip(watched, is_float, strict=True) if is_leaf]
-        besides = [_core.watch(x) for x in self.others]
+        besides = [_core.watch(x) for x in self.captured]
         nested = _core.is_recording()
         recordings = _recordings()
         recordings.active += 1
         if not nested:
             _core.set_recording(True)
         try:
-            operands = [*watched, *self.others]
-            with contextlib.nullcontext() if writer is None else writer.again(self.positions, operands):
+            operands = [*watched, *self.captured]
+            with contextlib.nullcontext() if writer is None else writer.recomputing(self.positions, operands):
                 y = self.f(*watched)
             ys = [y] if isinstance(y, Tensor) else list(y)
             gradients = iter(_backward(ys, list(dy), [*leaves, *besides], nested))
@@ -666,7 +659,7 @@ class _Region(Function):
             if not nested:
                 _core.set_recording(False)
             recordings.active -= 1
-            for x, leaf in zip(reversed(self.others), reversed(besides), strict=True):
+            for x, leaf in zip(reversed(self.captured), reversed(besides), strict=True):
                 _core.unwatch(x, leaf)
             _core.set_random_stream(outer)
             if draws:
@@ -676,13 +669,13 @@ class _Region(Function):
         return (*operands, *gradients)
 
     @staticmethod
-    def _again(x: Tensor, writer: Any) -> Tensor:
-        """What the region begins with the second time."""
+    def _recomputed_input(x: Tensor, writer: Any) -> Tensor:
+        """An argument as the region takes it the second time."""
         if writer is None:
             return _core.alias(x, keep_past=True)
-        fresh: Tensor = x.copy()
-        writer.begin_again(fresh)
-        return fresh
+        copied: Tensor = x.copy()
+        writer.begin_recomputation(copied)
+        return copied
 
 
 def is_recorded() -> bool:
@@ -690,7 +683,7 @@ def is_recorded() -> bool:
     return _recordings().active > 0
 
 
-def _writer() -> Any:
-    """Who writes down a program that may be differentiated on this thread, or None."""
+def _active_recorder() -> Any:
+    """The recorder of this thread whose program may be differentiated, or None."""
     recorder = _core.get_recorder()
-    return recorder if recorder is not None and recorder.differentiable and not recorder.over else None
+    return recorder if recorder is not None and recorder.differentiable and not recorder.is_over else None

@@ -30,8 +30,8 @@ class Key(Record):
     """A key for arrays of one shape.
 
     items: for every dimension an int >= 0 or (start, count, step), None for a new one: the view, of shape `view`, that
-    is taken first; whole: it is all of the array. indices: arrays of integers for `axes` of the view, whose dimensions
-    come at `position` among the view's other ones. shape: the result's.
+    is taken first; is_whole: it is all of the array. indices: arrays of integers for `axes` of the view, whose
+    dimensions come at `position` among the view's other ones. shape: the result's.
     """
 
     items: tuple[Any, ...]
@@ -40,7 +40,7 @@ class Key(Record):
     axes: tuple[int, ...]
     position: int
     shape: tuple[int, ...]
-    whole: bool
+    is_whole: bool
 
     @property
     def is_basic(self) -> bool:
@@ -61,7 +61,7 @@ def parse(key: Any, shape: Sequence[int], nonzero: Callable[[Any], Sequence[Any]
     view: list[int] = []
     indices: list[Any] = []
     axes: list[int] = []
-    places: list[int] = []  # positions in the key of what counts as an index array
+    positions: list[int] = []  # positions in the key of what counts as an index array
     firsts: list[int] = []  # and how many dimensions of the view precede it
 
     def index(array: Any, size: int) -> None:
@@ -71,11 +71,11 @@ def parse(key: Any, shape: Sequence[int], nonzero: Callable[[Any], Sequence[Any]
         view.append(size)
 
     dimension = 0
-    for place, (kind, value) in enumerate(parts):
+    for index_of_part, (kind, value) in enumerate(parts):
         if kind == "ellipsis":
             continue  # the slices it stands for follow
         if kind in ("integer", "array", "mask"):
-            places.append(place)
+            positions.append(index_of_part)
             firsts.append(len(view) - len(axes))
         if kind == "new":
             items.append(None)
@@ -100,12 +100,14 @@ def parse(key: Any, shape: Sequence[int], nonzero: Callable[[Any], Sequence[Any]
                 index(array, next(sizes))
         dimension += {"new": 0, "mask": getattr(value, "ndim", 0)}.get(kind, 1)
     points = _broadcast([tuple(array.shape) for array in indices])
-    kept = [n for d, n in enumerate(view) if d not in axes]
-    together = not places or places[-1] - places[0] == len(places) - 1
-    position = firsts[0] if indices and together else 0
-    result = (*kept[:position], *points, *kept[position:]) if indices else tuple(view)
-    whole = all(item == (0, n, 1) for item, n in zip(items, shape, strict=False)) and len(items) == len(shape)
-    return Key(tuple(items), tuple(view), tuple(indices), tuple(axes), position, result, whole)
+    other_sizes = [n for d, n in enumerate(view) if d not in axes]
+    are_adjacent = not positions or positions[-1] - positions[0] == len(positions) - 1
+    position = firsts[0] if indices and are_adjacent else 0
+    result = (*other_sizes[:position], *points, *other_sizes[position:]) if indices else tuple(view)
+    is_whole = all(item == (0, n, 1) for item, n in zip(items, shape, strict=False)) and len(items) == len(
+        shape
+    )
+    return Key(tuple(items), tuple(view), tuple(indices), tuple(axes), position, result, is_whole)
 
 
 def _part(item: Any) -> tuple[str, Any]:
@@ -159,17 +161,17 @@ def _kind(array: Any) -> str:
 
 def _without_ellipsis(parts: list[tuple[str, Any]], ndim: int) -> list[tuple[str, Any]]:
     """With whole slices behind the Ellipsis, or at the end; it stays: even alone it parts its neighbours."""
-    used = sum(
+    consumed = sum(
         {"slice": 1, "integer": 1, "array": 1, "mask": getattr(v, "ndim", 0)}.get(k, 0) for k, v in parts
     )
-    if used > ndim:
-        raise IndexError(f"index: too many indices: {used} for {ndim} dimensions")
-    found = [k for k, (kind, _) in enumerate(parts) if kind == "ellipsis"]
-    if len(found) > 1:
+    if consumed > ndim:
+        raise IndexError(f"index: too many indices: {consumed} for {ndim} dimensions")
+    ellipses = [k for k, (kind, _) in enumerate(parts) if kind == "ellipsis"]
+    if len(ellipses) > 1:
         raise IndexError("index: an index can only have one ellipsis ('...')")
-    place = found[0] if found else len(parts)
-    fill = [("slice", slice(None))] * (ndim - used)
-    return [*parts[: place + 1], *fill, *parts[place + 1 :]]
+    position = ellipses[0] if ellipses else len(parts)
+    fill = [("slice", slice(None))] * (ndim - consumed)
+    return [*parts[: position + 1], *fill, *parts[position + 1 :]]
 
 
 def _span(part: slice, size: Any) -> tuple[Any, Any, int]:
@@ -195,8 +197,8 @@ def _span_of_size(part: slice, size: Any) -> tuple[Any, Any, int]:
 
 def _inside(end: Any, size: Any) -> Any:
     """Where an end of a slice is, between 0 and size."""
-    place = end + size if end < 0 else end
-    return 0 if place < 0 else size if place > size else place
+    index = end + size if end < 0 else end
+    return 0 if index < 0 else size if index > size else index
 
 
 def _checked(value: int, size: int, dimension: int) -> int:
@@ -241,15 +243,13 @@ def get(x: Any, key: Key, lift: Callable[[Any], Any] = lambda array: array) -> A
     """x[key] by operators. lift: makes of an index array what the operators take."""
     from weft.ops import functions as F
 
-    seen = x if key.whole else F.basic_index(x, items=key.items)
+    view = x if key.is_whole else F.basic_index(x, items=key.items)
     if key.is_basic:
-        return seen
-    return F.index_get(seen, *map(lift, key.indices), axes=key.axes, position=key.position)
+        return view
+    return F.index_get(view, *map(lift, key.indices), axes=key.axes, position=key.position)
 
 
-def put(
-    x: Any, key: Key, value: Any, mode: str = "set", lift: Callable[[Any], Any] = lambda array: array
-) -> tuple[Any, bool]:
+def put(x: Any, key: Key, value: Any, lift: Callable[[Any], Any] = lambda array: array) -> tuple[Any, bool]:
     """What x[key] = value writes, and where: (new content, whether it is that of the key's view, not of x).
 
     For a basic key the value itself is the new content of the view, to be broadcast and converted; else index_put's
@@ -258,24 +258,24 @@ def put(
     """
     from weft.ops import functions as F
 
-    given = getattr(value, "shape", ())
-    check_fits(key, given)
-    if len(given) > len(key.shape):
-        value = F.reshape(value, shape=given[len(given) - len(key.shape) :])
+    value_shape = getattr(value, "shape", ())
+    check_fits(key, value_shape)
+    if len(value_shape) > len(key.shape):
+        value = F.reshape(value, shape=value_shape[len(value_shape) - len(key.shape) :])
     if key.is_basic:
         return value, True
-    seen = x if key.whole else F.basic_index(x, items=key.items)
-    made = F.index_put(seen, value, *map(lift, key.indices), axes=key.axes, position=key.position, mode=mode)
-    return made, not key.whole
+    view = x if key.is_whole else F.basic_index(x, items=key.items)
+    content = F.index_put(view, value, *map(lift, key.indices), axes=key.axes, position=key.position)
+    return content, not key.is_whole
 
 
 def check_fits(key: Key, shape: Sequence[int]) -> None:
     """Raises ShapeError unless a value of this shape can be assigned: leading sizes of 1 are allowed, as in NumPy."""
-    given = tuple(shape)
-    while len(given) > len(key.shape) and given[0] == 1:
-        given = given[1:]
-    fits = len(given) <= len(key.shape) and all(
-        n in (m, 1) for n, m in zip(reversed(given), reversed(key.shape), strict=False)
+    sizes = tuple(shape)
+    while len(sizes) > len(key.shape) and sizes[0] == 1:
+        sizes = sizes[1:]
+    fits = len(sizes) <= len(key.shape) and all(
+        n in (m, 1) for n, m in zip(reversed(sizes), reversed(key.shape), strict=False)
     )
     if not fits:
         raise ShapeError(f"index: a value of shape {tuple(shape)} does not fit the shape {key.shape}")
@@ -297,7 +297,7 @@ def subscript(x: Any, key: Any) -> Any:
 
     if _core.capture() is not None:  # a view of what may be written each time that the function runs
         return _subscript_value(x, key)
-    return get(x, parse(key, x.shape, _true_places), _as_index)
+    return get(x, parse(key, x.shape, _true_indices), _as_index)
 
 
 def assign(x: Any, key: Any, value: Any) -> None:
@@ -316,33 +316,33 @@ def assign(x: Any, key: Any, value: Any) -> None:
     if _core.capture() is not None:  # it is written each time that the function runs
         _assign_value(x, key, value)
         return
-    found = parse(key, x.shape, _true_places)
+    parsed = parse(key, x.shape, _true_indices)
     if not isinstance(value, bool | int | float | _core.Tensor):
         value = asarray(value, _type_for(value, x), x.device)
-    given = getattr(value, "shape", ())
-    check_fits(found, given)
-    if len(given) > len(found.shape):
-        value = registry.function("reshape")(value, given[len(given) - len(found.shape) :])
+    value_shape = getattr(value, "shape", ())
+    check_fits(parsed, value_shape)
+    if len(value_shape) > len(parsed.shape):
+        value = registry.function("reshape")(value, value_shape[len(value_shape) - len(parsed.shape) :])
     recorded = _core.by_operators(x) or (isinstance(value, _core.Tensor) and _core.by_operators(value))
-    if found.is_basic:
-        if found.whole and not recorded:
+    if parsed.is_basic:
+        if parsed.is_whole and not recorded:
             x[...] = value
         else:
-            _core.call_into(registry.function("basic_put"), x, (x, value), {"items": found.items})
+            _core.call_into(registry.function("basic_put"), x, (x, value), {"items": parsed.items})
         return
-    put = registry.function("index_put")
-    where = {"axes": found.axes, "position": found.position}
-    indices = tuple(map(_as_index, found.indices))
-    if found.whole:
-        _core.call_into(put, x, (x, value, *indices), where)
+    index_put = registry.function("index_put")
+    options = {"axes": parsed.axes, "position": parsed.position}
+    indices = tuple(map(_as_index, parsed.indices))
+    if parsed.is_whole:
+        _core.call_into(index_put, x, (x, value, *indices), options)
         return
-    seen = registry.function("basic_index")(x, items=found.items)
+    view = registry.function("basic_index")(x, items=parsed.items)
     if recorded:
-        made = put(seen, value, *indices, **where)
-        del seen  # a view of x: with another one alive, no gradient sees what is written
-        _core.call_into(registry.function("basic_put"), x, (x, made), {"items": found.items})
+        content = index_put(view, value, *indices, **options)
+        del view  # a view of x: with another one alive, no gradient sees what is written
+        _core.call_into(registry.function("basic_put"), x, (x, content), {"items": parsed.items})
     else:
-        _core.call_into(put, seen, (seen, value, *indices), where)
+        _core.call_into(index_put, view, (view, value, *indices), options)
 
 
 def _type_for(value: Any, x: Any) -> Any:
@@ -357,7 +357,7 @@ def _as_index(array: Any) -> Any:
     return array if isinstance(array, _core.Tensor) else asarray(array)
 
 
-def _true_places(mask: Any) -> Sequence[Any]:
+def _true_indices(mask: Any) -> Sequence[Any]:
     """The index arrays of a mask's true elements; waits for it."""
     from weft import _core
 
@@ -365,9 +365,9 @@ def _true_places(mask: Any) -> Sequence[Any]:
         return _nonzero(mask)
     count = _core.empty((), "int64", mask.device)
     _core.run_kernel(_core.kernel_count_nonzero(), [mask, count])
-    places = _core.empty((mask.ndim, count.item()), "int64", mask.device)
-    _core.run_kernel(_core.kernel_nonzero(), [mask, places.T])
-    return [places[d] for d in range(mask.ndim)]
+    indices = _core.empty((mask.ndim, count.item()), "int64", mask.device)
+    _core.run_kernel(_core.kernel_nonzero(), [mask, indices.T])
+    return [indices[d] for d in range(mask.ndim)]
 
 
 # Of Values in graphs.
@@ -375,39 +375,29 @@ def _true_places(mask: Any) -> Sequence[Any]:
 
 def _subscript_value(x: Any, key: Any) -> Any:
     """x[key] of a value in a graph."""
-    return get(x, parse(key, x.shape, _unknown_places), _as_index_of_value)
+    return get(x, parse(key, x.shape, _indices_in_graph), _as_index_of_value)
 
 
-def _unknown_places(mask: Any) -> Sequence[Any]:
+def _indices_in_graph(mask: Any) -> Sequence[Any]:
     if isinstance(mask, Value):
         raise TypeError("index: how many elements of a mask are true is not known in a graph; use where")
-    return _true_places(mask)
+    return _true_indices(mask)
 
 
 def _assign_value(x: Any, key: Any, value: Any) -> None:
     """x[key] = value of an array or a value while a function is recorded."""
     from weft import _core
     from weft.imperative.creation import asarray
-    from weft.ops import registry
+    from weft.ops import functions as F
 
     capture = _core.capture()
     if capture is None:
         raise TypeError("x[key] = value: a value in a graph is written only while a function is recorded")
-    found = parse(key, x.shape, _unknown_places)
+    parsed = parse(key, x.shape, _indices_in_graph)
     if not isinstance(value, bool | int | float | _core.Tensor | Value):
         value = asarray(value, _type_for(value, x))
-    given = getattr(value, "shape", ())
-    check_fits(found, given)
-    if len(given) > len(found.shape):
-        value = registry.function("reshape")(value, given[len(given) - len(found.shape) :])
-    basic_put, basic_index = registry.function("basic_put"), registry.function("basic_index")
-    if found.is_basic:
-        capture.assign(x, basic_put(x, value, items=found.items))
-        return
-    where = {"axes": found.axes, "position": found.position}
-    seen = x if found.whole else basic_index(x, items=found.items)
-    made = registry.function("index_put")(seen, value, *map(_as_index_of_value, found.indices), **where)
-    capture.assign(x, made if found.whole else basic_put(x, made, items=found.items))
+    content, is_of_view = put(x, parsed, value, lift=_as_index_of_value)
+    capture.assign(x, F.basic_put(x, content, items=parsed.items) if is_of_view else content)
 
 
 def _as_index_of_value(array: Any) -> Any:

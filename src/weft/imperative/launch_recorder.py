@@ -26,10 +26,10 @@ from weft.ops.node import Node, Value, constant, input_value, make_node
 from weft.ops.random import Filling, RandomPermutation
 from weft.ops.shapes import is_dense
 
-__all__ = ["LaunchRecorder", "Source", "is_constant", "looked_at"]
+__all__ = ["LaunchRecorder", "Source", "is_constant", "read_fact"]
 
 
-def looked_at(x: Geometry) -> str:
+def read_fact(x: Geometry) -> str:
     """That the host looks at elements."""
     return f"the values of {x.type} were looked at, and what follows may depend on them"
 
@@ -53,23 +53,20 @@ class Source:
 class LaunchRecorder(Recorder):
     """Writes down what happens in a ``with`` of it on this thread.
 
-    defers: what is written down is not done: whoever writes will do it. sources: the arrays that the program reads or
-    writes and did not make. failed: called with a CannotRecord when something cannot be written down; if it returns,
-    nothing more is.
+    defers: what is recorded is not run: the recorder will run it. sources: the arrays that the program reads or writes
+    and did not make. on_failure: called with a CannotRecord when something cannot be recorded; if it returns, nothing
+    more is recorded.
     """
 
     defers = False
-    differentiable = (
-        True  # its programs may be: what no_grad and detach keep out of their gradients is marked
-    )
+    differentiable = True  # its programs: what no_grad and detach keep out of their gradients is marked
 
-    def __init__(self, failed: Callable[[CannotRecord], None] | None = None) -> None:
+    def __init__(self, on_failure: Callable[[CannotRecord], None] | None = None) -> None:
         super().__init__("program")
         self.storages = Storages()
         self.sources: list[Source] = []
-        self.dependences: dict[
-            int, tuple[Any, Any]
-        ] = {}  # objects that were used, and their first states, by id
+        # Objects that were used, and their first states, by id.
+        self.dependences: dict[int, tuple[Any, Any]] = {}
         self.set_gradients: set[int] = set()  # tensors whose grad was set, by id
         # Tensors whose grad was looked at or set, and what it was before, by id.
         self.gradients_before: dict[int, tuple[Callable[[], Any], Any]] = {}
@@ -78,9 +75,9 @@ class LaunchRecorder(Recorder):
         self.captured: list[Any] = []  # NumPy arrays that the program may read at each call, as Tensors
         self._gradients: dict[int, tuple[Value, bool]] = {}  # whether values have one, by id
         self._regions: list[list[Any]] = []
-        self._again: list[Iterator[Any]] = []
-        self.over = False  # nothing more is written down
-        self._failed = failed
+        self._replayed_positions: list[Iterator[Any]] = []
+        self.is_over = False  # nothing more is written down
+        self._on_failure = on_failure
 
     @property
     def notes_regions(self) -> bool:
@@ -107,24 +104,28 @@ class LaunchRecorder(Recorder):
         finally:
             _core.set_recorder(self)
 
-    def depends_on(self, thing: Any) -> None:
+    def depends_on(self, dependency: Any) -> None:
         """An object with ``__weft_state__`` was used."""
-        if id(thing) not in self.dependences:
-            self.dependences[id(thing)] = (thing, thing.__weft_state__())
+        if id(dependency) not in self.dependences:
+            self.dependences[id(dependency)] = (dependency, dependency.__weft_state__())
 
     def changed(self) -> list[Any]:
         """The objects that were used and have been changed since."""
-        return [thing for thing, first in self.dependences.values() if thing.__weft_state__() != first]
+        return [
+            dependency
+            for dependency, first in self.dependences.values()
+            if dependency.__weft_state__() != first
+        ]
 
     def happens_once(self, fact: str) -> None:
         """Something was done to an object of Python that a program would not do again."""
-        if not self.over:
+        if not self.is_over:
             self.fail(fact)
 
     def gradient_read(self, x: Any) -> None:
         """Python has looked at the grad of a tensor."""
         self._note_gradient(x)
-        if id(x) not in self.set_gradients and not self._born(Geometry(*_core.geometry(x))):
+        if id(x) not in self.set_gradients and not self._is_new(Geometry(*_core.geometry(x))):
             self.read_gradients.setdefault(id(x), x)
 
     def gradient_set(self, x: Any) -> None:
@@ -144,40 +145,40 @@ class LaunchRecorder(Recorder):
 
     def recorded_read(self, x: Any, flag: bool) -> None:
         """Python has looked at the requires_grad of a tensor."""
-        if not self._born(Geometry(*_core.geometry(x))):
+        if not self._is_new(Geometry(*_core.geometry(x))):
             self.read_recorded.setdefault(id(x), (x, flag))
 
-    def kept(self, shown: set[int], by_tensors: bool = False) -> bool:
-        """True if an array made during the recording is still referenced; shown: serials that do not count.
+    def keeps_new_arrays(self, result_memory: set[int], by_tensors: bool = False) -> bool:
+        """Whether an array made during the recording is still referenced; result_memory: serials that do not count.
 
         by_tensors: by a Tensor of Python, not by the history of another array.
         """
-        made = {s.base.serial for s in self.storages if self.made_here(s)} - shown
+        serials = {s.base.serial for s in self.storages if self.has_new_memory(s)} - result_memory
         is_kept = _core.has_faces if by_tensors else _core.is_alive
-        return any(serial is not None and is_kept(serial) for serial in made)
+        return any(serial is not None and is_kept(serial) for serial in serials)
 
     def fail(self, fact: str) -> None:
         """Give up."""
-        self.over = True
+        self.is_over = True
         self._give_up(CannotRecord(self.name, fact))
 
     def _give_up(self, problem: CannotRecord) -> None:
-        """Tell whoever wants to know; kinds of recorders that go on without this override it."""
-        assert self._failed is not None, problem
-        self._failed(problem)
+        """Report the failure; recorders that go on without what failed override it."""
+        assert self._on_failure is not None, problem
+        self._on_failure(problem)
 
     # What the native core reports.
 
     def met(self, tensor: Any, geometry: Any) -> None:
         """A tensor of Python is going to be used."""
         x = Geometry(*geometry)
-        if self.over or not x.size or self._find(x) is not None or self.over:
+        if self.is_over or not x.size or self._find(x) is not None or self.is_over:
             return
-        if not self._born(x):
+        if not self._is_new(x):
             self.add_source(tensor, x)
         elif x.shape == () and x.dtype.kind in ("float", "int", "bool"):
             self.storages.add(x, constant(tensor.item(), x.dtype))
-        elif any(_lies_in(x, Geometry(*_core.geometry(whole))) for whole in self.captured):
+        elif any(_is_within(x, Geometry(*_core.geometry(array))) for array in self.captured):
             self.add_source(tensor, x)
         else:  # its content came from the host
             self.add_source(_core.copy_of(tensor), x, is_constant=True)
@@ -198,13 +199,13 @@ class LaunchRecorder(Recorder):
         self, info: Any, arrays: Sequence[Any], numbers: Sequence[Any], results: Sequence[Any], where: str
     ) -> bool:
         """A plan was launched."""
-        if not self.over:
+        if not self.is_over:
             self._insert(info.graph, arrays, numbers, results, where)
         return self.defers
 
     def copied(self, to: Any, source: Any) -> bool:
         """to[...] = source"""
-        if not self.over and (value := self.value(Geometry(*source))) is not None:
+        if not self.is_over and (value := self.value(Geometry(*source))) is not None:
             self.store(Geometry(*to), value)
         return self.defers
 
@@ -212,81 +213,76 @@ class LaunchRecorder(Recorder):
         """to[...] = number"""
         x = Geometry(*to)
         value, origin = number
-        if not self.over and origin:
+        if not self.is_over and origin:
             self.store(x, F.cast(self.number(value, origin), dtype=x.dtype))
-        elif not self.over:
+        elif not self.is_over:
             self.store(x, _make(Full(shape=x.shape, value=value, dtype=x.dtype, device=x.device)))
         return self.defers
 
     def counted(self, to: Any, start: Any, step: Any) -> bool:
         """to[...] = start, start + step, ..."""
         x = Geometry(*to)
-        if not self.over:
+        if not self.is_over:
             op = Stepped(shape=x.shape, start=start[0], step=step[0], dtype=x.dtype, device=x.device)
             self.store(x, _make(op))
         return self.defers
 
     def drawn(self, to: Any, kind: str, a: Any, b: Any, where: str = "") -> bool:
         """Random numbers were written."""
-        if not self.over:
+        if not self.is_over:
             self._draw(Geometry(*to), kind, a, b, where or users_line())
         return self.defers
 
     def permuted(self, to: Any, source: Any, where: str = "") -> bool:
         """A random permutation was written."""
-        if not self.over and (value := self.value(Geometry(*source))) is not None:
-            made = make_node(RandomPermutation(), (value,))
-            made.where = where or users_line()
-            self.store(Geometry(*to), self.draw(made)[0])
+        if not self.is_over and (value := self.value(Geometry(*source))) is not None:
+            node = make_node(RandomPermutation(), (value,))
+            node.where = where or users_line()
+            self.store(Geometry(*to), self.draw(node)[0])
         return self.defers
 
     def read(self, geometry: Any) -> None:
         """The host looks at elements."""
         x = Geometry(*geometry)
-        if self.over or not x.size:
+        if self.is_over or not x.size:
             return
         storage = self._find(x)
-        if self.over or (storage is None and self._born(x)):
+        if self.is_over or (storage is None and self._is_new(x)):
             return
         if storage is not None and not storage.is_written and is_constant(storage):
             return
-        self.fail(looked_at(x))
+        self.fail(read_fact(x))
 
     def awaited(self, geometry: Any) -> None:
-        """Somebody waits for an array, or hands it to the engine."""
+        """An array is waited for, or handed to the engine."""
 
     def random_state(self) -> None:
-        """Somebody looks at the state of random numbers, or sets it; a program does not do that again."""
+        """The state of random numbers is read or set; a program does not do that again."""
 
     # How it is written down.
 
     def _insert(
-        self,
-        graph: Graph,
-        arrays: Sequence[Any],
-        numbers: Sequence[Any],
-        results: Sequence[Any],
-        where: str,
+        self, graph: Graph, arrays: Sequence[Any], numbers: Sequence[Any], results: Sequence[Any], where: str
     ) -> None:
-        given, values = iter(arrays), iter(numbers)
+        geometries, values = iter(arrays), iter(numbers)
         inputs = []
         for v in graph.inputs:
-            found = self.number(*next(values)) if v.type.weak else self.value(Geometry(*next(given)))
-            if found is None:
+            operand = self.number(*next(values)) if v.type.weak else self.value(Geometry(*next(geometries)))
+            if operand is None:
                 return
-            inputs.append(found)
-        again = self.draw if self._regions or self._again else None
-        outputs = [v for v in instantiate(graph, inputs, located(where), draw=again) if v is not None]
+            inputs.append(operand)
+        draw = self.draw if self._regions or self._replayed_positions else None
+        outputs = [v for v in instantiate(graph, inputs, located(where), draw=draw) if v is not None]
         for value, geometry in zip(outputs, results, strict=True):
             op = value.node.op
             if op is not None and op.random:
                 self.random.append(value)
             if geometry is not None:
                 # What an operator writes besides its results, such as running statistics, is not recorded.
-                besides = (
+                is_unrecorded = (
                     op is not None and value.index in op.writes_by_index(len(value.node.inputs)).values()
                 )
-                self.store(Geometry(*geometry), value, besides)
+                self.store(Geometry(*geometry), value, is_unrecorded)
 
     def _draw(self, x: Geometry, kind: str, a: Any, b: Any, where: str) -> None:
         op: Any = next((each for each in Filling.__subclasses__() if each.kind == kind), None)
@@ -296,19 +292,19 @@ class LaunchRecorder(Recorder):
         names = [attribute.name for attribute in op.attributes if attribute.runtime]
         runtime = dict(zip(names, (self.number(*a), self.number(*b)), strict=True))
         # The operator is the same whatever the numbers are.
-        made = make_node(
+        node = make_node(
             op(shape=x.shape, dtype=x.dtype, device=x.device, **dict(zip(names, (0, 1), strict=True))),
             (),
             runtime,
         )
-        made.where = where
-        self.store(x, self.draw(made)[0])
+        node.where = where
+        self.store(x, self.draw(node)[0])
 
     # Regions that are computed again.
 
     @contextlib.contextmanager
     def region(self, positions: list[Any]) -> Iterator[None]:
-        """Inside, where the streams stood for each draw is added to positions."""
+        """Inside, the positions of the streams at each draw are added to positions."""
         self._regions.append(positions)
         try:
             yield
@@ -316,19 +312,19 @@ class LaunchRecorder(Recorder):
             self._regions.pop()
 
     @contextlib.contextmanager
-    def again(self, positions: Sequence[Any], given: Sequence[Any]) -> Iterator[None]:
-        """Inside, draws are those of a region once more; given: the arrays that its gradient is for."""
-        self._again.append(iter([[self.here(v) for v in each] for each in positions]))
+    def recomputing(self, positions: Sequence[Any], operands: Sequence[Any]) -> Iterator[None]:
+        """Inside, draws repeat those of a region; operands: the arrays that its gradient is for."""
+        self._replayed_positions.append(iter([[self.local_value(v) for v in each] for each in positions]))
         try:
             yield
         finally:
-            self._again.pop()
+            self._replayed_positions.pop()
 
-    def here(self, value: Value) -> Value:
-        """What stands for a value of the program, where this is part of another writer's."""
+    def local_value(self, value: Value) -> Value:
+        """The value of the program, or its stand-in where this recorder writes a part of another one's program."""
         return value
 
-    def begin_again(self, x: Any) -> None:
+    def begin_recomputation(self, x: Any) -> None:
         """An array, fresh, from which a region is computed again."""
         storage = self.storages.find(Geometry(*_core.geometry(x)))
         if storage is not None:
@@ -336,13 +332,13 @@ class LaunchRecorder(Recorder):
 
     def draw(self, node: Node) -> Sequence[Value]:
         """The outputs of a random node; inside of regions that are computed again, both times the same."""
-        if not self._regions and not self._again:
+        if not self._regions and not self._replayed_positions:
             return super().draw(node)
-        position = next(self._again[-1], None) if self._again else None
-        if self._again and position is None:
+        position = next(self._replayed_positions[-1], None) if self._replayed_positions else None
+        if self._replayed_positions and position is None:
             self.refuse("a function that is computed again draws more random numbers than before")
         outputs, position = as_drawn(node, position)
-        if not self._again:
+        if not self._replayed_positions:
             self.random.append(position[0])
         for region in self._regions:
             region.append(position)
@@ -359,7 +355,7 @@ class LaunchRecorder(Recorder):
         if x.serial is None or not x.size:  # only its sizes are looked at
             return _make(Full(shape=x.shape, dtype=x.dtype, device=x.device))
         storage = self._find(x)
-        if self.over:
+        if self.is_over:
             return None
         if storage is None:
             self.fail("it uses an array whose content belongs to an earlier recording that has not run")
@@ -371,10 +367,10 @@ class LaunchRecorder(Recorder):
             return None
         return self._stopped(content) if x.is_stopped else content
 
-    def store(self, x: Geometry, value: Value, besides: bool = False) -> None:
+    def store(self, x: Geometry, value: Value, is_unrecorded: bool = False) -> None:
         """Make value the content of a window, converted and repeated as it must be.
 
-        besides: what writes it is not recorded, as under no_grad: arrays keep the history that they have.
+        is_unrecorded: the write has no gradient, as under no_grad: arrays keep the history that they have.
         """
         if value.dtype is not x.dtype:
             value = F.cast(value, dtype=x.dtype)
@@ -385,27 +381,27 @@ class LaunchRecorder(Recorder):
         if not x.size:
             return
         storage = self._find(x)
-        if self.over:
+        if self.is_over:
             return
-        keeps = self.differentiable and (besides or x.is_stopped or _core.is_stopping())
-        if keeps:
+        keeps_history = self.differentiable and (is_unrecorded or x.is_stopped or _core.is_stopping())
+        if keeps_history:
             value = self._stopped(value)
         if storage is None:
-            if not self._born(x) or not _is_dense(x):
+            if not self._is_new(x) or not _is_dense(x):
                 self.fail(
                     "it writes memory that is neither an argument, nor captured, nor made by the function"
                 )
                 return
             self.storages.add(x, value).is_written = True
             return
-        past = storage.value
+        previous = storage.value
         try:
             storage.write(x, value)
         except Overlap as problem:
             self.fail(str(problem))
             return
-        if keeps and self.has_gradient(past):
-            storage.value = make_node(Rewritten(), [storage.value, past]).outputs[0]
+        if keeps_history and self.has_gradient(previous):
+            storage.value = make_node(Rewritten(), [storage.value, previous]).outputs[0]
 
     def _stopped(self, value: Value) -> Value:
         """The value without a gradient."""
@@ -413,24 +409,24 @@ class LaunchRecorder(Recorder):
 
     def has_gradient(self, value: Value) -> bool:
         """Whether the gradient of some input may have a part that comes by way of the value."""
-        known = self._gradients
+        memo = self._gradients
         waiting = [value]
         while waiting:
             v = waiting[-1]
             op = v.node.op
-            if id(v) in known:
+            if id(v) in memo:
                 waiting.pop()
             elif not v.dtype.is_differentiable or v.is_constant or (op is not None and op.stops_gradient):
-                known[id(v)] = (v, False)
+                memo[id(v)] = (v, False)
             elif op is None:
-                known[id(v)] = (v, True)
+                memo[id(v)] = (v, True)
             else:
-                missing = [x for x in v.node.inputs if x is not None and id(x) not in known]
+                missing = [x for x in v.node.inputs if x is not None and id(x) not in memo]
                 waiting.extend(missing)
                 if not missing:
-                    has = any(x is not None and known[id(x)][1] for x in v.node.inputs)
-                    known[id(v)] = (v, has)
-        return known[id(value)][1]
+                    has = any(x is not None and memo[id(x)][1] for x in v.node.inputs)
+                    memo[id(v)] = (v, has)
+        return memo[id(value)][1]
 
     def _find(self, x: Geometry) -> Storage | None:
         try:
@@ -439,36 +435,38 @@ class LaunchRecorder(Recorder):
             self.fail(str(problem))
             return None
 
-    def made_here(self, storage: Storage) -> bool:
+    def has_new_memory(self, storage: Storage) -> bool:
         """Whether its memory was made since the beginning; that of a NumPy array is older than its Tensor."""
         source = storage.source
-        return self._born(storage.base) and (source is None or source.is_constant)
+        return self._is_new(storage.base) and (source is None or source.is_constant)
 
-    def _born(self, x: Geometry) -> bool:
+    def _is_new(self, x: Geometry) -> bool:
         """Whether the memory was made since the beginning, by this thread."""
         assert x.serial is not None
         return self.is_made_here(x.serial)
 
     @property
-    def whole(self) -> bool:
-        """Whether all that happened was written down."""
-        return not self.over
+    def is_complete(self) -> bool:
+        """Whether all that happened was recorded."""
+        return not self.is_over
 
     def graph(
         self, results: Sequence[Value], written: Sequence[tuple[Source, Value]]
     ) -> tuple[Graph, list[Source], list[int]]:
         """The graph that gives the results, then what is written; where its arrays and its numbers come from."""
-        wanted = [*results, *(value for _, value in written)]
-        wanted += self.unused_draws(wanted)
-        used = {id(v) for node in Graph([], wanted).nodes for v in node.reads} | {id(v) for v in wanted}
-        used |= {id(source.value) for source, _ in written}
-        met = {id(source): source for source in (*self.sources, *(source for source, _ in written))}
-        sources = [source for source in met.values() if id(source.value) in used]
-        origins = [origin for origin, v in self.numbers.items() if id(v) in used]
-        place = {id(source): k for k, source in enumerate(sources)}
-        writes = {len(results) + k: place[id(source)] for k, (source, _) in enumerate(written)}
+        outputs = [*results, *(value for _, value in written)]
+        outputs += self.unused_draws(outputs)
+        used_values = {id(v) for node in Graph([], outputs).nodes for v in node.reads} | {
+            id(v) for v in outputs
+        }
+        used_values |= {id(source.value) for source, _ in written}
+        all_sources = {id(source): source for source in (*self.sources, *(source for source, _ in written))}
+        sources = [source for source in all_sources.values() if id(source.value) in used_values]
+        origins = [origin for origin, v in self.numbers.items() if id(v) in used_values]
+        positions = {id(source): k for k, source in enumerate(sources)}
+        writes = {len(results) + k: positions[id(source)] for k, (source, _) in enumerate(written)}
         inputs = [*(source.value for source in sources), *(self.numbers[origin] for origin in origins)]
-        return Graph(inputs, wanted, writes), sources, origins
+        return Graph(inputs, outputs, writes), sources, origins
 
     def written_sources(self) -> Iterator[tuple[Source, Value]]:
         """Inputs that have another content now."""
@@ -478,8 +476,8 @@ class LaunchRecorder(Recorder):
                 yield source, storage.value
 
 
-def _lies_in(x: Geometry, whole: Geometry) -> bool:
-    (first, end), (low, high) = x.extent(), whole.extent()
+def _is_within(x: Geometry, outer: Geometry) -> bool:
+    (first, end), (low, high) = x.extent(), outer.extent()
     return low <= first and end <= high
 
 

@@ -24,9 +24,9 @@ class Methods:
     def any(self, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
         """Whether at least one is true along axes."""
     def argmax(self, /, axis: int | None=None, *, keepdims: bool=False) -> Tensor:
-        """The place of the greatest value along an axis; of equal ones the first, and of NaN the first."""
+        """The index of the greatest value along an axis; of equal ones the first, and of NaN the first."""
     def argmin(self, /, axis: int | None=None, *, keepdims: bool=False) -> Tensor:
-        """The place of the least value along an axis; of equal ones the first, and of NaN the first."""
+        """The index of the least value along an axis; of equal ones the first, and of NaN the first."""
     def argsort(self, /, axis: int=-1, *, descending: bool=False, stable: bool=True) -> Tensor:
         """The indices that sort x along an axis, the least first; NaN last."""
     def asin(self, /) -> Tensor:
@@ -78,7 +78,7 @@ class Methods:
     def cumulative_sum(self, /, axis: int | None=None, *, dtype: DType | str | type[Any] | None=None, include_initial: bool=False, reverse: bool=False) -> Tensor:
         """The sum of a row up to each of its elements, with it."""
     def diagonal(self, /, offset: int=0, axis1: int=0, axis2: int=1) -> Tensor:
-        """A view of the elements at equal places of two axes, as a new last dimension."""
+        """A view of the elements at equal indices of two axes, as a new last dimension."""
     def divide(self, b: Operand, /) -> Tensor:
         """a / b as real numbers."""
     def elu(self, /, alpha: float=1.0) -> Tensor:
@@ -94,7 +94,7 @@ class Methods:
     def exp2(self, /) -> Tensor:
         """2 to the power of x."""
     def expand_dims(self, /, axis: int | Sequence[int]=0) -> Tensor:
-        """A view with new dimensions of size 1 at these places of the result."""
+        """A view with new dimensions of size 1 at these indices of the result's."""
     def expm1(self, /) -> Tensor:
         """exp(x) - 1, exact to the last digits near 0."""
     def flatten(self, /, start_axis: int=0, end_axis: int=-1) -> Tensor:
@@ -188,7 +188,7 @@ class Methods:
     def mish(self, /) -> Tensor:
         """x tanh(log(1 + exp(x)))."""
     def moveaxis(self, /, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
-        """A view with some dimensions at other places, the others in their order."""
+        """A view with some dimensions moved to other indices, the others in their order."""
     def multiply(self, b: Operand, /) -> Tensor:
         """a * b; for booleans their and."""
     def negative(self, /) -> Tensor:
@@ -196,7 +196,7 @@ class Methods:
     def not_equal(self, b: Operand, /) -> Tensor:
         """Whether a and b differ."""
     def one_hot(self, /, num_classes: int) -> Tensor:
-        """1 at the place that x names, in a new last dimension, 0 elsewhere."""
+        """1 at the index that x gives, in a new last dimension, 0 elsewhere."""
     def outer(self, x2: Operand, /) -> Tensor:
         """The products of all pairs: y[i, j] = x1[i] x2[j]."""
     def pad(self, /, pad: Sequence[int], mode: str='constant', value: float=0.0) -> Tensor:
@@ -274,7 +274,7 @@ class Methods:
     def take(self, indices: Operand, /, axis: int | None=None) -> Tensor:
         """The slices of x at these indices along an axis."""
     def take_along_axis(self, indices: Operand, /, axis: int=-1) -> Tensor:
-        """y[..., j, ...] = x[..., indices[..., j, ...], ...]: elements chosen along an axis, at each place others."""
+        """y[..., j, ...] = x[..., indices[..., j, ...], ...]: elements chosen along an axis, by an index for each."""
     def tan(self, /) -> Tensor:
         """The tangent of x radians: NaN for infinities."""
     def tanh(self, /) -> Tensor:

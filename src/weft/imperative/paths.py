@@ -90,10 +90,10 @@ def report(problem: BaseException) -> None:
             if not entry.tb_frame.f_code.co_filename.startswith(_OWN):
                 entries.append(entry)
             entry = entry.tb_next
-        shown: types.TracebackType | None = None
+        traceback: types.TracebackType | None = None
         for entry in reversed(entries):
-            shown = types.TracebackType(shown, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-        problem.__traceback__ = shown
+            traceback = types.TracebackType(traceback, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+        problem.__traceback__ = traceback
 
 
 def number_of(path: str) -> int:
@@ -132,20 +132,20 @@ def path_of(modules: list[Any]) -> str:
     path = prefix = ""
     names: dict[int, str] = {}
     for module in modules:
-        known = names.get(id(module))
-        if known is None and root is not None:  # it may have been added since
+        name = names.get(id(module))
+        if name is None and root is not None:  # it may have been added since
             names = _names_in(root, renew=True)
-            known = names.get(id(module))
-        if known is None:
-            root, known = module, ""
+            name = names.get(id(module))
+        if name is None:
+            root, name = module, ""
             prefix = f"{path}/{type(module).__name__}" if path else type(module).__name__
             names = _names_in(root)
-        path = f"{prefix}.{known}" if known else prefix
+        path = f"{prefix}.{name}" if name else prefix
     return path
 
 
 def _names_in(root: Any, renew: bool = False) -> dict[int, str]:
-    found = None if renew else _names.get(root)
-    if found is None:
-        found = _names[root] = {id(module): name for name, module in root.named_modules()}
-    return found
+    names = None if renew else _names.get(root)
+    if names is None:
+        names = _names[root] = {id(module): name for name, module in root.named_modules()}
+    return names

@@ -12,6 +12,7 @@ from weft import _core
 from weft.base.typing import Any
 from weft.executor.planner import PlanInfo, make_plan, row_major
 from weft.graph.graph import Graph
+from weft.imperative.tensor import element_strides
 from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.op import Op
 from weft.ops.shapes import is_dense
@@ -21,7 +22,7 @@ from weft.ops.types import TensorType
 __all__ = ["plan_backward", "plan_call", "plan_recording"]
 
 
-SEVERAL = 4  # nodes, inputs among them, of graphs whose gradients are worth the passes
+FEW_NODES = 4  # inputs among them: gradients of larger graphs are worth the passes
 ALIGNED, EXTENTS, EXACT = "aligned", "extents", "exact"
 
 
@@ -30,16 +31,16 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], scope: str, 
 
     scope: which sizes it is for. ALIGNED: all of this pattern, where operands have a common size or 1 in each
     dimension, counted from the last. EXTENTS: all of this pattern, which says where sizes are 0 or 1 and which of them
-    are equal. EXACT: these. For the others the answer is None if a rule has to know the sizes. records: its gradient
-    will be wanted. Raises what the operator's rules raise.
+    are equal. EXACT: these. For the others the result is None if a rule has to know the sizes. records: its gradient
+    will be computed. Raises what the operator's rules raise.
     """
     exact = scope == EXACT
     values = _values(operands, scope)
     numbers = {name: constant_like(x) for name, x in runtime.items() if x is not None}
     missing = {name: None for name, x in runtime.items() if x is None}
     try:
-        bound = op.with_runtime({**numbers, **missing}) if runtime else op
-        types = bound.infer(*(None if v is None else v.type for v in values))
+        bound_op = op.with_runtime({**numbers, **missing}) if runtime else op
+        types = bound_op.infer(*(None if v is None else v.type for v in values))
         if not isinstance(types, TensorType) and not all(isinstance(t, TensorType) for t in types):
             raise TypeError(
                 f"{op.name}: infer must return a TensorType or a tuple of them, got {types!r}; "
@@ -55,16 +56,16 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], scope: str, 
         visible = len(node.outputs) - op.hidden
         writes = _writes(op, node)
         # Hidden outputs are for gradients, and the new content of what is written.
-        kept = [k for k in range(len(node.outputs)) if k < visible or records or k in writes]
+        planned = [k for k in range(len(node.outputs)) if k < visible or records or k in writes]
         graph = Graph(
             [*inputs, *numbers.values()],
-            [node.outputs[k] for k in kept],
-            {kept.index(k): number for k, number in writes.items()},
+            [node.outputs[k] for k in planned],
+            {planned.index(k): number for k, number in writes.items()},
         )
         plan = make_plan(
             graph,
             op.name,
-            [_strides(x) for x in operands if exact and isinstance(x, _core.Tensor)],
+            [element_strides(x) for x in operands if exact and isinstance(x, _core.Tensor)],
             visible=visible,
             exact=exact,
             as_tuple=op.outputs[:1] != () and op.outputs[0].startswith("*"),
@@ -74,8 +75,8 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], scope: str, 
         if records and not exact and any(v.dtype.is_differentiable for v in node.outputs[:visible]):
             # Its gradient must hold for all sizes, too.
             arrays = [v for v in graph.inputs if not v.type.weak]
-            shown = [k < visible for k in range(len(kept))]
-            plan_backward(plan.info, [v.dtype.is_differentiable for v in arrays], shown)
+            has_cotangent = [k < visible for k in range(len(planned))]
+            plan_backward(plan.info, [v.dtype.is_differentiable for v in arrays], has_cotangent)
         return plan
     except NeedsSizes:
         if exact:
@@ -104,60 +105,52 @@ def _show_operands(op: Op, problem: Exception, values: list[Value | None]) -> No
     problem.args = ("\n".join([f"{fact}: {listed}" if listed else fact, *rest]),)
 
 
-def plan_backward(info: PlanInfo, wanted: list[bool], given: list[bool]) -> Any:
+def plan_backward(info: PlanInfo, needs_gradient: list[bool], has_cotangent: list[bool]) -> Any:
     """The plan of the gradients of a plan's arrays, or None if all are zero.
 
-    given: for each output whether its gradient comes in. Inputs: the plan's arrays, its outputs, and those gradients.
+    needs_gradient: for each array; has_cotangent: for each output, whether its gradient comes in. Inputs of the plan:
+    the arrays, the outputs, and those gradients.
     """
     from weft.graph.gradient import backward_graph, reaching  # not before the first gradient
 
     graph = info.graph
-    flags = iter(wanted)
-    wants = [False if v.type.weak else next(flags) for v in graph.inputs]
+    flags = iter(needs_gradient)
+    input_needs = [False if v.type.weak else next(flags) for v in graph.inputs]
     outputs = [v for v in graph.outputs if v is not None]
-    backward = backward_graph(graph, wants, given)
+    backward = backward_graph(graph, input_needs, has_cotangent)
     results = iter(backward.outputs)
-    gradients = [bool(want) and next(results) is not None for want in wanted]
+    gradients = [bool(needs) and next(results) is not None for needs in needs_gradient]
     if not any(gradients):
         return None
-    found = [v for v in backward.outputs if v is not None]
-    backward = optimized = Graph(backward.inputs, found)
+    nonzero = [v for v in backward.outputs if v is not None]
+    backward = optimized = Graph(backward.inputs, nonzero)
     operators = sum(node.op is not None for node in graph.nodes)
-    many = info.exact and operators > 1 and len(graph.nodes) > SEVERAL
-    if many:
+    is_program = info.exact and operators > 1 and len(graph.nodes) > FEW_NODES
+    if is_program:
         from weft.graph.passes import optimize  # calls of one operator do without
 
         optimized = optimize(backward)
     strides: tuple[Any, ...] = ()
     if info.exact:  # gradients must have the outputs' strides; others are copied before
-        shown = [
-            pair
-            for pair, come in zip(zip(outputs, info.output_strides, strict=True), given, strict=True)
-            if come
-        ]
-        cotangents = (s if is_dense(v.shape, s) else row_major(v.shape) for v, s in shown)
+        with_strides = zip(outputs, info.output_strides, strict=True)
+        differentiated = [pair for pair, flag in zip(with_strides, has_cotangent, strict=True) if flag]
+        cotangents = (s if is_dense(v.shape, s) else row_major(v.shape) for v, s in differentiated)
         strides = (*info.strides, *info.output_strides, *cotangents)
-    plan = make_plan(
-        optimized,
-        f"{info.name} gradient",
-        strides,
-        gradients=gradients,
-        exact=info.exact,
-    )
-    if many:
+    plan = make_plan(optimized, f"{info.name} gradient", strides, gradients=gradients, exact=info.exact)
+    if is_program:
         plan.info.graph = backward  # with what its own gradient needs
         plan.is_of_many()
-        reached = reaching(graph, wants)
+        reached = reaching(graph, input_needs)
         plan.have_history([id(v.node) in reached for v in outputs])
     return plan
 
 
 def plan_recording(info: PlanInfo) -> tuple[Any, list[tuple[int, int]]]:
-    """What a program of many operators needs that is recorded: (its plan for that, or None; its writes).
+    """For a recorded program of many operators: (the plan that records it, None if it is the same; its writes).
 
     What a gradient computes again must draw the same numbers, and leave the streams alone. So the plan gives, as hidden
-    outputs, where the streams stood, and draws as a function of that. writes: (output, array) for each array whose new
-    content has a history of its own; one that is written where nothing is recorded keeps the history that it had.
+    outputs, the positions of the streams, and draws as a function of those. writes: (output, array) for each array
+    whose new content has a history of its own; one that is written where nothing is recorded keeps its old history.
     """
     from weft.executor.compile import compile_graph
     from weft.graph.inner import Rewritten, as_drawn
@@ -168,31 +161,31 @@ def plan_recording(info: PlanInfo) -> tuple[Any, list[tuple[int, int]]]:
     for output, number in graph.writes.items():
         value, target = graph.outputs[output], graph.inputs[number]
         assert value is not None
-        kept = isinstance(value.node.op, Rewritten) and value.node.inputs[1] is target
-        if not kept and target.dtype.is_differentiable:
+        keeps_history = isinstance(value.node.op, Rewritten) and value.node.inputs[1] is target
+        if not keeps_history and target.dtype.is_differentiable:
             writes.append((output, arrays.index(id(target))))
     if not any(node.op is not None and node.op.random for node in graph.nodes):
         return None, writes
-    new: dict[int, Value] = {}
+    replacements: dict[int, Value] = {}
     positions: list[Value] = []
     for node in graph.nodes:
         if node.op is None:
             continue
-        inputs = [None if v is None else new.get(id(v), v) for v in node.inputs]
-        runtime = {name: new.get(id(v), v) for name, v in node.runtime.items()}
-        made = Node(node.op, inputs, [v.type for v in node.outputs], runtime, like=node)
-        results: Sequence[Value] = made.outputs
+        inputs = [None if v is None else replacements.get(id(v), v) for v in node.inputs]
+        runtime = {name: replacements.get(id(v), v) for name, v in node.runtime.items()}
+        new_node = Node(node.op, inputs, [v.type for v in node.outputs], runtime, like=node)
+        results: Sequence[Value] = new_node.outputs
         if node.op.random:
-            results, position = as_drawn(made)
+            results, position = as_drawn(new_node)
             positions += position
-        new.update((id(old), v) for old, v in zip(node.outputs, results, strict=True))
-    outputs = [None if v is None else new.get(id(v), v) for v in graph.outputs]
-    drawn = Graph(graph.inputs, [*outputs, *positions], graph.writes)
-    return compile_graph(drawn, info.name, info.strides, info.visible), writes
+        replacements.update((id(old), v) for old, v in zip(node.outputs, results, strict=True))
+    outputs = [None if v is None else replacements.get(id(v), v) for v in graph.outputs]
+    recording = Graph(graph.inputs, [*outputs, *positions], graph.writes)
+    return compile_graph(recording, info.name, info.strides, info.visible), writes
 
 
 def _values(operands: Sequence[Any], scope: str) -> list[Value | None]:
-    known: dict[int, Any] = {0: 0, 1: 1}  # size -> its symbol, or itself
+    symbols: dict[int, Any] = {0: 0, 1: 1}  # size -> its symbol, or itself
     arrays = 0
     values: list[Value | None] = []
     for k, x in enumerate(operands):
@@ -203,27 +196,23 @@ def _values(operands: Sequence[Any], scope: str) -> list[Value | None]:
         if scope == ALIGNED:
             shape = [1 if n == 1 else input_size(len(shape) - 1 - d) for d, n in enumerate(shape)]
         elif scope == EXTENTS:
-            shape = [known.setdefault(n, extent(arrays, d)) for d, n in enumerate(shape)]
+            shape = [symbols.setdefault(n, extent(arrays, d)) for d, n in enumerate(shape)]
         values.append(input_value(TensorType(shape, x.dtype, x.device), f"x{k}"))
         arrays += 1
     return values
 
 
 def constant_like(x: Any, name: str = "number") -> Value:
-    """A number that is given at each call: its kind is known, its value is not."""
+    """The input for a number that each call brings: of this number's kind, without its value."""
     return input_value(constant(x).type, name)
-
-
-def _strides(x: Any) -> tuple[int, ...]:
-    return tuple(s // x.itemsize for s in x.strides)
 
 
 def _writes(op: Op, node: Node) -> dict[int, int]:
     """Which output becomes the new content of which input, counted without those that are missing."""
-    given = [v for v in node.inputs if v is not None]
-    found: dict[int, int] = {}
+    operands = [v for v in node.inputs if v is not None]
+    writes: dict[int, int] = {}
     for number, output in op.writes_by_index(len(node.inputs)).items():
         value = node.inputs[number]
         if value is not None:
-            found[output] = next(k for k, v in enumerate(given) if v is value)
-    return found
+            writes[output] = next(k for k, v in enumerate(operands) if v is value)
+    return writes

@@ -45,8 +45,8 @@ from weft.storage import alloc
 __all__ = ["Context", "Form", "PythonGradient", "PythonOp"]
 
 # Of this process and of files that others have written: none comes twice.
-_places = itertools.count(secrets.randbits(61))
-_workers: WeakValueDictionary[Any, _Held] = WeakValueDictionary()
+_place_numbers = itertools.count(secrets.randbits(61))
+_workers: WeakValueDictionary[Any, _SharedWorker] = WeakValueDictionary()
 _node: Any = functools.cache(_core.operator_function)  # of a class, the function that makes nodes
 
 
@@ -91,36 +91,36 @@ class PythonOp(Op):
         """Its inputs and outputs."""
         raise NotImplementedError
 
-    def shapes(self, known: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """Shapes of arguments and states, and of outputs, from what is known of arguments; None: not known."""
+    def shapes(self, arguments: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Shapes of arguments and states, and of outputs, from the known ones of arguments; None: not known."""
         raise NotImplementedError
 
-    def dtypes(self, known: Sequence[DType | None]) -> tuple[Sequence[Any], Sequence[Any]]:
+    def dtypes(self, arguments: Sequence[DType | None]) -> tuple[Sequence[Any], Sequence[Any]]:
         """Element types of arguments and states, and of outputs, from those of arguments.
 
         None: not known; of arguments and states: any.
         """
         form = self.form()
-        return [None] * (len(form.arguments) + len(form.states)), [known[0]] * form.outputs
+        return [None] * (len(form.arguments) + len(form.states)), [arguments[0]] * form.outputs
 
     def resources(self, shapes: Sequence[Any], backward: bool) -> Sequence[str]:
         """The resources that forward or backward gets, from the arguments' shapes, None where they are not known."""
         return ()
 
-    def reads(self, numbers: range) -> Collection[int]:
+    def backward_reads(self, numbers: range) -> Collection[int]:
         """What backward reads of outputs' gradients, arguments and outputs, which have these numbers in this order."""
         return numbers
 
     def in_place(self, backward: bool) -> Sequence[tuple[int, int]]:
         """(operand, result) pairs that may be the same memory in graphs.
 
-        forward: arguments, outputs; backward: operands by their numbers in `reads`, results by their argument's.
+        forward: arguments, outputs; backward: operands by their numbers in `backward_reads`, results by the argument's.
         """
         return ()
 
     def input_gradients(self, dy: Sequence[Any], x: Sequence[Any], y: Sequence[Any]) -> Any:
         """The gradients of arguments, made of weft's functions, in the place of a worker's backward; else
-        NotImplemented. What `reads` leaves out is None.
+        NotImplemented. What `backward_reads` leaves out is None.
         """
         return NotImplemented
 
@@ -141,11 +141,11 @@ class PythonOp(Op):
     def make_function(cls) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
             """Arguments and states by position or name; name and attr are a symbol's."""
-            named = {key: kwargs.pop(key) for key in list(kwargs) if _is_array(kwargs[key])}
-            attributes = cls.attributes_of(kwargs) | {"place": next(_places)}
+            arrays_by_name = {key: kwargs.pop(key) for key in list(kwargs) if _is_array(kwargs[key])}
+            attributes = cls.attributes_of(kwargs) | {"place": next(_place_numbers)}
             node = {key: attributes.pop(key) for key in ("name", "attr") if key in attributes}
             op = cls(**attributes)
-            arrays = op.arranged(args, named)
+            arrays = op.arranged(args, arrays_by_name)
             symbol = next((x for x in arrays if hasattr(x, "__weft_control__")), None)
             missing = [n for n, x in zip(op.argument_names(), arrays, strict=True) if x is None]
             if missing and symbol is None:  # symbols make variables of them
@@ -153,10 +153,10 @@ class PythonOp(Op):
             arrays += op.words(arrays, symbol)
             if symbol is None:
                 tracked = (isinstance(x, Tensor) and _core.is_tracked(x) for x in arrays)
-                made = cls(**attributes, training=_core.is_recording() and any(tracked))(*arrays)
+                result = cls(**attributes, training=_core.is_recording() and any(tracked))(*arrays)
             else:  # executors say whether they train
-                made = _node(cls)(arrays, **attributes, **node)
-            return made[0] if isinstance(made, tuple) and len(made) == 1 else made
+                result = _node(cls)(arrays, **attributes, **node)
+            return result[0] if isinstance(result, tuple) and len(result) == 1 else result
 
         call.__name__ = call.__qualname__ = cls.name
         call.__doc__ = cls.__doc__
@@ -164,8 +164,8 @@ class PythonOp(Op):
 
     def __call__(self, *inputs: Any) -> Any:
         if _core.layers() is not None and all(isinstance(x, Tensor) for x in inputs):
-            made = _core.emit(self, inputs)
-            return made if isinstance(made, tuple) else (made,)
+            result = _core.emit(self, inputs)
+            return result if isinstance(result, tuple) else (result,)
         if all(isinstance(x, Tensor) for x in inputs) and not in_graph(inputs):
             return _Call(self)(*inputs)
         return _node(type(self))(list(inputs), **self.values())
@@ -174,7 +174,7 @@ class PythonOp(Op):
         """Of arguments and states."""
         return [*self.form().arguments, *self.form().states]
 
-    def arranged(self, args: Sequence[Any], named: dict[str, Any]) -> list[Any]:
+    def arranged(self, args: Sequence[Any], arrays_by_name: dict[str, Any]) -> list[Any]:
         """Arguments and states in their order, None for one that is missing. Raises TypeError."""
         names = self.argument_names()
         if len(args) > len(names):
@@ -182,12 +182,12 @@ class PythonOp(Op):
         if wrong := [x for x in args if not _is_array(x)]:
             listed = ", ".join(names)
             raise TypeError(f"{self.name}: {listed} must be given as arrays, got {type(wrong[0]).__name__}")
-        for key in named:
+        for key in arrays_by_name:
             if key not in names:
                 raise TypeError(f"{self.name}: no argument {key}; there are: {', '.join(names)}")
             if key in names[: len(args)]:
                 raise TypeError(f"{self.name}: {key} is given twice")
-        return [*args, *(named.get(name) for name in names[len(args) :])]
+        return [*args, *(arrays_by_name.get(name) for name in names[len(args) :])]
 
     def words(self, arrays: Sequence[Any], symbol: Any = None) -> list[Any]:
         """The inputs behind arguments and states. Raises ValueError for a resource that there is not."""
@@ -202,18 +202,20 @@ class PythonOp(Op):
         first, states = len(self.form().arguments), len(self.form().states)
         return inputs[:first], inputs[first : first + states], inputs[first + states :]
 
-    def worker(self, device: Device) -> _Held:
+    def worker(self, device: Device) -> _SharedWorker:
         """The worker of this place; its users keep it alive."""
         values = [repr(value) for name, value in self.values().items() if name != "training"]
         key = (self.name, device, *values)
-        return _workers.get(key) or _workers.setdefault(key, _Held(self.make_worker(device)))
+        return _workers.get(key) or _workers.setdefault(key, _SharedWorker(self.make_worker(device)))
 
-    def run(self, held: _Held, run_context: Any, inputs: list[Tensor], outputs: list[Tensor]) -> None:
+    def run(
+        self, shared_worker: _SharedWorker, run_context: Any, inputs: list[Tensor], outputs: list[Tensor]
+    ) -> None:
         """Let a worker do it."""
         x, states, words = self.split(inputs)
         kinds = self.resources([each.shape for each in x], False)
         context = Context(self.training, run_context, _requested(kinds, words, run_context.device))
-        self.work(held.worker, context, x, outputs[: self.form().outputs], states, inputs)
+        self.work(shared_worker.worker, context, x, outputs[: self.form().outputs], states, inputs)
 
     def work(self, worker: Any, context: Context, x: Any, y: Any, states: Any, inputs: Sequence[Any]) -> None:
         """What it does: a worker's forward. inputs: all of them."""
@@ -239,17 +241,19 @@ class PythonOp(Op):
         return {len(form.arguments) + k: form.outputs + k for k in range(len(form.states))}
 
     def infer(self, *x: TensorType) -> Any:
-        given, states, _ = self.split(x)
+        arguments, states, _ = self.split(x)
         names = [*self.form().arguments, *self.form().states]
         if len(x) < len(names):
             raise TypeError(f"{self.name}: takes {', '.join(names)}, got {len(x)} arrays")
         if any(not isinstance(n, int) for t in x for n in t.shape):
             raise NeedsSizes(repr(self))
-        inputs, outputs = self.shapes([t.shape for t in given])
-        for name, wanted, t in zip(names, inputs, (*given, *states), strict=True):
-            if wanted is None or tuple(wanted) != t.shape:
-                raise ShapeError(f"{self.name}: {name} must have shape {wanted}, got {t.shape}")
-        _, dtypes = self._checked_dtypes([t.dtype for t in given], [t.dtype for t in (*given, *states)])
+        inputs, outputs = self.shapes([t.shape for t in arguments])
+        for name, expected, t in zip(names, inputs, (*arguments, *states), strict=True):
+            if expected is None or tuple(expected) != t.shape:
+                raise ShapeError(f"{self.name}: {name} must have shape {expected}, got {t.shape}")
+        _, dtypes = self._checked_dtypes(
+            [t.dtype for t in arguments], [t.dtype for t in (*arguments, *states)]
+        )
         if unknown := [k for k, dtype in enumerate(dtypes) if dtype is None]:
             raise DTypeError(f"{self.name}: the element type of output {unknown[0]} is None")
         if len(outputs) != self.form().outputs or None in outputs:
@@ -261,21 +265,21 @@ class PythonOp(Op):
         return *types, *(t.like() for t in states)
 
     def _checked_dtypes(
-        self, known: Sequence[DType | None], all_known: Sequence[DType | None]
+        self, argument_dtypes: Sequence[DType | None], actual_dtypes: Sequence[DType | None]
     ) -> tuple[list[Any], list[Any]]:
         """Element types of arguments and states, and of outputs. Raises DTypeError for others than are known."""
-        inputs, outputs = self.dtypes(known)
+        inputs, outputs = self.dtypes(argument_dtypes)
         names, count = self.argument_names(), self.form().outputs
         if len(inputs) != len(names) or len(outputs) != count:
             raise DTypeError(
                 f"{self.name}: its rule gave {len(inputs)} and {len(outputs)} element types, for "
                 f"{', '.join(names)} and {count} outputs"
             )
-        wanted = [None if dtype is None else as_dtype(dtype) for dtype in inputs]
-        for name, want, dtype in zip(names, wanted, all_known, strict=True):
-            if want is not None and dtype is not None and dtype is not want:
-                raise DTypeError(f"{self.name}: {name} must be {want}, got {dtype}")
-        return wanted, [None if dtype is None else as_dtype(dtype) for dtype in outputs]
+        input_dtypes = [None if dtype is None else as_dtype(dtype) for dtype in inputs]
+        for name, expected, dtype in zip(names, input_dtypes, actual_dtypes, strict=True):
+            if expected is not None and dtype is not None and dtype is not expected:
+                raise DTypeError(f"{self.name}: {name} must be {expected}, got {dtype}")
+        return input_dtypes, [None if dtype is None else as_dtype(dtype) for dtype in outputs]
 
     def made_inputs(self) -> Sequence[str]:
         return self.argument_names()
@@ -283,42 +287,40 @@ class PythonOp(Op):
     def solve_dtypes(
         self, inputs: Sequence[DType | None], outputs: Sequence[DType | None]
     ) -> tuple[list[DType | None], list[DType | None]]:
-        given, states, words = self.split(inputs)
+        arguments, states, words = self.split(inputs)
         try:
-            known, found = self._checked_dtypes(list(given), [*given, *states])
-        except (IndexError, AttributeError):  # it needs to know more
+            input_dtypes, output_dtypes = self._checked_dtypes(list(arguments), [*arguments, *states])
+        except DTypeError:
+            raise
+        except (TypeError, IndexError, AttributeError):  # the rule needs more element types
             return list(inputs), list(outputs)
-        except TypeError as error:  # DTypeError is one
-            if isinstance(error, DTypeError):
-                raise
-            return list(inputs), list(outputs)
-        return [*known, *words], found[: self.form().visible]
+        return [*input_dtypes, *words], output_dtypes[: self.form().visible]
 
     def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...] | None:
-        known = [None if t is None else t.dtype for t in inputs]
-        given, states, _ = self.split(known)
-        _, outputs = self._checked_dtypes(given, [*given, *states])
+        dtypes = [None if t is None else t.dtype for t in inputs]
+        arguments, states, _ = self.split(dtypes)
+        _, outputs = self._checked_dtypes(arguments, [*arguments, *states])
         return None if None in outputs else tuple(outputs)
 
     def solve_shapes(
         self, inputs: Sequence[Partial], outputs: Sequence[Partial]
     ) -> tuple[list[Partial], list[Partial]]:
-        given, _, words = self.split(inputs)
+        arguments, _, words = self.split(inputs)
         try:
-            known, found = self.shapes(list(given))
-        except (TypeError, IndexError, AttributeError):  # it needs to know more
+            input_shapes, output_shapes = self.shapes(list(arguments))
+        except (TypeError, IndexError, AttributeError):  # the rule needs more shapes
             return list(inputs), list(outputs)
-        return [*known, *words], list(found)[: self.form().visible]
+        return [*input_shapes, *words], list(output_shapes)[: self.form().visible]
 
     def kernels(self, *x: TensorType | None) -> Iterator[Native]:
         device = next((t.device for t in x if t is not None), cpu(0))
         run_context = SimpleNamespace(operation=self.label, device=device, stream=None)
-        held = self.worker(device)
+        shared_worker = self.worker(device)
 
         def function(inputs: list[Tensor], outputs: list[Tensor]) -> None:
-            self.run(held, run_context, inputs, outputs)
-            for state, new in zip(self.split(inputs)[1], outputs[self.form().outputs :], strict=False):
-                new.numpy()[...] = state.numpy()
+            self.run(shared_worker, run_context, inputs, outputs)
+            for state, content in zip(self.split(inputs)[1], outputs[self.form().outputs :], strict=False):
+                content.numpy()[...] = state.numpy()
 
         pairs, added = tuple(self.shared()), self.added_inputs(len(x))
         shared = [*((i, j, True) for i, j in added), *((i, j, False) for i, j in pairs)]
@@ -331,73 +333,75 @@ class PythonOp(Op):
     def shared(self) -> Sequence[tuple[int, int]]:
         """The pairs of `in_place`, as (input, output) of its node. Raises ValueError for what is not there."""
         form = self.form()
-        for i, j in (found := self.in_place(False)):
+        for i, j in (pairs := self.in_place(False)):
             if not (0 <= i < len(form.arguments) and 0 <= j < form.outputs):
                 raise ValueError(f"{self.name}: no (input, output) pair {(i, j)} for {form}")
-        return found
+        return pairs
 
     def added_inputs(self, count: int) -> tuple[tuple[int, int], ...]:
         """(input, output): outputs that add to an input; count: of inputs."""
         return ()
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
-        given, states, words = self.split(x)
+        arguments, states, words = self.split(x)
         count = self.form().outputs
         cotangents = [F.filled_like(v) if s is None else s for v, s in zip(y, dy, strict=True)][:count]
-        wanted = [v.dtype.is_differentiable for v in given]
-        known = [*cotangents, *given, *y[:count]]
-        found = self.own_gradients(known)
-        if found is not NotImplemented:
-            return ([*found, *[None] * (len(states) + len(words))],)
+        needs_gradient = [v.dtype.is_differentiable for v in arguments]
+        operands = [*cotangents, *arguments, *y[:count]]
+        gradients = self.custom_gradients(operands)
+        if gradients is not NotImplemented:
+            return ([*gradients, *[None] * (len(states) + len(words))],)
         # Backward may need nothing of forward but what that left in the worker: it reads an output, to follow it.
-        reads_forward = bool(y[count:]) or any(v is not None for v in self.kept(known)[-count:])
+        reads_forward = bool(y[count:]) or any(v is not None for v in self.select_read(operands)[-count:])
         after = [] if reads_forward else [y[0]]
-        found = self.gradient(known, y[count:], given, wanted, after)
-        return ([*found, *[None] * (len(states) + len(words))],)
+        gradients = self.gradient(operands, y[count:], arguments, needs_gradient, after)
+        return ([*gradients, *[None] * (len(states) + len(words))],)
 
-    def own_gradients(self, known: Sequence[Any]) -> Any:
-        """What `input_gradients` gives, checked. known: as kept's."""
-        seen, count = self.kept(known), self.form().outputs
-        found = self.input_gradients(seen[:count], seen[count:-count], seen[-count:])
-        if found is NotImplemented:
-            return found
-        listed = list(found) if isinstance(found, list | tuple) else [found]
+    def custom_gradients(self, operands: Sequence[Any]) -> Any:
+        """The result of `input_gradients`, checked. operands: of backward."""
+        read_operands, count = self.select_read(operands), self.form().outputs
+        gradients = self.input_gradients(
+            read_operands[:count], read_operands[count:-count], read_operands[-count:]
+        )
+        if gradients is NotImplemented:
+            return gradients
+        listed = list(gradients) if isinstance(gradients, list | tuple) else [gradients]
         names = self.form().arguments
         if len(listed) != len(names):
             raise TypeError(f"{self.name}: its gradient gave {len(listed)} results for {', '.join(names)}")
-        for name, x, dx in zip(names, known[count:-count], listed, strict=True):
+        for name, x, dx in zip(names, operands[count:-count], listed, strict=True):
             if dx is not None and (not hasattr(dx, "shape") or tuple(dx.shape) != tuple(x.shape)):
                 shape = getattr(dx, "shape", type(dx).__name__)
                 raise ShapeError(f"{self.name}: the gradient of {name} has shape {shape}, not {x.shape}")
         return listed
 
-    def kept(self, known: Sequence[Any]) -> list[Any]:
-        """Of outputs' gradients, arguments and outputs those that backward reads, None in the place of others."""
-        reads = set(self.reads(range(len(known))))
-        return [v if k in reads else None for k, v in enumerate(known)]
+    def select_read(self, operands: Sequence[Any]) -> list[Any]:
+        """Of backward's operands (outputs' gradients, arguments, outputs) those that it reads, None for the others."""
+        numbers = set(self.backward_reads(range(len(operands))))
+        return [v if k in numbers else None for k, v in enumerate(operands)]
 
     def gradient(
         self,
-        known: Sequence[Any],
+        operands: Sequence[Any],
         states: Sequence[Any],
         like: Sequence[Any],
-        wanted: Sequence[bool],
+        needs_gradient: Sequence[bool],
         after: Sequence[Any] = (),
     ) -> list[Any]:
-        """The gradients of arguments, which are like these, None where they are not wanted. known: as kept's."""
-        known = self.kept(known)
+        """The gradients of arguments, which are like these; None where none is needed. operands: of backward."""
+        operands = self.select_read(operands)
         gradient = PythonGradient(
             of=self,
-            given=tuple(v is not None for v in known),
-            wanted=tuple(wanted),
+            given=tuple(v is not None for v in operands),
+            wanted=tuple(needs_gradient),
             sizes=tuple(v.shape for v in like),
             types=tuple(v.dtype for v in like),
             training=True,
             after=len(after),
         )
-        inputs = [*(v for v in known if v is not None), *after, *states]
-        found = iter(gradient(*inputs, *gradient.words(inputs)))
-        return [next(found) if want else None for want in wanted]
+        inputs = [*(v for v in operands if v is not None), *after, *states]
+        results = iter(gradient(*inputs, *gradient.words(inputs)))
+        return [next(results) if want else None for want in needs_gradient]
 
 
 @op
@@ -434,16 +438,16 @@ class PythonGradient(PythonOp):
         return {}  # in graphs; on arrays it may write states, as forward does
 
     def split(self, inputs: Sequence[Any]) -> tuple[Any, Any, Any]:
-        given, states, words = super().split(inputs)
-        return given, states, words[: len(words) - len(self.added)]
+        arguments, states, words = super().split(inputs)
+        return arguments, states, words[: len(words) - len(self.added)]
 
     def added_inputs(self, count: int) -> tuple[tuple[int, int], ...]:
         return tuple((count - len(self.added) + k, j) for k, j in enumerate(self.added))
 
     def shared(self) -> Sequence[tuple[int, int]]:
         inputs, results = _numbers(self.given), _numbers(self.wanted)
-        found = [(inputs.get(i), results.get(j)) for i, j in self.of.in_place(True)]
-        return [(i, j) for i, j in found if i is not None and j is not None and j not in self.added]
+        pairs = [(inputs.get(i), results.get(j)) for i, j in self.of.in_place(True)]
+        return [(i, j) for i, j in pairs if i is not None and j is not None and j not in self.added]
 
     def without(self, unread: Sequence[int]) -> PythonGradient | None:
         """Raises nothing: what nothing reads is not requested ("null")."""
@@ -462,30 +466,30 @@ class PythonGradient(PythonOp):
         if len(x) < sum(self.given) + self.after + len(self.of.form().states):
             raise TypeError(f"{self.name}: {len(x)} inputs do not fit {self.of!r}")
         device = x[0].device if x else cpu(0)
-        found = zip(self.sizes, self.types, self.wanted, strict=True)
-        return tuple(TensorType(shape, dtype, device) for shape, dtype, want in found if want)
+        results = zip(self.sizes, self.types, self.wanted, strict=True)
+        return tuple(TensorType(shape, dtype, device) for shape, dtype, want in results if want)
 
     def resources(self, shapes: Sequence[Any], backward: bool) -> Sequence[str]:
         return self.of.resources(self.sizes, True)
 
-    def worker(self, device: Device) -> _Held:
+    def worker(self, device: Device) -> _SharedWorker:
         return self.of.worker(device)
 
     def work(self, worker: Any, context: Context, x: Any, y: Any, states: Any, inputs: Sequence[Any]) -> None:
         values, results = iter(x), iter(y)
-        known = [next(values) if is_given else None for is_given in self.given]
+        operands = [next(values) if is_given else None for is_given in self.given]
         dx = [next(results) if want else None for want in self.wanted]
         requests = iter(["add" if k in self.added else _request(each, x) for k, each in enumerate(y)])
         req = [next(requests) if want else "null" for want in self.wanted]
         count = self.of.form().outputs
-        worker.backward(context, known[:count], known[count:-count], known[-count:], req, dx, states)
+        worker.backward(context, operands[:count], operands[count:-count], operands[-count:], req, dx, states)
 
     def gradient(self, *_: Any, **__: Any) -> Any:
         name = self.of.name
         raise NotImplementedError(f"{name}: its gradient is a Python function and has no gradient itself")
 
 
-class _Held:
+class _SharedWorker:
     """A worker, and a variable of the engine: its functions take turns, also where no array says so."""
 
     def __init__(self, worker: Any) -> None:
@@ -504,45 +508,54 @@ class _Call(Function):
         types = [y.type for y in make_node(op, operands).outputs[: form.outputs]]
         inputs = [_core.alias(each, keep_past=False) for each in x]  # what functions see has no history
         outputs = [empty(t.shape, t.dtype, t.device) for t in types]
-        given, states, words = op.split(inputs)
+        arguments, states, words = op.split(inputs)
         device = x[0].device if x else cpu(0)
-        held = op.worker(device)
+        shared_worker = op.worker(device)
 
         def run(context: _core.RunContext) -> None:
-            op.run(held, context, inputs, outputs)
+            op.run(shared_worker, context, inputs, outputs)
 
-        default_engine().push(run, device, [*given, *words], [*states, held.turn], outputs, name=op.label)
+        default_engine().push(
+            run, device, [*arguments, *words], [*states, shared_worker.turn], outputs, name=op.label
+        )
         if op.training:
-            past = [_core.alias(each, keep_past=True) for each in op.split(x)[0]]  # it is no constant
-            self.again = [*past, *words] if op.has_custom_vjp else []
-            self.known = op.kept([*[None] * form.outputs, *past, *outputs])
+            recorded = [_core.alias(each, keep_past=True) for each in op.split(x)[0]]  # it is no constant
+            self.recorded_inputs = [*recorded, *words] if op.has_custom_vjp else []
+            self.operands = op.select_read([*[None] * form.outputs, *recorded, *outputs])
             self.like = [value.type for value in op.split(operands)[0]]
-            self.wanted = [_core.is_tracked(each) for each in past]
-            self.held, self.states, self.others = held, states, len(states) + len(words)
+            self.needs_gradient = [_core.is_tracked(each) for each in recorded]
+            # Kept alive until backward, which gives no gradient for states and words.
+            self.shared_worker, self.states, self.undifferentiated = (
+                shared_worker,
+                states,
+                len(states) + len(words),
+            )
             self.hidden = types[form.visible :]
         return outputs[: form.visible]
 
     def backward(self, *dy: Any) -> Any:
         cotangents = [*dy, *(zeros(t.shape, t.dtype, t.device) for t in self.hidden)]
-        known = [*cotangents, *self.known[len(cotangents) :]]
-        if (found := self.op.own_gradients(self.with_history(known))) is not NotImplemented:
-            return *found, *[None] * self.others
-        return *self.op.gradient(known, self.states, self.like, self.wanted), *[None] * self.others
+        operands = [*cotangents, *self.operands[len(cotangents) :]]
+        if (gradients := self.op.custom_gradients(self.with_history(operands))) is not NotImplemented:
+            return *gradients, *[None] * self.undifferentiated
+        return *self.op.gradient(operands, self.states, self.like, self.needs_gradient), *[
+            None
+        ] * self.undifferentiated
 
-    def with_history(self, known: list[Any]) -> list[Any]:
-        """The same; outputs that a gradient reads which is recorded in turn know what they were computed from."""
+    def with_history(self, operands: list[Any]) -> list[Any]:
+        """The operands, of which outputs have a history if a gradient that is recorded reads them."""
         count = self.op.form().outputs
-        reads = [k for k, y in enumerate(known[-count:]) if y is not None]
-        if not reads or not _core.is_recording() or not self.op.has_custom_vjp:
-            return known
-        if self.states or max(reads) >= self.op.form().visible:
+        read_outputs = [k for k, y in enumerate(operands[-count:]) if y is not None]
+        if not read_outputs or not _core.is_recording() or not self.op.has_custom_vjp:
+            return operands
+        if self.states or max(read_outputs) >= self.op.form().visible:
             raise NotImplementedError(
                 f"{self.op.name}: a gradient of its gradient would run it again, and it has auxiliary states or reads "
                 "a hidden output"
             )
-        made = self.op(*self.again)
-        listed = [made] if isinstance(made, Tensor) else list(made)
-        return [*known[:-count], *(listed[k] if k in reads else None for k in range(count))]
+        result = self.op(*self.recorded_inputs)
+        listed = [result] if isinstance(result, Tensor) else list(result)
+        return [*operands[:-count], *(listed[k] if k in read_outputs else None for k in range(count))]
 
 
 def _is_array(x: Any) -> bool:

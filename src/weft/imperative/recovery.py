@@ -12,10 +12,10 @@ from weft.imperative.tensor import Tensor
 __all__ = ["clear_errors"]
 
 
-def clear_errors(*things: Any) -> None:
+def clear_errors(*objects: Any) -> None:
     """Forget that arrays could not be written: reading them raises no error any more, and they have no ``grad``.
 
-    things: tensors, modules, optimizers, everything with ``state_dict()``; lists and dictionaries of them. Elements
+    objects: tensors, modules, optimizers, everything with ``state_dict()``; lists and dictionaries of them. Elements
     are what they were before the operation that failed; of an array that it was to make they are undefined.
     A failed step of training needs no such call: parameters, the optimizer's state and running statistics keep what
     they had. It is for arrays that the program itself writes in place, and for gradients that are added up over
@@ -31,30 +31,30 @@ def clear_errors(*things: Any) -> None:
     >>> total.item()
     0.0
     """
-    found = {id(x): x for thing in things for x in _tensors_of(thing)}
+    tensors = {id(x): x for each in objects for x in _tensors_of(each)}
     engine = default_engine()
-    for x in found.values():
+    for x in tensors.values():
         engine.clear_error(x)
-    forget_gradients(found.values())
+    forget_gradients(tensors.values())
 
 
-def _tensors_of(thing: Any) -> Iterator[Tensor]:
-    if isinstance(thing, Tensor):
-        yield thing
-    elif isinstance(thing, dict):
-        for each in thing.values():
+def _tensors_of(x: Any) -> Iterator[Tensor]:
+    if isinstance(x, Tensor):
+        yield x
+    elif isinstance(x, dict):
+        for each in x.values():
             yield from _tensors_of(each)
-    elif isinstance(thing, list | tuple):
-        for each in thing:
+    elif isinstance(x, list | tuple):
+        for each in x:
             yield from _tensors_of(each)
-    elif isinstance(thing, bool | int | float | str | None):
+    elif isinstance(x, bool | int | float | str | None):
         return
-    elif hasattr(thing, "state_dict"):
-        yield from _tensors_of(thing.state_dict())
+    elif hasattr(x, "state_dict"):
+        yield from _tensors_of(x.state_dict())
         for more in ("buffers", "parameters"):  # also those that are not saved
-            if callable(listed := getattr(thing, more, None)):
+            if callable(listed := getattr(x, more, None)):
                 yield from listed()
-        for group in getattr(thing, "param_groups", ()):
+        for group in getattr(x, "param_groups", ()):
             yield from group.params
     else:
-        raise TypeError(f"clear_errors: takes tensors, modules and optimizers, got {type(thing).__name__}")
+        raise TypeError(f"clear_errors: takes tensors, modules and optimizers, got {type(x).__name__}")

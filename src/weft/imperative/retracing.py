@@ -20,7 +20,7 @@ from typing import Any
 
 from weft.base.structure import flatten
 from weft.executor.planner import row_major
-from weft.imperative.tensor import Tensor
+from weft.imperative.tensor import Tensor, element_strides
 from weft.ops.sizes import input_size
 from weft.ops.types import TensorType
 
@@ -61,9 +61,9 @@ class Retracing:
             if name not in before:
                 self.reason = f"{name} is new among the arguments"
                 return
-            past, past_shape = before[name]
-            if past != text:
-                self.reason = f"{name} was {past} and is {text}; {_hint(name, past_shape, shape)}"
+            previous, previous_shape = before[name]
+            if previous != text:
+                self.reason = f"{name} was {previous} and is {text}; {_hint(name, previous_shape, shape)}"
                 return
         if len(before) > len(now):
             self.reason = (
@@ -81,9 +81,11 @@ class Retracing:
     def _described(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Iterator[tuple[str, tuple[str, Any]]]:
-        named = [(self._names[k] if k < len(self._names) else f"argument {k}", x) for k, x in enumerate(args)]
-        for name, given in [*named, *kwargs.items()]:
-            leaves, structure = flatten(given)
+        positional = [
+            (self._names[k] if k < len(self._names) else f"argument {k}", x) for k, x in enumerate(args)
+        ]
+        for name, argument in [*positional, *kwargs.items()]:
+            leaves, structure = flatten(argument)
             axes = self._dynamic.get(name, ())
             for k, leaf in enumerate(leaves):
                 yield (name if structure.kind is None else f"{name}, leaf {k},"), _described(leaf, axes)
@@ -95,7 +97,7 @@ def _described(leaf: Any, dynamic: Sequence[int] = ()) -> tuple[str, Any]:
         axes = [axis % leaf.ndim for axis in dynamic if -leaf.ndim <= axis < leaf.ndim]
         shape: list[Any] = [input_size(d) if d in axes and n > 1 else n for d, n in enumerate(leaf.shape)]
         text = str(TensorType(shape, leaf.dtype, leaf.device))
-        strides = tuple(s // leaf.itemsize for s in leaf.strides)
+        strides = element_strides(leaf)
         dense = axes or strides == row_major(leaf.shape)
         return text if dense else f"{text} with strides {strides}", tuple(map(str, shape))
     if type(leaf) is float:
@@ -106,14 +108,14 @@ def _described(leaf: Any, dynamic: Sequence[int] = ()) -> tuple[str, Any]:
     return f"a {type(leaf).__name__} at {id(leaf):#x}", None
 
 
-def _hint(name: str, past: Any, now: Any) -> str:
-    if past is None or now is None:
+def _hint(name: str, before: Any, after: Any) -> str:
+    if before is None or after is None:
         return "floats and tensors make no new program"
-    if len(past) == len(now) and past != now:
-        axes = [d for d, (n, m) in enumerate(zip(past, now, strict=True)) if n != m]
-        several = len(axes) > 1
-        which = name.partition(",")[0]
-        axis = tuple(axes) if several else axes[0]
-        what = "those axes" if several else "that axis"
-        return f'trace(dynamic={{"{which}": {axis}}}) makes one program for all sizes of {what}'
+    if len(before) == len(after) and before != after:
+        axes = [d for d, (n, m) in enumerate(zip(before, after, strict=True)) if n != m]
+        are_several = len(axes) > 1
+        argument = name.partition(",")[0]
+        axis = tuple(axes) if are_several else axes[0]
+        axes_text = "those axes" if are_several else "that axis"
+        return f'trace(dynamic={{"{argument}": {axis}}}) makes one program for all sizes of {axes_text}'
     return "arrays of another type, rank or layout make a new program"

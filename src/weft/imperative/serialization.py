@@ -125,11 +125,7 @@ def build_header(entries: Iterable[Entry], metadata: Mapping[str, str]) -> bytes
     header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     for entry in entries:
         code = _CODE_AND_BYTES[entry.dtype][0]
-        header[entry.name] = {
-            "dtype": code,
-            "shape": entry.shape,
-            "data_offsets": (entry.begin, entry.end),
-        }
+        header[entry.name] = {"dtype": code, "shape": entry.shape, "data_offsets": (entry.begin, entry.end)}
     try:
         text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError as error:
@@ -151,12 +147,12 @@ def parse_header(text: bytes, where: str) -> tuple[dict[str, Any], dict[str, str
     """
 
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            seen: set[str] = set()
-            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        members = dict(pairs)
+        if len(members) != len(pairs):
+            keys: set[str] = set()
+            twice = next(key for key, _ in pairs if key in keys or keys.add(key))  # type: ignore[func-returns-value]
             raise FileFormatError(f"{where}: the header has the key {_short(twice)} twice")
-        return found
+        return members
 
     if not text.startswith(b"{"):
         raise FileFormatError(f"{where}: the header is not a JSON object, it begins with {text[:8]!r}")
@@ -210,32 +206,34 @@ def parse_entries(header: Mapping[str, Any], data_bytes: int, where: str) -> lis
 def _parse_entry(name: str, described: Any, where: str) -> tuple[Entry, int]:
     """One entry and the end it claims."""
 
-    def about() -> str:
+    def subject() -> str:
         return f"{where}: tensor {_short(name)}"
 
     if not isinstance(described, dict) or described.keys() != {"dtype", "shape", "data_offsets"}:
         raise FileFormatError(
-            f"{about()} has {_short(described)}, not exactly the keys dtype, shape, data_offsets"
+            f"{subject()} has {_short(described)}, not exactly the keys dtype, shape, data_offsets"
         )
     code, shape, offsets = described["dtype"], described["shape"], described["data_offsets"]
     if not isinstance(code, str):
-        raise FileFormatError(f"{about()} has dtype {_short(code)}, not text")
+        raise FileFormatError(f"{subject()} has dtype {_short(code)}, not text")
     if not _are_sizes(shape):
-        raise FileFormatError(f"{about()} has shape {_short(shape)}, not integers from 0")
+        raise FileFormatError(f"{subject()} has shape {_short(shape)}, not integers from 0")
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise FileFormatError(f"{about()} has data_offsets {_short(offsets)}, not [begin, end]")
+        raise FileFormatError(f"{subject()} has data_offsets {_short(offsets)}, not [begin, end]")
     if code not in _DTYPE_OF_CODE:
-        raise DTypeError(f"{about()} is {_short(code)}; weft reads {', '.join(_DTYPE_OF_CODE)}")
+        raise DTypeError(f"{subject()} is {_short(code)}; weft reads {', '.join(_DTYPE_OF_CODE)}")
     dtype = _DTYPE_OF_CODE[code]
     bytes_ = _CODE_AND_BYTES[dtype][1]
     for size in shape:  # zeros left out, as strides are
         bytes_ *= size or 1
         if bytes_ > MAX_TENSOR_BYTES:  # at once: the product of a long shape would take very long
-            raise FileFormatError(f"{about()} has shape {_short(shape)}, more than {MAX_TENSOR_BYTES} bytes")
+            raise FileFormatError(
+                f"{subject()} has shape {_short(shape)}, more than {MAX_TENSOR_BYTES} bytes"
+            )
     entry = Entry(name, dtype, tuple(shape), offsets[0])
     if entry.end != offsets[1]:
         raise FileFormatError(
-            f"{about()} has data_offsets {_short(offsets)}, but {code}{_short(shape)} takes {entry.size_bytes} bytes"
+            f"{subject()} has data_offsets {_short(offsets)}, but {code}{_short(shape)} takes {entry.size_bytes} bytes"
         )
     return entry, offsets[1]
 
@@ -261,7 +259,7 @@ def _is_unicode(text: str) -> bool:
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str], where: str) -> Iterator[int]:
+def open_regular(path: str | os.PathLike[str], where: str) -> Iterator[int]:
     """The descriptor of a regular file, open for reading; OSError or FileFormatError where there is none."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)  # a pipe or terminal must not block here
     try:
@@ -307,18 +305,20 @@ def read_header(fd: int, where: str) -> tuple[bytes, int, int]:
 def read_at(fd: int, begin: int, size_bytes: int, where: str) -> memory_map.mmap | bytearray:
     """These bytes of a file in fresh writable memory, aligned for every dtype; FileFormatError if it ends early."""
     if size_bytes < memory_map.PAGESIZE:
-        fresh: memory_map.mmap | bytearray = bytearray(size_bytes)
+        buffer: memory_map.mmap | bytearray = bytearray(size_bytes)
     else:  # pages that are not cleared by hand first, and go back to the system when the tensor goes
-        fresh = memory_map.mmap(-1, size_bytes, memory_map.MAP_PRIVATE | memory_map.MAP_ANONYMOUS)
-    done = 0
-    with memoryview(fresh) as view:
-        while done < size_bytes:
-            with view[done:] as rest:
-                count = os.preadv(fd, [rest], begin + done)
+        buffer = memory_map.mmap(-1, size_bytes, memory_map.MAP_PRIVATE | memory_map.MAP_ANONYMOUS)
+    read_bytes = 0
+    with memoryview(buffer) as view:
+        while read_bytes < size_bytes:
+            with view[read_bytes:] as rest:
+                count = os.preadv(fd, [rest], begin + read_bytes)
             if not count:
-                raise FileFormatError(f"{where}: the file was cut to {begin + done} bytes while it was read")
-            done += count
-    return fresh
+                raise FileFormatError(
+                    f"{where}: the file was cut to {begin + read_bytes} bytes while it was read"
+                )
+            read_bytes += count
+    return buffer
 
 
 def map_privately(fd: int, size_bytes: int) -> memory_map.mmap:
@@ -353,7 +353,7 @@ def replace_file(path: str | os.PathLike[str], chunks: Iterable[Bytes]) -> None:
     temporary = f".weft-{os.getpid()}-{os.urandom(8).hex()}.tmp"
     try:
         old = _replaceable(name, folder, path)
-        fd, named = _create(
+        fd, is_named = _create(
             temporary, folder, 0o666 if old is None else 0o600
         )  # private till it is as the old
         try:
@@ -362,7 +362,7 @@ def replace_file(path: str | os.PathLike[str], chunks: Iterable[Bytes]) -> None:
             for chunk in chunks:
                 _write_all(fd, chunk)
             os.fsync(fd)
-            if not named:
+            if not is_named:
                 os.link(f"/proc/self/fd/{fd}", temporary, dst_dir_fd=folder, follow_symlinks=True)
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
@@ -386,13 +386,13 @@ def _replaceable(name: str, folder: int, path: object) -> os.stat_result | None:
         old = os.stat(name or ".", dir_fd=folder)
     except FileNotFoundError:
         return None
-    shown = str(path)
+    path_text = str(path)
     if stat.S_ISDIR(old.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "save: a folder is in the way", shown)
+        raise IsADirectoryError(errno.EISDIR, "save: a folder is in the way", path_text)
     if not stat.S_ISREG(old.st_mode):  # renaming over /dev/null would succeed
-        raise OSError(errno.EINVAL, "save: replaces only regular files", shown)
+        raise OSError(errno.EINVAL, "save: replaces only regular files", path_text)
     if not os.access(name, os.W_OK, dir_fd=folder, effective_ids=True):
-        raise PermissionError(errno.EACCES, "save: the file is write-protected", shown)
+        raise PermissionError(errno.EACCES, "save: the file is write-protected", path_text)
     return old
 
 
@@ -460,15 +460,15 @@ def save(
     ...     {name: tensor.shape for name, tensor in wf.load(f"{folder}/model.safetensors").items()}
     {'b': (1,), 'w': (1, 2)}
     """
-    chosen, structure = _flattened(tensors)
+    tensors_by_name, structure = _flattened(tensors)
     texts = dict(_checked_metadata(metadata))
     if STRUCTURE in texts:
         raise ValueError(f"save: the metadata {STRUCTURE!r} is save's own")
     if structure is not None:
         texts[STRUCTURE] = structure
-    entries = lay_out((name, tensor.dtype.name, tensor.shape) for name, tensor in chosen.items())
+    entries = lay_out((name, tensor.dtype.name, tensor.shape) for name, tensor in tensors_by_name.items())
     header = build_header(entries, texts)
-    replace_file(path, _chunks(header, entries, chosen))
+    replace_file(path, _chunks(header, entries, tensors_by_name))
 
 
 def load(path: str | os.PathLike[str], device: Device | str | None = None, mmap: bool = True) -> Any:
@@ -491,9 +491,9 @@ def load(path: str | os.PathLike[str], device: Device | str | None = None, mmap:
     >>> x.shape, x.dtype.name
     ((2,), 'float32')
     """
-    chosen = as_device(device)
+    target = as_device(device)
     where = f"load: {os.fsdecode(path)!r}"
-    with opened(path, where) as fd:
+    with open_regular(path, where) as fd:
         text, data_begin, data_bytes = read_header(fd, where)
         header, texts = parse_header(text, where)
         entries = parse_entries(header, data_bytes, where)
@@ -501,8 +501,8 @@ def load(path: str | os.PathLike[str], device: Device | str | None = None, mmap:
         mapped = None
         if mmap and data_bytes:
             mapped = map_privately(fd, data_begin + data_bytes)
-        found = {entry.name: _tensor(entry, fd, mapped, data_begin, chosen, where) for entry in entries}
-        return found if structure is None else _rebuilt(structure, found)
+        tensors = {entry.name: _tensor(entry, fd, mapped, data_begin, target, where) for entry in entries}
+        return tensors if structure is None else _rebuilt(structure, tensors)
 
 
 def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -518,7 +518,7 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     {'step': '7'}
     """
     where = f"load_metadata: {os.fsdecode(path)!r}"
-    with opened(path, where) as fd:
+    with open_regular(path, where) as fd:
         texts = parse_header(read_header(fd, where)[0], where)[1]
         texts.pop(STRUCTURE, None)
         return texts
@@ -542,40 +542,44 @@ def _flattened(tensors: Any) -> tuple[dict[str, Any], str | None]:
         raise TypeError(
             f"save: takes tensors in a mapping, a list or a tuple, not {type(tensors).__name__}{hint}"
         )
-    found: dict[str, Any] = {}
-    structure = _structure_of(tensors, "", found, 0)
+    tensors_by_name: dict[str, Any] = {}
+    structure = _structure_of(tensors, "", tensors_by_name, 0)
     is_flat = isinstance(tensors, Mapping) and all(isinstance(x, Tensor) for x in tensors.values())
     if is_flat:
-        return found, None
+        return tensors_by_name, None
     text = json.dumps(structure, ensure_ascii=False, separators=(",", ":"))
     if len(text) > MAX_STRUCTURE_BYTES:
         raise ValueError(f"save: the structure takes {len(text)} characters, more than {MAX_STRUCTURE_BYTES}")
-    return found, text
+    return tensors_by_name, text
 
 
-def _structure_of(value: Any, way: str, found: dict[str, Any], depth: int) -> Any:
+def _structure_of(value: Any, name: str, tensors: dict[str, Any], depth: int) -> Any:
     if isinstance(value, Tensor):
-        if way == METADATA:
+        if name == METADATA:
             raise ValueError(f"save: the format keeps the name {METADATA!r} for itself")
-        if way in found:
-            raise ValueError(f"save: two tensors would be called {way!r}: a key has a dot in it")
-        found[way] = value
-        return way
+        if name in tensors:
+            raise ValueError(f"save: two tensors would be called {name!r}: a key has a dot in it")
+        tensors[name] = value
+        return name
     if depth > MAX_DEPTH:
-        raise ValueError(f"save: tensors{_short(way)} is in more than {MAX_DEPTH} containers, or in itself")
+        raise ValueError(f"save: tensors{_short(name)} is in more than {MAX_DEPTH} containers, or in itself")
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"save: names are text, not {_short(key)}")
-        return {"d": {k: _structure_of(x, _way(way, k, depth), found, depth + 1) for k, x in value.items()}}
+        return {
+            "d": {k: _structure_of(x, _join(name, k, depth), tensors, depth + 1) for k, x in value.items()}
+        }
     if type(value) in (list, tuple):
-        made = [_structure_of(x, _way(way, str(k), depth), found, depth + 1) for k, x in enumerate(value)]
-        return {"l" if isinstance(value, list) else "t": made}
-    raise TypeError(f"save: tensors[{way!r}] is of type {type(value).__name__}, not a tensor")
+        parts = [
+            _structure_of(x, _join(name, str(k), depth), tensors, depth + 1) for k, x in enumerate(value)
+        ]
+        return {"l" if isinstance(value, list) else "t": parts}
+    raise TypeError(f"save: tensors[{name!r}] is of type {type(value).__name__}, not a tensor")
 
 
-def _way(way: str, key: str, depth: int) -> str:
-    return f"{way}.{key}" if depth else key
+def _join(name: str, key: str, depth: int) -> str:
+    return f"{name}.{key}" if depth else key
 
 
 def parse_structure(text: str | None, names: set[str], where: str) -> Any:
@@ -590,14 +594,14 @@ def parse_structure(text: str | None, names: set[str], where: str) -> Any:
         structure = json.loads(text)
     except (ValueError, RecursionError):
         raise FileFormatError(f"{fault} is not JSON") from None
-    left = set(names)
+    unused = set(names)
     waiting = [(structure, 0)]
     while waiting:
         part, depth = waiting.pop()
         if isinstance(part, str):
-            if part not in left:
+            if part not in unused:
                 raise FileFormatError(f"{fault} names {_short(part)}, of which there is none, or twice")
-            left.discard(part)
+            unused.discard(part)
             continue
         kind = next(iter(part)) if isinstance(part, dict) and len(part) == 1 else None
         content = None if kind is None else part[kind]
@@ -608,8 +612,8 @@ def parse_structure(text: str | None, names: set[str], where: str) -> Any:
             raise FileFormatError(f"{fault} has {_short(part)}, no list, tuple or dictionary of tensors")
         items = content.values() if isinstance(content, dict) else content or ()
         waiting.extend((item, depth + 1) for item in items)
-    if left:
-        raise FileFormatError(f"{fault} leaves out {_short(min(left))}")
+    if unused:
+        raise FileFormatError(f"{fault} leaves out {_short(min(unused))}")
     return structure
 
 
@@ -619,8 +623,8 @@ def _rebuilt(structure: Any, tensors: Mapping[str, Any]) -> Any:
     ((kind, content),) = structure.items()
     if kind == "d":
         return {key: _rebuilt(part, tensors) for key, part in content.items()}
-    made = [_rebuilt(part, tensors) for part in content]
-    return made if kind == "l" else tuple(made)
+    items = [_rebuilt(part, tensors) for part in content]
+    return items if kind == "l" else tuple(items)
 
 
 def _checked_metadata(metadata: Any) -> Mapping[str, str]:

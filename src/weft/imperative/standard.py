@@ -65,11 +65,11 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     """
     if isinstance(kind, tuple):
         return any(isdtype(dtype, each) for each in kind)
-    found = as_dtype(dtype)
+    actual = as_dtype(dtype)
     if isinstance(kind, str) and kind in KINDS:
-        return found.kind in KINDS[kind]
+        return actual.kind in KINDS[kind]
     try:
-        return found is as_dtype(kind)
+        return actual is as_dtype(kind)
     except DTypeError:
         raise TypeError(f"isdtype: no kind {kind!r}; there are dtypes and: {', '.join(KINDS)}") from None
 
@@ -98,16 +98,13 @@ class finfo:  # its name in the standard
             raise DTypeError(f"finfo: takes floating-point types, got {dtype}")
         fraction, most = dtype.digits - 1, dtype.max_exponent
         largest = (2.0 - 2.0**-fraction) * 2.0**most
-        for name, value in {
-            "bits": dtype.bits,
+        limits = {
             "eps": 2.0**-fraction,
             "max": largest,
             "min": -largest,
             "smallest_normal": 2.0 ** (1 - most),
-            "dtype": dtype,
-            "type": dtype,
-        }.items():
-            object.__setattr__(self, name, value)
+        }
+        vars(self).update(limits, bits=dtype.bits, dtype=dtype, type=dtype)
 
 
 @dataclass(frozen=True)
@@ -132,14 +129,7 @@ class iinfo:  # its name in the standard
             raise DTypeError(f"iinfo: takes integer types, got {dtype}")
         bits = dtype.bits
         least = 0 if dtype.kind == "uint" else -(2 ** (bits - 1))
-        for name, value in {
-            "bits": bits,
-            "max": least + 2**bits - 1,
-            "min": least,
-            "dtype": dtype,
-            "type": dtype,
-        }.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(bits=bits, max=least + 2**bits - 1, min=least, dtype=dtype, type=dtype)
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:

@@ -21,7 +21,7 @@ from weft.base.name_hints import add_name_hints, visible_names
 from weft.base.typing import Any
 from weft.engine import default_engine
 
-__all__ = ["Tensor", "keep_gradient", "shares_memory", "waitall"]
+__all__ = ["Tensor", "element_strides", "keep_gradient", "shares_memory", "waitall"]
 
 API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # of the array API standard
 
@@ -100,6 +100,11 @@ def shares_memory(x: Tensor, y: Tensor) -> bool:
     return shared
 
 
+def element_strides(x: Tensor) -> tuple[int, ...]:
+    """The strides of a tensor in elements."""
+    return tuple(s // x.itemsize for s in x.strides)
+
+
 def waitall() -> None:
     """Wait until all operations that have been pushed have finished.
 
@@ -174,10 +179,10 @@ def _to_device(self: Tensor, device: Device | str, *, stream: None = None) -> Te
 def _repr(self: Tensor) -> str:
     import numpy as np
 
-    shown = (
+    printable = (
         _core.copy_of(self, as_dtype("float32")) if self.dtype.name == "bfloat16" else self
     )  # NumPy can write these
-    values = np.array2string(shown.numpy(), separator=", ", prefix="tensor(")
+    values = np.array2string(printable.numpy(), separator=", ", prefix="tensor(")
     if not self.size and self.ndim != 1:
         values += f", shape={self.shape}"
     return f"tensor({values}, dtype={self.dtype}, device={self.device})"

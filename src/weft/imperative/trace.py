@@ -43,7 +43,7 @@ from weft.imperative.gradient import is_recorded
 from weft.imperative.launch_recorder import LaunchRecorder
 from weft.imperative.lazy import LazyBlock, LazyTrace
 from weft.imperative.retracing import ENOUGH, Retracing
-from weft.imperative.tensor import Tensor
+from weft.imperative.tensor import Tensor, element_strides
 from weft.imperative.traced import Traced, overlapping, write_up
 from weft.imperative.traced_float import TracedFloat, TracedFloats
 from weft.imperative.transformation import trace_keys
@@ -58,7 +58,7 @@ WATCHED = 3  # calls whose breaks are remembered
 
 
 class TraceWarning(UserWarning):
-    """A traced function is not one program, or keeps being traced anew."""
+    """A traced function is not one program, or is traced again and again."""
 
 
 class Trace:
@@ -78,11 +78,13 @@ class Trace:
         self.function, self.strict, self.max_entries = function, strict, max_entries
         self._dynamic, self.memory_budget = dynamic, memory_budget
         self.lazy = lazy or memory_budget is not None  # else the first call would keep everything
-        self._plain = _core.Replays()  # of calls outside of any device and transformation
-        self._under: dict[Any, Any] = {(): self._plain}  # Replays by what calls are inside of
+        self._default_replays = _core.Replays()  # of calls outside of any device and transformation
+        self._replays_by_context: dict[Any, Any] = {
+            (): self._default_replays
+        }  # Replays by what calls are inside of
         self._programs: list[Any] = []  # Traced, or DynamicTraced
-        self._made = self._attempts = 0
-        self._is_in_doubt = False  # whether the last call has made arrays that later ones may find
+        self._program_count = self._attempts = 0
+        self._is_in_doubt = False  # whether the last call has made arrays that later ones may read
         self._breaks: dict[str, None] = {}
         self._unsteady = 0  # calls in a row that made programs of segments
         self._watched = WATCHED
@@ -92,14 +94,14 @@ class Trace:
 
     @property
     def programs(self) -> list[Any]:
-        """The programs made so far, the newest last."""
+        """The programs made until now, the newest last."""
         return list(self._programs)
 
     @property
     def breaks(self) -> list[str]:
         """The graph breaks that the first calls showed, as ``file:line``: places where a program ends.
 
-        How often programs of what lies between were made and run is counted for all functions together, by
+        How often programs of what is between them were made and run is counted for all functions together, by
         ``weft._core.log_counters()``.
         """
         return list(self._breaks)
@@ -109,7 +111,7 @@ class Trace:
         return [entry.memory_report() for entry in self.programs]
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the programs made so far, and the arrays they found elsewhere, to a file for weft.load_program.
+        """Write the programs made until now, and the arrays they capture, to a file for weft.load_program.
 
         Raises GraphError if there is none, or for one that depends on Python objects other than texts and numbers.
         """
@@ -126,8 +128,8 @@ class Trace:
         return f"trace({self.function!r})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        plain = _core.layers() is None and scoped_device() is None  # spares the next call of Python
-        replays = self._plain if plain else self._replays()
+        is_default = _core.layers() is None and scoped_device() is None  # spares the next call of Python
+        replays = self._default_replays if is_default else self._replays()
         done, result = replays.run(args, kwargs, self.function)
         if done:
             return result
@@ -146,14 +148,14 @@ class Trace:
                 if self._retracing.is_enough:
                     return self.function(*args, **kwargs)
                 if self._dynamic is None:
-                    with _closed(replays):
+                    with _exclusive(replays):
                         return self._record(args, kwargs)
                 try:
                     once = self._plan_for_sizes(self._dynamic, args, kwargs)
                 except SharedMemory:
                     if not self._dynamic.falls_back:
                         raise
-                    return self.function(*args, **kwargs)  # which of them is meant cannot be told
+                    return self.function(*args, **kwargs)  # a program cannot distinguish the two arrays
                 done, result = replays.run(args, kwargs, self.function)
                 if once is not None:
                     self._drop(once)
@@ -174,7 +176,7 @@ class Trace:
         copies = {
             key: x.copy()
             for key, x in tensors.items()
-            if key in shared or not is_dense(x.shape, [step // x.itemsize for step in x.strides])
+            if key in shared or not is_dense(x.shape, element_strides(x))
         }
         if not copies:
             return self.function(*args, **kwargs)
@@ -183,7 +185,7 @@ class Trace:
         return self(*args, **kwargs)
 
     def _in_segments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the function's Python; what lies between the places that cannot be written down is programs.
+        """Run the function's Python; what is between the lines that cannot be recorded runs as programs.
 
         Where these save less than they cost, later calls with arguments of this kind run operation by operation.
         """
@@ -194,9 +196,9 @@ class Trace:
             with segments:
                 result = self.function(*args, **kwargs)
         finally:
-            if segments.made or self._unsteady or self._watched:
+            if segments.new_programs or self._unsteady or self._watched:
                 self._note(segments)
-        if not self._watched and not segments.made and not segments.gains:
+        if not self._watched and not segments.new_programs and not segments.pays_off:
             self._replays().call_directly(args, kwargs)
         return result
 
@@ -205,7 +207,7 @@ class Trace:
         with self._lock:
             self._watched = max(self._watched - 1, 0)
             self._breaks.update(dict.fromkeys(segments.breaks))
-            self._unsteady = self._unsteady + 1 if segments.made else 0
+            self._unsteady = self._unsteady + 1 if segments.new_programs else 0
             gives_up = self._unsteady == UNSTEADY
         if gives_up:
             _warn(
@@ -219,13 +221,13 @@ class Trace:
         layers = trace_keys() if _core.layers() is not None else ()
         if (device := scoped_device()) is not None:
             layers = (device, *layers)
-        found = self._under.get(layers)
-        if found is None:
-            found = self._under[layers] = _core.Replays()
+        replays = self._replays_by_context.get(layers)
+        if replays is None:
+            replays = self._replays_by_context[layers] = _core.Replays()
             # Each under another one: nothing would ever be found again.
-            if len(self._under) > self.max_entries + 1:
-                del self._under[next(key for key in self._under if key)]
-        return found
+            if len(self._replays_by_context) > self.max_entries + 1:
+                del self._replays_by_context[next(key for key in self._replays_by_context if key)]
+        return replays
 
     @events.noted("trace", lambda self, *_: self.name)
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -233,32 +235,32 @@ class Trace:
         leaves, structure = flatten((args, kwargs))
         floats = TracedFloats([leaf for leaf in leaves if type(leaf) is float])
         numbers = iter(floats.numbers)
-        inner, named = structure.build([next(numbers) if type(x) is float else x for x in leaves])
-        outside = captured_environment(self.function, args, kwargs)
+        inner, keywords = structure.build([next(numbers) if type(x) is float else x for x in leaves])
+        environment = captured_environment(self.function, args, kwargs)
         # Arrays that something keeps until they are computed, such as a request to other processes, are not left behind
         # by a call that computes as it goes.
-        put_off = self.lazy and (self._attempts == 0 or self.memory_budget is not None)
+        is_deferred = self.lazy and (self._attempts == 0 or self.memory_budget is not None)
         recorder: LaunchRecorder = (
-            LazyTrace(self._give_up, is_recorded()) if put_off else LaunchRecorder(self._give_up)
+            LazyTrace(self._give_up, is_recorded()) if is_deferred else LaunchRecorder(self._give_up)
         )
         program = None
         try:
             with recorder:
                 with recorder.unobserved():
                     # Large ones first, so that views of them are found in them.
-                    known = [x for x in (*leaves, *outside.values) if isinstance(x, Tensor)]
-                    for x in sorted(known, key=lambda x: -x.nbytes):
+                    tensors = [x for x in (*leaves, *environment.values) if isinstance(x, Tensor)]
+                    for x in sorted(tensors, key=lambda x: -x.nbytes):
                         recorder.met(x, _core.geometry(x))
-                    for thing in all_within([*leaves, *outside.values]):
-                        recorder.depends_on(thing)
-                    recorder.captured = self._captured_arrays(outside)
-                result = self.function(*inner, **named)
-                changed_arguments = _changed_containers((inner, named), (args, kwargs), structure)
-                if recorder.whole:
+                    for dependency in all_within([*leaves, *environment.values]):
+                        recorder.depends_on(dependency)
+                    recorder.captured = self._captured_arrays(environment)
+                result = self.function(*inner, **keywords)
+                changed_arguments = _changed_containers((inner, keywords), (args, kwargs), structure)
+                if recorder.is_complete:
                     try:
                         with recorder.unobserved():
                             program = write_up(
-                                self.name, recorder, leaves, floats, result, outside, self.memory_budget
+                                self.name, recorder, leaves, floats, result, environment, self.memory_budget
                             )
                     except CannotRecord as problem:
                         self._give_up(problem)
@@ -276,14 +278,16 @@ class Trace:
                         [Described(x) if isinstance(x, Tensor) else x for x in leaves],
                         structure,
                     )
-                again = False
+                is_retried = False
                 if program is not None and self._may_find_more(recorder, program, result):
-                    program, again = None, True
-                elif program is not None and (left := self._left(recorder, outside, program, result)):
+                    program, is_retried = None, True
+                elif program is not None and (
+                    change := self._lasting_change(recorder, environment, program, result)
+                ):
                     self._attempts += 1
-                    program, again = None, self._attempts < ATTEMPTS
-                    if not again:
-                        self._give_up(CannotRecord("program", left))
+                    program, is_retried = None, self._attempts < ATTEMPTS
+                    if not is_retried:
+                        self._give_up(CannotRecord("program", change))
                 if program is not None:
                     first, program.first = program.first, None
                     if isinstance(recorder, LazyTrace):
@@ -294,10 +298,10 @@ class Trace:
             raise
         finally:
             floats.close()
-        if not again:
+        if not is_retried:
             self._keep(args, kwargs, program)
-        found, shape = flatten(result)
-        return shape.build([x.value if isinstance(x, TracedFloat) else x for x in found])
+        result_leaves, shape = flatten(result)
+        return shape.build([x.value if isinstance(x, TracedFloat) else x for x in result_leaves])
 
     def _plan_for_sizes(
         self, dynamic: DynamicAxes, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -310,10 +314,10 @@ class Trace:
             entry = DynamicTraced(self.function, self.name, leaves, structure, signature, dynamic.reason)
         plan = entry.plan_for(leaves, signature.sizes)
         self._replays().add(args, kwargs, plan, plan.spec)
-        if entry.left:  # it is for this call alone, whose effects on Python's objects are there
+        if entry.lasting_change:  # it is for this call alone, whose effects on Python's objects are there
             self._attempts += 1
             if self._attempts == ATTEMPTS:
-                self._give_up(CannotRecord("program", entry.left))
+                self._give_up(CannotRecord("program", entry.lasting_change))
             return plan
         for old in entry.surplus():
             self._drop(old)
@@ -321,12 +325,12 @@ class Trace:
             self._add(entry, args, kwargs)
         return None
 
-    def _captured_arrays(self, outside: CapturedEnvironment) -> list[Tensor]:
+    def _captured_arrays(self, environment: CapturedEnvironment) -> list[Tensor]:
         """NumPy arrays of enclosing scopes, as Tensors over their memory; a warning for each that can change."""
-        found = []
-        for array, name, file, line in {id(each[0]): each for each in outside.arrays}.values():
+        tensors = []
+        for array, name, file, line in {id(each[0]): each for each in environment.arrays}.values():
             try:
-                found.append(asarray(array))
+                tensors.append(asarray(array))
             except (DTypeError, TypeError, ValueError, BufferError):
                 continue
             if array.flags.writeable and id(array) not in self._warned:
@@ -338,29 +342,29 @@ class Trace:
                     "  make it an argument or a Tensor, or set its flags.writeable to False",
                     f"{file}:{line}",
                 )
-        return found
+        return tensors
 
-    def _left(
-        self, recorder: LaunchRecorder, outside: CapturedEnvironment, program: Traced, result: Any
+    def _lasting_change(
+        self, recorder: LaunchRecorder, environment: CapturedEnvironment, program: Traced, result: Any
     ) -> str:
         """What the call left behind that later calls will find, so that only they show what is repeated; "": nothing.
 
         Such as states that are made when they are first needed. A function that does so each time stays Python.
         """
-        if things := recorder.changed():
-            names = ", ".join(sorted({type(thing).__name__ for thing in things}))
+        if changed_objects := recorder.changed():
+            names = ", ".join(sorted({type(x).__name__ for x in changed_objects}))
             return f"each call changes attributes, on which it depends, of {names}"
-        if outside.changed():
+        if environment.changed():
             return "each call changes variables or attributes, on which it depends"
-        made = "each call makes arrays that are kept elsewhere"
+        fact = "each call makes arrays that are kept elsewhere"
         if _has_history(result):  # which keeps arrays as well: see _may_find_more
             return ""
-        return made if self._keeps_arrays(recorder, program, result) else ""
+        return fact if self._keeps_arrays(recorder, program, result) else ""
 
     def _may_find_more(self, recorder: LaunchRecorder, program: Traced, result: Any) -> bool:
         """Whether tensors are left behind that later calls may find, or that contexts of custom gradients keep.
 
-        Which of both cannot be told where the result has a history. So the function is written down once more: what its
+        Where the result has a history, the two cannot be distinguished. So the function is recorded once more: what its
         second call makes, too, is not found by later ones.
         """
         self._is_in_doubt = (
@@ -374,11 +378,11 @@ class Trace:
     def _keeps_arrays(
         recorder: LaunchRecorder, program: Traced, result: Any, by_tensors: bool = False
     ) -> bool:
-        if not recorder.kept(program.shown, by_tensors):
+        if not recorder.keeps_new_arrays(program.result_memory, by_tensors):
             return False
         with recorder.unobserved():
             settle([*_tensors_in(result), *(source.tensor for source, _ in recorder.written_sources())])
-        return recorder.kept(program.shown, by_tensors)
+        return recorder.keeps_new_arrays(program.result_memory, by_tensors)
 
     def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
         self._replays().add(args, kwargs, program, program.spec if program else None)
@@ -388,16 +392,16 @@ class Trace:
     def _add(self, program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a program; the oldest may have to go."""
         self._programs.append(program)
-        self._made += 1
+        self._program_count += 1
         self._retracing.meet(args, kwargs)
         if len(self._programs) <= self.max_entries:
             return
         oldest = self._programs.pop(0)
         plans = getattr(oldest, "plans", None)  # of dynamic axes, each of which ran once when it was made
         runs = sum([self._drop(each) for each in ([oldest] if plans is None else plans)])
-        if self._made == self.max_entries + 1:
+        if self._program_count == self.max_entries + 1:
             _warn(
-                f"{self.name}: traced {self._made} times, because arguments keep changing in what "
+                f"{self.name}: traced {self._program_count} times, because arguments keep changing in what "
                 "programs depend on; from now on the oldest programs are dropped "
                 f"(max_entries={self.max_entries})\n  {self._retracing.reason}",
                 users_line(),
@@ -412,10 +416,10 @@ class Trace:
 
     def _drop(self, plan: Traced) -> int:
         """How many calls have run it."""
-        return sum([replays.drop(plan) for replays in self._under.values()])
+        return sum([replays.drop(plan) for replays in self._replays_by_context.values()])
 
     def _give_up(self, problem: CannotRecord) -> None:
-        named = CannotRecord(self.name, problem.fact, problem.where)
+        error = CannotRecord(self.name, problem.fact, problem.where)
         advice = "use where, cond or while_loop, or return the array"
         if self.strict:
             raise CannotRecord(self.name, problem.fact, problem.where, advice)
@@ -424,19 +428,19 @@ class Trace:
             "its Python keeps running at each call, and the operations between such places run as programs; "
             f"for a single program {advice}"
         )
-        _warn(f"{named}\n  {hint}", problem.where)
+        _warn(f"{error}\n  {hint}", problem.where)
 
 
-def _changed_containers(inner: Any, given: Any, structure: Structure) -> bool:
-    """Whether a call changed lists or dicts that it was given; the caller's are then changed as well.
+def _changed_containers(inner: Any, arguments: Any, structure: Structure) -> bool:
+    """Whether a call changed lists or dicts among its arguments; the caller's are then changed as well.
 
     The function had others, in which floats are TracedFloats.
     """
-    if flatten(inner)[1] == structure and all(map(_is_same_leaf, flatten(inner)[0], flatten(given)[0])):
+    if flatten(inner)[1] == structure and all(map(_is_same_leaf, flatten(inner)[0], flatten(arguments)[0])):
         return False
-    for mine, theirs in zip(inner[0], given[0], strict=True):
+    for mine, theirs in zip(inner[0], arguments[0], strict=True):
         _write_back(mine, theirs)
-    for name, theirs in given[1].items():
+    for name, theirs in arguments[1].items():
         _write_back(inner[1][name], theirs)
     return True
 
@@ -449,19 +453,19 @@ def _write_back(mine: Any, theirs: Any) -> None:
     if type(theirs) is list:
         for a, b in zip(mine, theirs, strict=False):
             _write_back(a, b)
-        theirs[:] = [_as_given(a, theirs[k] if k < len(theirs) else None) for k, a in enumerate(mine)]
+        theirs[:] = [_as_passed(a, theirs[k] if k < len(theirs) else None) for k, a in enumerate(mine)]
     elif type(theirs) is dict:
         for key in set(mine) & set(theirs):
             _write_back(mine[key], theirs[key])
-        made = {key: _as_given(a, theirs.get(key)) for key, a in mine.items()}
+        items = {key: _as_passed(a, theirs.get(key)) for key, a in mine.items()}
         theirs.clear()
-        theirs.update(made)
+        theirs.update(items)
     elif isinstance(theirs, tuple):
         for a, b in zip(mine, theirs, strict=False):
             _write_back(a, b)
 
 
-def _as_given(mine: Any, theirs: Any) -> Any:
+def _as_passed(mine: Any, theirs: Any) -> Any:
     """The caller's container where the function has its counterpart, a number where it has a TracedFloat."""
     if type(mine) in (list, dict) and type(theirs) is type(mine):
         return theirs
@@ -478,7 +482,7 @@ def _explain_floats(problem: Exception) -> None:
 
 
 @contextlib.contextmanager
-def _closed(replays: Any) -> Iterator[None]:
+def _exclusive(replays: Any) -> Iterator[None]:
     """Calls of other threads wait, as for any other call: the function's Python runs, operation by operation."""
     replays.closed = True
     try:
@@ -523,7 +527,7 @@ def trace(
 
     Arguments may be nested in tuples, lists and dicts. Programs are made for their structure, for sizes, strides and
     dtypes of tensors, and for the values of everything else but floats, which may differ from call to call. Tensors
-    that the function finds elsewhere are looked at anew by each call; other things outside of its arguments, and what
+    that the function captures are read again by each call; other things outside of its arguments, and what
     the function does to them, are as they were when it was traced. It may contain backward and the steps of
     optimizers: writes to tensors and to their grad happen at each call.
 

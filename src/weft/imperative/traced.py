@@ -22,7 +22,7 @@ from weft.graph.recording import CannotRecord
 from weft.imperative.captured_environment import CapturedEnvironment
 from weft.imperative.dependence import objects_in
 from weft.imperative.launch_recorder import LaunchRecorder, Source
-from weft.imperative.tensor import Tensor, keep_gradient
+from weft.imperative.tensor import Tensor, element_strides, keep_gradient
 from weft.imperative.traced_float import TracedFloat, TracedFloats, compute_of, is_same_number
 from weft.ops import functions as F
 from weft.ops import registry
@@ -37,10 +37,10 @@ __all__ = [
     "Traced",
     "overlapping",
     "replay_spec",
-    "seen",
+    "state_check",
     "strides_of",
     "tensors_around",
-    "watched_by",
+    "view_of",
     "write_up",
 ]
 
@@ -50,15 +50,15 @@ Guard = Callable[[list[Any]], bool]
 class Traced:
     """A program of a traced function. graph: what it computes; plan: how."""
 
-    def __init__(self, graph: Graph, plan: Any, spec: ReplaySpec, kept: list[Any]) -> None:
+    def __init__(self, graph: Graph, plan: Any, spec: ReplaySpec, key_objects: list[Any]) -> None:
         self.graph, self.plan, self.spec = graph, plan, spec
-        self._kept = kept  # objects that the key knows by their identity
+        self._key_objects = key_objects  # leaves that the key has by their identity
         self.visible = 0  # outputs that are results
         self.structure = Structure(None)  # of the result
         self.strides: list[tuple[int, ...]] = []  # of the arrays
         self.example: tuple[list[Any], Structure] = ([], self.structure)  # leaves of the first call, by kind
-        self.shown: set[int] = set()  # memory that the first call gave to the caller, by serial
-        self.first: Any = None  # for LazyTrace.run: sources, origins and places of the first call
+        self.result_memory: set[int] = set()  # memory that the first call gave to the caller, by serial
+        self.first: Any = None  # for LazyTrace.run: sources, origins and buffers of the first call
 
     def memory_report(self) -> Any:
         """Bytes of the memory plan by kind."""
@@ -78,29 +78,32 @@ def write_up(
     memory_budget: int | float | None = None,
 ) -> Traced:
     """The program of what a recorder saw. Raises CannotRecord."""
-    states = [(thing, thing.__weft_state__()) for thing, _ in recorder.dependences.values()]
+    states = [(dependency, dependency.__weft_state__()) for dependency, _ in recorder.dependences.values()]
     inputs = _Inputs(recorder, leaves, floats, tensors_around(environment, states))
     outputs = _Outputs(recorder, inputs)
-    found, structure = flatten(result)
-    changed: list[tuple[Any, Any]] = []  # tensors, and what their grad became
+    result_leaves, structure = flatten(result)
+    changed_gradients: list[tuple[Any, Any]] = []  # tensors, and what their grad became
     for key, (reference, before) in recorder.gradients_before.items():
         x = reference()
         if x is not None and key in recorder.set_gradients and (dx := _core.gradient(x)) is not before:
-            changed.append((x, dx))
-    outputs.share([x for x in found if isinstance(x, Tensor)] + [dx for _, dx in changed if dx is not None])
-    results = [outputs.find(leaf) for leaf in found]
+            changed_gradients.append((x, dx))
+    outputs.share(
+        [x for x in result_leaves if isinstance(x, Tensor)]
+        + [dx for _, dx in changed_gradients if dx is not None]
+    )
+    results = [outputs.find(leaf) for leaf in result_leaves]
     effects: list[tuple[Find, Find]] = []
-    for x, dx in changed:
+    for x, dx in changed_gradients:
         effects.append((inputs.gradient_owner(x), outputs.find(dx)))
 
     inputs.watch_gradients()
-    written = list(recorder.written_sources())
-    graph, sources, origins = recorder.graph(outputs.values, written)
+    written_sources = list(recorder.written_sources())
+    graph, sources, origins = recorder.graph(outputs.values, written_sources)
     arrays = [inputs.array(source) for source in sources]
     stable_inputs = [k for k, x in enumerate(arrays) if x.kind == "object" and inputs.seldom_changes(x.what)]
-    lie = [strides_of(s) for s in sources]
+    strides = [strides_of(s) for s in sources]
     plan = compile_graph(
-        graph, name, lie, len(outputs.values), stable_inputs=stable_inputs, memory_budget=memory_budget
+        graph, name, strides, len(outputs.values), stable_inputs=stable_inputs, memory_budget=memory_budget
     )
     spec = replay_spec(
         plan,
@@ -108,22 +111,22 @@ def write_up(
         numbers=[inputs.numbers.find(origin) for origin in origins],
         results=results,
         structure=structure,
-        environment=environment.places,
-        stopped=[k for k, x in enumerate(found) if isinstance(x, Tensor) and _core.is_stopped(x)],
+        environment=environment.slots,
+        stopped=[k for k, x in enumerate(result_leaves) if isinstance(x, Tensor) and _core.is_stopped(x)],
         states=states,
-        gradients=inputs.owners_known(native=True),
+        gradients=inputs.gradient_guards(native=True),
         guard=inputs.guard(),
         effects=effects,
-        elsewhere=inputs.elsewhere(sources) if written else (),
-        found=inputs.around,
+        elsewhere=inputs.elsewhere(sources) if written_sources else (),
+        captured_tensors=inputs.around,
     )
-    made = Traced(graph, plan, spec, [leaf for leaf in leaves if not isinstance(leaf, Tensor)])
-    made.shown = outputs.shown
-    made.visible, made.structure = len(outputs.values), structure
-    made.strides = lie
-    made.first = (sources, origins, outputs.places)
+    program = Traced(graph, plan, spec, [leaf for leaf in leaves if not isinstance(leaf, Tensor)])
+    program.result_memory = outputs.result_memory
+    program.visible, program.structure = len(outputs.values), structure
+    program.strides = strides
+    program.first = (sources, origins, outputs.buffers)
     make_ahead(plan)
-    return made
+    return program
 
 
 def replay_spec(
@@ -140,69 +143,77 @@ def replay_spec(
     guard: Guard | None = None,
     effects: Sequence[tuple[Find, Find]] = (),
     elsewhere: Iterable[int] = (),
-    found: Iterable[Tensor] = (),
+    captured_tensors: Iterable[Tensor] = (),
 ) -> ReplaySpec:
-    """What the native core has to know of a program.
+    """What the native core needs of a program.
 
-    arrays, numbers: where what the plan takes is found; results: the leaves of the result, of this structure; stopped:
-    those of them that have no history. The rest has to hold: environment and things are in these states, tensors have
+    arrays, numbers: where the plan's inputs are found; results: the leaves of the result, of this structure; stopped:
+    those of them that have no history. The rest has to hold: environment and objects are in these states, tensors have
     gradients or none, guard of the leaves. effects: tensors, and what becomes their grad. elsewhere: memory that
-    arguments may not share, by serial. found: tensors that are no arguments.
+    arguments may not share, by serial. captured_tensors: tensors that are no arguments.
     """
-    made: ReplaySpec = _core.ReplaySpec(
+    spec: ReplaySpec = _core.ReplaySpec(
         plan,
         arrays=arrays,
         numbers=numbers,
         results=results,
         stopped=stopped,
         environment=environment,
-        watched=watched_by(states),
-        containers=contents_of(states),
+        watched=state_check(states),
+        containers=containers_of(states),
         gradients=gradients,
         guard=guard,
         build=None if structure.kind is None else structure.builder,
         effect=effect_of(effects) if effects else None,
         elsewhere=sorted(elsewhere),
-        shared=overlapping(found),
+        shared=overlapping(captured_tensors),
     )
-    return made
+    return spec
 
 
 def tensors_around(environment: CapturedEnvironment, states: Sequence[tuple[Any, Any]]) -> list[Tensor]:
-    """Those that a function can find by itself; states: of the things that it uses."""
+    """The tensors that a function can reach by itself; states: of the objects that it uses."""
     around = (*environment.values, *objects_in(tuple(state for _, state in states)))
     return [x for x in around if isinstance(x, Tensor)]
 
 
 def overlapping(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Those that lie in part between the first and the last element of another one.
+    """The tensors of which a part is between the first and the last element of another one.
 
     >>> import weft as wf
     >>> x, y = wf.ones(3), wf.ones(3)
     >>> [z is x for z in overlapping([x, y, x[1:], x])]
     [True, False]
     """
-    places: dict[int | None, dict[int, tuple[Tensor, int, int]]] = {}
+    by_memory: dict[int | None, dict[int, tuple[Tensor, int, int]]] = {}
     for x in tensors:
         geometry = Geometry(*_core.geometry(x))
-        places.setdefault(geometry.serial, {})[id(x)] = (x, *geometry.extent())
+        by_memory.setdefault(geometry.serial, {})[id(x)] = (x, *geometry.extent())
     return [
         x
-        for several in places.values()
-        for x, first, end in several.values()
-        if any(x is not y and first < y_end and y_first < end for y, y_first, y_end in several.values())
+        for tensors_of_memory in by_memory.values()
+        for x, first, end in tensors_of_memory.values()
+        if any(
+            x is not y and first < y_end and y_first < end for y, y_first, y_end in tensors_of_memory.values()
+        )
     ]
 
 
-def watched_by(states: Sequence[tuple[Any, Any]]) -> Callable[[], bool] | None:
-    """Whether the things that a program depends on are in these states."""
-    return (lambda: all(thing.__weft_state__() == state for thing, state in states)) if states else None
+def state_check(states: Sequence[tuple[Any, Any]]) -> Callable[[], bool] | None:
+    """A function that tells whether the objects that a program depends on are in these states; None: no objects."""
+    return (
+        (lambda: all(dependency.__weft_state__() == state for dependency, state in states))
+        if states
+        else None
+    )
 
 
-def contents_of(states: Sequence[tuple[Any, Any]]) -> list[Any]:
-    """The lists and dicts of things whose states are watched: their contents change without the things' knowing."""
+def containers_of(states: Sequence[tuple[Any, Any]]) -> list[Any]:
+    """The lists and dicts of objects whose states are watched: their contents change without a report of the object."""
     return [
-        container for thing, _ in states for container in getattr(thing, "__weft_contents__", lambda: ())()
+        container
+        for dependency, _ in states
+        for container in getattr(dependency, "__weft_contents__", lambda: ())()
     ]
 
 
@@ -210,7 +221,7 @@ def strides_of(source: Source) -> tuple[int, ...]:
     """Of an input of a program, in elements."""
     if source.window is not None:
         return tuple(source.window[2])
-    return tuple(s // source.tensor.itemsize for s in source.tensor.strides)
+    return element_strides(source.tensor)
 
 
 def effect_of(effects: Sequence[tuple[Find, Find]]) -> Callable[[list[Any], list[Any]], None]:
@@ -223,24 +234,24 @@ def effect_of(effects: Sequence[tuple[Find, Find]]) -> Callable[[list[Any], list
     return run
 
 
-def seen(x: Tensor, window: Sequence[Any]) -> Tensor:
-    """A window of an array (offset from its first element, shape, strides, as it lies in memory), with its history.
+def view_of(x: Tensor, window: Sequence[Any]) -> Tensor:
+    """A window of an array (offset from its first element, shape, strides, all in memory order), with its history.
 
-    Raises ValueError for an array that does not lie without gaps.
+    Raises ValueError for an array with gaps in memory.
     """
     offset, shape, strides = window
-    own = tuple(s // x.itemsize for s in x.strides)
-    if not is_dense(x.shape, own):
+    x_strides = element_strides(x)
+    if not is_dense(x.shape, x_strides):
         raise ValueError(
             "trace: a result is a view of an argument that has a history and gaps in memory: "
             f"x is {_core.describe(x)}; give a copy()"
         )
-    _, axes = in_memory_order(Geometry(0, 0, x.shape, own, x.dtype, x.device))
+    _, axes = in_memory_order(Geometry(0, 0, x.shape, x_strides, x.dtype, x.device))
     order = [axes.index(d) for d in range(len(axes))]
-    lying = x if order == sorted(order) else registry.function("permute_dims")(x, axes=tuple(order))
-    row = registry.function("reshape")(lying, shape=(-1,))
-    made: Tensor = registry.function("as_strided")(row, shape=shape, strides=strides, offset=offset)
-    return made
+    dense = x if order == sorted(order) else registry.function("permute_dims")(x, axes=tuple(order))
+    row = registry.function("reshape")(dense, shape=(-1,))
+    view: Tensor = registry.function("as_strided")(row, shape=shape, strides=strides, offset=offset)
+    return view
 
 
 class NumberSources:
@@ -248,12 +259,12 @@ class NumberSources:
 
     def __init__(self, floats: TracedFloats, leaves: Sequence[Any]) -> None:
         self.computes, self._guards = floats.computes, floats.guards
-        self.places = [k for k, leaf in enumerate(leaves) if type(leaf) is float]
+        self.positions = [k for k, leaf in enumerate(leaves) if type(leaf) is float]
 
     def find(self, origin: int) -> Find:
         """A number, by its origin."""
-        if origin <= len(self.places):
-            return _core.Find.leaf(self.places[origin - 1])
+        if origin <= len(self.positions):
+            return _core.Find.leaf(self.positions[origin - 1])
         return _core.Find.python(self._of_leaves(self.computes[origin]))
 
     def result(self, number: TracedFloat) -> Find:
@@ -263,30 +274,28 @@ class NumberSources:
     def guard(self) -> Guard | None:
         """That numbers that Python looked at are what they were; None: there are none."""
         guards = [(self._of_leaves(function), value) for function, value in self._guards]
-        return (lambda leaves: all(_comes_to(f, leaves, value) for f, value in guards)) if guards else None
+        return (
+            (lambda leaves: all(_evaluates_to(f, leaves, value) for f, value in guards)) if guards else None
+        )
 
     def _of_leaves(self, function: Callable[[list[float]], Any]) -> Callable[[list[Any]], Any]:
-        places = self.places
-        return lambda leaves: function([leaves[k] for k in places])
+        positions = self.positions
+        return lambda leaves: function([leaves[k] for k in positions])
 
 
 class _Inputs:
     """How calls find what the program takes, and what has to hold for it."""
 
     def __init__(
-        self,
-        recorder: LaunchRecorder,
-        leaves: list[Any],
-        floats: TracedFloats,
-        around: Sequence[Tensor],
+        self, recorder: LaunchRecorder, leaves: list[Any], floats: TracedFloats, around: Sequence[Tensor]
     ) -> None:
         self.recorder, self.leaves, self.around = recorder, leaves, around
         self.numbers = NumberSources(floats, leaves)
         self.arguments = {id(leaf): k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
         # Tensors that were there before the call, so that as results they are themselves.
-        self.given = {*self.arguments, *map(id, around)}
+        self.tensors_before = {*self.arguments, *map(id, around)}
         memory = {_core.geometry(leaf)[0] for leaf in leaves if isinstance(leaf, Tensor)}
-        if any(_core.geometry(x)[0] in memory for x in around):  # which of them is meant cannot be told
+        if any(_core.geometry(x)[0] in memory for x in around):  # a call could not distinguish the two
             self.refuse()
         before = recorder.gradients_before.values()
         self.owners = {id(dx): x for reference, dx in before if (x := reference()) is not None}
@@ -294,7 +303,7 @@ class _Inputs:
         self.recorded: list[tuple[Find, bool]] = []  # tensors, and whether they required gradients
 
     def tensor(self, x: Tensor) -> Find:
-        """What was this tensor."""
+        """How a call finds what was this tensor."""
         number = self.arguments.get(id(x))
         if number is not None:
             return _core.Find.leaf(number)
@@ -320,13 +329,13 @@ class _Inputs:
         return self.tensor(source.tensor).with_window(source.window)
 
     def seldom_changes(self, x: Tensor) -> bool:
-        """Whether an array found elsewhere is likely to stay as it is: nobody is asked for its gradient."""
+        """Whether a captured array is likely to stay as it is: no gradient of it is computed."""
         return id(x) not in self.owned and not (x.requires_grad and _core.is_recording())
 
     def guard(self) -> Guard | None:
         """That gradients are there as they were, and numbers that Python looked at are what they were."""
         numbers = self.numbers.guard()
-        owned, recorded = self.owners_known(native=False), self.recorded
+        owned, recorded = self.gradient_guards(native=False), self.recorded
         if numbers is None and not owned and not recorded:
             return None
 
@@ -339,25 +348,25 @@ class _Inputs:
 
         return holds
 
-    def owners_known(self, native: bool) -> list[tuple[Find, bool]]:
+    def gradient_guards(self, native: bool) -> list[tuple[Find, bool]]:
         """Tensors whose gradient matters, and whether they had one: those that the native core finds, or the others."""
         return [
             (find, had) for find, had in self.owned.values() if (find.kind in ("leaf", "object")) == native
         ]
 
     def elsewhere(self, sources: Sequence[Source]) -> set[int]:
-        """The memory that was not an argument's, by serial; arguments at later calls must not lie there."""
-        found = {_core.geometry(s.tensor)[0] for s in sources if id(s.tensor) not in self.arguments}
-        if any(_core.geometry(x)[0] in found for x in self.leaves if isinstance(x, Tensor)):
+        """The memory that was not an argument's, by serial; arguments at later calls must not share it."""
+        serials = {_core.geometry(s.tensor)[0] for s in sources if id(s.tensor) not in self.arguments}
+        if any(_core.geometry(x)[0] in serials for x in self.leaves if isinstance(x, Tensor)):
             self.refuse()
-        return found
+        return serials
 
     @staticmethod
     def refuse() -> NoReturn:
         raise CannotRecord("program", "an argument shares memory with an array found elsewhere")
 
 
-def _comes_to(compute: Callable[[list[Any]], Any], leaves: list[Any], value: Any) -> bool:
+def _evaluates_to(compute: Callable[[list[Any]], Any], leaves: list[Any], value: Any) -> bool:
     try:
         return is_same_number(compute(leaves), value)
     except (ArithmeticError, ValueError, TypeError):  # int(inf), or a complex power; Python will say so
@@ -370,21 +379,20 @@ class _Outputs:
     def __init__(self, recorder: LaunchRecorder, inputs: _Inputs) -> None:
         self.recorder, self.inputs = recorder, inputs
         self.values: list[Value] = []
-        self.places: list[
-            tuple[Storage, Tensor | None]
-        ] = []  # of values; the arrays that have all of the storage
-        self._shared: set[int] = set()  # storages of which several arrays are shown
-        self._whole: dict[int, int] = {}  # the output that has all of such a storage
-        self._found: dict[int, Find] = {}
-        self.shown: set[int] = set()  # memory of results, by serial
+        # Of each value its storage, and the array that has all of it, if any.
+        self.buffers: list[tuple[Storage, Tensor | None]] = []
+        self._shared: set[int] = set()  # storages of which several arrays are results
+        self._whole_outputs: dict[int, int] = {}  # the output that has all of such a storage
+        self._finds: dict[int, Find] = {}
+        self.result_memory: set[int] = set()  # memory of results, by serial
 
-    def share(self, shown: Sequence[Tensor]) -> None:
-        """Note which arrays lie in the same memory: they will lie in one output, too."""
-        seen: set[int] = set()
-        for x in {id(x): x for x in shown}.values():
+    def share(self, tensors: Sequence[Tensor]) -> None:
+        """Note which arrays share memory: they will share one output, too."""
+        met_once: set[int] = set()
+        for x in {id(x): x for x in tensors}.values():
             storage = self.storage(x)
             if storage is not None:
-                (self._shared if id(storage) in seen else seen).add(id(storage))
+                (self._shared if id(storage) in met_once else met_once).add(id(storage))
 
     def storage(self, x: Tensor) -> Storage | None:
         geometry = _core.geometry(x)
@@ -408,22 +416,22 @@ class _Outputs:
             )
         if not isinstance(leaf, Tensor):
             return _core.Find.object(leaf)
-        found = self._found.get(id(leaf))
-        if found is None:
-            found = self._found[id(leaf)] = self.array(leaf)
-        return found
+        source = self._finds.get(id(leaf))
+        if source is None:
+            source = self._finds[id(leaf)] = self.array(leaf)
+        return source
 
     def array(self, x: Tensor) -> Find:
         geometry = Geometry(*_core.geometry(x))
         storage = self.storage(x)
-        self.shown.add(geometry.serial or 0)
-        if id(x) in self.inputs.given:
+        self.result_memory.add(geometry.serial or 0)
+        if id(x) in self.inputs.tensors_before:
             return self.inputs.tensor(x)
         if not x.size:  # nothing in memory; each call makes one
             value = self.recorder.value(geometry)
             assert value is not None
             self.values.append(value)
-            self.places.append((Storage(geometry, value), x))
+            self.buffers.append((Storage(geometry, value), x))
             return _core.Find.output(len(self.values) - 1)
         if storage is None:
             return _core.Find.object(x)
@@ -436,14 +444,14 @@ class _Outputs:
         if id(storage) not in self._shared and not geometry.repeats:
             value = storage.read(geometry)
             self.values.append(stopped(value) if _core.is_stopped(x) else value)
-            self.places.append((storage, x if storage.is_all(geometry) else None))
+            self.buffers.append((storage, x if storage.is_all(geometry) else None))
             return _core.Find.output(len(self.values) - 1)
-        number = self._whole.get(id(storage))
+        number = self._whole_outputs.get(id(storage))
         if number is None:
-            number = self._whole[id(storage)] = len(self.values)
+            number = self._whole_outputs[id(storage)] = len(self.values)
             self.values.append(F.reshape(storage.row(), shape=(-1,)))
             row = self.window(storage.base.flat(), geometry.address)
-            self.places.append((storage, _core.window(x, *row)))
+            self.buffers.append((storage, _core.window(x, *row)))
         return _core.Find.output(number, self.window(geometry, storage.first))
 
     @staticmethod

@@ -33,25 +33,25 @@ class TracedFloats:
 
     def __init__(self, values: Sequence[float]) -> None:
         if values:
-            _teach_json()
+            _patch_json()
         self.values = list(values)
         self.computes: dict[int, Compute] = {}
         self.guards: list[tuple[Compute, Any]] = []
-        self._made: list[TracedFloat] = []
+        self._created: list[TracedFloat] = []
         self.numbers = [self.make(value, operator.itemgetter(k)) for k, value in enumerate(values)]
 
     def make(self, value: Any, compute: Compute) -> TracedFloat:
         """A number that compute finds from the arguments."""
         origin = len(self.computes) + 1
         self.computes[origin] = compute
-        self._made.append(TracedFloat(self, value, origin))
-        return self._made[-1]
+        self._created.append(TracedFloat(self, value, origin))
+        return self._created[-1]
 
     def close(self) -> None:
         """The trace is written: numbers that are still referenced are what they are from now on."""
-        for number in self._made:
+        for number in self._created:
             number.owner, number.origin = None, 0
-        self._made.clear()
+        self._created.clear()
 
 
 class TracedFloat:
@@ -67,29 +67,29 @@ class TracedFloat:
 
     def learn(self, function: Callable[..., Any], *others: Any) -> Any:
         """function(value, *others), which from now on is part of what the trace is for."""
-        found = function(self.value, *map(_value, others))
+        result = function(self.value, *map(_value, others))
         if self.owner is not None:
             mine, theirs = compute_of(self), [compute_of(other) for other in others]
             guard = lambda values: function(mine(values), *(compute(values) for compute in theirs))  # noqa: E731
-            self.owner.guards.append((guard, found))
-        return found
+            self.owner.guards.append((guard, result))
+        return result
 
     def settle(self) -> Any:
         """The value, which from now on is part of what the trace is for."""
-        return self.learn(_itself)
+        return self.learn(_value)
 
     def derive(self, function: Callable[..., Any], *operands: Any) -> Any:
         """function of operands, of which this number is one: a number that is computed again at each call."""
-        made = function(*map(_value, operands))
+        result = function(*map(_value, operands))
         owner = next((x.owner for x in operands if type(x) is TracedFloat and x.owner is not None), None)
         if owner is None:
-            return made
+            return result
         computes = [compute_of(each) for each in operands]
         compute = lambda values: function(*(find(values) for find in computes))  # noqa: E731
-        if isinstance(made, float | int):
-            return owner.make(made, compute)
-        owner.guards.append((compute, made))  # such as (-1.0) ** 0.5
-        return made
+        if isinstance(result, float | int):
+            return owner.make(result, compute)
+        owner.guards.append((compute, result))  # such as (-1.0) ** 0.5
+        return result
 
     def __float__(self) -> float:
         return self.learn(float)
@@ -137,12 +137,8 @@ class TracedFloat:
         return np.array(self.settle(), dtype=dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        given = [x.settle() if isinstance(x, TracedFloat) else x for x in inputs]
-        return getattr(ufunc, method)(*given, **kwargs)
-
-
-def _itself(value: Any) -> Any:
-    return value
+        operands = [x.settle() if isinstance(x, TracedFloat) else x for x in inputs]
+        return getattr(ufunc, method)(*operands, **kwargs)
 
 
 def _value(number: Any) -> Any:
@@ -179,8 +175,8 @@ def _derived(function: Callable[..., Any], reflected: bool = False) -> Any:
     return method
 
 
-def _is_number(thing: Any) -> bool:
-    return isinstance(thing, int | float)  # what TracedFloats claim to be, too
+def _is_number(x: Any) -> bool:
+    return isinstance(x, int | float)  # what TracedFloats claim to be, too
 
 
 def _compared(function: Callable[..., Any]) -> Any:
@@ -226,7 +222,7 @@ for _name in ("is_integer", "as_integer_ratio", "hex"):
 
 
 @functools.cache
-def _teach_json() -> None:
+def _patch_json() -> None:
     """json's encoder recognizes floats by their C type, and calls ``default`` for anything else."""
     from json import JSONEncoder
 

@@ -114,11 +114,11 @@ _entered = _Entered()
 
 def trace_keys() -> tuple[Any, ...]:
     """Of this thread's layers: programs recorded under others are other programs."""
-    found, layers = [], _core.layers()
+    keys, layers = [], _core.layers()
     while layers is not None:
         emit, layers = layers
-        found.append(emit.__self__.trace_key())
-    return tuple(found)
+        keys.append(emit.__self__.trace_key())
+    return tuple(keys)
 
 
 def _with(layer: Transformation, layers: Any) -> Any:

@@ -16,14 +16,7 @@ from weft.base.structure import Structure, flatten
 from weft.graph.graph import Graph
 from weft.graph.recording import CannotRecord
 from weft.graph.subgraph import no_capture
-from weft.imperative.transformed import (
-    CapturedFunction,
-    Transformed,
-    count_leaves,
-    is_array,
-    run_graph,
-    type_of,
-)
+from weft.imperative.transformed import CapturedFunction, Transformed, is_array, run_graph, type_of
 from weft.ops import functions as F
 from weft.ops.node import input_value
 from weft.ops.types import TensorType
@@ -78,39 +71,45 @@ def vmap(
         types = [_example(x, axis) if is_array(x) else None for x, axis in zip(leaves, axes, strict=True)]
         function = CapturedFunction("vmap", f, leaves, structure, types)
         arrays = [(x, axis) for x, axis in zip(leaves, axes, strict=True) if is_array(x)]
-        number = len(function.ys)
+        result_count = len(function.ys)
         with no_capture():
             inputs = [input_value(type_of(x)) for x, _ in arrays]
-            given = [_to_front(v, axis) for v, (_, axis) in zip(inputs, arrays, strict=True)]
+            batched = [
+                F.moveaxis(v, source=axis, destination=0) if axis else v
+                for v, (_, axis) in zip(inputs, arrays, strict=True)
+            ]
             flags = [axis is not None for _, axis in arrays]
-            made = Batch(size, randomness).run(
+            parts = Batch(size, randomness).run(
                 Graph([*function.inputs, *function.extra], [*function.ys, *function.contents]),
-                [*given, *function.extra],
+                [*batched, *function.extra],
                 [*flags, *(False for _ in function.extra)],
             )
             axes_out = _axes_of_results(out_axes, function)
-            outputs = [_placed(*each, axis, size) for each, axis in zip(made[:number], axes_out, strict=True)]
-            contents = made[number:]
-            _check_written(function, [is_batched for _, is_batched in contents])
-            first = len(function.written)
-            places = [arrays[k][1] for k in function.written_inputs]
-            ends = [
-                _written_back(*each, axis, size) for each, axis in zip(contents[first:], places, strict=True)
+            outputs = [
+                _placed(*part, axis, size) for part, axis in zip(parts[:result_count], axes_out, strict=True)
             ]
-            whole = Graph([*inputs, *function.extra], [*outputs, *(v for v, _ in contents[:first]), *ends])
-        results = run_graph("vmap", whole, [*(x for x, _ in arrays), *function.found])
-        function.finish(results[number:])
-        return function.build(results[:number])
+            contents = parts[result_count:]
+            _check_written(function, [is_batched for _, is_batched in contents])
+            first = len(function.written_captures)
+            written_axes = [arrays[k][1] for k in function.written_inputs]
+            ends = [
+                _written_back(*each, axis, size)
+                for each, axis in zip(contents[first:], written_axes, strict=True)
+            ]
+            graph = Graph([*inputs, *function.extra], [*outputs, *(v for v, _ in contents[:first]), *ends])
+        results = run_graph("vmap", graph, [*(x for x, _ in arrays), *function.captures])
+        function.finish(results[result_count:])
+        return function.build(results[:result_count])
 
     return Transformed("vmap", f, run)
 
 
 def _axes_of_arguments(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int | None]:
     """The axis of each leaf."""
-    given = tuple(in_axes) if isinstance(in_axes, list) else in_axes
-    if isinstance(given, tuple) and len(given) != len(args):
-        raise ValueError(f"vmap: in_axes has {len(given)} entries for {len(args)} positional arguments")
-    return [*_spread(given, flatten(args)[1], "in_axes"), *_spread(0, flatten(kwargs)[1], "in_axes")]
+    axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+    if isinstance(axes, tuple) and len(axes) != len(args):
+        raise ValueError(f"vmap: in_axes has {len(axes)} entries for {len(args)} positional arguments")
+    return [*_spread(axes, flatten(args)[1], "in_axes"), *_spread(0, flatten(kwargs)[1], "in_axes")]
 
 
 def _axes_of_results(out_axes: Any, function: CapturedFunction) -> list[int | None]:
@@ -121,12 +120,12 @@ def _axes_of_results(out_axes: Any, function: CapturedFunction) -> list[int | No
 
 def _check_written(function: CapturedFunction, flags: Sequence[bool]) -> None:
     """Raises CannotRecord where what is written to an array outside differs from example to example."""
-    for k, is_batched in zip(function.written, flags, strict=False):
+    for k, is_batched in zip(function.written_captures, flags, strict=False):
         if is_batched:
             raise CannotRecord(
                 "vmap",
                 "an array is written that the function finds elsewhere, and what is written differs from example to "
-                f"example: {type_of(function.found[k])}",
+                f"example: {type_of(function.captures[k])}",
             )
 
 
@@ -144,7 +143,7 @@ def _written_back(v: Any, is_batched: bool, axis: int | None, size: int) -> Any:
 def _spread(axes: Any, structure: Structure, name: str) -> list[int | None]:
     """The axis of each leaf of a structure; one axis holds for all below it."""
     if axes is None or (isinstance(axes, int) and not isinstance(axes, bool)):
-        return [axes] * count_leaves(structure)
+        return [axes] * structure.count()
     if structure.kind is None:
         raise ValueError(f"vmap: {name} has a {type(axes).__name__} where there is an array: {axes!r}")
     if structure.kind is dict:
@@ -172,29 +171,25 @@ def _checked_axis(k: int, x: Any, axis: int | None) -> int | None:
 
 def _size(leaves: Sequence[Any], axes: Sequence[int | None], axis_size: int | None) -> int:
     """How many examples there are."""
-    found = axis_size
-    where = f"axis_size is {axis_size}"
+    size = axis_size
+    origin = f"axis_size is {axis_size}"
     for k, (x, axis) in enumerate(zip(leaves, axes, strict=True)):
         if axis is None:
             continue
-        here = f"array {k} of the arguments is {type_of(x)} with examples along axis {axis}"
-        if found is not None and x.shape[axis] != found:
-            raise ShapeError(f"vmap: sizes differ, {found} != {x.shape[axis]}: {where}, {here}")
-        found, where = x.shape[axis], here
-    if found is None:
+        position = f"array {k} of the arguments is {type_of(x)} with examples along axis {axis}"
+        if size is not None and x.shape[axis] != size:
+            raise ShapeError(f"vmap: sizes differ, {size} != {x.shape[axis]}: {origin}, {position}")
+        size, origin = x.shape[axis], position
+    if size is None:
         raise ValueError(
             "vmap: no array among the arguments has an axis of examples, and axis_size is not given"
         )
-    return int(found)
+    return int(size)
 
 
 def _example(x: Any, axis: int | None) -> TensorType:
     t = type_of(x)
     return t if axis is None else t.like((*t.shape[:axis], *t.shape[axis + 1 :]))
-
-
-def _to_front(x: Any, axis: int | None) -> Any:
-    return F.moveaxis(x, source=axis, destination=0) if axis else x
 
 
 def _placed(v: Any, is_batched: bool, axis: int | None, size: int) -> Any:

@@ -166,9 +166,9 @@ def loop_kernel(device: Device, code: Any) -> Any:
 
 
 def _device_kind(op: Op, types: Sequence[TensorType | None]) -> str:
-    home = op.fixed_device()
-    if home is not None:
-        return home.kind
+    device = op.fixed_device()
+    if device is not None:
+        return device.kind
     return next((t.device.kind for t in types if t is not None and not t.weak), "cpu")
 
 
@@ -177,8 +177,8 @@ def _device_kinds(op: Op, types: Sequence[TensorType | None]) -> Sequence[str]:
     kind = _device_kind(op, types)
     if op.fixed_device() is None:
         return (kind,)
-    others = {t.device.kind for t in types if t is not None and not t.weak} - {kind}
-    return sorted((kind, *others), key=lambda each: (each == "cpu", each != kind))
+    input_kinds = {t.device.kind for t in types if t is not None and not t.weak} - {kind}
+    return sorted((kind, *input_kinds), key=lambda name: (name == "cpu", name != kind))
 
 
 def _load(operators: str, device: str) -> None:

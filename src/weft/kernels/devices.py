@@ -37,8 +37,8 @@ class DeviceKind:
     def counters(self) -> dict[str, int]:
         """Counts: kernels that ran on its devices; copies_in, copies_out, bytes_in and bytes_out, between
         them and devices of other kinds."""
-        found: dict[str, int] = _core.device_kind_counters(self.name)
-        return found
+        counts: dict[str, int] = _core.device_kind_counters(self.name)
+        return counts
 
     def __repr__(self) -> str:
         return f"DeviceKind({self.name!r})"
@@ -53,8 +53,8 @@ def add_device_kind(
     stream: Callable[[int, str], int | None] | None = None,
     loops: Callable[[Any], Any] | None = None,
 ) -> DeviceKind:
-    """Add a kind of device; it stays as long as the process. Of a name that was added, the same kind, with what is
-    given in the place of what it had, for what has not been looked up yet.
+    """Add a kind of device; it stays as long as the process. A name that was added before gives the same kind, with
+    these functions in place of its earlier ones for devices and loops that have not been used yet.
 
     stream(index, queue): a number that says where commands of a device's queue ("compute", "wide", "copy", "io",
     "priority") go, for kernels to find in their run context; it is called once for each. None: there are none.

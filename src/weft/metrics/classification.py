@@ -113,10 +113,10 @@ class ConfusionMatrix(Metric):
 
     def add(self, x: Tensor, target: Tensor) -> None:
         x, target = asarray(x), asarray(target)
-        found = _classes(self, x, target).to_device(self._counts.device).reshape(-1)
-        wanted = target.to_device(self._counts.device).reshape(-1)
-        ones = zeros(wanted.shape, dtype="int64") + 1
-        self._counts = F.index_put(self._counts, ones, wanted, found, axes=(0, 1), mode="add")
+        predicted = _classes(self, x, target).to_device(self._counts.device).reshape(-1)
+        actual = target.to_device(self._counts.device).reshape(-1)
+        ones = zeros(actual.shape, dtype="int64") + 1
+        self._counts = F.index_put(self._counts, ones, actual, predicted, axes=(0, 1), mode="add")
 
     def compute(self) -> Any:
         return self._counts.copy()

@@ -60,8 +60,8 @@ class Sum:
     def add(self, x: Tensor) -> None:
         """Add all elements."""
         kind = "float64" if x.dtype.is_floating else "int64"
-        found = F.sum(x.astype(kind))
-        self.total = found if self.total is None else self.total + found.to_device(self.total.device)
+        total = F.sum(x.astype(kind))
+        self.total = total if self.total is None else self.total + total.to_device(self.total.device)
 
     def item(self) -> float:
         """The sum, 0 at first."""

@@ -85,8 +85,8 @@ class Block(Module):
         n, t, width = x.shape
         split = F.reshape(self.qkv(self.ln1(x)), (n, t, 3, self.heads, width // self.heads))
         q, k, v = (F.permute_dims(split, (2, 0, 3, 1, 4))[part] for part in range(3))
-        joined = F.reshape(F.permute_dims(attend(q, k, v), (0, 2, 1, 3)), (n, t, width))
-        x = x + self.proj(joined)
+        heads = F.reshape(F.permute_dims(attend(q, k, v), (0, 2, 1, 3)), (n, t, width))
+        x = x + self.proj(heads)
         return x + self.down(F.gelu(self.up(self.ln2(x)), approximate="tanh"))
 
 
@@ -157,14 +157,14 @@ class GPT(Module):
         The cache has to hold all positions before; this one is written. Attention reads the whole cache, and the part
         behind the position has no weight.
         """
-        seen = arange(self.config.context, device=token.device) <= position
-        attend = [partial(cache.decode, seen, position[None], layer) for layer in range(len(self.blocks))]
+        mask = arange(self.config.context, device=token.device) <= position
+        attend = [partial(cache.decode, mask, position[None], layer) for layer in range(len(self.blocks))]
         return self._logits(token[:, None], self.positions(position), attend)[:, 0]
 
     def _logits(self, tokens: Tensor, positions: Tensor, attend: Sequence[Attend]) -> Tensor:
         x = self.tokens(tokens) + positions
-        for block, how in zip(self.blocks, attend, strict=True):
-            x = block(x, how)
+        for block, block_attend in zip(self.blocks, attend, strict=True):
+            x = block(x, block_attend)
         return F.linear(self.ln(x), self.tokens.weight)
 
 

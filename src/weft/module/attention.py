@@ -29,7 +29,7 @@ class MultiheadAttention(Module):
     (3, 5, 8)
     """
 
-    shown = ("embed_dim", "num_heads")
+    repr_attributes = ("embed_dim", "num_heads")
 
     def __init__(
         self,

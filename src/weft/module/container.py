@@ -31,10 +31,10 @@ class Sequential(Module):
     def __init__(self, *layers: Module | Mapping[str, Module]) -> None:
         self._layers: dict[str, Module] = {}
         if len(layers) == 1 and isinstance(layers[0], Mapping):
-            named = dict(layers[0])
+            layers_by_name = dict(layers[0])
         else:
-            named = {str(k): layer for k, layer in enumerate(layers)}  # type: ignore[misc]
-        for name, layer in named.items():
+            layers_by_name = {str(k): layer for k, layer in enumerate(layers)}  # type: ignore[misc]
+        for name, layer in layers_by_name.items():
             self._add(name, layer)
 
     def _add(self, name: str, layer: Any) -> None:
@@ -90,7 +90,7 @@ class Flatten(Module):
     (2, 12)
     """
 
-    shown = ("start_axis", "end_axis")
+    repr_attributes = ("start_axis", "end_axis")
 
     def __init__(self, start_axis: int = 1, end_axis: int = -1) -> None:
         self.start_axis, self.end_axis = start_axis, end_axis
@@ -109,7 +109,7 @@ class Dropout(Module):
     tensor([1., 1.], dtype=float32, device=cpu:0)
     """
 
-    shown = ("p",)
+    repr_attributes = ("p",)
 
     def __init__(self, p: float = 0.5) -> None:
         if not 0 <= p <= 1:

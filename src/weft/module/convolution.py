@@ -22,7 +22,7 @@ class _Channels(Module):
     """Base: a weight and a bias of as many channels as divide into groups."""
 
     ndim: ClassVar[int]
-    shown: ClassVar[tuple[str, ...]] = (
+    repr_attributes: ClassVar[tuple[str, ...]] = (
         "in_channels",
         "out_channels",
         "kernel_size",
@@ -115,7 +115,7 @@ class Conv3d(_Conv):
 
 
 class _ConvTranspose(_Channels):
-    shown = (*_Channels.shown, "output_padding")
+    repr_attributes = (*_Channels.repr_attributes, "output_padding")
 
     def __init__(
         self,

@@ -67,16 +67,18 @@ class OperatorLayer(Module):
         by_position = dict(zip(names, args, strict=False))
         if twice := by_position.keys() & attributes.keys():
             raise TypeError(f"{type(self).__name__}: {', '.join(sorted(twice))} given twice")
-        self._given = {**by_position, **attributes}
-        cls(**self._given)  # raises what the function would raise
-        for name, value in self._given.items():
+        self._operator_attributes = {**by_position, **attributes}
+        cls(**self._operator_attributes)  # raises what the function would raise
+        for name, value in self._operator_attributes.items():
             setattr(self, name, value)
 
     def forward(self, x: Tensor) -> Tensor:
-        return getattr(F, self.operator)(x, **{name: getattr(self, name) for name in self._given})
+        return getattr(F, self.operator)(
+            x, **{name: getattr(self, name) for name in self._operator_attributes}
+        )
 
     def extra_repr(self) -> str:
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self._given)
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self._operator_attributes)
 
 
 class ReLU(OperatorLayer):
@@ -240,7 +242,7 @@ class PReLU(Module):
     tensor([[-1.,  4.]], dtype=float32, device=cpu:0)
     """
 
-    shown = ("num_parameters",)
+    repr_attributes = ("num_parameters",)
 
     def __init__(self, num_parameters: int = 1, value: float = 0.25) -> None:
         self.num_parameters = num_parameters

@@ -133,13 +133,7 @@ def fans(x: Tensor) -> tuple[int, int]:
     return x.shape[1] * kernel, x.shape[0] * kernel
 
 
-_GAINS = {
-    "linear": 1.0,
-    "sigmoid": 1.0,
-    "tanh": 5 / 3,
-    "relu": math.sqrt(2),
-    "selu": 3 / 4,
-}
+_GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}
 
 
 def gain(nonlinearity: str, slope: float = 0.01) -> float:

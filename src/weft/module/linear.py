@@ -71,7 +71,7 @@ class Linear(Module):
     ((2, 5, 3), (3, 4))
     """
 
-    shown = ("in_features", "out_features")
+    repr_attributes = ("in_features", "out_features")
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Embedding(Module):
     tensor([0., 0., 0., 0.], dtype=float32, device=cpu:0)
     """
 
-    shown = ("num_embeddings", "embedding_dim", "padding_idx")
+    repr_attributes = ("num_embeddings", "embedding_dim", "padding_idx")
 
     def __init__(
         self,

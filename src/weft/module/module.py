@@ -118,10 +118,10 @@ class Module:
     __slots__ = ("__dict__", "__weakref__", "_hooks", "_pre_hooks", "_roles")
 
     training: bool = True
-    shown: ClassVar[tuple[str, ...]] = ()  # attributes that repr shows
+    repr_attributes: ClassVar[tuple[str, ...]] = ()  # attributes in repr
     ignored_state: ClassVar[
         tuple[str, ...]
-    ] = ()  # entries of other libraries' states that load_state_dict skips
+    ] = ()  # entries of other libraries' states, which load_state_dict skips
 
     _roles: dict[str, str]
     _hooks: dict[int, Callable[..., Any]]
@@ -248,11 +248,11 @@ class Module:
         >>> [name for name, _ in M.Sequential(M.ReLU(), M.Identity()).named_children()]
         ['0', '1']
         """
-        seen: set[int] = set()
+        listed: set[int] = set()
         for name, value in self._attributes():
             for path, module in _modules_in(name, value):
-                if id(module) not in seen:
-                    seen.add(id(module))
+                if id(module) not in listed:
+                    listed.add(id(module))
                     yield path, module
 
     def _attributes(self) -> Iterator[tuple[str, Any]]:
@@ -272,24 +272,24 @@ class Module:
         """
         return self._walk(prefix, set())
 
-    def _walk(self, path: str, seen: set[int]) -> Iterator[tuple[str, Module]]:
-        seen.add(id(self))
+    def _walk(self, path: str, visited: set[int]) -> Iterator[tuple[str, Module]]:
+        visited.add(id(self))
         yield path, self
         for name, module in self.named_children():
-            if id(module) not in seen:
-                yield from module._walk(f"{path}.{name}" if path else name, seen)
+            if id(module) not in visited:
+                yield from module._walk(f"{path}.{name}" if path else name, visited)
 
     def modules(self) -> Iterator[Module]:
         """This module and all below it, each once."""
         return (module for _, module in self.named_modules())
 
     def _named(self, prefix: str, *roles: str) -> Iterator[tuple[str, Tensor]]:
-        seen: set[int] = set()
+        listed: set[int] = set()
         for path, module in self.named_modules(prefix):
             for name, role in module._roles.items():
                 x = vars(module)[name]
-                if role in roles and id(x) not in seen:
-                    seen.add(id(x))
+                if role in roles and id(x) not in listed:
+                    listed.add(id(x))
                     yield (f"{path}.{name}" if path else name), x
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
@@ -366,14 +366,14 @@ class Module:
         return self._change(lambda x: x.astype(kind, copy=False) if x.dtype.is_floating else x)
 
     def _change(self: Self, change: Callable[[Tensor], Tensor]) -> Self:
-        done: dict[int, tuple[Tensor, Tensor]] = {}  # what is shared stays shared
+        converted: dict[int, tuple[Tensor, Tensor]] = {}  # what is shared stays shared
         with no_grad():
             for module in self.modules():
                 for name in module._roles:
                     x = vars(module)[name]
-                    if id(x) not in done:
-                        done[id(x)] = (x, change(x))
-                    vars(module)[name] = done[id(x)][1]
+                    if id(x) not in converted:
+                        converted[id(x)] = (x, change(x))
+                    vars(module)[name] = converted[id(x)][1]
         changed()
         return self
 
@@ -451,12 +451,14 @@ class Module:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "shown" in vars(cls):  # the name of repr_attributes in earlier versions
+            cls.repr_attributes = vars(cls)["shown"]
         if cls.__module__.startswith("weft."):
             names_keywords(cls)
 
     def extra_repr(self) -> str:
-        """What repr shows between the parentheses: the attributes of `shown`; to be overridden."""
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.shown)
+        """The text between the parentheses of repr: the attributes of `repr_attributes`; to be overridden."""
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.repr_attributes)
 
     @recursive_repr("...")  # a module may refer to those above it
     def __repr__(self) -> str:

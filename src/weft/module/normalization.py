@@ -41,7 +41,7 @@ class _Scaled(Module):
 
 class _BatchNorm(_Scaled):
     dims: ClassVar[tuple[int, ...]]
-    shown = ("num_features", "eps", "momentum")
+    repr_attributes = ("num_features", "eps", "momentum")
     ignored_state = ("num_batches_tracked",)  # PyTorch's, which counts for a momentum of None
 
     def __init__(
@@ -126,7 +126,7 @@ class LayerNorm(_Scaled):
             [ 1., -1.]], dtype=float32, device=cpu:0)
     """
 
-    shown = ("normalized_shape", "eps")
+    repr_attributes = ("normalized_shape", "eps")
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class RMSNorm(_Scaled):
     tensor([ 1., -1.], dtype=float32, device=cpu:0)
     """
 
-    shown = ("normalized_shape", "eps")
+    repr_attributes = ("normalized_shape", "eps")
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class GroupNorm(_Scaled):
     0.0
     """
 
-    shown = ("num_groups", "num_channels", "eps")
+    repr_attributes = ("num_groups", "num_channels", "eps")
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class InstanceNorm2d(_Scaled):
     See weft.functional.instance_norm.
     """
 
-    shown = ("num_features", "eps")
+    repr_attributes = ("num_features", "eps")
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ class _Recurrent(Module):
 
     gates: ClassVar[int]
     states: ClassVar[int] = 1
-    shown = ("input_size", "hidden_size", "num_layers", "bidirectional")
+    repr_attributes = ("input_size", "hidden_size", "num_layers", "bidirectional")
 
     def __init__(
         self,
@@ -109,10 +109,10 @@ class _Recurrent(Module):
         """The states of a call as a list. Raises TypeError if there are more or fewer than the layer has."""
         states = list(state) if isinstance(state, tuple | list) else [state]
         if len(states) != self.states:
-            takes = "a pair (h0, c0) of arrays" if self.states == 2 else "one array h0"
+            expected = "a pair (h0, c0) of arrays" if self.states == 2 else "one array h0"
             shape = f"[{self.num_layers * self._directions}, n, {self.hidden_size}]"
             raise TypeError(
-                f"{type(self).__name__}: state must be {takes} of the shape {shape}, got {len(states)} arrays: "
+                f"{type(self).__name__}: state must be {expected} of the shape {shape}, got {len(states)} arrays: "
                 + ", ".join(map(_core.describe, states))
             )
         return states

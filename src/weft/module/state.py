@@ -25,7 +25,7 @@ class IncompatibleKeys(NamedTuple):
 
 
 def compare(
-    owner: str, own: Mapping[str, Tensor], state: Any, strict: bool
+    owner: str, targets: Mapping[str, Tensor], state: Any, strict: bool
 ) -> tuple[list[tuple[Tensor, Tensor]], IncompatibleKeys]:
     """(target, value) pairs to be written, and the names that have no partner.
 
@@ -33,11 +33,11 @@ def compare(
     """
     if not isinstance(state, Mapping):
         raise TypeError(f"load_state_dict: {owner}: takes a mapping from names, not {type(state).__name__}")
-    missing = tuple(name for name in own if name not in state)
-    unexpected = tuple(str(name) for name in state if name not in own)
+    missing = tuple(name for name in targets if name not in state)
+    unexpected = tuple(str(name) for name in state if name not in targets)
     pairs: list[tuple[Tensor, Tensor]] = []
     shapes, kinds = [], []
-    for name, target in own.items():
+    for name, target in targets.items():
         if name not in state:
             continue
         value = _as_tensor(state[name])

@@ -22,8 +22,6 @@ class Activation(Pointwise):
     result: ClassVar[str] = "float"
     takes: ClassVar[tuple[str, ...]] = ("float",)
 
-    given: ClassVar[tuple[dict[str, Any], ...]] = ({},)  # attributes that samples have
-
 
 @op
 class Relu(Activation):
@@ -66,7 +64,6 @@ class Gelu(Activation):
 
     approximate: str = "none"
     positional = ("approximate",)
-    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"approximate": "tanh"})
 
     def check(self) -> None:
         if self.approximate not in ("none", "tanh"):
@@ -94,7 +91,6 @@ class LeakyRelu(Activation):
 
     negative_slope: Runtime[float] = 0.01
     positional = ("negative_slope",)
-    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"negative_slope": 0.5}, {"negative_slope": -1})
 
     def scalar(self, x: Scalar) -> Scalar:
         return e.where(x > 0, x, x * self.negative_slope)
@@ -139,7 +135,6 @@ class Hardtanh(Activation):
     min_val: Runtime[float] = -1.0
     max_val: Runtime[float] = 1.0
     positional = ("min_val", "max_val")
-    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"min_val": -2, "max_val": 0.5})
 
     def scalar(self, x: Scalar) -> Scalar:
         return _between(x, self.min_val, self.max_val)
@@ -194,7 +189,6 @@ class Elu(Activation):
 
     alpha: Runtime[float] = 1.0
     positional = ("alpha",)
-    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"alpha": 0.5})
 
     def scalar(self, x: Scalar) -> Scalar:
         return e.where(x > 0, x, e.call("expm1", x) * self.alpha)
@@ -215,7 +209,6 @@ class Celu(Activation):
 
     alpha: Runtime[float] = 1.0
     positional = ("alpha",)
-    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"alpha": 0.5})
 
     def scalar(self, x: Scalar) -> Scalar:
         return e.where(x > 0, x, e.call("expm1", x / self.alpha) * self.alpha)
@@ -297,7 +290,6 @@ class Softplus(Activation):
     beta: Runtime[float] = 1.0
     threshold: Runtime[float] = 20.0
     positional = ("beta", "threshold")
-    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"beta": 2, "threshold": 5})
 
     def scalar(self, x: Scalar) -> Scalar:
         scaled = x * self.beta
@@ -360,7 +352,6 @@ class Shrinking(Activation):
 
     lambd: Runtime[float] = 0.5
     positional = ("lambd",)
-    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"lambd": 2})
 
 
 @op
@@ -414,7 +405,6 @@ class Threshold(Activation):
     threshold: Runtime[float]
     value: Runtime[float]
     positional = ("threshold", "value")
-    given: ClassVar[tuple[dict[str, Any], ...]] = ({"threshold": 0.25, "value": -3},)
 
     def scalar(self, x: Scalar) -> Scalar:
         low = self.value if isinstance(self.value, Scalar) else e.constant(self.value, x.dtype)
@@ -447,10 +437,10 @@ class Prelu(Op):
 
     def infer(self, x: TensorType, weight: TensorType) -> TensorType:
         self.require_floats(x=x, weight=weight)
-        fits = weight.ndim == 1 and (
+        is_aligned = weight.ndim == 1 and (
             weight.shape[0] == 1 or (x.ndim > 0 and weight.shape[0] == x.shape[min(1, x.ndim - 1)])
         )
-        if not (fits or weight.ndim == 0):
+        if not (is_aligned or weight.ndim == 0):
             raise self.fail(
                 ShapeError, "weight needs one number, or one for each size of axis 1", x=x, weight=weight
             )

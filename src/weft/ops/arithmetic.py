@@ -12,23 +12,19 @@ from weft.ops.pointwise import Pointwise, unbroadcast
 
 Scalar = e.Scalar
 COMMON = ("float32", "float64", "int64")
-PAIRS = (((2, 3), (2, 3)), ((2, 3), (3,)), ((2, 1), (1, 3)), ((0, 3), (1, 1)), ((), (2,)))
 NUMBERS = ("int", "uint", "float")
 
 
 class Arithmetic(Pointwise):
-    """Base of binary operators on numbers. second: the range of the second operand in samples."""
+    """Base of binary operators on numbers."""
 
     family: ClassVar[str] = "arithmetic"
-    first: ClassVar[tuple[float, float]] = (-2.0, 2.0)
-    second: ClassVar[tuple[float, float]] = (-2.0, 2.0)
 
 
 class Division(Arithmetic):
-    """Base of what divides: the second operand keeps away from 0, signs are mixed."""
+    """Base of what divides."""
 
     takes: ClassVar[tuple[str, ...]] = NUMBERS
-    second: ClassVar[tuple[float, float]] = (0.5, 3.0)
 
 
 @op
@@ -130,14 +126,14 @@ class FloorDivide(Division):
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         if a.dtype in e.UNSIGNED:
             return a / b
-        rest = a % b
-        below = (rest != 0) & _signs_differ(rest, b)
+        remainder = a % b
+        below = (remainder != 0) & _signs_differ(remainder, b)
         if a.dtype not in e.FLOATS:
             return a / b - e.cast(below & (b != 0), a.dtype)
-        whole = (a - rest) / b
-        whole = whole - e.cast(below, a.dtype)
-        down = e.call("floor", whole)
-        near = e.where(whole - down > 0.5, down + 1, down)
+        quotient = (a - remainder) / b
+        quotient = quotient - e.cast(below, a.dtype)
+        down = e.call("floor", quotient)
+        near = e.where(quotient - down > 0.5, down + 1, down)
         return e.where(b == 0, a / b, e.where(near == 0, e.call("copysign", near, a / b), near))
 
 
@@ -155,12 +151,12 @@ class Remainder(Division):
     """
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
-        rest = a % b
+        remainder = a % b
         if a.dtype in e.UNSIGNED:
-            return rest
-        moved = e.where((rest != 0) & _signs_differ(rest, b), rest + b, rest)
+            return remainder
+        moved = e.where((remainder != 0) & _signs_differ(remainder, b), remainder + b, remainder)
         if a.dtype in e.FLOATS:
-            return e.where(rest == 0, e.call("copysign", rest, b), moved)
+            return e.where(remainder == 0, e.call("copysign", remainder, b), moved)
         return e.where(b == 0, e.constant(0, a.dtype), moved)
 
     def vjp(self, a: Any, b: Any, dy: Any) -> Any:
@@ -204,7 +200,6 @@ class Pow(Arithmetic):
     """
 
     takes: ClassVar[tuple[str, ...]] = NUMBERS
-    first: ClassVar[tuple[float, float]] = (0.5, 2.0)
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return e.call("pow", a, b) if a.dtype in e.FLOATS else _integer_power(a, b)
@@ -260,7 +255,7 @@ class Minimum(Extreme):
         return e.minimum(a, b)
 
 
-def _given(a: Scalar, b: Scalar, both: Scalar) -> Scalar:
+def _not_nan(a: Scalar, b: Scalar, both: Scalar) -> Scalar:
     """Of two numbers the one that is not NaN; both if neither is."""
     if a.dtype not in e.FLOATS:
         return both
@@ -281,7 +276,7 @@ class Fmax(Extreme):
     """
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
-        return _given(a, b, e.maximum(a, b))
+        return _not_nan(a, b, e.maximum(a, b))
 
 
 @op
@@ -298,7 +293,7 @@ class Fmin(Extreme):
     """
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
-        return _given(a, b, e.minimum(a, b))
+        return _not_nan(a, b, e.minimum(a, b))
 
 
 class FloatPair(Arithmetic):
@@ -511,8 +506,8 @@ class Sign(OneNumber):
     def scalar(self, x: Scalar) -> Scalar:
         zero, one = e.constant(0, x.dtype), e.constant(1, x.dtype)
         negative = zero if x.dtype in e.UNSIGNED else e.where(x < 0, -one, zero)
-        found = e.where(x > 0, one, negative)
-        return e.where(x != x, x, found) if x.dtype in e.FLOATS else found
+        sign = e.where(x > 0, one, negative)
+        return e.where(x != x, x, sign) if x.dtype in e.FLOATS else sign
 
 
 @op

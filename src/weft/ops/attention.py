@@ -29,11 +29,11 @@ class Attention(Op):
         return 1 / math.sqrt(max(q.shape[-1], 1)) if self.scale is None else self.scale
 
     def numbers(self, q: TensorType) -> tuple[tuple[Any, str], ...]:
-        """Parameters of the native kernels: the scale, and how far behind its own place a query sees."""
+        """Parameters of the native kernels: the scale, and how far behind its own position a query sees."""
         return ((self.factor(q), "float64"), (0, "int64"))
 
     def is_plain(self, q: Any, k: Any, v: Any, mask: Any) -> bool:
-        """Whether operands are as the native kernels want them: 4 dimensions, nothing left to broadcast."""
+        """Whether the native kernels take the operands: 4 dimensions, and nothing to broadcast."""
         full = (*q.shape[:-1], k.shape[-2])
         return (
             q.ndim == 4
@@ -74,13 +74,13 @@ class CausalMask(Op):
         from weft.ops.kernels import pointwise_loop
 
         last = scores.ndim - 1
-        kept = e.index(last) <= e.index(last - 1)
+        is_seen = e.index(last) <= e.index(last - 1)
         dtype = scores.dtype.name
-        yield pointwise_loop([scores], [e.where(kept, e.load(0, dtype), e.constant(self.value, dtype))])
+        yield pointwise_loop([scores], [e.where(is_seen, e.load(0, dtype), e.constant(self.value, dtype))])
 
     def decompose(self, scores: Any) -> Any:
-        seen = F.less_equal(F.places_like(scores, axis=-1), F.places_like(scores, axis=-2))
-        return F.where(seen, scores, constant(self.value, scores.dtype))
+        is_seen = F.less_equal(F.places_like(scores, axis=-1), F.places_like(scores, axis=-2))
+        return F.where(is_seen, scores, constant(self.value, scores.dtype))
 
     def vjp(self, dy: Any) -> Any:
         return F.causal_mask(dy, value=0.0)
@@ -110,21 +110,21 @@ class ScaledDotProductAttention(Attention):
     residuals = ("logs",)
 
     def infer(self, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None) -> Any:
-        given = {"q": q, "k": k, "v": v}
-        self.require_floats(**given)
+        operands = {"q": q, "k": k, "v": v}
+        self.require_floats(**operands)
         if mask is not None and mask.dtype is not bool_ and not mask.dtype.is_floating:
             raise self.fail(DTypeError, "the mask must be boolean or of floats", mask=mask)
-        if min(t.ndim for t in given.values()) < 2:
-            raise self.fail(ShapeError, "needs at least 2 dimensions", **given)
+        if min(t.ndim for t in operands.values()) < 2:
+            raise self.fail(ShapeError, "needs at least 2 dimensions", **operands)
         if q.shape[-1] != k.shape[-1]:
-            raise self.fail(ShapeError, f"inner sizes differ, {q.shape[-1]} != {k.shape[-1]}", **given)
+            raise self.fail(ShapeError, f"inner sizes differ, {q.shape[-1]} != {k.shape[-1]}", **operands)
         if k.shape[-2] != v.shape[-2]:
-            raise self.fail(ShapeError, f"keys and values differ, {k.shape[-2]} != {v.shape[-2]}", **given)
-        lead = broadcast_shapes(self.name, {name: t.like(t.shape[:-2]) for name, t in given.items()})
+            raise self.fail(ShapeError, f"keys and values differ, {k.shape[-2]} != {v.shape[-2]}", **operands)
+        lead = broadcast_shapes(self.name, {name: t.like(t.shape[:-2]) for name, t in operands.items()})
         full = (*lead, q.shape[-2], k.shape[-2])
         if mask is not None and broadcast_shapes(self.name, {"scores": q.like(full), "mask": mask}) != full:
-            raise self.fail(ShapeError, f"the mask does not fit {full}", **given, mask=mask)
-        common = promote(*given.values())
+            raise self.fail(ShapeError, f"the mask does not fit {full}", **operands, mask=mask)
+        common = promote(*operands.values())
         y = q.like((*lead, q.shape[-2], v.shape[-1]), common)
         logs = y.like(y.shape[:-1], common if common.name == "float64" else float32)
         return y, *self.residual_types((logs,), (q, k, v, mask))
@@ -196,12 +196,12 @@ class ScaledDotProductAttentionGradient(Attention):
         cotangents = (
             weights * (cotangents - F.sum(cotangents * weights, axis=-1, keepdims=True)) * self.factor(q)
         )
-        found = (
+        gradients = (
             F.matmul(cotangents, k),
             F.matmul(F.matrix_transpose(cotangents), q),
             F.matmul(F.matrix_transpose(weights), dy),
         )
-        return tuple(F.cast(g, dtype=x.dtype) for g, x in zip(found, (q, k, v), strict=True))
+        return tuple(F.cast(g, dtype=x.dtype) for g, x in zip(gradients, (q, k, v), strict=True))
 
 
 __all__ = ["ScaledDotProductAttention", "ScaledDotProductAttentionGradient"]

@@ -23,13 +23,13 @@ def see_items(
     sizes: list[Any] = []
     steps: list[Any] = []
     offset: Any = 0
-    rest = iter(zip(shape, strides, strict=True))
+    dimensions = iter(zip(shape, strides, strict=True))
     for item in items:
         if item is None:
             sizes.append(1)
             steps.append(0)
             continue
-        _, stride = next(rest)
+        _, stride = next(dimensions)
         if isinstance(item, tuple):
             start, count, step = item
             offset = offset + stride * start
@@ -79,8 +79,8 @@ class BasicPut(Op):
 
     def kernels(self, x: TensorType, value: TensorType) -> Iterator[Parts]:
         items: Any = self.items
-        whole = (0, lambda shape, strides: (shape, strides, 0))
-        yield Parts((whole, (1, lambda shape, strides: see_items(items, shape, strides))))
+        base = (0, lambda shape, strides: (shape, strides, 0))
+        yield Parts((base, (1, lambda shape, strides: see_items(items, shape, strides))))
 
     def vjp(self, x: Any, value: Any, dy: Any) -> Any:
         dx = F.basic_put(dy, 0, items=self.items)

@@ -312,8 +312,8 @@ class BitwiseRightShift(Shift):
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         bits = e.BITS[a.dtype]
         zero = e.constant(0, a.dtype)
-        rest = zero if a.dtype in e.UNSIGNED else e.where(a < 0, e.constant(-1, a.dtype), zero)
-        return e.where(_outside(b, bits), rest, a >> (b & (bits - 1)))
+        outside = zero if a.dtype in e.UNSIGNED else e.where(a < 0, e.constant(-1, a.dtype), zero)
+        return e.where(_outside(b, bits), outside, a >> (b & (bits - 1)))
 
 
 @op
@@ -369,5 +369,5 @@ class Isclose(Pointwise):
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         near = abs(a - b) <= abs(b) * self.rtol + self.atol
-        found = (a == b) | (near & (abs(b) < float("inf")))
-        return found | ((a != a) & (b != b)) if self.equal_nan else found
+        close = (a == b) | (near & (abs(b) < float("inf")))
+        return close | ((a != a) & (b != b)) if self.equal_nan else close

@@ -11,7 +11,7 @@ from weft.ops.matrix import recast
 from weft.ops.op import Op, op
 from weft.ops.shapes import sizes
 from weft.ops.types import TensorType, promote
-from weft.ops.window import Windows, each, windows_of
+from weft.ops.window import Windows, set_per_dimension, windows_of
 
 
 class Convolving(Op):
@@ -49,8 +49,7 @@ class Convolution(Convolving):
         )
 
     def check(self) -> None:
-        for what in ("stride", "dilation"):
-            self.set(what, each(self.name, what, getattr(self, what), self.spatial, least=1))
+        set_per_dimension(self, self.spatial, stride=1, dilation=1)
         if self.groups < 1:
             raise ValueError(f"{self.name}: groups must be at least 1, got {self.groups}")
         if isinstance(self.padding, str):
@@ -59,11 +58,11 @@ class Convolution(Convolving):
             if self.padding == "same" and set(self.stride) != {1}:  # type: ignore[arg-type]
                 raise ValueError(f"{self.name}: padding 'same' needs a stride of 1, got {self.stride}")
         elif isinstance(self.padding, int) or all(isinstance(n, int) for n in self.padding):
-            self.set("padding", each(self.name, "padding", self.padding, self.spatial, least=0))  # type: ignore[arg-type]
+            set_per_dimension(self, self.spatial, padding=0)
         elif len(self.padding) != self.spatial or any(len(pair) != 2 for pair in self.padding):  # type: ignore[arg-type]
             raise ValueError(f"{self.name}: padding needs {self.spatial} pairs, got {self.padding}")
         if self.kernel_size is not None:
-            self.set("kernel_size", each(self.name, "kernel_size", self.kernel_size, self.spatial, least=1))
+            set_per_dimension(self, self.spatial, kernel_size=1)
 
     def windows(self, weight: Any) -> Windows:
         """For a weight (a type, Value or array) [o, c, *size]."""
@@ -90,28 +89,28 @@ class Convolution(Convolving):
         }
 
     def infer(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
-        given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+        operands = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
         rank = self.spatial + 2
-        common = promote(*given.values())
+        common = promote(*operands.values())
         if common is bool_:
-            raise self.fail(DTypeError, "takes numbers", **given)
+            raise self.fail(DTypeError, "takes numbers", **operands)
         if x.ndim != rank or weight.ndim != rank:
-            raise self.fail(ShapeError, f"x and weight need {rank} dimensions", **given)
-        check_channels(self, x.shape[1], weight, self.groups, given)
+            raise self.fail(ShapeError, f"x and weight need {rank} dimensions", **operands)
+        check_channels(self, x.shape[1], weight, self.groups, operands)
         if bias is not None and bias.shape != (weight.shape[0],):
-            raise self.fail(ShapeError, f"bias needs the shape ({weight.shape[0]},)", **given)
-        for what, wanted, found in (
+            raise self.fail(ShapeError, f"bias needs the shape ({weight.shape[0]},)", **operands)
+        for name, declared, actual in (
             ("out_channels", self.out_channels, weight.shape[0]),
             ("kernel_size", self.kernel_size, weight.shape[2:]),
         ):
-            if wanted is not None and wanted != found:
-                raise self.fail(ShapeError, f"{what} is {wanted}, not {found}", **given)
+            if declared is not None and declared != actual:
+                raise self.fail(ShapeError, f"{name} is {declared}, not {actual}", **operands)
         count = self.windows(weight).number(x.shape[2:])
         if any(isinstance(n, int) and n < 1 for n in count):
             raise self.fail(
                 ShapeError,
                 f"a window of {self.windows(weight).extents} does not fit x with its padding",
-                **given,
+                **operands,
             )
         return x.like((x.shape[0], weight.shape[0], *count), common)
 
@@ -145,15 +144,15 @@ class Convolution(Convolving):
         return dx, dw, db
 
 
-def check_channels(op: Op, channels: Any, weight: TensorType, groups: int, given: Any) -> None:
+def check_channels(op: Op, channels: Any, weight: TensorType, groups: int, operands: Any) -> None:
     """Raises ShapeError unless x's channels and the outputs fit the weight [o, c, ...] and the groups."""
     if channels != weight.shape[1] * groups:
         fact = f"x has {channels} channels, weight takes {weight.shape[1] * groups}"
         if groups != 1:
             fact += f", {groups} groups of {weight.shape[1]}"
-        raise op.fail(ShapeError, fact, **given)
+        raise op.fail(ShapeError, fact, **operands)
     if groups != 1 and weight.shape[0] % groups:
-        raise op.fail(ShapeError, f"{weight.shape[0]} outputs do not divide into {groups} groups", **given)
+        raise op.fail(ShapeError, f"{weight.shape[0]} outputs do not divide into {groups} groups", **operands)
 
 
 def gradient_attributes(windows: Windows, groups: int) -> dict[str, Any]:
@@ -261,25 +260,30 @@ class TransposedConvolution(Convolving):
         )
 
     def check(self) -> None:
-        for what, least in (("stride", 1), ("dilation", 1), ("padding", 0), ("output_padding", 0)):
-            self.set(what, each(self.name, what, getattr(self, what), self.spatial, least))
+        set_per_dimension(self, self.spatial, stride=1, dilation=1, padding=0, output_padding=0)
         if self.kernel_size is not None:
-            self.set("kernel_size", each(self.name, "kernel_size", self.kernel_size, self.spatial, least=1))
+            set_per_dimension(self, self.spatial, kernel_size=1)
         if self.groups < 1:
             raise ValueError(f"{self.name}: groups must be at least 1, got {self.groups}")
 
     def windows(self, weight: Any) -> Windows:
-        given: Any = self
-        return Windows(weight.shape[2:], given.stride, given.padding, given.padding, given.dilation)
+        op: Any = self
+        return Windows(weight.shape[2:], op.stride, op.padding, op.padding, op.dilation)
 
     def sizes(self, x: Any, weight: Any) -> tuple[Any, ...]:
         """The result's spatial sizes."""
         windows = self.windows(weight)
-        more: Any = self.output_padding
+        output_padding: Any = self.output_padding
         return tuple(
             (n - 1) * step - low - high + extent + extra
             for n, step, low, high, extent, extra in zip(
-                x.shape[2:], windows.stride, windows.low, windows.high, windows.extents, more, strict=True
+                x.shape[2:],
+                windows.stride,
+                windows.low,
+                windows.high,
+                windows.extents,
+                output_padding,
+                strict=True,
             )
         )
 
@@ -294,44 +298,48 @@ class TransposedConvolution(Convolving):
         }
 
     def infer(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
-        given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+        operands = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
         rank = self.spatial + 2
-        if promote(*given.values()) is bool_:
-            raise self.fail(DTypeError, "takes numbers", **given)
+        if promote(*operands.values()) is bool_:
+            raise self.fail(DTypeError, "takes numbers", **operands)
         if x.ndim != rank or weight.ndim != rank:
-            raise self.fail(ShapeError, f"x and weight need {rank} dimensions", **given)
+            raise self.fail(ShapeError, f"x and weight need {rank} dimensions", **operands)
         if x.shape[1] != weight.shape[0]:
-            raise self.fail(ShapeError, f"channels differ, {x.shape[1]} != {weight.shape[0]}", **given)
+            raise self.fail(ShapeError, f"channels differ, {x.shape[1]} != {weight.shape[0]}", **operands)
         if self.groups != 1 and x.shape[1] % self.groups:
             fact = f"{x.shape[1]} channels do not divide into {self.groups} groups"
-            raise self.fail(ShapeError, fact, **given)
+            raise self.fail(ShapeError, fact, **operands)
         channels = weight.shape[1] * self.groups
         if bias is not None and bias.shape != (channels,):
-            raise self.fail(ShapeError, f"bias needs the shape ({channels},)", **given)
-        windows, more = self.windows(weight), self.output_padding
-        limits = zip(more, windows.stride, windows.dilation, strict=True)  # type: ignore[arg-type]
+            raise self.fail(ShapeError, f"bias needs the shape ({channels},)", **operands)
+        windows = self.windows(weight)
+        output_padding: Any = self.output_padding
+        limits = zip(output_padding, windows.stride, windows.dilation, strict=True)
         if any(n >= max(step, apart) for n, step, apart in limits):
             raise self.fail(
-                ValueError, f"output_padding {more} must be below the stride or the dilation", **given
+                ValueError,
+                f"output_padding {output_padding} must be below the stride or the dilation",
+                **operands,
             )
         sizes = self.sizes(x, weight)
         if any(isinstance(n, int) and n < 1 for n in sizes):
-            raise self.fail(ShapeError, f"the padding leaves the sizes {sizes}", **given)
-        return x.like((x.shape[0], channels, *sizes), promote(*given.values()))
+            raise self.fail(ShapeError, f"the padding leaves the sizes {sizes}", **operands)
+        return x.like((x.shape[0], channels, *sizes), promote(*operands.values()))
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
-        windows, more = self.windows(weight), self.output_padding
-        sizes = self.sizes(x, weight)
+        windows = self.windows(weight)
+        output_padding: Any = self.output_padding
         # Behind what a window of the convolution could begin at there are only zeros.
-        beyond = [max(n - step + 1, 0) for n, step in zip(more, windows.stride, strict=True)]  # type: ignore[arg-type]
+        zeros = [max(n - step + 1, 0) for n, step in zip(output_padding, windows.stride, strict=True)]
+        sizes = zip(self.sizes(x, weight), zeros, strict=True)
         y = F.convolution_input_gradient(
             x,
             weight,
-            spatial_size=tuple(n - rest for n, rest in zip(sizes, beyond, strict=True)),
+            spatial_size=tuple(n - count for n, count in sizes),
             **gradient_attributes(windows, self.groups),
         )
-        if any(beyond):
-            y = F.pad(y, pad=tuple(n for rest in reversed(beyond) for n in (0, rest)))
+        if any(zeros):
+            y = F.pad(y, pad=tuple(n for count in reversed(zeros) for n in (0, count)))
         return y if bias is None else y + F.reshape(bias, shape=(-1, *(1,) * self.spatial))
 
 

@@ -43,7 +43,7 @@ class ConvolutionGradient(Convolving):
             groups=self.groups,
         )
 
-    def windows_given(self) -> dict[str, Any]:
+    def window_attributes(self) -> dict[str, Any]:
         """The attributes that all the gradients of one convolution share."""
         return gradient_attributes(self.windows_of_size(()), self.groups)
 
@@ -77,10 +77,10 @@ class ConvolutionInputGradient(ConvolutionGradient):
         n, g, dims = dy.shape[0], self.groups, len(self.stride)
         outputs, channels = weight.shape[0] // g, weight.shape[1]
         low = tuple(max(n - 1 - p, 0) for n, p in zip(windows.extents, self.low, strict=True))
-        start = tuple(more + p for more, p in zip(low, self.low, strict=True))
+        start = tuple(padding + p for padding, p in zip(low, self.low, strict=True))
         reach = tuple(
-            first + size - 1 - more - (count - 1) * step
-            for first, size, more, count, step in zip(
+            first + size - 1 - padding - (count - 1) * step
+            for first, size, padding, count, step in zip(
                 start, self.spatial_size, low, dy.shape[2:], self.stride, strict=True
             )
         )
@@ -101,7 +101,7 @@ class ConvolutionInputGradient(ConvolutionGradient):
         return F.reshape(dx, shape=(n, g * channels, *self.spatial_size))
 
     def vjp(self, dy: Any, weight: Any, ddx: Any) -> Any:
-        dw = F.convolution_weight_gradient(ddx, dy, kernel_size=weight.shape[2:], **self.windows_given())
+        dw = F.convolution_weight_gradient(ddx, dy, kernel_size=weight.shape[2:], **self.window_attributes())
         return F.cast(self.again(ddx, weight), dtype=dy.dtype), F.cast(dw, dtype=weight.dtype)
 
 
@@ -142,7 +142,7 @@ class ConvolutionWeightGradient(ConvolutionGradient):
     def unfolded(self, x: Any, dy: Any) -> Any:
         """dw as one product of dy's pixels and x's windows; channels come last, as one more dimension of a window."""
         dims, channels = len(self.stride), x.shape[1]
-        last = (0, *range(2, 2 + dims), 1)
+        channels_last = (0, *range(2, 2 + dims), 1)
         windows = Windows(
             (*self.kernel_size, channels),
             (*self.stride, 1),
@@ -150,10 +150,10 @@ class ConvolutionWeightGradient(ConvolutionGradient):
             (*self.high, 0),
             (*self.dilation, 1),
         )
-        patches = windows_of(F.permute_dims(x, axes=last), windows, (*dy.shape[2:], 1))
+        patches = windows_of(F.permute_dims(x, axes=channels_last), windows, (*dy.shape[2:], 1))
         pixels = dy.shape[0] * math.prod(dy.shape[2:])
         rows = F.reshape(patches, shape=(pixels, math.prod(self.kernel_size) * channels))
-        cotangents = F.reshape(F.permute_dims(dy, axes=last), shape=(pixels, dy.shape[1]))
+        cotangents = F.reshape(F.permute_dims(dy, axes=channels_last), shape=(pixels, dy.shape[1]))
         dw = F.matmul(F.permute_dims(cotangents, axes=(1, 0)), rows)
         dw = F.reshape(dw, shape=(dy.shape[1], *self.kernel_size, channels))
         return F.permute_dims(dw, axes=(0, 1 + dims, *range(1, 1 + dims)))
@@ -174,5 +174,5 @@ class ConvolutionWeightGradient(ConvolutionGradient):
         return F.reshape(dw, shape=(g * outputs, channels, *self.kernel_size))
 
     def vjp(self, x: Any, dy: Any, ddw: Any) -> Any:
-        dx = F.convolution_input_gradient(dy, ddw, spatial_size=x.shape[2:], **self.windows_given())
+        dx = F.convolution_input_gradient(dy, ddw, spatial_size=x.shape[2:], **self.window_attributes())
         return F.cast(dx, dtype=x.dtype), F.cast(self.again(x, ddw), dtype=dy.dtype)

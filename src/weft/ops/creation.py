@@ -62,8 +62,8 @@ class Stepped(Creation):
 
     def kernels(self) -> Iterator[Loop]:
         kind = "float64" if self.dtype.is_floating else "int64"
-        place = e.cast(e.index(0), kind)
-        value = e.constant(self.start, kind) + place * e.constant(self.step, kind)
+        index = e.cast(e.index(0), kind)
+        value = e.constant(self.start, kind) + index * e.constant(self.step, kind)
         yield self.loop(e.cast(value, self.dtype.name))
 
     def vjp(self, dy: Any) -> Any:

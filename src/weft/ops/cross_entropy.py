@@ -9,7 +9,7 @@ from weft.base.dtype import int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Row, in_accumulation_type
+from weft.ops.kernels import Loop, Row, to_accumulation
 from weft.ops.loss import check_reduction
 from weft.ops.op import Op, op
 from weft.ops.pointwise import cast_to
@@ -49,11 +49,11 @@ class Classes(Op):
 
     def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
         """Targets are numbers of classes, one for each row."""
-        x, target, *rest = inputs
+        x, target, *others = inputs
         if target is None and x:
             axis = min(1, len(x) - 1)
             target = (*x[:axis], *x[axis + 1 :])
-        return [x, target, *rest]
+        return [x, target, *others]
 
     def check_target(self, x: TensorType, target: TensorType, rows: tuple[Any, ...]) -> None:
         if not target.dtype.is_integer:
@@ -124,11 +124,11 @@ class ClassRow(Op):
         self, row: Row, x: TensorType, target: TensorType, weight: TensorType | None
     ) -> tuple[Scalar, Scalar, Scalar, Scalar | None]:
         """The element of x, whether it is the target's, whether the row counts, and the weight's element."""
-        value = in_accumulation_type(e.load(0, x.dtype.name))
-        wanted = e.load(1, target.dtype.name)
-        here = e.index(self.axis) == wanted
+        value = to_accumulation(e.load(0, x.dtype.name))
+        label = e.load(1, target.dtype.name)
+        is_target = e.index(self.axis) == label
         scale = None if weight is None else e.cast(e.load(2, weight.dtype.name), value.dtype)
-        return value, here, wanted != self.ignore_index, scale
+        return value, is_target, label != self.ignore_index, scale
 
     def rows(self, x: TensorType) -> TensorType:
         return x.like([1 if d == self.axis else n for d, n in enumerate(x.shape)])
@@ -154,28 +154,28 @@ class CrossEntropyRows(ClassRow):
 
     def kernels(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> Iterator[Loop]:
         row = Row(inputs=3)
-        value, here, counts, scale = self.parts(row, x, target, weight)
+        value, is_target, counts, scale = self.parts(row, x, target, weight)
         zero, one = e.constant(0, value.dtype), e.constant(1, value.dtype)
-        picked = row.sum(e.where(here, value, zero))
-        share = row.sum(e.where(here, one if scale is None else scale, zero))
-        known = row.sum(e.where(here, one, zero))
+        target_logit = row.sum(e.where(is_target, value, zero))
+        share = row.sum(e.where(is_target, one if scale is None else scale, zero))
+        matches = row.sum(e.where(is_target, one, zero))
         top = row.max(value)
         spread = e.call("log", row.sum(e.call("exp", value - top)))
-        loss = (spread + (top - picked)) * share
+        loss = (spread + (top - target_logit)) * share
         if self.label_smoothing:
             lost = (top - value) + spread
             smooth = row.sum(lost if scale is None else lost * scale)
             classes = row.number(x.shape[self.axis], value.dtype)
             loss = loss * (1 - self.label_smoothing) + smooth * (self.label_smoothing / classes)
-        loss = e.where(known == 0, e.constant(float("nan"), value.dtype), loss)
+        loss = e.where(matches == 0, e.constant(float("nan"), value.dtype), loss)
         row.once(0, *(e.cast(e.where(counts, v, zero), x.dtype.name) for v in (loss, share)))
         yield row.loop((self.axis,))
 
     def vjp(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
         if dlosses is None:
             return None, None, None
-        how = self.values()
-        return F.cross_entropy_rows_gradient(x, target, weight, dlosses, **how), None, None
+        dx = F.cross_entropy_rows_gradient(x, target, weight, dlosses, **self.values())
+        return dx, None, None
 
 
 @op
@@ -186,34 +186,34 @@ class CrossEntropyRowsGradient(ClassRow, RowGradient):
         self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
     ) -> Iterator[Loop]:
         row = Row(inputs=4)
-        value, here, counts, scale = self.parts(row, x, target, weight)
+        value, is_target, counts, scale = self.parts(row, x, target, weight)
         zero, one = e.constant(0, value.dtype), e.constant(1, value.dtype)
-        mine = one if scale is None else row.sum(e.where(here, scale, zero))
+        row_weight = one if scale is None else row.sum(e.where(is_target, scale, zero))
         powers = e.call("exp", value - row.max(value))
         probability = powers / row.sum(powers)
-        cotangent = (probability - e.where(here, one, zero)) * mine
+        cotangent = (probability - e.where(is_target, one, zero)) * row_weight
         if self.label_smoothing:
             classes = row.number(x.shape[self.axis], value.dtype)
             factor = one if scale is None else scale
-            all_of_them = classes if scale is None else row.sum(scale)
-            smooth = (probability * all_of_them - factor) * (self.label_smoothing / classes)
+            total_weight = classes if scale is None else row.sum(scale)
+            smooth = (probability * total_weight - factor) * (self.label_smoothing / classes)
             cotangent = cotangent * (1 - self.label_smoothing) + smooth
-        upstream = in_accumulation_type(e.load(3, dlosses.dtype.name))
+        upstream = to_accumulation(e.load(3, dlosses.dtype.name))
         row.each(e.cast(e.where(counts, cotangent * upstream, zero), x.dtype.name))
         yield row.loop((self.axis,))
 
     def decompose(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
-        here = self.one_hot(x, target)
+        is_target = self.one_hot(x, target)
         probability = F.softmax(x, axis=self.axis)
-        one = cast_to(here, x.dtype)
+        one = cast_to(is_target, x.dtype)
         factor = (
             F.filled_like(x, value=1.0) if weight is None else F.broadcast_like(cast_to(weight, x.dtype), x)
         )
-        mine = F.sum(one * factor, axis=self.axis, keepdims=True)
-        cotangent = (probability - one) * (mine if weight is not None else 1)
+        row_weight = F.sum(one * factor, axis=self.axis, keepdims=True)
+        cotangent = (probability - one) * (row_weight if weight is not None else 1)
         if self.label_smoothing:
-            every = F.sum(factor, axis=self.axis, keepdims=True)
-            smooth = F.divide_by_count(probability * every - factor, x, axis=(self.axis,))
+            total_weight = F.sum(factor, axis=self.axis, keepdims=True)
+            smooth = F.divide_by_count(probability * total_weight - factor, x, axis=(self.axis,))
             cotangent = cotangent * (1 - self.label_smoothing) + smooth * self.label_smoothing
         return F.where(F.not_equal(target, self.ignore_index), cotangent * dlosses, 0)
 
@@ -255,9 +255,9 @@ class CrossEntropy(Classes):
             raise self.fail(ShapeError, fact, x=x, target=target)
 
     def decompose(self, x: Any, target: Any, weight: Any) -> Any:
-        soft = target.dtype.is_floating
+        is_soft = target.dtype.is_floating
         target, weight, axis = self.aligned(x, target, weight)
-        if soft:
+        if is_soft:
             losses = F.soft_cross_entropy_rows(
                 x, target, weight, axis=axis, label_smoothing=self.label_smoothing
             )
@@ -280,14 +280,14 @@ class SoftRow(Op):
         self, row: Row, x: TensorType, target: TensorType, weight: TensorType | None
     ) -> tuple[Scalar, Scalar]:
         """The element of x, and the weighted, smoothed one of target."""
-        value = in_accumulation_type(e.load(0, x.dtype.name))
-        wanted = e.cast(e.load(1, target.dtype.name), value.dtype)
+        value = to_accumulation(e.load(0, x.dtype.name))
+        target_share = e.cast(e.load(1, target.dtype.name), value.dtype)
         if self.label_smoothing:
             spread = self.label_smoothing / row.number(x.shape[self.axis], value.dtype)
-            wanted = wanted * (1 - self.label_smoothing) + spread
+            target_share = target_share * (1 - self.label_smoothing) + spread
         if weight is not None:
-            wanted = wanted * e.cast(e.load(2, weight.dtype.name), value.dtype)
-        return value, wanted
+            target_share = target_share * e.cast(e.load(2, weight.dtype.name), value.dtype)
+        return value, target_share
 
 
 @op
@@ -301,10 +301,10 @@ class SoftCrossEntropyRows(SoftRow):
 
     def kernels(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> Iterator[Loop]:
         row = Row(inputs=3)
-        value, wanted = self.parts(row, x, target, weight)
+        value, target_share = self.parts(row, x, target, weight)
         top = row.max(value)
         spread = e.call("log", row.sum(e.call("exp", value - top)))
-        row.once(0, e.cast(row.sum(wanted * ((top - value) + spread)), x.dtype.name))
+        row.once(0, e.cast(row.sum(target_share * ((top - value) + spread)), x.dtype.name))
         yield row.loop((self.axis,))
 
     def vjp(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
@@ -314,17 +314,17 @@ class SoftCrossEntropyRows(SoftRow):
         return dx, dtarget, None
 
     def decompose(self, x: Any, target: Any, weight: Any) -> Any:
-        wanted = smoothed(self, x, target, weight)
-        return F.sum(-wanted * F.log_softmax(x, axis=self.axis), axis=self.axis, keepdims=True)
+        target_share = smoothed(self, x, target, weight)
+        return F.sum(-target_share * F.log_softmax(x, axis=self.axis), axis=self.axis, keepdims=True)
 
 
 def smoothed(row: SoftRow, x: Any, target: Any, weight: Any) -> Any:
     """The weighted, smoothed target, by operators."""
-    wanted = cast_to(target, x.dtype)
+    target_share = cast_to(target, x.dtype)
     if row.label_smoothing:
         even = F.divide_by_count(F.filled_like(x, value=1.0), x, axis=(row.axis,))
-        wanted = wanted * (1 - row.label_smoothing) + even * row.label_smoothing
-    return wanted if weight is None else wanted * cast_to(weight, x.dtype)
+        target_share = target_share * (1 - row.label_smoothing) + even * row.label_smoothing
+    return target_share if weight is None else target_share * cast_to(weight, x.dtype)
 
 
 @op
@@ -335,17 +335,17 @@ class SoftCrossEntropyRowsGradient(SoftRow, RowGradient):
         self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
     ) -> Iterator[Loop]:
         row = Row(inputs=4)
-        value, wanted = self.parts(row, x, target, weight)
-        total = row.sum(wanted)
+        value, target_share = self.parts(row, x, target, weight)
+        total = row.sum(target_share)
         powers = e.call("exp", value - row.max(value))
-        cotangent = powers / row.sum(powers) * total - wanted
-        row.each(e.cast(cotangent * in_accumulation_type(e.load(3, dlosses.dtype.name)), x.dtype.name))
+        cotangent = powers / row.sum(powers) * total - target_share
+        row.each(e.cast(cotangent * to_accumulation(e.load(3, dlosses.dtype.name)), x.dtype.name))
         yield row.loop((self.axis,))
 
     def decompose(self, x: Any, target: Any, weight: Any, dlosses: Any) -> Any:
-        wanted = smoothed(self, x, target, weight)
-        total = F.sum(wanted, axis=self.axis, keepdims=True)
-        return (F.softmax(x, axis=self.axis) * total - wanted) * dlosses
+        target_share = smoothed(self, x, target, weight)
+        total = F.sum(target_share, axis=self.axis, keepdims=True)
+        return (F.softmax(x, axis=self.axis) * total - target_share) * dlosses
 
 
 @op
@@ -368,9 +368,9 @@ class NllLoss(Classes):
 
     def decompose(self, x: Any, target: Any, weight: Any) -> Any:
         target, weight, axis = self.aligned(x, target, weight)
-        places = F.places_like(x, axis=axis)
-        here = F.logical_and(F.equal(places, target), F.not_equal(target, self.ignore_index))
+        classes = F.places_like(x, axis=axis)
+        is_target = F.logical_and(F.equal(classes, target), F.not_equal(target, self.ignore_index))
         factor = 1.0 if weight is None else cast_to(weight, x.dtype)
-        shares = cast_to(F.where(here, factor, 0.0), x.dtype)
-        losses = F.sum(F.where(here, -x * factor, 0), axis=axis, keepdims=True)
+        shares = cast_to(F.where(is_target, factor, 0.0), x.dtype)
+        losses = F.sum(F.where(is_target, -x * factor, 0), axis=axis, keepdims=True)
         return self.reduced(losses, shares, axis)

@@ -33,8 +33,7 @@ class Cumulative(Op):
         if self.axis is None and x.ndim != 1:
             raise self.fail(ShapeError, "axis must be given unless there is one dimension", x=x)
         (axis,) = normalize_axes(self.name, self.axis, x.ndim)
-        more = 1 if self.include_initial else 0
-        shape = [n + more if d == axis else n for d, n in enumerate(x.shape)]
+        shape = [n + int(self.include_initial) if d == axis else n for d, n in enumerate(x.shape)]
         return x.like(shape, self.result(x))
 
     def result(self, x: TensorType) -> DType:
@@ -52,10 +51,10 @@ class Cumulative(Op):
         if not self.include_initial:
             return NotImplemented
         axis = 0 if self.axis is None else self.axis % x.ndim
-        found = type(self)(**(self.values() | {"include_initial": False}))
-        rest = x.__weft_apply__(type(found), (x,), found.values())
+        attributes = self.values() | {"include_initial": False}
+        rows = x.__weft_apply__(type(self), (x,), attributes)
         edge = (0, 1) if self.reverse else (1, 0)
-        return F.pad(rest, (0, 0) * (x.ndim - 1 - axis) + edge, value=float(self.start))
+        return F.pad(rows, (0, 0) * (x.ndim - 1 - axis) + edge, value=float(self.start))
 
     def again(self, dy: Any, reverse: bool) -> Any:
         """The sums of gradients, in the other direction."""

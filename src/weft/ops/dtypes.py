@@ -40,8 +40,7 @@ def _parsed(rule: str) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
     left, _, right = rule.partition("->")
     pairs = (part.partition(":") for part in left.split(",") if part.strip())
     kinds = {name.strip(): tuple(kind.strip() for kind in text.split("|")) for name, _, text in pairs}
-    unknown = [kind for each in kinds.values() for kind in each if kind not in WORDS]
-    if unknown or not right.strip():
+    if any(kind not in WORDS for accepted in kinds.values() for kind in accepted) or not right.strip():
         raise ValueError(f"no rule of dtypes: {rule!r}")
     return kinds, tuple(term.strip() for term in right.split(","))
 
@@ -77,27 +76,27 @@ def solve_dtypes(op: Any, inputs: Sequence[TensorType | None]) -> tuple[DType, .
         if t is None:
             continue
         if name in kinds and not any(is_of(t.dtype, kind) for kind in kinds[name]):
-            wanted = " or ".join(WORDS[kind] for kind in kinds[name])
-            raise op.fail(DTypeError, f"{name} takes {wanted}", **{name: t})
+            accepted = " or ".join(WORDS[kind] for kind in kinds[name])
+            raise op.fail(DTypeError, f"{name} takes {accepted}", **{name: t})
         types.setdefault(name, t)
-    given = [t for t in inputs if t is not None]
+    present = [t for t in inputs if t is not None]
     if terms == ("each",):
-        return tuple(t.dtype for t in given)
-    return tuple(_dtype_of(term, op, given, types) for term in terms)
+        return tuple(t.dtype for t in present)
+    return tuple(_dtype_of(term, op, present, types) for term in terms)
 
 
-def _dtype_of(term: str, op: Any, given: Sequence[TensorType], types: dict[str, TensorType]) -> DType:
+def _dtype_of(term: str, op: Any, present: Sequence[TensorType], types: dict[str, TensorType]) -> DType:
     if term == "promote":
-        return promote(*given)
+        return promote(*present)
     if term.startswith("promote("):
         return promote(*(types[name] for name in term[len("promote(") : -1].split() if name in types))
     if term.endswith("()"):
-        found: DType = getattr(op, term[:-2])(*given)
-        return found
+        dtype: DType = getattr(op, term[:-2])(*present)
+        return dtype
     if term in types:
         return types[term].dtype
     attribute, _, otherwise = term.partition(" or ")
     value = getattr(op, attribute, None)
     if value is None and otherwise:
-        return _dtype_of(otherwise, op, given, types)
+        return _dtype_of(otherwise, op, present, types)
     return value if isinstance(value, DType) else as_dtype(term)

@@ -18,13 +18,12 @@ Scalar = e.Scalar
 class Elementary(Pointwise):
     """Base: the function of weft.expr.scalar and of NumPy that has the operator's name.
 
-    Integers and booleans are computed as float32. domain: the range that samples are taken from.
+    Integers and booleans are computed as float32.
     """
 
     family: ClassVar[str] = "elementary"
     result: ClassVar[str] = "float"
     takes: ClassVar[tuple[str, ...]] = ("float",)
-    domain: ClassVar[tuple[float, float]] = (-2.0, 2.0)
 
     def scalar(self, x: Scalar) -> Scalar:
         return e.call(self.name, x)
@@ -85,7 +84,6 @@ class Log(Elementary):
     """
 
     aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
-    domain: ClassVar[tuple[float, float]] = (0.1, 4.0)
 
 
 @op
@@ -100,8 +98,6 @@ class Log1p(Elementary):
     0.0
     """
 
-    domain: ClassVar[tuple[float, float]] = (-0.8, 4.0)
-
 
 @op
 class Log2(Elementary):
@@ -115,8 +111,6 @@ class Log2(Elementary):
     tensor([ 3., -1.], dtype=float32, device=cpu:0)
     """
 
-    domain: ClassVar[tuple[float, float]] = (0.1, 4.0)
-
 
 @op
 class Log10(Elementary):
@@ -129,8 +123,6 @@ class Log10(Elementary):
     >>> wf.log10(wf.tensor([1., 100.]))
     tensor([0., 2.], dtype=float32, device=cpu:0)
     """
-
-    domain: ClassVar[tuple[float, float]] = (0.1, 4.0)
 
 
 @op
@@ -146,7 +138,6 @@ class Sqrt(Elementary):
     """
 
     aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
-    domain: ClassVar[tuple[float, float]] = (0.1, 4.0)
 
 
 @op
@@ -161,8 +152,6 @@ class Rsqrt(Elementary):
     >>> F.rsqrt(wf.tensor([4., 0.25]))
     tensor([0.5, 2. ], dtype=float32, device=cpu:0)
     """
-
-    domain: ClassVar[tuple[float, float]] = (0.1, 4.0)
 
 
 @op
@@ -217,8 +206,6 @@ class Tan(Elementary):
     0.0
     """
 
-    domain: ClassVar[tuple[float, float]] = (-1.2, 1.2)
-
 
 @op
 class Asin(Elementary):
@@ -232,8 +219,6 @@ class Asin(Elementary):
     0.0
     """
 
-    domain: ClassVar[tuple[float, float]] = (-0.9, 0.9)
-
 
 @op
 class Acos(Elementary):
@@ -246,8 +231,6 @@ class Acos(Elementary):
     >>> wf.acos(wf.tensor(1.)).item()
     0.0
     """
-
-    domain: ClassVar[tuple[float, float]] = (-0.9, 0.9)
 
 
 @op
@@ -329,8 +312,6 @@ class Acosh(Elementary):
     0.0
     """
 
-    domain: ClassVar[tuple[float, float]] = (1.1, 4.0)
-
 
 @op
 class Atanh(Elementary):
@@ -343,8 +324,6 @@ class Atanh(Elementary):
     >>> wf.atanh(wf.tensor(0.)).item()
     0.0
     """
-
-    domain: ClassVar[tuple[float, float]] = (-0.9, 0.9)
 
 
 @op

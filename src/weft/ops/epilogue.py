@@ -40,47 +40,44 @@ class Epilogue(Op):
 
     @property
     def count(self) -> int:
-        """How many inputs are the operator's own."""
+        """The number of the operator's inputs."""
         of: Any = self.of
         return len(of.inputs)
 
-    def split(self, given: Sequence[Any]) -> tuple[list[Any], list[Any], dict[str, Any]]:
+    def split(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any], dict[str, Any]]:
         """The operator's inputs, those of the steps, and the runtime values by name."""
-        end = len(given) - len(self.runtime)
-        return (
-            list(given[: self.count]),
-            list(given[self.count : end]),
-            dict(zip(self.runtime, given[end:], strict=True)),
-        )
+        end = len(inputs) - len(self.runtime)
+        runtime = dict(zip(self.runtime, inputs[end:], strict=True))
+        return list(inputs[: self.count]), list(inputs[self.count : end]), runtime
 
     def through(self, value: Any, extras: Sequence[Any], apply: Callable[[Op, list[Any]], Any]) -> Any:
         """The value after all steps; apply(operator, operands) does one."""
-        left = list(extras)
+        remaining = list(extras)
         steps: Any = self.steps
-        for step, place, count in steps:
-            others, left = left[: count - 1], left[count - 1 :]
-            value = apply(step, [*others[:place], value, *others[place:]])
+        for step, index, count in steps:
+            operands, remaining = remaining[: count - 1], remaining[count - 1 :]
+            operands.insert(index, value)
+            value = apply(step, operands)
         return value
 
     def infer(self, *inputs: TensorType | None) -> Any:
-        own, extras, _ = self.split(inputs)
+        op_inputs, extras, _ = self.split(inputs)
         of: Any = self.of
-        made = of.infer(*own)
-        first, *rest = (made,) if isinstance(made, TensorType) else made
+        inferred = of.infer(*op_inputs)
+        first, *others = (inferred,) if isinstance(inferred, TensorType) else inferred
         first = self.through(first, extras, lambda step, types: step.infer(*types))
-        return (first, *rest) if rest else first
+        return (first, *others) if others else first
 
     def decompose(self, *inputs: Value | None) -> Any:
-        own, extras, runtime = self.split(inputs)
+        op_inputs, extras, runtime = self.split(inputs)
         of: Any = self.of
-        made = make_node(of, own, runtime).outputs
-        first = self.through(made[0], extras, _applied)
-        return (first, *made[1:])
+        outputs = make_node(of, op_inputs, runtime).outputs
+        return (self.through(outputs[0], extras, _applied), *outputs[1:])
 
     def recomputed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
-        own, extras, runtime = self.split(inputs)
+        op_inputs, extras, runtime = self.split(inputs)
         of: Any = self.of
-        first = (of.with_runtime(runtime) if runtime else of).recomputed(own, outputs)
+        first = (of.with_runtime(runtime) if runtime else of).recomputed(op_inputs, outputs)
         return None if first is None else self.through(first, extras, _applied)
 
 

@@ -15,20 +15,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from weft.expr import scalar as e
 from weft.expr.evaluate import evaluate
 from weft.expr.kernel import Each, Fold, Once, Reduction, Scan
 from weft.ops.kernels import Loop
-from weft.ops.oracle import np
 
 __all__ = ["evaluate_loop"]
 
 
 def evaluate_loop(loop: Loop, arrays: Sequence[Any], dtypes: Sequence[Any]) -> list[Any]:
     """The outputs, of these NumPy types; those stored Once have size 1 along the loop's axes."""
-    given = {k: np.asarray(a) for k, a in enumerate(arrays) if a is not None}
-    space = np.broadcast_shapes(*(a.shape for a in given.values()))
-    loads = {k: np.broadcast_to(a, space) for k, a in given.items()}
+    inputs = {k: np.asarray(a) for k, a in enumerate(arrays) if a is not None}
+    space = np.broadcast_shapes(*(a.shape for a in inputs.values()))
+    loads = {k: np.broadcast_to(a, space) for k, a in inputs.items()}
     first = tuple(slice(1) if d in loop.axes else slice(None) for d in range(len(space)))
     row_shape = tuple(1 if d in loop.axes else n for d, n in enumerate(space))
     results: Any = {}
@@ -40,8 +41,8 @@ def evaluate_loop(loop: Loop, arrays: Sequence[Any], dtypes: Sequence[Any]) -> l
     def at_first(value: e.Scalar) -> Any:
         if 0 in space and 0 not in row_shape:  # an empty row: nothing can be loaded
             return np.broadcast_to(evaluate(value, {}, loop.numbers, results), row_shape)
-        here = {k: a[first] for k, a in loads.items()}
-        return np.broadcast_to(evaluate(value, here, loop.numbers, results), row_shape)
+        first_loads = {k: a[first] for k, a in loads.items()}
+        return np.broadcast_to(evaluate(value, first_loads, loop.numbers, results), row_shape)
 
     for stage in loop.stages:
         if isinstance(stage, Fold):
@@ -56,20 +57,20 @@ def evaluate_loop(loop: Loop, arrays: Sequence[Any], dtypes: Sequence[Any]) -> l
                 number = store.operand - loop.inputs
                 outputs[number] = at(store.value)
                 loads[store.operand] = np.broadcast_to(np.array(outputs[number], dtypes[number]), space)
-    return [np.array(made, dtype) for made, dtype in zip(outputs, dtypes, strict=True)]
+    return [np.array(output, dtype) for output, dtype in zip(outputs, dtypes, strict=True)]
 
 
 _UFUNCS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 def _fold(reduction: Reduction, values: Any, axes: tuple[int, ...]) -> Any:
-    kept = tuple(1 if d in axes else n for d, n in enumerate(values.shape))
+    row_shape = tuple(1 if d in axes else n for d, n in enumerate(values.shape))
     if reduction.op in ("argmax", "argmin"):
-        others = tuple(d for d in range(values.ndim) if d not in axes)
-        rows = values.transpose(*others, *axes).reshape(*(values.shape[d] for d in others), -1)
+        outer = tuple(d for d in range(values.ndim) if d not in axes)
+        rows = values.transpose(*outer, *axes).reshape(*(values.shape[d] for d in outer), -1)
         if rows.shape[-1] == 0:
-            return np.zeros(kept, np.int64)
-        return getattr(np, reduction.op)(rows, axis=-1).reshape(kept)
+            return np.zeros(row_shape, np.int64)
+        return getattr(np, reduction.op)(rows, axis=-1).reshape(row_shape)
     start = np.asarray(reduction.start).astype(values.dtype)
     with np.errstate(all="ignore"):
         return _UFUNCS[reduction.op].reduce(
@@ -79,6 +80,6 @@ def _fold(reduction: Reduction, values: Any, axes: tuple[int, ...]) -> Any:
 
 def _scan(reduction: Reduction, values: Any, axes: tuple[int, ...], reverse: bool) -> Any:
     assert len(axes) == 1
-    turned = np.flip(values, axes[0]) if reverse else values
-    made = _UFUNCS[reduction.op].accumulate(turned, axis=axes[0], dtype=values.dtype)
-    return np.flip(made, axes[0]) if reverse else made
+    ordered = np.flip(values, axes[0]) if reverse else values
+    scanned = _UFUNCS[reduction.op].accumulate(ordered, axis=axes[0], dtype=values.dtype)
+    return np.flip(scanned, axes[0]) if reverse else scanned

@@ -20,21 +20,13 @@ so a type needs rules for primitives only. A primitive that all decline raises T
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from weft import _core
 from weft.base.dtype import as_dtype
 from weft.ops import registry
-from weft.ops.node import (
-    BINARY_METHODS,
-    COMPARISON_METHODS,
-    UNARY_METHODS,
-    Node,
-    Value,
-    constant,
-    input_value,
-)
+from weft.ops.node import Node, Value, add_operators, constant, input_value, method_of
 from weft.ops.op import Op
 from weft.ops.types import TensorType
 
@@ -59,8 +51,8 @@ def owners(args: Sequence[Any]) -> list[Any]:
         kind = type(x)
         if not hasattr(kind, NAME) or any(type(other) is kind for other in objects):
             continue
-        place = next((k for k, other in enumerate(objects) if issubclass(kind, type(other))), len(objects))
-        objects.insert(place, x)
+        index = next((k for k, other in enumerate(objects) if issubclass(kind, type(other))), len(objects))
+        objects.insert(index, x)
     objects.sort(key=lambda x: -getattr(type(x), "__weft_priority__", 0))  # stable
     return objects
 
@@ -82,22 +74,20 @@ def decomposed(op: Op, args: Sequence[Any], declined: Sequence[str] = ()) -> Any
     Raises TypeError for a primitive, and for objects without a shape and a dtype.
     """
     values = [_stand_in(op, x) for x in args]
-    made = (
-        _core.below_layers(op.decompose, *values)
-        if type(op).decompose is not Op.decompose
-        else NotImplemented
-    )
-    if made is NotImplemented:
-        who = f"{' and '.join(declined)} declined it, and " if declined else ""
-        raise TypeError(f"{op.name}: {who}as a primitive it has no decomposition for these operands")
-    results = list(made) if isinstance(made, tuple | list) else [made]
+    parts: Any = NotImplemented
+    if type(op).decompose is not Op.decompose:
+        parts = _core.below_layers(op.decompose, *values)
+    if parts is NotImplemented:
+        reason = f"{' and '.join(declined)} declined it, and " if declined else ""
+        raise TypeError(f"{op.name}: {reason}as a primitive it has no decomposition for these operands")
+    results = list(parts) if isinstance(parts, tuple | list) else [parts]
     visible = results[: len(results) - op.hidden]
-    known: dict[int, Any] = {id(v): x for v, x in zip(values, args, strict=True) if v is not None}
+    objects: dict[int, Any] = {id(v): x for v, x in zip(values, args, strict=True) if v is not None}
     types = [None if v is None else v.type for v in values]
     for result in visible:
-        _compute(result.node, known, op, types)
-    found = [known[id(v)] for v in visible]
-    return found[0] if len(found) == 1 and not op.outputs[0].startswith("*") else tuple(found)
+        _compute(result.node, objects, op, types)
+    outputs = [objects[id(v)] for v in visible]
+    return outputs[0] if len(outputs) == 1 and not op.outputs[0].startswith("*") else tuple(outputs)
 
 
 def _stand_in(op: Op, x: Any) -> Value | None:
@@ -114,29 +104,29 @@ def _stand_in(op: Op, x: Any) -> Value | None:
     return input_value(kind)
 
 
-def _compute(last: Node, known: dict[int, Any], op: Op, types: Sequence[Any]) -> None:
-    """Call the operators of nodes, those that the last one reads first, with what is known of values by id."""
-    stack = [last]
+def _compute(root: Node, objects: dict[int, Any], op: Op, types: Sequence[Any]) -> None:
+    """Call the operators of nodes, those that the root reads first, with the objects of values by id."""
+    stack = [root]
     while stack:
         node = stack[-1]
-        if all(id(v) in known for v in node.outputs[: _visible(node)]):
+        if all(id(v) in objects for v in node.outputs[: _visible(node)]):
             stack.pop()
             continue
         reads = [v for v in (*node.inputs, *node.runtime.values()) if v is not None]
-        waiting = [v.node for v in reads if id(v) not in known]
+        waiting = [v.node for v in reads if id(v) not in objects]
         if waiting:
             stack.extend(waiting)
             continue
         stack.pop()
         if node.op is None:
-            known[id(node.outputs[0])] = _number(node)
+            objects[id(node.outputs[0])] = _number(node)
             continue
         if node.op == op and [None if v is None else v.type for v in node.inputs] == types:
             raise TypeError(f"{op.name}: decomposes to itself")
-        bound = node.op.with_runtime({name: known[id(v)] for name, v in node.runtime.items()})
-        made = bound(*(None if v is None else known[id(v)] for v in node.inputs))
-        results = made if isinstance(made, tuple) else (made,)
-        known.update((id(v), x) for v, x in zip(node.outputs, results, strict=False))
+        node_op = node.op.with_runtime({name: objects[id(v)] for name, v in node.runtime.items()})
+        result = node_op(*(None if v is None else objects[id(v)] for v in node.inputs))
+        results = result if isinstance(result, tuple) else (result,)
+        objects.update((id(v), x) for v, x in zip(node.outputs, results, strict=False))
 
 
 def _visible(node: Node) -> int:
@@ -164,30 +154,10 @@ class ArrayMethods:
     __array_ufunc__ = None  # NumPy's arrays and scalars leave operators to the object
 
     def __getattr__(self, name: str) -> Any:
-        cls = None if name.startswith("_") else registry.find(name)
-        if cls is None or not (cls.public and cls.method):
+        method = method_of(self, name)
+        if method is None:
             raise AttributeError(f"a {type(self).__name__} has no attribute {name!r}")
-        function = registry.function(name)
-        return lambda *args, **attributes: function(self, *args, **attributes)
+        return method
 
 
-def _add_operators() -> None:
-    def unary(name: str) -> Callable[[Any], Any]:
-        return lambda self: registry.function(name)(self)
-
-    def binary(name: str) -> Callable[[Any, Any], Any]:
-        return lambda self, other: registry.function(name)(self, other)
-
-    def reflected(name: str) -> Callable[[Any, Any], Any]:
-        return lambda self, other: registry.function(name)(other, self)
-
-    for method, name in UNARY_METHODS.items():
-        setattr(ArrayMethods, method, unary(name))
-    for method, name in BINARY_METHODS.items():
-        setattr(ArrayMethods, f"__{method}__", binary(name))
-        setattr(ArrayMethods, f"__r{method}__", reflected(name))
-    for method, name in COMPARISON_METHODS.items():
-        setattr(ArrayMethods, method, binary(name))
-
-
-_add_operators()
+add_operators(ArrayMethods)

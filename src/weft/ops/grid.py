@@ -1,4 +1,4 @@
-"""Operators that depend on where an element is: triangles, one-hot codes, grids."""
+"""Operators that depend on the indices of an element: triangles, one-hot codes, grids."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Triangle(Op):
     k: int = 0
     positional = ("k",)
 
-    def keeps(self, row: e.Scalar, column: e.Scalar) -> e.Scalar:
-        """Whether the element at this place stays."""
+    def is_kept(self, row: Any, column: Any) -> Any:
+        """Whether the elements with these indices stay: of Scalars in loops, of arrays in the decomposition."""
         raise NotImplementedError
 
     def infer(self, x: TensorType) -> TensorType:
@@ -35,16 +35,12 @@ class Triangle(Op):
 
     def kernels(self, x: TensorType) -> Iterator[Loop]:
         value = e.load(0, x.dtype.name)
-        stays = self.keeps(e.index(x.ndim - 2) + self.k, e.index(x.ndim - 1))
-        yield pointwise_loop((x,), [e.where(stays, value, e.constant(0, x.dtype.name))])
+        is_kept = self.is_kept(e.index(x.ndim - 2) + self.k, e.index(x.ndim - 1))
+        yield pointwise_loop((x,), [e.where(is_kept, value, e.constant(0, x.dtype.name))])
 
     def decompose(self, x: Any) -> Any:
         row, column = F.places_like(x, axis=-2), F.places_like(x, axis=-1)
-        return F.where(self.stays(row + self.k, column), x, constant(0, x.dtype))
-
-    def stays(self, row: Any, column: Any) -> Any:
-        """`keeps` of places that are arrays."""
-        raise NotImplementedError
+        return F.where(self.is_kept(row + self.k, column), x, constant(0, x.dtype))
 
     def vjp(self, dy: Any) -> Any:
         return dy.__weft_apply__(type(self), (dy,), self.values())
@@ -64,11 +60,8 @@ class Tril(Triangle):
             [3, 4]], dtype=int64, device=cpu:0)
     """
 
-    def keeps(self, row: e.Scalar, column: e.Scalar) -> e.Scalar:
+    def is_kept(self, row: Any, column: Any) -> Any:
         return column <= row
-
-    def stays(self, row: Any, column: Any) -> Any:
-        return F.less_equal(column, row)
 
 
 @op
@@ -85,11 +78,8 @@ class Triu(Triangle):
             [0, 4]], dtype=int64, device=cpu:0)
     """
 
-    def keeps(self, row: e.Scalar, column: e.Scalar) -> e.Scalar:
+    def is_kept(self, row: Any, column: Any) -> Any:
         return column >= row
-
-    def stays(self, row: Any, column: Any) -> Any:
-        return F.greater_equal(column, row)
 
 
 @op
@@ -113,7 +103,7 @@ class PlacesLike(Op):
 
 @op
 class OneHot(Op):
-    """1 at the place that x names, in a new last dimension, 0 elsewhere.
+    """1 at the index that x gives, in a new last dimension, 0 elsewhere.
 
     x: integers [...]; num_classes: the new dimension's size. Returns int64[..., num_classes]; an x outside of
     0..num_classes-1 gives only 0. Raises DTypeError for floats.
@@ -214,8 +204,8 @@ class Meshgrid(Op):
     def decompose(self, *x: Any) -> Any:
         count = len(x)
         shape = tuple(x[self._dimension(d, count)].shape[0] for d in range(count))
-        places = [self._dimension(k, count) for k in range(count)]
+        dimensions = [self._dimension(k, count) for k in range(count)]
         return [
             F.broadcast_to(F.expand_dims(v, axis=tuple(a for a in range(count) if a != d)), shape=shape)
-            for v, d in zip(x, places, strict=True)
+            for v, d in zip(x, dimensions, strict=True)
         ]

@@ -12,7 +12,6 @@ from weft.ops import functions as F
 from weft.ops.node import constant
 from weft.ops.op import Op, Runtime, op
 from weft.ops.pointwise import Pointwise, unbroadcast
-from weft.ops.samples import arrays
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes
 
 MODES = ("set", "add", "max", "min")
@@ -72,29 +71,24 @@ class Take(Indexing):
     positional = ("axis",)
     axis: int | None = None
 
-    def place(self, x: TensorType) -> int:
+    def axis_of(self, x: TensorType) -> int:
         if self.axis is None and x.ndim != 1:
             raise self.fail(ValueError, "axis must be given unless x has one dimension", x=x)
         return normalize_axes(self.name, self.axis or 0, x.ndim)[0]
 
     def infer(self, x: TensorType, indices: TensorType) -> TensorType:
         self.require_indices(indices)
-        axis = self.place(x)
+        axis = self.axis_of(x)
         return x.like((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
-        axis = self.place(x.type)
+        axis = self.axis_of(x.type)
         return F.index_put(zeros_like(x), dy, indices, axes=(axis,), position=axis, mode="add"), None
-
-
-def indices(shape: tuple[int, ...], size: int, dtype: str = "int64") -> Any:
-    """A sample's indices into a dimension of this size."""
-    return arrays(shape, low=-size, high=size - 0.001, dtype=dtype)
 
 
 @op
 class TakeAlongAxis(Indexing):
-    """y[..., j, ...] = x[..., indices[..., j, ...], ...]: elements chosen along an axis, at each place others.
+    """y[..., j, ...] = x[..., indices[..., j, ...], ...]: elements chosen along an axis, by an index for each.
 
     x: [..., n, ...]; indices: integers in -n ... n-1, of as many dimensions, the other sizes fit by broadcasting.
     Returns x's dtype. Raises ShapeError if the shapes do not fit, IndexError for an axis or an index out of range.
@@ -183,9 +177,13 @@ class PutAlongAxis(Putting):
 
     def vjp(self, x: Any, indices: Any, updates: Any, dy: Any) -> Any:
         self.require_gradient()
-        taken = F.take_along_axis(_part(dy, indices, self.axis), indices, axis=self.axis)
+        dupdates = F.take_along_axis(_part(dy, indices, self.axis), indices, axis=self.axis)
         dx = dy if self.mode == "add" else F.put_along_axis(dy, indices, 0, axis=self.axis)
-        return dx, None, F.cast(unbroadcast(taken, updates), dtype=updates.dtype) if _float(updates) else None
+        return (
+            dx,
+            None,
+            F.cast(unbroadcast(dupdates, updates), dtype=updates.dtype) if _float(updates) else None,
+        )
 
 
 def _float(value: Any) -> bool:
@@ -194,15 +192,11 @@ def _float(value: Any) -> bool:
 
 def _part(x: Any, indices: Any, axis: int) -> Any:
     """x without the elements beyond the indices in dimensions other than the axis."""
-    place = axis % x.ndim
-    if all(
-        n is m or n == m for d, (n, m) in enumerate(zip(x.shape, indices.shape, strict=True)) if d != place
-    ):
+    axis %= x.ndim
+    sizes = [n if d == axis else m for d, (n, m) in enumerate(zip(x.shape, indices.shape, strict=True))]
+    if all(n is m or n == m for n, m in zip(x.shape, sizes, strict=True)):
         return x
-    items = tuple(
-        (0, n if d == place else m, 1) for d, (n, m) in enumerate(zip(x.shape, indices.shape, strict=True))
-    )
-    return F.basic_index(x, items=items)
+    return F.basic_index(x, items=tuple((0, n, 1) for n in sizes))
 
 
 def split_shape(
@@ -214,10 +208,10 @@ def split_shape(
         raise op.fail(ValueError, f"{len(indices)} index arrays for the axes {axes}", x=x)
     points = broadcast_shapes(op.name, {f"indices{k}": t for k, t in enumerate(indices)})
     indexed = normalize_axes(op.name, axes, x.ndim)
-    kept = [n for d, n in enumerate(x.shape) if d not in indexed]
-    if not 0 <= position <= len(kept):
-        raise op.fail(ValueError, f"position must be in 0..{len(kept)}, got {position}", x=x)
-    return points, (*kept[:position], *points, *kept[position:])
+    others = [n for d, n in enumerate(x.shape) if d not in indexed]
+    if not 0 <= position <= len(others):
+        raise op.fail(ValueError, f"position must be in 0..{len(others)}, got {position}", x=x)
+    return points, (*others[:position], *points, *others[position:])
 
 
 @op
@@ -277,8 +271,8 @@ class IndexPut(Putting):
         return x.like()
 
     def _plain(self, x: Any, updates: Any, indices: Sequence[Any], shape: Any) -> bool:
-        same = all(t.shape == indices[0].shape for t in indices)
-        return bool(same and updates.shape == shape and updates.dtype is x.dtype)
+        have_one_shape = all(t.shape == indices[0].shape for t in indices)
+        return bool(have_one_shape and updates.shape == shape and updates.dtype is x.dtype)
 
     def decompose(self, x: Any, updates: Any, *indices: Any) -> Any:
         points, shape = split_shape(self, x.type, [v.type for v in indices], self.axes, self.position)
@@ -289,11 +283,11 @@ class IndexPut(Putting):
 
     def vjp(self, x: Any, updates: Any, indices: Any, dy: Any) -> Any:
         self.require_gradient()
-        where = {"axes": self.axes, "position": self.position}
-        dx = dy if self.mode == "add" else F.index_put(dy, 0, *indices, **where)
+        geometry = {"axes": self.axes, "position": self.position}
+        dx = dy if self.mode == "add" else F.index_put(dy, 0, *indices, **geometry)
         du = None
         if _float(updates):
-            du = F.cast(unbroadcast(F.index_get(dy, *indices, **where), updates), dtype=updates.dtype)
+            du = F.cast(unbroadcast(F.index_get(dy, *indices, **geometry), updates), dtype=updates.dtype)
         return (dx, du, *(None for _ in indices))
 
 
@@ -376,8 +370,8 @@ class MaskedFill(Pointwise):
 
     def scalar(self, x: e.Scalar, mask: e.Scalar) -> e.Scalar:
         value: Any = self.value
-        chosen = mask if mask.dtype == "bool" else mask != 0
-        return e.where(chosen, value if isinstance(value, e.Scalar) else e.constant(value, x.dtype), x)
+        is_masked = mask if mask.dtype == "bool" else mask != 0
+        return e.where(is_masked, value if isinstance(value, e.Scalar) else e.constant(value, x.dtype), x)
 
 
 __all__ = [

@@ -11,21 +11,16 @@ from weft.ops.kernels import Parts
 from weft.ops.op import Op, Runtime, op
 from weft.ops.pointwise import cast_to
 from weft.ops.shape import END
-from weft.ops.types import TensorType, normalize_axes, promote
+from weft.ops.types import TensorType, device_of, normalize_axes, promote
 
 
 def region(axis: int, start: Any, size: Any) -> Any:
-    """See of a Part: the places from start on along an axis, as many as size."""
+    """See of a Part: the indices from start on along an axis, as many as size."""
 
     def see(shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
         return (*shape[:axis], size, *shape[axis + 1 :]), strides, strides[axis] * start
 
     return see
-
-
-def device_of(*inputs: TensorType) -> Any:
-    """The device of the first that is not a number."""
-    return next((t.device for t in inputs if not t.weak), inputs[0].device)
 
 
 @op
@@ -49,7 +44,7 @@ class Concat(Op):
     positional = ("axis",)
 
     def infer(self, *x: TensorType) -> TensorType:
-        named = {f"x{k}": t for k, t in enumerate(x)}
+        operands = {f"x{k}": t for k, t in enumerate(x)}
         if not x:
             raise ShapeError("concat: needs at least one array")
         if self.axis is None:
@@ -59,10 +54,10 @@ class Concat(Op):
         for t in x:
             if t.ndim != x[0].ndim:
                 fact = f"arrays need the same number of dimensions, got {x[0].ndim} and {t.ndim}"
-                raise self.fail(ShapeError, fact, **named)
+                raise self.fail(ShapeError, fact, **operands)
             for d, (n, m) in enumerate(zip(t.shape, x[0].shape, strict=True)):
                 if d != axis and n is not m and n != m:
-                    raise self.fail(ShapeError, f"sizes {m} and {n} of axis {d} differ", **named)
+                    raise self.fail(ShapeError, f"sizes {m} and {n} of axis {d} differ", **operands)
             total = t.shape[axis] + total
         shape = [total if d == axis else n for d, n in enumerate(x[0].shape)]
         return TensorType(shape, promote(*x), device_of(*x))
@@ -79,7 +74,7 @@ class Concat(Op):
     def decompose(self, *x: Any) -> Any:
         if self.axis is not None:
             return NotImplemented
-        dtype = promote(*(v.type for v in x))  # which numbers take, that are of no type
+        dtype = promote(*(v.type for v in x))  # which Python numbers take
         return F.concat([F.flatten(F.cast(v, dtype=dtype) if v.type.weak else v) for v in x], axis=0)
 
     def vjp(self, x: Any, dy: Any) -> Any:
@@ -116,9 +111,9 @@ class Stack(Op):
     positional = ("axis",)
 
     def infer(self, *x: TensorType) -> TensorType:
-        named = {f"x{k}": t for k, t in enumerate(x)}
+        operands = {f"x{k}": t for k, t in enumerate(x)}
         if not x or any(t.shape != x[0].shape for t in x[1:]):
-            raise self.fail(ShapeError, "needs arrays of one shape", **named)
+            raise self.fail(ShapeError, "needs arrays of one shape", **operands)
         (axis,) = normalize_axes(self.name, self.axis, x[0].ndim + 1)
         shape = (*x[0].shape[:axis], len(x), *x[0].shape[axis:])
         return TensorType(shape, promote(*x), device_of(*x))
@@ -222,8 +217,8 @@ class Chunk(Pieces):
         size = int(size)
         if size == 0:
             return (0,) * self.chunks
-        each = -(-size // self.chunks)
-        return tuple(min(each, size - k) for k in range(0, size, each))
+        chunk = -(-size // self.chunks)
+        return tuple(min(chunk, size - k) for k in range(0, size, chunk))
 
 
 @op
@@ -298,16 +293,16 @@ class Pad(Op):
     def _widths(self, ndim: int) -> list[tuple[int, int]]:
         if len(self.pad) > 2 * ndim:
             raise ShapeError(f"pad: {len(self.pad)} sizes for {ndim} dimensions")
-        given = [(self.pad[k], self.pad[k + 1]) for k in range(0, len(self.pad), 2)]
-        return [*([(0, 0)] * (ndim - len(given))), *given[::-1]]
+        pairs = [(self.pad[k], self.pad[k + 1]) for k in range(0, len(self.pad), 2)]
+        return [*([(0, 0)] * (ndim - len(pairs))), *pairs[::-1]]
 
     def infer(self, x: TensorType) -> TensorType:
         widths = self._widths(x.ndim)
-        needed = {"reflect": 1, "replicate": None, "edge": None, "circular": 0}
+        margins = {"reflect": 1, "replicate": None, "edge": None, "circular": 0}
         for axis, (n, (before, after)) in enumerate(zip(x.shape, widths, strict=True)):
             if self.mode != "constant" and (before or after):
-                rest = needed[self.mode]
-                least = 1 if rest is None else max(before, after) + rest
+                margin = margins[self.mode]
+                least = 1 if margin is None else max(before, after) + margin
                 if n < least:
                     raise self.fail(
                         ShapeError, f"{self.mode} needs size {least} of axis {axis}, got {n}", x=x
@@ -319,7 +314,7 @@ class Pad(Op):
             yield Parts(((0, self.inside),), fill=self.value)
 
     def inside(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-        """The place of x in the result."""
+        """The view of the result that x is copied to."""
         offset: Any = 0
         sizes = list(shape)
         for axis, (before, after) in enumerate(self._widths(len(shape))):

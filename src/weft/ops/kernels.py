@@ -24,9 +24,9 @@ __all__ = [
     "View",
     "as_stored",
     "highest",
-    "in_accumulation_type",
     "lowest",
     "pointwise_loop",
+    "to_accumulation",
 ]
 
 Scalar = e.Scalar
@@ -143,10 +143,10 @@ def pointwise_loop(
     return Loop(len(types), (Each(stores),), numbers=tuple(numbers))
 
 
-def in_accumulation_type(x: Scalar) -> Scalar:
+def to_accumulation(x: Scalar) -> Scalar:
     """A scalar in the type that reductions compute in: half types as float32, bool as int64.
 
-    >>> in_accumulation_type(e.load(0, "float16")).dtype
+    >>> to_accumulation(e.load(0, "float16")).dtype
     'float32'
     """
     return e.cast(x, as_dtype(x.dtype).accumulation.name)

@@ -20,22 +20,26 @@ from weft.ops import registry
 
 __all__ = ["scan", "scan_gradient"]
 
-# (slices, states, rest) -> (new states, items)
+# (slices, states, constants) -> (new states, items)
 Step = Callable[..., Any]
 
 
 def scan(
-    step: Step, sequences: Sequence[Any], states: Sequence[Any], rest: Sequence[Any], reverse: bool = False
+    step: Step,
+    sequences: Sequence[Any],
+    states: Sequence[Any],
+    constants: Sequence[Any],
+    reverse: bool = False,
 ) -> tuple[list[Any], list[Any]]:
-    """step(*slices, *states, *rest) for every slice along the first axis of the sequences: last states, stacked items.
+    """step(*slices, *states, *constants) for each slice along the sequences' first axis: last states, stacked items.
 
-    All are Values; states keep their types. reverse: from the last slice to the first. Steps that are equal are written
-    down once for types that are.
+    All are Values; states keep their types. reverse: from the last slice to the first. Equal steps are traced once
+    for equal types.
     """
-    found: tuple[list[Any], list[Any]] = registry.get("foreach_loop").scan(
-        step, sequences, states, rest, reverse
+    result: tuple[list[Any], list[Any]] = registry.get("foreach_loop").scan(
+        step, sequences, states, constants, reverse
     )
-    return found
+    return result
 
 
 def scan_gradient(
@@ -43,17 +47,17 @@ def scan_gradient(
     sequences: Sequence[Any],
     befores: Sequence[Any],
     states: Sequence[Any],
-    rest: Sequence[Any],
+    constants: Sequence[Any],
     dstates: Sequence[Any],
     ditems: Sequence[Any],
     reverse: bool = False,
 ) -> list[Any]:
-    """The gradients of a scan's sequences, states and rest, one after the other; None for what is not a float.
+    """The gradients of a scan's sequences, states and constants, one after the other; None for what is not a float.
 
     befores: for each state what every step began with, stacked; dstates, ditems: the gradients of the last states and
     of the items, None for zero.
     """
-    found: list[Any] = registry.get("foreach_loop").scan_gradient(
-        step, sequences, befores, states, rest, dstates, ditems, reverse
+    gradients: list[Any] = registry.get("foreach_loop").scan_gradient(
+        step, sequences, befores, states, constants, dstates, ditems, reverse
     )
-    return found
+    return gradients

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -9,7 +10,7 @@ from weft.base.dtype import DType
 from weft.base.errors import ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Row, in_accumulation_type, pointwise_loop
+from weft.ops.kernels import Loop, Row, pointwise_loop, to_accumulation
 from weft.ops.op import Op, Runtime, op
 from weft.ops.pointwise import Pointwise, pointwise_gradients
 from weft.ops.shapes import Contradiction, Partial, merge
@@ -33,8 +34,6 @@ class PointwiseLoss(Pointwise):
     result: ClassVar[str] = "float"
     takes: ClassVar[tuple[str, ...]] = ("float",)
     accepted: ClassVar[tuple[str, ...]] = REDUCTIONS
-    given: ClassVar[tuple[dict[str, Any], ...]] = ({},)  # attributes that samples have
-    domain: ClassVar[tuple[tuple[float, float], tuple[float, float]]] = ((-2.0, 2.0), (-2.0, 2.0))
     reduction: str = "mean"
     positional: ClassVar[tuple[str, ...]] = ("reduction",)
 
@@ -61,12 +60,12 @@ class PointwiseLoss(Pointwise):
     ) -> tuple[list[Partial], list[Partial]]:
         result: Partial = ()
         try:
-            same = merge(inputs[0], inputs[1])
+            shape = merge(inputs[0], inputs[1])
             if self.reduction == "none":
-                same = result = merge(same, outputs[0])
+                shape = result = merge(shape, outputs[0])
         except Contradiction as wrong:
             raise ShapeError(f"{self.name}: x and target must have the same shape: {wrong}") from None
-        return [same, same, *inputs[2:]], [result]
+        return [shape, shape, *inputs[2:]], [result]
 
     def averaged(self, ndim: int) -> tuple[int, ...]:
         """The axes whose sizes the sum is divided by."""
@@ -83,11 +82,8 @@ class PointwiseLoss(Pointwise):
         assert x is not None
         row = Row(inputs=len(inputs), numbers=numbers)
         total = row.sum(element)
-        count: Any = 1
-        for axis in self.averaged(x.ndim):
-            count = x.shape[axis] * count
-        if self.averaged(x.ndim):
-            total = total / row.number(count, total.dtype)
+        if axes := self.averaged(x.ndim):
+            total = total / row.number(math.prod(x.shape[d] for d in axes), total.dtype)
         row.once(0, e.cast(total, kind))
         yield row.loop(tuple(range(x.ndim)))
 
@@ -101,17 +97,9 @@ class PointwiseLoss(Pointwise):
 
     def element_vjp(self, inputs: list[Any], dy: Any) -> tuple[Any, ...]:
         """The gradients, from those of the elements."""
-        values = type(self)(**({"reduction": "none"} | self._static())).with_runtime(self._runtime())
+        elementwise = self.with_runtime({"reduction": "none"})
         y = inputs[0].__weft_apply__(type(self), tuple(inputs), self.values() | {"reduction": "none"})
-        return pointwise_gradients(values, inputs, y, dy)
-
-    def _static(self) -> dict[str, Any]:
-        return {
-            a.name: getattr(self, a.name) for a in self.attributes if not a.runtime and a.name != "reduction"
-        }
-
-    def _runtime(self) -> dict[str, Any]:
-        return {a.name: getattr(self, a.name) for a in self.attributes if a.runtime}
+        return pointwise_gradients(elementwise, inputs, y, dy)
 
 
 @op
@@ -167,15 +155,11 @@ class SmoothL1Loss(PointwiseLoss):
 
     beta: Runtime[float] = 1.0
     positional: ClassVar[tuple[str, ...]] = ("reduction", "beta")
-    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"beta": 0.5}, {"beta": 0})
 
     def scalar(self, x: Scalar, target: Scalar) -> Scalar:
         size = abs(x - target)
         half = size * 0.5
-        return e.where(size < self.beta, half * size / self.beta, size - self._half_beta(x))
-
-    def _half_beta(self, x: Scalar) -> Any:
-        return self.beta * 0.5
+        return e.where(size < self.beta, half * size / self.beta, size - self.beta * 0.5)
 
 
 @op
@@ -195,7 +179,6 @@ class HuberLoss(PointwiseLoss):
 
     delta: Runtime[float] = 1.0
     positional: ClassVar[tuple[str, ...]] = ("reduction", "delta")
-    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"delta": 0.5})
 
     def scalar(self, x: Scalar, target: Scalar) -> Scalar:
         size = abs(x - target)
@@ -221,8 +204,6 @@ class KlDiv(PointwiseLoss):
     accepted: ClassVar[tuple[str, ...]] = ("mean", "sum", "none", "batchmean")
     log_target: bool = False
     positional: ClassVar[tuple[str, ...]] = ("reduction", "log_target")
-    given: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"log_target": True})
-    domain: ClassVar[tuple[tuple[float, float], tuple[float, float]]] = ((-2.0, -0.1), (0.1, 1.0))
 
     def scalar(self, x: Scalar, target: Scalar) -> Scalar:
         if self.log_target:
@@ -245,8 +226,6 @@ class BinaryCrossEntropy(PointwiseLoss):
     >>> F.binary_cross_entropy(wf.tensor([0., 1.]), wf.tensor([0., 0.]), reduction="none")
     tensor([  0., 100.], dtype=float32, device=cpu:0)
     """
-
-    domain: ClassVar[tuple[tuple[float, float], tuple[float, float]]] = ((0.1, 0.9), (0.0, 1.0))
 
     def scalar(self, x: Scalar, target: Scalar, weight: Scalar | None = None) -> Scalar:
         yes, no = (e.maximum(e.call(name, v), -100) for name, v in (("log", x), ("log1p", -x)))
@@ -274,8 +253,6 @@ class BinaryCrossEntropyWithLogits(PointwiseLoss):
     >>> F.binary_cross_entropy_with_logits(wf.tensor([-200., 200.]), wf.tensor([0., 0.]), reduction="sum").item()
     200.0
     """
-
-    domain: ClassVar[tuple[tuple[float, float], tuple[float, float]]] = ((-3.0, 3.0), (0.0, 1.0))
 
     def scalar(
         self, x: Scalar, target: Scalar, weight: Scalar | None = None, pos_weight: Scalar | None = None
@@ -318,7 +295,7 @@ class CosineSimilarity(Op):
     def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Loop]:
         common = promote(x1, x2).name
         row = Row(inputs=2)
-        a, b = (in_accumulation_type(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
+        a, b = (to_accumulation(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
         along, first, second = row.dot(a, b), row.dot(a, a), row.dot(b, b)
         eps = row.number(self.eps, a.dtype)
         long = [e.maximum(e.call("sqrt", v), eps) for v in (first, second)]

@@ -19,7 +19,7 @@ def index_of_modules() -> dict[str, type[Op]]:
 
     Those of other layers, too (control flow, functions of Python): a file that is read may name any of them.
     """
-    found: dict[str, type[Op]] = {}
+    classes: dict[str, type[Op]] = {}
     before = dict(index.MODULE_OF)
     index.MODULE_OF.clear()  # what it says may be about to change
     for module in pkgutil.walk_packages([str(Path(__file__).parents[1])], "weft."):
@@ -32,9 +32,9 @@ def index_of_modules() -> dict[str, type[Op]]:
                 and cls.__module__ == module.name
                 and cls.registered
             ):
-                found[cls.name] = cls
+                classes[cls.name] = cls
     index.MODULE_OF.update(before)
-    return dict(sorted(found.items()))
+    return dict(sorted(classes.items()))
 
 
 def render(operators: dict[str, type[Op]]) -> str:

@@ -39,8 +39,8 @@ def annotation(accepts: str) -> str:
     >>> annotation("int | tuple[int, ...] | None"), annotation("DType | None")
     ('int | Sequence[int] | None', 'DType | str | type[Any] | None')
     """
-    for name, written in TYPES.items():
-        accepts = accepts.replace(name, written)
+    for name, text in TYPES.items():
+        accepts = accepts.replace(name, text)
     return accepts.replace(", ...]", "]")
 
 
@@ -48,21 +48,21 @@ def result(cls: type[Op]) -> str:
     """The type of what a call gives; Any where that depends on attributes."""
     needed = {a.name: 1 for a in cls.attributes if a.default is a.REQUIRED}
     flags = [{}, *({a.name: not a.default} for a in cls.attributes if isinstance(a.default, bool))]
-    found: set[str] = set()
+    results: set[str] = set()
     for flag in flags:
         outputs, hidden = cls.outputs, cls.hidden
         if not isinstance(outputs, tuple) or not isinstance(hidden, int):
             try:
-                made = cls(**{**needed, **flag})
+                instance = cls(**{**needed, **flag})
             except (TypeError, ValueError):
                 return "Any"
-            outputs, hidden = made.outputs, made.hidden
+            outputs, hidden = instance.outputs, instance.hidden
         visible = outputs[: len(outputs) - hidden]
         several = ", ".join(["Tensor"] * len(visible))
-        found.add(
+        results.add(
             "tuple[Tensor, ...]" if visible[0][0] == "*" else f"tuple[{several}]" if visible[1:] else "Tensor"
         )
-    return found.pop() if len(found) == 1 else "Any"
+    return results.pop() if len(results) == 1 else "Any"
 
 
 def stub(cls: type[Op], *, method: bool = False) -> str:
@@ -70,15 +70,11 @@ def stub(cls: type[Op], *, method: bool = False) -> str:
     signature = cls.documentation().partition("\n--\n")[0]
     (function,) = ast.parse(f"def {signature}: ...").body
     assert isinstance(function, ast.FunctionDef)
-    given = function.args
+    signature_args = function.args
     inputs = {i.name: i for i in cls.inputs}
     attributes = {a.name: a for a in cls.attributes}
-    for arg in [
-        *given.posonlyargs,
-        *given.args,
-        *given.kwonlyargs,
-        *([given.vararg] if given.vararg else []),
-    ]:
+    arguments = [*signature_args.posonlyargs, *signature_args.args, *signature_args.kwonlyargs]
+    for arg in [*arguments, *([signature_args.vararg] if signature_args.vararg else [])]:
         spec: Any = inputs.get(arg.arg)
         if spec is None:
             text = annotation(attributes[arg.arg].accepts)
@@ -87,13 +83,12 @@ def stub(cls: type[Op], *, method: bool = False) -> str:
         else:
             text = "Operand | None" if spec.optional else "Operand"
         arg.annotation = ast.parse(text, mode="eval").body
-    for values in (given.defaults, given.kw_defaults):
+    for values in (signature_args.defaults, signature_args.kw_defaults):
         for k, value in enumerate(values):
             if value is not None and not _is_plain(value):
                 values[k] = ast.Constant(...)
     if method:
-        before = given.posonlyargs or given.args
-        before[0] = ast.arg("self")
+        (signature_args.posonlyargs or signature_args.args)[0] = ast.arg("self")
     function.returns = ast.parse(result(cls), mode="eval").body
     line = inspect.cleandoc(cls.__doc__ or cls.name).splitlines()[0]
     function.body = [ast.Expr(ast.Constant(line))]
@@ -119,11 +114,11 @@ def methods(classes: dict[str, type[Op]]) -> str:
     """The text of weft/imperative/methods.pyi: a base class of what type checkers see as Tensor."""
     tree = ast.parse((PACKAGE / "imperative" / "tensor.py").read_text())
     face = next(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "Tensor")
-    own = {node.name for node in face.body if isinstance(node, ast.FunctionDef)}
+    declared = {node.name for node in face.body if isinstance(node, ast.FunctionDef)}
     lines = [
         stub(cls, method=True)
         for name, cls in classes.items()
-        if cls.public and cls.method and name not in own and cls.inputs and not cls.inputs[0].variadic
+        if cls.public and cls.method and name not in declared and cls.inputs and not cls.inputs[0].variadic
     ]
     lines += [f"def {name}(self) -> Tensor: ..." for name in UNARY_METHODS]
     for name in BINARY_METHODS:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Row, in_accumulation_type
+from weft.ops.kernels import Loop, Row, to_accumulation
 from weft.ops.op import Op, op
 from weft.ops.pointwise import unbroadcast
 from weft.ops.shapes import Contradiction, Partial, broadcast, merge, split_last
@@ -58,8 +58,8 @@ def recast(function: Any, values: Sequence[Any], **attributes: Any) -> Any:
     wide = common.accumulation if common.is_floating else common
     if all(v is None or v.dtype is wide for v in values):
         return None
-    made = function(*(None if v is None else F.cast(v, dtype=wide) for v in values), **attributes)
-    return F.cast(made, dtype=common)
+    result = function(*(None if v is None else F.cast(v, dtype=wide) for v in values), **attributes)
+    return F.cast(result, dtype=common)
 
 
 class Product(Op):
@@ -93,7 +93,7 @@ class Dot(Product):
     def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Loop]:
         common = promote(x1, x2).name
         row = Row(inputs=2)
-        a, b = (in_accumulation_type(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
+        a, b = (to_accumulation(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
         row.once(0, e.cast(row.dot(a, b), common))
         yield row.loop(self.axes(max(x1.ndim, x2.ndim)))
 
@@ -289,19 +289,19 @@ class Linear(Product):
         }
 
     def infer(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
-        given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
-        self.require_floats(**given)
+        operands = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+        self.require_floats(**operands)
         if x.ndim == 0 or weight.ndim != 2:
-            raise self.fail(ShapeError, "needs x [..., k] and weight [n, k]", **given)
+            raise self.fail(ShapeError, "needs x [..., k] and weight [n, k]", **operands)
         if x.shape[-1] != weight.shape[1]:
-            raise self.fail(ShapeError, f"inner sizes differ, {x.shape[-1]} != {weight.shape[1]}", **given)
+            raise self.fail(ShapeError, f"inner sizes differ, {x.shape[-1]} != {weight.shape[1]}", **operands)
         if bias is not None and bias.shape != (weight.shape[0],):
-            raise self.fail(ShapeError, f"bias needs the shape ({weight.shape[0]},)", **given)
+            raise self.fail(ShapeError, f"bias needs the shape ({weight.shape[0]},)", **operands)
         if self.out_features is not None and self.out_features != weight.shape[0]:
             raise self.fail(
-                ShapeError, f"out_features is {self.out_features}, not {weight.shape[0]}", **given
+                ShapeError, f"out_features is {self.out_features}, not {weight.shape[0]}", **operands
             )
-        return self.promoted(**given).like((*x.shape[:-1], weight.shape[0]))
+        return self.promoted(**operands).like((*x.shape[:-1], weight.shape[0]))
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
         if is_matrix_float(x.type, weight.type, None if bias is None else bias.type) and is_one_row(x.type):
@@ -372,12 +372,12 @@ class Tensordot(Product):
         if isinstance(self.axes, int):
             if self.axes > min(x1.ndim, x2.ndim):
                 raise self.fail(ShapeError, f"the operands have fewer than {self.axes} axes", x1=x1, x2=x2)
-            given = (tuple(range(-self.axes, 0)), tuple(range(self.axes)))
+            pairs = (tuple(range(-self.axes, 0)), tuple(range(self.axes)))
         else:
-            given = (self.axes[0], self.axes[1])
+            pairs = (self.axes[0], self.axes[1])
         first, second = (
             [normalize_axes(self.name, a, t.ndim)[0] for a in axes]
-            for axes, t in zip(given, (x1, x2), strict=True)
+            for axes, t in zip(pairs, (x1, x2), strict=True)
         )
         if len(set(first)) != len(first) or len(set(second)) != len(second):
             raise self.fail(ValueError, f"an axis is named twice in {self.axes}", x1=x1, x2=x2)
@@ -443,28 +443,28 @@ class Einsum(Product):
             raise ValueError(
                 f"{self.name}: {len(x)} operands for {len(terms)} of the equation {self.equation!r}"
             )
-        named = {f"x{k}": t for k, t in enumerate(x)}
+        operands = {f"x{k}": t for k, t in enumerate(x)}
         letters, extra = [], 0
         for term, t in zip(terms, x, strict=True):
-            more = t.ndim - len(term.replace("...", ""))
-            if more < 0 or (more and "..." not in term):
-                raise self.fail(ShapeError, f"{term!r} does not fit {t.ndim} dimensions", **named)
-            extra = max(extra, more)
-            letters.append(term.replace("...", "".join(chr(0x100 + d) for d in range(more - 1, -1, -1))))
-        rest = "".join(chr(0x100 + d) for d in range(extra - 1, -1, -1))
+            count = t.ndim - len(term.replace("...", ""))
+            if count < 0 or (count and "..." not in term):
+                raise self.fail(ShapeError, f"{term!r} does not fit {t.ndim} dimensions", **operands)
+            extra = max(extra, count)
+            letters.append(term.replace("...", "".join(chr(0x100 + d) for d in range(count - 1, -1, -1))))
+        leading = "".join(chr(0x100 + d) for d in range(extra - 1, -1, -1))
         if not arrow:
             once = [c for c in sorted(set("".join(terms)) - {"."}) if left.count(c) == 1]
-            right = "..." * bool(rest) + "".join(once)
-        result = right.replace("...", rest)
+            right = "..." * bool(leading) + "".join(once)
+        result = right.replace("...", leading)
         sizes: dict[str, Any] = {}
         for term, t in zip(letters, x, strict=True):
             for c, n in zip(term, t.shape, strict=True):
-                known = sizes.setdefault(c, n)
-                if known != n:
-                    if ord(c) < 0x100 or (known != 1 and n != 1):
-                        what = f"of {c!r} " if ord(c) < 0x100 else ""
-                        raise self.fail(ShapeError, f"sizes {what}differ, {known} != {n}", **named)
-                    sizes[c] = n if known == 1 else known
+                size = sizes.setdefault(c, n)
+                if size != n:
+                    if ord(c) < 0x100 or (size != 1 and n != 1):
+                        owner = f"of {c!r} " if ord(c) < 0x100 else ""
+                        raise self.fail(ShapeError, f"sizes {owner}differ, {size} != {n}", **operands)
+                    sizes[c] = n if size == 1 else size
         if len(set(result)) != len(result) or not set(result) <= set(sizes):
             raise ValueError(
                 f"{self.name}: the result of {self.equation!r} repeats a letter or has a new one"
@@ -473,8 +473,8 @@ class Einsum(Product):
 
     def infer(self, *x: TensorType) -> TensorType:
         _, result, sizes = self._parse(x)
-        named = {f"x{k}": t for k, t in enumerate(x)}
-        return self.promoted(**named).like([sizes[c] for c in result])
+        operands = {f"x{k}": t for k, t in enumerate(x)}
+        return self.promoted(**operands).like([sizes[c] for c in result])
 
     def decompose(self, *x: Any) -> Any:
         letters, result, _ = self._parse([v.type for v in x])
@@ -528,8 +528,8 @@ def _join(a: Any, first: str, b: Any, second: str, keep: set[str]) -> tuple[Any,
         *(_size(a, first, c) for c in left),
         *(_size(b, second, c) for c in right),
     ]
-    joined = F.reshape(F.matmul(x, y), shape=tuple(sizes))
-    return _summed(joined, "".join((*batch, *left, *right)), keep)
+    product = F.reshape(F.matmul(x, y), shape=tuple(sizes))
+    return _summed(product, "".join((*batch, *left, *right)), keep)
 
 
 def _size(value: Any, term: str, c: str) -> Any:

@@ -105,15 +105,15 @@ class Node:
 
     def reading(self, new: Callable[[Value], Value]) -> Node:
         """The same node on other values: new gives for each value that it reads one of the same type and device."""
-        made = object.__new__(Node)
-        made.op, made.name, made.value = self.op, self.name, self.value
-        made.order, made.where, made.device = self.order, self.where, self.device
-        made.inputs = tuple([None if v is None else new(v) for v in self.inputs])
-        made.runtime = {name: new(v) for name, v in self.runtime.items()} if self.runtime else {}
-        made.outputs = tuple([Value(made, v.index, v.type) for v in self.outputs])
+        copy = object.__new__(Node)
+        copy.op, copy.name, copy.value = self.op, self.name, self.value
+        copy.order, copy.where, copy.device = self.order, self.where, self.device
+        copy.inputs = tuple([None if v is None else new(v) for v in self.inputs])
+        copy.runtime = {name: new(v) for name, v in self.runtime.items()} if self.runtime else {}
+        copy.outputs = tuple([Value(copy, v.index, v.type) for v in self.outputs])
         if hasattr(self, "choice"):
-            made.choice = self.choice
-        return made
+            copy.choice = self.choice
+        return copy
 
     def bound(self) -> Op:
         """The operator with the Values of its Runtime attributes in their places."""
@@ -136,15 +136,15 @@ class ArrayMethods:
         """Matrices with rows and columns exchanged, as an array's."""
         return registry.function("matrix_transpose")(self)
 
-    def reshape(self, *shape: Any, **named: Any) -> Any:
+    def reshape(self, *shape: Any, **keywords: Any) -> Any:
         """As an array's."""
         if shape:
-            named["shape"] = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        return registry.function("reshape")(self, **named)
+            keywords["shape"] = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        return registry.function("reshape")(self, **keywords)
 
-    def astype(self, dtype: Any, *, copy: bool = True, **named: Any) -> Any:
+    def astype(self, dtype: Any, *, copy: bool = True, **keywords: Any) -> Any:
         """As an array's, always of new elements."""
-        return registry.function("cast")(self, dtype=dtype, **named)
+        return registry.function("cast")(self, dtype=dtype, **keywords)
 
 
 class Value(ArrayMethods):
@@ -308,14 +308,14 @@ def _add_in_place_operators() -> None:
         setattr(Value, f"__i{method}__", in_place(name))
 
 
-def check_in_place(name: str, made: Value, x: Value) -> None:
+def check_in_place(name: str, result: Value, x: Value) -> None:
     """Raises DTypeError where what an operator made cannot be written to x, as of arrays."""
 
     def rank(dtype: DType) -> int:
         return 0 if dtype is bool_ else 1 if dtype.is_integer else 2
 
-    if rank(made.dtype) > rank(x.dtype):
-        raise DTypeError(f"{name}: the result, {made.dtype}, cannot be written in place: x is {x.type}")
+    if rank(result.dtype) > rank(x.dtype):
+        raise DTypeError(f"{name}: the result, {result.dtype}, cannot be written in place: x is {x.type}")
 
 
 add_operators(Value)
@@ -367,42 +367,42 @@ def bind(
     Raises TypeError where they do not fit.
     """
     inputs: list[Any] = []
-    rest = list(args)
-    named = dict(kwargs)
-    if cls.prefix and cls.prefix not in named and rest:
-        named[cls.prefix] = rest.pop(0)
+    positional = list(args)
+    keywords = dict(kwargs)
+    if cls.prefix and cls.prefix not in keywords and positional:
+        keywords[cls.prefix] = positional.pop(0)
     attributes = cls.positional
     if any(spec.name in attributes for spec in cls.inputs):
-        if len(rest) > len(attributes):
+        if len(positional) > len(attributes):
             raise TypeError(f"{cls.name}: takes {len(attributes)} positional arguments, got {len(args)}")
-        for name, value in zip(attributes, rest, strict=False):
-            if name in named:
+        for name, value in zip(attributes, positional, strict=False):
+            if name in keywords:
                 raise TypeError(f"{cls.name}: {name} is given twice")
-            named[name] = value
-        rest, attributes = [], ()
+            keywords[name] = value
+        positional, attributes = [], ()
     for spec in cls.inputs:
         if spec.variadic:
-            if rest and isinstance(rest[0], list | tuple):
-                inputs.extend(rest.pop(0))
+            if positional and isinstance(positional[0], list | tuple):
+                inputs.extend(positional.pop(0))
             else:
-                inputs.extend(rest)
-                rest = []
-        elif rest:
-            inputs.append(rest.pop(0))
-        elif spec.name in named:
-            inputs.append(named.pop(spec.name))
+                inputs.extend(positional)
+                positional = []
+        elif positional:
+            inputs.append(positional.pop(0))
+        elif spec.name in keywords:
+            inputs.append(keywords.pop(spec.name))
         else:
             inputs.append(missing(cls, spec))
     for attribute in attributes:
-        if rest:
-            if attribute in named:
+        if positional:
+            if attribute in keywords:
                 raise TypeError(f"{cls.name}: {attribute} is given twice")
-            named[attribute] = rest.pop(0)
-    if rest:
+            keywords[attribute] = positional.pop(0)
+    if positional:
         raise TypeError(
             f"{cls.name}: takes {len(cls.inputs) + len(cls.positional)} positional arguments, got {len(args)}"
         )
-    return inputs, named
+    return inputs, keywords
 
 
 def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -26,6 +28,14 @@ def statistics_dtype(x: TensorType) -> DType:
 def wide(number: int, t: TensorType | None, dtype: str) -> Scalar | None:
     """An operand's element in the type of the computation, None if it is missing."""
     return None if t is None else e.cast(e.load(number, t.dtype.name), dtype)
+
+
+def scaled_element(y: Scalar, x: TensorType, weight: TensorType | None, bias: TensorType | None) -> Scalar:
+    """y * weight + bias in y's type, then in x's; weight and bias are inputs 1 and 2."""
+    scale, shift = wide(1, weight, y.dtype), wide(2, bias, y.dtype)
+    y = y if scale is None else y * scale
+    y = y if shift is None else y + shift
+    return e.cast(y, x.dtype.name)
 
 
 class LastAxes(Op):
@@ -52,23 +62,23 @@ class LastAxes(Op):
         """The others."""
         return tuple(range(ndim - len(self.row_shape)))
 
-    def check_operands(self, x: TensorType, **learnt: TensorType | None) -> None:
-        self.require_floats(x=x, **learnt)
+    def check_operands(self, x: TensorType, **parameters: TensorType | None) -> None:
+        self.require_floats(x=x, **parameters)
         rows = self.row_shape
         if len(rows) > x.ndim or any(
             n is not m and n != m for n, m in zip(x.shape[x.ndim - len(rows) :], rows, strict=True)
         ):
-            last = x.shape[max(x.ndim - len(rows), 0) :]
-            fact = f"normalized_shape {rows} does not match the last axes of x, {last}"
+            last_axes = x.shape[max(x.ndim - len(rows), 0) :]
+            fact = f"normalized_shape {rows} does not match the last axes of x, {last_axes}"
             raise self.fail(ShapeError, fact, x=x)
-        for name, t in learnt.items():
+        for name, t in parameters.items():
             if t is not None and t.shape != rows:
                 raise self.fail(ShapeError, f"{name} must have the shape {rows}", **{name: t})
 
     def rows_type(self, x: TensorType) -> TensorType:
         """One number for each row."""
-        kept = [1] * len(self.row_shape)
-        return x.like((*x.shape[: x.ndim - len(kept)], *kept), statistics_dtype(x))
+        ones = [1] * len(self.row_shape)
+        return x.like((*x.shape[: x.ndim - len(ones)], *ones), statistics_dtype(x))
 
     def count(self) -> int:
         """Elements of a row."""
@@ -114,11 +124,7 @@ class LayerNorm(LastAxes):
         mean = row.sum(value) / number
         apart = value - mean
         inverse = e.call("rsqrt", row.dot(apart, apart) / number + row.number(self.eps, kind))
-        y = apart * inverse
-        scale, shift = wide(1, weight, kind), wide(2, bias, kind)
-        y = y if scale is None else y * scale
-        y = y if shift is None else y + shift
-        row.each(e.cast(y, x.dtype.name))
+        row.each(scaled_element(apart * inverse, x, weight, bias))
         row.once(1, mean, inverse)
         yield row.loop(self.axes(x.ndim))
 
@@ -158,7 +164,7 @@ class LayerNorm(LastAxes):
 
 
 def scaled(y: Any, weight: Any, bias: Any, dtype: DType) -> Any:
-    """y * weight + bias in y's type, then converted; as the loops above compute it."""
+    """y * weight + bias in y's type, then converted, as scaled_element computes it."""
     y = y if weight is None else y * cast_to(weight, y.dtype)
     y = y if bias is None else y + cast_to(bias, y.dtype)
     return cast_to(y, dtype)
@@ -168,16 +174,13 @@ def through_statistics(
     x: Any, axes: tuple[int, ...], dx: Any, mean: Any, inverse_std: Any, dmean: Any, dinverse_std: Any
 ) -> Any:
     """dx and what comes by the saved statistics, which only gradients of gradients have."""
-    found = [] if dx is None else [dx]
+    terms = [] if dx is None else [dx]
     if dmean is not None:
-        found.append(cast_to(F.broadcast_like(F.divide_by_count(dmean, x, axis=axes), x), x.dtype))
+        terms.append(cast_to(F.broadcast_like(F.divide_by_count(dmean, x, axis=axes), x), x.dtype))
     if dinverse_std is not None:
         cotangent = F.divide_by_count(-dinverse_std * inverse_std * inverse_std * inverse_std, x, axis=axes)
-        found.append(cast_to((cast_to(x, mean.dtype) - mean) * cotangent, x.dtype))
-    total = found[0]
-    for more in found[1:]:
-        total = total + more
-    return total
+        terms.append(cast_to((cast_to(x, mean.dtype) - mean) * cotangent, x.dtype))
+    return functools.reduce(operator.add, terms)
 
 
 @op
@@ -264,9 +267,7 @@ class RmsNorm(LastAxes):
         value = e.cast(e.load(0, x.dtype.name), kind)
         eps = row.number(2.0 ** (1 - x.dtype.digits) if self.eps is None else self.eps, kind)
         inverse = e.call("rsqrt", row.dot(value, value) / row.number(self.count(), kind) + eps)
-        scale = wide(1, weight, kind)
-        y = value * inverse
-        row.each(e.cast(y if scale is None else y * scale, x.dtype.name))
+        row.each(scaled_element(value * inverse, x, weight, None))
         row.once(1, inverse)
         yield row.loop(self.axes(x.ndim))
 
@@ -277,17 +278,17 @@ class RmsNorm(LastAxes):
         return scaled(value * inverse, weight, None, x.dtype), inverse
 
     def vjp(self, x: Any, weight: Any, inverse_rms: Any, dy: Any, dinverse_rms: Any) -> Any:
-        found, dweight = [], None
+        terms, dweight = [], None
         if dy is not None:
-            found.append(F.rms_norm_gradient(x, weight, inverse_rms, dy, normalized_shape=self.row_shape))
+            terms.append(F.rms_norm_gradient(x, weight, inverse_rms, dy, normalized_shape=self.row_shape))
             if weight is not None:
                 normal = cast_to(cast_to(x, inverse_rms.dtype) * inverse_rms, x.dtype)
                 dweight = cast_to(F.sum(dy * normal, axis=self.leading(x.ndim)), weight.dtype)
         if dinverse_rms is not None:
             cube = inverse_rms * inverse_rms * inverse_rms
             cotangent = F.divide_by_count(-dinverse_rms * cube, x, axis=self.axes(x.ndim))
-            found.append(cast_to(cast_to(x, inverse_rms.dtype) * cotangent, x.dtype))
-        return found[0] if len(found) == 1 else found[0] + found[1], dweight
+            terms.append(cast_to(cast_to(x, inverse_rms.dtype) * cotangent, x.dtype))
+        return functools.reduce(operator.add, terms), dweight
 
     def recomputed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         x, weight = inputs
@@ -329,14 +330,14 @@ class RmsNormGradient(LastAxes):
         return cast_to((cotangent - normal * along) * inverse_rms, x.dtype)
 
 
-def others(ndim: int) -> tuple[int, ...]:
+def all_but_channels(ndim: int) -> tuple[int, ...]:
     """All axes but the channels'."""
     return tuple(d for d in range(ndim) if d != 1)
 
 
 def along_channels(value: Any, ndim: int) -> Any:
     """[c] as [1, c, 1, ...]."""
-    return F.expand_dims(value, axis=others(ndim)) if value is not None else None
+    return F.expand_dims(value, axis=all_but_channels(ndim)) if value is not None else None
 
 
 @op
@@ -389,11 +390,16 @@ class BatchNorm(Op):
         weight: TensorType | None = None,
         bias: TensorType | None = None,
     ) -> Any:
-        given = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
-        self.require_floats(x=x, **given)
+        statistics = {
+            "running_mean": running_mean,
+            "running_var": running_var,
+            "weight": weight,
+            "bias": bias,
+        }
+        self.require_floats(x=x, **statistics)
         if x.ndim < 2:
             raise self.fail(ShapeError, "needs at least 2 dimensions", x=x)
-        for name, t in given.items():
+        for name, t in statistics.items():
             if t is not None and t.shape != (x.shape[1],):
                 raise self.fail(
                     ShapeError, f"{name} needs one number for each of {x.shape[1]} channels", **{name: t}
@@ -405,26 +411,28 @@ class BatchNorm(Op):
                 raise self.fail(ValueError, "needs running_mean and running_var outside of training", x=x)
             return x.like()
         kind = statistics_dtype(x)
-        kept = x.like([n if d == 1 else 1 for d, n in enumerate(x.shape)], kind)
+        saved = x.like([n if d == 1 else 1 for d, n in enumerate(x.shape)], kind)
         new = [x.like((x.shape[1],), kind if t is None else t.dtype) for t in (running_mean, running_var)]
-        return x.like(), kept, kept, *new
+        return x.like(), saved, saved, *new
 
     def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
         """Running statistics are kept in the type they are computed in."""
         x = inputs[0]
         if x is None or x.ndim < 2:
             return {}
-        kept = x.like((x.shape[1],), statistics_dtype(x))
-        return {"running_mean": kept, "running_var": kept, "weight": kept, "bias": kept}
+        channel_type = x.like((x.shape[1],), statistics_dtype(x))
+        return dict.fromkeys(("running_mean", "running_var", "weight", "bias"), channel_type)
 
     def decompose(self, x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any) -> Any:
         scale, shift = along_channels(weight, x.ndim), along_channels(bias, x.ndim)
         if self.training:
-            y, mean, inverse, variance = F.normalize(x, scale, shift, axes=others(x.ndim), eps=self.eps)
-            flat = [F.squeeze(v, axis=others(x.ndim)) for v in (mean, variance)]
+            y, mean, inverse, variance = F.normalize(
+                x, scale, shift, axes=all_but_channels(x.ndim), eps=self.eps
+            )
+            flat = [F.squeeze(v, axis=all_but_channels(x.ndim)) for v in (mean, variance)]
             if running_mean is None:
                 return y, mean, inverse, *flat
-            unbiased = flat[1] * F.count_ratio(x, axes=others(x.ndim))
+            unbiased = flat[1] * F.count_ratio(x, axes=all_but_channels(x.ndim))
             new = [
                 cast_to(F.lerp(cast_to(old, mean.dtype), now, self.momentum), old.dtype)
                 for old, now in ((running_mean, flat[0]), (running_var, unbiased))
@@ -440,7 +448,7 @@ class BatchNorm(Op):
         if not self.training:
             return NotImplemented
         x, _, _, weight, bias, _, mean, inverse, _, _, dy, dmean, dinverse, *_ = values
-        axes = others(x.ndim)
+        axes = all_but_channels(x.ndim)
         scale = along_channels(weight, x.ndim)
         dx = dweight = dbias = None
         if dy is not None:
@@ -467,10 +475,7 @@ class CountRatio(Op):
     def kernels(self, x: TensorType) -> Iterator[Loop]:
         kind = statistics_dtype(x).name
         row = Row(inputs=1)
-        count: Any = 1
-        for axis in self.axes:
-            count = x.shape[axis] * count
-        number = row.number(count, kind)
+        number = row.number(math.prod(x.shape[d] for d in self.axes), kind)
         row.once(0, number / (number - 1))
         yield row.loop(tuple(range(x.ndim)))
 
@@ -492,28 +497,21 @@ class Normalize(Op):
     eps: Runtime[float]
 
     def infer(self, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None) -> Any:
-        kept = x.like([1 if d in self.axes else n for d, n in enumerate(x.shape)], statistics_dtype(x))
-        return x.like(), kept, kept, kept
+        row_type = x.like([1 if d in self.axes else n for d, n in enumerate(x.shape)], statistics_dtype(x))
+        return x.like(), row_type, row_type, row_type
 
     def kernels(
         self, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None
     ) -> Iterator[Loop]:
         kind = statistics_dtype(x).name
         row = Row(inputs=3)
-        count: Any = 1
-        for axis in self.axes:
-            count = x.shape[axis] * count
-        number = row.number(count, kind)
+        number = row.number(math.prod(x.shape[d] for d in self.axes), kind)
         value = e.cast(e.load(0, x.dtype.name), kind)
         mean = row.sum(value) / number
         apart = value - mean
         variance = row.dot(apart, apart) / number
         inverse = e.call("rsqrt", variance + row.number(self.eps, kind))
-        y = apart * inverse
-        scale, shift = wide(1, weight, kind), wide(2, bias, kind)
-        y = y if scale is None else y * scale
-        y = y if shift is None else y + shift
-        row.each(e.cast(y, x.dtype.name))
+        row.each(scaled_element(apart * inverse, x, weight, bias))
         row.once(1, mean, inverse, variance)
         yield row.loop(self.axes)
 
@@ -527,10 +525,7 @@ class Normalize(Op):
         mean = F.mean(value, axis=self.axes, keepdims=True)
         variance = F.var(value, axis=self.axes, keepdims=True)
         inverse = F.rsqrt(variance + self.eps)
-        y = (value - mean) * inverse
-        y = y if weight is None else y * cast_to(weight, kind)
-        y = y if bias is None else y + cast_to(bias, kind)
-        return cast_to(y, x.dtype), mean, inverse, variance
+        return scaled((value - mean) * inverse, weight, bias, x.dtype), mean, inverse, variance
 
 
 @op
@@ -562,10 +557,7 @@ class NormalizeGradient(Op):
     ) -> Iterator[Loop]:
         kind = mean.dtype.name
         row = Row(inputs=5)
-        count: Any = 1
-        for axis in self.axes:
-            count = x.shape[axis] * count
-        number = row.number(count, kind)
+        number = row.number(math.prod(x.shape[d] for d in self.axes), kind)
         inverse = e.load(3, kind)
         normal = (e.cast(e.load(0, x.dtype.name), kind) - e.load(2, kind)) * inverse
         cotangent = e.cast(e.load(4, dy.dtype.name), kind)

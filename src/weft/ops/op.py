@@ -81,11 +81,11 @@ class Attribute:
             raise TypeError(f"attribute {name}: {problem}") from None
 
     def __repr__(self) -> str:
-        shown = "" if self.default is self.REQUIRED else f" = {self.default!r}"
-        return f"{self.name}: {self.accepts}{shown}"
+        default = "" if self.default is self.REQUIRED else f" = {self.default!r}"
+        return f"{self.name}: {self.accepts}{default}"
 
 
-def _written(annotation: Any) -> str:
+def _annotation_text(annotation: Any) -> str:
     """An annotation as text, whether it was evaluated or not, without the modules of its names."""
     if not isinstance(annotation, str):
         import inspect
@@ -95,8 +95,7 @@ def _written(annotation: Any) -> str:
         import re
 
         annotation = re.sub(r"\b(?:[A-Za-z_]\w*\.)+(?=\w)", "", annotation)
-    written: str = annotation
-    return written
+    return str(annotation)
 
 
 def _snake_case(name: str) -> str:
@@ -137,7 +136,7 @@ def _number(value: Any) -> float | int:
 
 
 def _device(value: Any) -> Device:
-    if value is None:  # which means another one from call to call
+    if value is None:  # the default device may change from call to call
         raise TypeError
     return as_device(value)
 
@@ -161,12 +160,12 @@ def _several(convert: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _union(converters: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    *others, last = converters
+    *first, last = converters
 
     def convert(value: Any) -> Any:
-        for each in others:
+        for converter in first:
             try:
-                return each(value)
+                return converter(value)
             except TypeError:
                 continue
         return last(value)
@@ -324,7 +323,7 @@ class Op:
         attributes = [
             Attribute(name, text, getattr(cls, name, Attribute.REQUIRED))
             for name, annotation in cls.__annotations__.items()
-            if not (text := _written(annotation)).startswith("ClassVar")
+            if not (text := _annotation_text(annotation)).startswith("ClassVar")
         ]
         inherited = [a for a in cls.attributes if a.name not in {mine.name for mine in attributes}]
         cls.attributes = (*attributes, *inherited)
@@ -345,25 +344,27 @@ class Op:
 
         As it is written: inspect.getdoc takes the indentation away.
         """
-        named = {a.name: a for a in cls.attributes}
+        attributes = {a.name: a for a in cls.attributes}
 
-        def shown(a: Attribute) -> str:
+        def declaration(a: Attribute) -> str:
             return a.name if a.default is Attribute.REQUIRED else f"{a.name}={a.default!r}"
 
         inputs = {
             i.name: ("*" if i.variadic else "") + i.name + ("=None" if i.optional else "") for i in cls.inputs
         }
         if any(name in inputs for name in cls.positional):
-            parts = [inputs[name] if name in inputs else shown(named[name]) for name in cls.positional]
+            parts = [
+                inputs[name] if name in inputs else declaration(attributes[name]) for name in cls.positional
+            ]
         else:
             parts = [cls.prefix] if cls.prefix else []
             parts += inputs.values()
             if parts and not any(i.variadic or i.optional for i in cls.inputs):
                 parts.append("/")
-            parts += [shown(named[name]) for name in cls.positional]
-        rest = [shown(a) for a in cls.attributes if a.name not in (*cls.positional, cls.prefix)]
-        if rest:
-            parts += ([] if any(p.startswith("*") for p in parts) else ["*"]) + rest
+            parts += [declaration(attributes[name]) for name in cls.positional]
+        keywords = [declaration(a) for a in cls.attributes if a.name not in (*cls.positional, cls.prefix)]
+        if keywords:
+            parts += ([] if any(p.startswith("*") for p in parts) else ["*"]) + keywords
         return f"{cls.name}({', '.join(parts)})\n--\n\n{cls.__doc__ or ''}"
 
     @classmethod
@@ -575,14 +576,14 @@ class Op:
     ) -> tuple[list[Partial], list[Partial]]:
         """For solve_shapes: what a rule says. Inputs of any number are left as they are."""
         names = [spec.name for spec in self.inputs if not spec.variadic]
-        known = dict(zip(names, inputs, strict=False))
-        known |= dict(zip(self.outputs, outputs, strict=False))
+        shapes = dict(zip(names, inputs, strict=False))
+        shapes |= dict(zip(self.outputs, outputs, strict=False))
         try:
-            shapes = solve(rule, self.values(), known)
+            shapes = solve(rule, self.values(), shapes)
         except Contradiction as wrong:
             raise ShapeError(f"{self.name}: {wrong}: {rule}") from None
         return [*(shapes[name] for name in names), *inputs[len(names) :]], [
-            shapes.get(name, known) for name, known in zip(self.outputs, outputs, strict=False)
+            shapes.get(name, shape) for name, shape in zip(self.outputs, outputs, strict=False)
         ]
 
     def solve_dtypes(
@@ -666,17 +667,17 @@ class Op:
         for k, t in enumerate(types):
             if t is not None and t.storage not in self.storages:
                 name = names[k] if k < len(names) else f"input{k}"
-                taken = ", ".join(self.storages)
+                accepted = ", ".join(self.storages)
                 raise self.fail(
-                    TypeError, f"has no rule for {t.storage} storage; it takes {taken}", **{name: t}
+                    TypeError, f"has no rule for {t.storage} storage; it takes {accepted}", **{name: t}
                 )
 
     def require_floats(self, **operands: TensorType | None) -> None:
         """Raise DTypeError unless all operands are of floating-point types."""
-        others = [name for name, t in operands.items() if t is not None and not t.dtype.is_floating]
-        if others:
+        wrong = [name for name, t in operands.items() if t is not None and not t.dtype.is_floating]
+        if wrong:
             problem = self.fail(DTypeError, "takes floating-point types", **operands)
-            raise DTypeError(f"{problem}\n  hint: {others[0]}.astype('float32') converts it")
+            raise DTypeError(f"{problem}\n  hint: {wrong[0]}.astype('float32') converts it")
 
 
 _residual_rules: list[Callable[..., Sequence[TensorType]]] = []

@@ -10,16 +10,15 @@ from weft.base.dtype import bool_, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Several, in_accumulation_type, pointwise_loop
+from weft.ops.kernels import Loop, Several, pointwise_loop, to_accumulation
 from weft.ops.op import Op, Runtime, op
-from weft.ops.oracle import np
 from weft.ops.types import TensorType
 
 Number = Any  # a Scalar in kernels, an array or a float in references
 
 
 def sqrt(x: Number) -> Number:
-    return e.call("sqrt", x) if isinstance(x, e.Scalar) else np.sqrt(x)
+    return e.call("sqrt", x) if isinstance(x, e.Scalar) else x**0.5
 
 
 def power(x: Number, y: Number) -> Number:
@@ -86,11 +85,11 @@ class Update(Op):
                 raise self.fail(ShapeError, f"{name} must be a number or a 0-d tensor", **{name: t})
         result: dict[int, TensorType] = {}
         for inputs, outputs in self.groups(len(operands)):
-            named = {role: operands[k] for role, k in zip(self.roles(), inputs, strict=True)}
-            if any(not t.dtype.is_floating or t.weak for t in named.values()):
-                raise self.fail(DTypeError, "takes floating-point types", **named)
-            if any(t.shape != operands[inputs[0]].shape for t in named.values()):
-                raise self.fail(ShapeError, "shapes differ", **named)
+            operands_by_role = {role: operands[k] for role, k in zip(self.roles(), inputs, strict=True)}
+            if any(not t.dtype.is_floating or t.weak for t in operands_by_role.values()):
+                raise self.fail(DTypeError, "takes floating-point types", **operands_by_role)
+            if any(t.shape != operands[inputs[0]].shape for t in operands_by_role.values()):
+                raise self.fail(ShapeError, "shapes differ", **operands_by_role)
             for k, output in zip((inputs[0], *inputs[2:]), outputs, strict=True):
                 result[output] = operands[k].like()
         return tuple(result[k] for k in sorted(result))
@@ -110,25 +109,23 @@ class Update(Op):
     def loop(self, scalars: Sequence[TensorType], types: Sequence[TensorType]) -> Loop:
         """One for all parameters of these types, whatever their shapes."""
         wide = "float64" if any(t.dtype.name == "float64" for t in types) else "float32"
-        given: list[Any] = []
+        parameters: list[Any] = []
         numbers: dict[str, Any] = {}
         for attribute in self.attributes:
             value = getattr(self, attribute.name)
             if attribute.runtime and isinstance(value, bool | int | float):
                 numbers[attribute.name] = e.constant(value, "float64")
             elif attribute.runtime:
-                given.append(value)
-                numbers[attribute.name] = e.parameter(len(given) - 1, "float64")
+                parameters.append(value)
+                numbers[attribute.name] = e.parameter(len(parameters) - 1, "float64")
         for k, (name, t) in enumerate(zip(self.scalars, scalars, strict=True)):
             numbers[name] = e.load(k, "float64") if t.weak else e.cast(e.load(k, t.dtype.name), "float64")
         first = len(scalars)
-        loads = [
-            e.cast(in_accumulation_type(e.load(first + k, t.dtype.name)), wide) for k, t in enumerate(types)
-        ]
-        written = [t for k, t in enumerate(types) if k != 1]
-        found = self.rule(_Narrowed(numbers, wide), *loads)
-        results = [e.cast(value, t.dtype.name) for value, t in zip(found, written, strict=True)]
-        return pointwise_loop([*scalars, *types], results, given)
+        loads = [e.cast(to_accumulation(e.load(first + k, t.dtype.name)), wide) for k, t in enumerate(types)]
+        written_types = [t for k, t in enumerate(types) if k != 1]
+        new_values = self.rule(_Narrowed(numbers, wide), *loads)
+        results = [e.cast(value, t.dtype.name) for value, t in zip(new_values, written_types, strict=True)]
+        return pointwise_loop([*scalars, *types], results, parameters)
 
 
 class _Narrowed(dict[str, Any]):
@@ -165,7 +162,7 @@ class CountUpdate(Op):
     def kernels(self, step: TensorType, witness: TensorType) -> Iterator[Loop]:
         if witness.shape:
             return
-        element = in_accumulation_type(e.load(1, witness.dtype.name))
+        element = to_accumulation(e.load(1, witness.dtype.name))
         either = e.cast(element == element, "int64") + e.cast(element != element, "int64")  # 1, also of NaN
         yield pointwise_loop([step, witness], [e.load(0, "int64") + either], [])
 

@@ -19,8 +19,7 @@ from weft.ops.node import apply, bind, constant
 from weft.ops.op import Op, op
 from weft.ops.registry import cached
 from weft.ops.shapes import Contradiction, Partial, broadcast
-from weft.ops.sizes import Size
-from weft.ops.types import TensorType, broadcast_shapes, promote
+from weft.ops.types import TensorType, broadcast_shapes, device_of, is_one, promote
 
 __all__ = [
     "Float",
@@ -72,12 +71,10 @@ class Pointwise(Op):
         named = {i.name: t for i, t in zip(self.inputs, inputs, strict=True) if t is not None}
         common = self.compute_dtype(*inputs)
         if common.kind not in self.takes:
-            wanted = [word for kind, word in _KINDS.items() if kind in self.takes]
-            raise self.fail(DTypeError, f"takes {' and '.join(wanted)}", **named)
+            accepted = [word for kind, word in _KINDS.items() if kind in self.takes]
+            raise self.fail(DTypeError, f"takes {' and '.join(accepted)}", **named)
         shape = broadcast_shapes(self.name, named)
-        given = tuple(named.values())
-        device = next((t.device for t in given if not t.weak), given[0].device)
-        return TensorType(shape, bool_ if self.result == "bool" else common, device)
+        return TensorType(shape, bool_ if self.result == "bool" else common, device_of(*named.values()))
 
     def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...] | None:
         """Those of single elements."""
@@ -93,10 +90,10 @@ class Pointwise(Op):
         if type(self).infer is not Pointwise.infer:  # another shape than the broadcast one
             return list(inputs), list(outputs)
         try:
-            found, output = broadcast(inputs, outputs[0])
+            shapes, output = broadcast(inputs, outputs[0])
         except Contradiction as wrong:
             raise ShapeError(f"{self.name}: {wrong}") from None
-        return found, [output]
+        return shapes, [output]
 
     def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
         """Operands of which nothing is known have the shape of the result, or of another that is more than a number."""
@@ -109,8 +106,8 @@ class Pointwise(Op):
 
     def element(self, inputs: Sequence[TensorType | None], numbers: list[Any]) -> Scalar:
         """The value of one element of operands of these types; Runtime attributes are added to numbers."""
-        bound = self._with_parameters(numbers, self.compute_dtype(*inputs).name)
-        value: Scalar = bound.scalar(*loads(inputs, self.operand_dtypes(*inputs)))
+        op = self._with_parameters(numbers, self.compute_dtype(*inputs).name)
+        value: Scalar = op.scalar(*loads(inputs, self.operand_dtypes(*inputs)))
         return value
 
     def _with_parameters(self, numbers: list[Any], dtype: str) -> Any:
@@ -129,13 +126,13 @@ class Pointwise(Op):
     @classmethod
     def on_elements(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scalar:
         inputs, attributes = bind(cls, args, kwargs)
-        made: Any = cls(**attributes)
+        op: Any = cls(**attributes)
         types = [None if x is None else _element_type(cls, x) for x in inputs]
-        made.infer(*types)  # is it defined on these
-        value: Scalar = made.scalar(
+        op.infer(*types)  # is it defined on these
+        value: Scalar = op.scalar(
             *(
                 None if x is None else e.cast(x, to.name) if isinstance(x, Scalar) else e.constant(x, to.name)
-                for x, to in zip(inputs, made.operand_dtypes(*types), strict=True)
+                for x, to in zip(inputs, op.operand_dtypes(*types), strict=True)
             )
         )
         return value
@@ -217,18 +214,18 @@ class PointwiseGradient(Op):
 
     def reads(self) -> set[int]:
         """The operands that the derivative needs."""
-        leaves, slope = _slope(self)
-        found = {id(node) for node in e.walk(slope)}
-        return {k for k, leaf in enumerate(leaves) if id(leaf) in found}
+        leaves, derivative = _derivative(self)
+        nodes = {id(node) for node in e.walk(derivative)}
+        return {k for k, leaf in enumerate(leaves) if id(leaf) in nodes}
 
     def scalar(self, *x: Scalar | None) -> Scalar:
         """One element, of operands converted to operand_dtypes."""
-        leaves, slope = _slope(self)
-        places = {id(leaf): v for leaf, v in zip(leaves, x, strict=True) if v is not None}
+        leaves, derivative = _derivative(self)
+        operands = {id(leaf): v for leaf, v in zip(leaves, x, strict=True) if v is not None}
         dy = x[self.count + 1]
         assert dy is not None
-        made = _product(dy, e.substitute(slope, lambda node: places.get(id(node), node)))
-        return e.cast(made, self.dtypes[-1].name)
+        dx = _product(dy, e.substitute(derivative, lambda node: operands.get(id(node), node)))
+        return e.cast(dx, self.dtypes[-1].name)
 
     def kernels(self, *operands: TensorType | None) -> Iterator[Loop]:
         yield pointwise_loop(operands, [self.scalar(*loads(operands, self.operand_dtypes()))])
@@ -241,8 +238,8 @@ class PointwiseGradient(Op):
 
 def pointwise_gradients(of: Any, inputs: Sequence[Any], y: Any, dy: Any) -> tuple[Any, ...]:
     """The gradient of each operand of a pointwise operator; None where there is none."""
-    given = {a.name: getattr(of, a.name) for a in of.attributes if a.runtime}
-    runtime = {name: v for name, v in given.items() if v is not None and not isinstance(v, int | float)}
+    numbers = {a.name: getattr(of, a.name) for a in of.attributes if a.runtime}
+    runtime = {name: v for name, v in numbers.items() if v is not None and not isinstance(v, int | float)}
     types = [None if x is None else x.type for x in inputs]
     dtypes = (*of.operand_dtypes(*types), of.compute_dtype(*types))
     plain = of.with_runtime(dict.fromkeys(runtime, 0.0)) if runtime else of
@@ -251,67 +248,67 @@ def pointwise_gradients(of: Any, inputs: Sequence[Any], y: Any, dy: Any) -> tupl
         if x is None or not x.dtype.is_differentiable or x.type.weak:
             gradients.append(None)
             continue
-        how = {
+        attributes = {
             "of": plain,
             "wrt": k,
             "dtypes": (*dtypes, x.dtype),
             "runtime": tuple(runtime),
             "missing": tuple(j for j, v in enumerate(inputs) if v is None),
         }
-        made = PointwiseGradient(**how)
-        slope = _slope(made)[1]
-        if _is_constant(slope, 0):
+        gradient = PointwiseGradient(**attributes)
+        derivative = _derivative(gradient)[1]
+        if _is_constant(derivative, 0):
             gradients.append(None)
             continue
-        if _is_constant(slope, 1) and dy.dtype is x.dtype:
+        if _is_constant(derivative, 1) and dy.dtype is x.dtype:
             gradients.append(unbroadcast(dy, x))
             continue
-        reads = made.reads()
+        reads = gradient.reads()
         operands = [*inputs, y, dy, *runtime.values()]
         needed = [v if j in reads or v is dy else None for j, v in enumerate(operands)]
-        gradients.append(unbroadcast(F.pointwise_gradient(*needed, **how), x))
+        gradients.append(unbroadcast(F.pointwise_gradient(*needed, **attributes), x))
     return tuple(gradients)
 
 
 @cached(maxsize=4096)
-def _slope(gradient: PointwiseGradient) -> tuple[tuple[Scalar, ...], Scalar]:
+def _derivative(gradient: PointwiseGradient) -> tuple[tuple[Scalar, ...], Scalar]:
     """Leaves for all operands, and the derivative in them; by the operator's result where that saves an operand."""
     from weft.expr.derivative import derive  # not before the first gradient
 
     of: Any = gradient.of
     count = gradient.count
     leaves = tuple(e.load(900 + k, dtype.name) for k, dtype in enumerate(gradient.operand_dtypes()))
-    bound = of.with_runtime(dict(zip(gradient.runtime, leaves[count + 2 :], strict=True)))
-    value = bound.scalar(*(None if k in gradient.missing else leaves[k] for k in range(count)))
-    slope = derive(value, leaves[gradient.wrt])
-    by_result = e.substitute(slope, lambda node: leaves[count] if node is value else node)
-    before, after = ({id(node) for node in e.walk(root)} for root in (slope, by_result))
+    op = of.with_runtime(dict(zip(gradient.runtime, leaves[count + 2 :], strict=True)))
+    value = op.scalar(*(None if k in gradient.missing else leaves[k] for k in range(count)))
+    derivative = derive(value, leaves[gradient.wrt])
+    by_result = e.substitute(derivative, lambda node: leaves[count] if node is value else node)
+    before, after = ({id(node) for node in e.walk(root)} for root in (derivative, by_result))
     saves = any(id(leaf) in before and id(leaf) not in after for leaf in leaves[:count])
-    return leaves, by_result if saves else slope
+    return leaves, by_result if saves else derivative
 
 
 def _is_constant(x: Scalar, value: float) -> bool:
     return x.op == "constant" and x.value == value
 
 
-def _product(dy: Scalar, slope: Scalar) -> Scalar:
-    if _is_constant(slope, 1) or _is_constant(slope, -1):
-        return dy if slope.value == 1 else -dy
-    if slope.op == "neg":
-        return -_product(dy, slope.args[0])
-    if slope.op == "div" and slope.args[0].op == "constant" and slope.args[0].value == 1:
-        return dy / slope.args[1]
-    return dy * slope
+def _product(dy: Scalar, derivative: Scalar) -> Scalar:
+    if _is_constant(derivative, 1) or _is_constant(derivative, -1):
+        return dy if derivative.value == 1 else -dy
+    if derivative.op == "neg":
+        return -_product(dy, derivative.args[0])
+    if derivative.op == "div" and _is_constant(derivative.args[0], 1):
+        return dy / derivative.args[1]
+    return dy * derivative
 
 
 def unbroadcast(gradient: Any, x: Any) -> Any:
     """The gradient of x from that of its repetition: summed over the dimensions in which x was repeated."""
     extra = gradient.ndim - x.ndim
     axes = tuple(range(extra)) + tuple(
-        d + extra for d in range(x.ndim) if _one(x.shape[d]) and not _one(gradient.shape[d + extra])
+        d + extra for d in range(x.ndim) if is_one(x.shape[d]) and not is_one(gradient.shape[d + extra])
     )
     if extra < 0 or any(
-        not _one(n) and _one(m) for n, m in zip(x.shape, gradient.shape[extra:], strict=True)
+        not is_one(n) and is_one(m) for n, m in zip(x.shape, gradient.shape[extra:], strict=True)
     ):
         return F.broadcast_like(gradient, x)  # it is the same for every element
     if not axes:
@@ -323,7 +320,3 @@ def unbroadcast(gradient: Any, x: Any) -> Any:
 def cast_to(value: Any, dtype: DType) -> Any:
     """The value in that type: itself, if it is of it."""
     return value if value.dtype is dtype else F.cast(value, dtype=dtype)
-
-
-def _one(size: int | Size) -> bool:
-    return isinstance(size, int) and size == 1

@@ -62,14 +62,14 @@ def quotient(a: Polynomial, b: Polynomial) -> Polynomial | None:
     if len(b) != 1:
         return None
     ((divisor, by),) = b.items()
-    found: Polynomial = {}
+    result: Polynomial = {}
     for key, value in a.items():
-        left = list(key)
+        factors = list(key)
         for size in divisor:
-            if size not in left:
+            if size not in factors:
                 return None
-            left.remove(size)
+            factors.remove(size)
         if value % by:
             return None
-        found[tuple(left)] = value // by
-    return found
+        result[tuple(factors)] = value // by
+    return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any, ClassVar
 
 from weft.base.dtype import bool_, int32
@@ -12,10 +13,9 @@ from weft.ops import functions as F
 from weft.ops.kernels import lowest
 from weft.ops.node import constant
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.shapes import sizes
 from weft.ops.types import TensorType
-from weft.ops.window import Windows, each, windows_of
+from weft.ops.window import Windows, set_per_dimension, windows_of
 
 Geometry = tuple[str, tuple[int, ...], tuple[int, ...]]
 
@@ -41,8 +41,7 @@ class Pooling(Op):
     def check(self) -> None:
         if self.stride is None:
             self.set("stride", self.kernel_size)
-        for what, least in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
-            self.set(what, each(self.name, what, getattr(self, what), self.spatial, least))
+        set_per_dimension(self, self.spatial, kernel_size=1, stride=1, padding=0, dilation=1)
         size: Any = self.kernel_size
         padding: Any = self.padding
         if any(2 * p > k for p, k in zip(padding, size, strict=True)):
@@ -50,18 +49,18 @@ class Pooling(Op):
 
     def windows(self, spatial: Sequence[Any]) -> Windows:
         """The padding at the end is made to fit the last window of ceil_mode."""
-        given: Any = self
-        found = Windows(given.kernel_size, given.stride, given.padding, given.padding, given.dilation)
+        op: Any = self
+        windows = Windows(op.kernel_size, op.stride, op.padding, op.padding, op.dilation)
         if not self.ceil_mode:
-            return found
+            return windows
         high = []
-        for n, step, low, extent in zip(spatial, found.stride, found.low, found.extents, strict=True):
+        for n, step, low, extent in zip(spatial, windows.stride, windows.low, windows.extents, strict=True):
             count = -((extent - n - 2 * low) // step) + 1
             if (count - 1) * step >= n + low:  # it would begin in the padding
                 count -= 1
             reach = (count - 1) * step + extent
             high.append(reach - n - low if reach > n + low else 0)
-        return found._replace(high=tuple(high))
+        return windows._replace(high=tuple(high))
 
     def infer_one(self, x: TensorType) -> TensorType:
         if x.dtype is bool_:
@@ -140,9 +139,9 @@ class PoolingGradient(Op):
                 self.spatial_size, self.low, count, self.stride, windows.extents, strict=True
             )
         ]
-        for place, part in zip(np.ndindex(windows.size), parts, strict=True):
+        for index, part in zip(product(*map(range, windows.size)), parts, strict=True):
             lead = part.shape[:2]
-            low = tuple(p * d for p, d in zip(place, self.dilation, strict=True))
+            low = tuple(p * d for p, d in zip(index, self.dilation, strict=True))
             high = tuple(
                 n - first - (k - 1) * step - 1
                 for n, first, k, step in zip(sizes, low, count, self.stride, strict=True)
@@ -164,16 +163,16 @@ class MaxPoolGradient(PoolingGradient):
 
     def decompose(self, dy: Any, indices: Any) -> Any:
         zero = constant(0, dy.dtype)
-        chosen = (F.where(F.equal(indices, k), dy, zero) for k in range(math.prod(self.size)))
-        return self.gathered(chosen)
+        parts = (F.where(F.equal(indices, k), dy, zero) for k in range(math.prod(self.size)))
+        return self.gathered(parts)
 
     def vjp(self, indices: Any, ddx: Any) -> Any:
         windows = self.windows()
         count = windows.number(self.spatial_size)
         patches = windows_of(ddx, windows, count)
         flat = F.reshape(patches, shape=(*ddx.shape[:2], *count, math.prod(self.size)))
-        places = F.cast(F.expand_dims(indices, axis=-1), dtype=int32)
-        return F.squeeze(F.take_along_axis(flat, places), axis=-1), None
+        elements = F.cast(F.expand_dims(indices, axis=-1), dtype=int32)
+        return F.squeeze(F.take_along_axis(flat, elements), axis=-1), None
 
 
 class AveragePooling(Pooling):
@@ -264,7 +263,7 @@ class AdaptivePooling(Op):
     sizes_rule: ClassVar[str] = "x[n,c,h,w] -> y[n,c,*output_size]"
 
     def check(self) -> None:
-        self.set("output_size", each(self.name, "output_size", self.output_size, 2, least=1))
+        set_per_dimension(self, 2, output_size=1)
 
     def combine(self, x: Any, axis: int) -> Any:
         """Along one axis, which stays with size 1."""

@@ -91,8 +91,8 @@ class DropoutGradient(Pointwise):
 
     def scalar(self, dy: e.Scalar, mask: e.Scalar) -> e.Scalar:
         p: Any = self.p
-        kept = 1 - p if isinstance(p, e.Scalar) else e.constant(1 - p, dy.dtype)
-        return e.where(mask if mask.dtype == "bool" else mask != 0, dy / kept, e.constant(0, dy.dtype))
+        kept_share = 1 - p if isinstance(p, e.Scalar) else e.constant(1 - p, dy.dtype)
+        return e.where(mask if mask.dtype == "bool" else mask != 0, dy / kept_share, e.constant(0, dy.dtype))
 
 
 class Random(Op):
@@ -141,7 +141,7 @@ class RandomPermutation(Random):
 
     def infer(self, x: TensorType) -> TensorType:
         if not x.shape:
-            raise ShapeError(f"{self.name}: needs at least 1 dimension: x is {x}")
+            raise self.fail(ShapeError, "needs at least 1 dimension", x=x)
         return x.like()
 
     def random_numbers(self, *inputs: TensorType | None) -> tuple[str, DType, Any]:
@@ -162,11 +162,11 @@ class Filling(Random):
         return self.device
 
     def check(self) -> None:
-        kinds, wanted = (
+        kinds, expected = (
             (("int", "uint"), "an integer") if self.kind == "integers" else (("float",), "a float")
         )
         if self.dtype.kind not in kinds:
-            raise DTypeError(f"{self.name}: dtype must be {wanted}, got {self.dtype}")
+            raise DTypeError(f"{self.name}: dtype must be {expected}, got {self.dtype}")
 
     def infer(self) -> TensorType:
         return TensorType(self.shape, self.dtype, self.device)

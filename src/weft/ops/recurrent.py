@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from weft.base.dtype import DType, as_dtype, float16, float32, uint8
+from weft.base.dtype import DType, float16, float32, uint8
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.indexing import zeros_like
@@ -13,9 +13,7 @@ from weft.ops.loops import scan, scan_gradient
 from weft.ops.matrix import flat_rows
 from weft.ops.node import constant, make_node
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.pointwise import cast_to
-from weft.ops.samples import Sample, arrays
 from weft.ops.shapes import Partial
 from weft.ops.types import TensorType, promote
 
@@ -31,15 +29,6 @@ class _Values:
     def parts(x: Any, count: int) -> list[Any]:
         size = x.shape[-1] // count
         return [F.basic_index(x, items=((0, x.shape[0], 1), (k * size, size, 1))) for k in range(count)]
-
-
-class _Arrays:
-    """The same on NumPy arrays."""
-
-    sigmoid = staticmethod(lambda x: 1 / (1 + np.exp(-x)))
-    tanh = staticmethod(lambda x: np.tanh(x))
-    relu = staticmethod(lambda x: np.maximum(x, 0))
-    parts = staticmethod(lambda x, count: np.split(x, count, axis=-1))
 
 
 class _Direction(NamedTuple):
@@ -70,7 +59,7 @@ class Recurrent(Op):
     def cell(self, ops: Any, inputs: Any, hidden: Any, *states: Any) -> tuple[Any, ...]:
         """The next states, the output first, from W_ih x + b_ih, W_hh h + b_hh and the states.
 
-        ops: _Values or _Arrays.
+        ops: the functions that it is made of, such as _Values.
         """
         raise NotImplementedError
 
@@ -88,10 +77,10 @@ class Recurrent(Op):
 
     def learnable_parts(self) -> tuple[str, ...]:
         return tuple(
-            f"l{layer}{'_reverse' * direction}_{what}"
+            f"l{layer}{'_reverse' * direction}_{name}"
             for layer in range(self.num_layers or 1)
             for direction in range(self.directions)
-            for what in ("w_ih", "w_hh", "b_ih", "b_hh")
+            for name in ("w_ih", "w_hh", "b_ih", "b_hh")
         )
 
     def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
@@ -99,11 +88,11 @@ class Recurrent(Op):
         if x is None or self.hidden_size is None or x.ndim != 3:
             return {}
         h, rows = self.hidden_size, self.gates * self.hidden_size
-        found: dict[str, TensorType] = {}
+        types: dict[str, TensorType] = {}
         for k, name in enumerate(self.learnable_parts()):
             inner = x.shape[2] if k < 4 * self.directions else h * self.directions
-            found[name] = x.like(((rows, inner), (rows, h), (rows,), (rows,))[k % 4])
-        return found
+            types[name] = x.like(((rows, inner), (rows, h), (rows,), (rows,))[k % 4])
+        return types
 
     def layers(self, parameters: Sequence[Any]) -> int:
         return len(parameters) // (4 * self.directions)
@@ -112,45 +101,45 @@ class Recurrent(Op):
         self, x: TensorType, states: dict[str, TensorType], parameters: Sequence[TensorType]
     ) -> int:
         """Raises ShapeError unless all fit together; returns h."""
-        given = {"x": x, **states}
-        self.require_floats(**given, **{f"parameter{k}": t for k, t in enumerate(parameters)})
+        operands = {"x": x, **states}
+        self.require_floats(**operands, **{f"parameter{k}": t for k, t in enumerate(parameters)})
         if x.ndim != 3:
-            raise self.fail(ShapeError, "x needs 3 dimensions, [t, n, c]", **given)
+            raise self.fail(ShapeError, "x needs 3 dimensions, [t, n, c]", **operands)
         if isinstance(x.shape[0], int) and x.shape[0] < 1:
-            raise self.fail(ShapeError, "x needs at least one step", **given)
+            raise self.fail(ShapeError, "x needs at least one step", **operands)
         if not parameters or len(parameters) % (4 * self.directions):
-            what = f"{4 * self.directions} of each layer"
-            raise self.fail(ShapeError, f"{len(parameters)} parameters, not {what}", **given)
+            expected = f"{4 * self.directions} of each layer"
+            raise self.fail(ShapeError, f"{len(parameters)} parameters, not {expected}", **operands)
         layers = self.layers(parameters)
         hidden = parameters[1].shape[-1]
-        for what, hint, is_so in (
+        for name, declared, actual in (
             ("hidden_size", self.hidden_size, hidden),
             ("num_layers", self.num_layers, layers),
         ):
-            if hint is not None and hint != is_so:
-                raise self.fail(ShapeError, f"{what} is {hint}, not {is_so}", **given)
+            if declared is not None and declared != actual:
+                raise self.fail(ShapeError, f"{name} is {declared}, not {actual}", **operands)
         for name, t in states.items():
             state = (layers * self.directions, x.shape[1], hidden)
             if t.shape != state:
-                raise self.fail(ShapeError, f"{name} needs the shape {state}", **given)
+                raise self.fail(ShapeError, f"{name} needs the shape {state}", **operands)
         for k in range(layers * self.directions):
             inputs = x.shape[2] if k < self.directions else hidden * self.directions
             rows = self.gates * hidden
-            for t, wanted, name in zip(
+            for t, shape, name in zip(
                 parameters[4 * k : 4 * k + 4],
                 ((rows, inputs), (rows, hidden), (rows,), (rows,)),
                 ("w_ih", "w_hh", "b_ih", "b_hh"),
                 strict=True,
             ):
-                if t.shape != wanted:
+                if t.shape != shape:
                     raise self.fail(
                         ShapeError,
-                        f"{name} of layer {k // self.directions} needs the shape {wanted}",
+                        f"{name} of layer {k // self.directions} needs the shape {shape}",
                         **{name: t},
                     )
         return int(hidden)
 
-    def own_parameters(self, parameters: Sequence[Any], k: int) -> Sequence[Any]:
+    def direction_parameters(self, parameters: Sequence[Any], k: int) -> Sequence[Any]:
         """Those of one layer and direction, counted over all."""
         return parameters[4 * k : 4 * k + 4]
 
@@ -159,22 +148,22 @@ class Recurrent(Op):
     ) -> tuple[list[Any], list[Any], list[_Direction]]:
         """The outputs of each layer, the last states, and the directions of all layers one after the other."""
         outputs: list[Any] = []
-        last: list[Sequence[Any]] = []
+        last_states: list[Sequence[Any]] = []
         directions: list[_Direction] = []
         for layer in range(self.layers(parameters)):
-            made = []
+            direction_outputs = []
             for direction in range(self.directions):
                 k = layer * self.directions + direction
-                w_ih, w_hh, b_ih, b_hh = own = self.own_parameters(parameters, k)
-                first = [_one(s, k) for s in states]
+                weights = w_ih, w_hh, b_ih, b_hh = self.direction_parameters(parameters, k)
+                first = [_item(s, k) for s in states]
                 inputs = F.linear(x, w_ih, b_ih)
                 end, (y, *before) = scan(_Step(self), [inputs], first, [w_hh, b_hh], direction > 0)
-                made.append(y)
-                last.append(end)
-                directions.append(_Direction(x, own, first, before))
-            x = F.concat(made, axis=-1) if len(made) > 1 else made[0]
+                direction_outputs.append(y)
+                last_states.append(end)
+                directions.append(_Direction(x, weights, first, before))
+            x = F.concat(direction_outputs, axis=-1) if self.bidirectional else direction_outputs[0]
             outputs.append(x)
-        return outputs, [F.stack(each, axis=0) for each in zip(*last, strict=True)], directions
+        return outputs, [F.stack(state, axis=0) for state in zip(*last_states, strict=True)], directions
 
     def run_back(
         self, directions: Sequence[_Direction], dys: Sequence[Any], dlast: Sequence[Any]
@@ -191,77 +180,43 @@ class Recurrent(Op):
             dy, dx = _sum(dx, dys[layer]), None
             for direction in range(self.directions):
                 k = layer * self.directions + direction
-                own = directions[k]
-                dfirst, cotangents, below = self.step_back(
-                    own,
-                    self._part(dy, direction, own),
-                    [None if d is None else _one(d, k) for d in dlast],
+                dfirst, cotangents, dinputs = self.step_back(
+                    directions[k],
+                    self._part(dy, direction, directions[k]),
+                    [None if d is None else _item(d, k) for d in dlast],
                     direction > 0,
                 )
                 parameters[k], first[k] = cotangents, dfirst
-                dx = _sum(dx, below)
+                dx = _sum(dx, dinputs)
         order = range(len(directions))
         dstates = [F.stack([first[k][s] for k in order], axis=0) for s in range(len(dlast))]
         return (dx, *dstates, *(cotangent for k in order for cotangent in parameters[k]))
 
-    def _part(self, dy: Any, direction: int, own: _Direction) -> Any:
-        """What is a direction's of the gradient of its layer's outputs."""
+    def _part(self, dy: Any, index: int, direction: _Direction) -> Any:
+        """The part of the gradient of a layer's outputs that belongs to one direction."""
         if dy is None or not self.bidirectional:
             return dy
-        size = own.first[0].shape[-1]
-        return F.basic_index(dy, items=(*((0, n, 1) for n in dy.shape[:2]), (direction * size, size, 1)))
+        size = direction.first[0].shape[-1]
+        return F.basic_index(dy, items=(*((0, n, 1) for n in dy.shape[:2]), (index * size, size, 1)))
 
     def step_back(
-        self, own: _Direction, dy: Any, dlast: Sequence[Any], reverse: bool
+        self, direction: _Direction, dy: Any, dlast: Sequence[Any], reverse: bool
     ) -> tuple[list[Any], list[Any], Any]:
         """One direction back: the gradients of its first states, of its parameters, and of its inputs."""
-        w_ih, w_hh, b_ih, b_hh = own.parameters
+        w_ih, w_hh, b_ih, b_hh = direction.parameters
         dinputs, *dfirst, dw_hh, db_hh = scan_gradient(
             _Step(self),
-            [F.linear(own.x, w_ih, b_ih)],
-            own.before,
-            own.first,
+            [F.linear(direction.x, w_ih, b_ih)],
+            direction.before,
+            direction.first,
             [w_hh, b_hh],
             dlast,
-            [dy, *(None for _ in own.first)],
+            [dy, *(None for _ in direction.first)],
             reverse,
         )
         rows = flat_rows(dinputs)
-        dw_ih = F.matmul(F.matrix_transpose(rows), flat_rows(own.x))
+        dw_ih = F.matmul(F.matrix_transpose(rows), flat_rows(direction.x))
         return dfirst, [dw_ih, dw_hh, F.sum(rows, axis=0), db_hh], F.matmul(dinputs, w_ih)
-
-    def run_reference(
-        self, x: Any, states: Sequence[Any], parameters: Sequence[Any]
-    ) -> tuple[list[Any], list[Any]]:
-        """The outputs of each layer, and the last states, of NumPy arrays, step by step."""
-        dtype = np.result_type(x, *states, *parameters)
-        outputs, last = [], []
-        for layer in range(self.layers(parameters)):
-            made = []
-            for direction in range(self.directions):
-                k = layer * self.directions + direction
-                w_ih, w_hh, b_ih, b_hh = self.own_parameters(parameters, k)
-                now: Sequence[Any] = [s[k] for s in states]
-                y = np.zeros((*x.shape[:2], now[0].shape[-1]), dtype)
-                steps = range(len(x))
-                for t in reversed(steps) if direction else steps:
-                    now = self.cell(_Arrays, x[t] @ w_ih.T + b_ih, now[0] @ w_hh.T + b_hh, *now)
-                    y[t] = now[0]
-                made.append(y)
-                last.append(now)
-            x = np.concatenate(made, axis=-1)
-            outputs.append(x)
-        return outputs, [np.stack(each) for each in zip(*last, strict=True)]
-
-    def peer(self, torch: Any, x: Any, *given: Any) -> Any:
-        kind, states = self.name, len(self.inputs) - 2
-        if "nonlinearity" in self.values():
-            kind += f"_{self.values()['nonlinearity']}"
-        state = given[:states] if states > 1 else given[0]
-        layers = self.layers(given[states:])
-        return getattr(torch, kind)(
-            x, state, given[states:], True, layers, 0.0, False, self.bidirectional, False
-        )
 
 
 class _Step:
@@ -276,9 +231,9 @@ class _Step:
     def __hash__(self) -> int:
         return hash(self.layer)
 
-    def __call__(self, inputs: Any, *given: Any) -> tuple[Sequence[Any], Sequence[Any]]:
-        """On Values, given the states, w_hh and b_hh: the next states; the output and the states before."""
-        *states, w_hh, b_hh = given
+    def __call__(self, inputs: Any, *operands: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+        """The next states; the output and the states before. operands: the states, w_hh and b_hh."""
+        *states, w_hh, b_hh = operands
         new = self.layer.cell(_Values, inputs, F.linear(states[0], w_hh, b_hh), *states)
         return new, [new[0], *states]
 
@@ -325,15 +280,15 @@ class Lstm(Recurrent):
 
     def decompose(self, x: Any, h0: Any, c0: Any, *parameters: Any) -> Any:
         """Step by step; float16 as float32."""
-        given = (x, h0, c0, *parameters)
-        common = promote(*(v.type for v in given))
+        inputs = (x, h0, c0, *parameters)
+        common = promote(*(v.type for v in inputs))
         work = work_dtype(common)
-        if any(v.dtype is not work for v in given):
-            made = make_node(self, [cast_to(v, work) for v in given]).outputs
-            return (*(cast_to(v, common) for v in made[:3]), made[3])
-        outputs, (hn, cn), _ = self.run(x, (h0, c0), parameters)
-        shape = self.workspace(*(v.type for v in given)).shape
-        return outputs[-1], hn, cn, F.broadcast_to(constant(0, uint8), shape=shape)
+        if any(v.dtype is not work for v in inputs):
+            outputs = make_node(self, [cast_to(v, work) for v in inputs]).outputs
+            return (*(cast_to(v, common) for v in outputs[:3]), outputs[3])
+        layer_outputs, (hn, cn), _ = self.run(x, (h0, c0), parameters)
+        shape = self.workspace(*(v.type for v in inputs)).shape
+        return layer_outputs[-1], hn, cn, F.broadcast_to(constant(0, uint8), shape=shape)
 
     def vjp(
         self,
@@ -353,59 +308,14 @@ class Lstm(Recurrent):
             return NotImplemented
         work = work_dtype(y.dtype)
         cotangents = (zeros_like(v) if d is None else d for v, d in ((y, dy), (hn, dhn), (cn, dcn)))
-        given = (cast_to(v, work) for v in (x, h0, c0, y, hn, cn))
-        found = F.lstm_gradient(
-            *given,
+        gradients = F.lstm_gradient(
+            *(cast_to(v, work) for v in (x, h0, c0, y, hn, cn)),
             workspace,
             *(cast_to(v, work) for v in (*cotangents, *parameters)),
             bidirectional=self.bidirectional,
         )
         operands = (x, h0, c0, *parameters)
-        return tuple(cast_to(d, v.dtype) for d, v in zip(found, operands, strict=True))
-
-    def reference(self, x: Any, h0: Any, c0: Any, *parameters: Any) -> Any:
-        outputs, (hn, cn) = self.run_reference(x, (h0, c0), parameters)
-        shape = self.workspace(*map(_type, (x, h0, c0, *parameters))).shape
-        return outputs[-1], hn, cn, np.zeros(shape, np.uint8)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        def parameters(c: int, h: int, layers: int, directions: int) -> list[Any]:
-            found = []
-            for k in range(layers * directions):
-                inputs = c if k < directions else h * directions
-                found += [arrays((4 * h, inputs)), arrays((4 * h, h)), arrays((4 * h,)), arrays((4 * h,))]
-            return found
-
-        x = arrays((3, 2, 2))
-        yield Sample(x, arrays((1, 2, 3)), arrays((1, 2, 3)), *parameters(2, 3, 1, 1))
-        yield Sample(x, arrays((2, 2, 2)), arrays((2, 2, 2)), *parameters(2, 2, 2, 1))
-        yield Sample(
-            x,
-            arrays((4, 2, 2)),
-            arrays((4, 2, 2)),
-            *parameters(2, 2, 2, 2),
-            bidirectional=True,
-            gradient=False,
-        )
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        w = [arrays((12, 2)), arrays((12, 3)), arrays((12,)), arrays((12,))]
-        state = arrays((1, 2, 3))
-        yield ShapeError, "x needs 3 dimensions", Sample(arrays((3, 2)), state, state, *w)
-        yield ShapeError, "at least one step", Sample(arrays((0, 2, 2)), state, state, *w)
-        yield ShapeError, "2 parameters, not 4 of each layer", Sample(arrays((3, 2, 2)), state, state, *w[:2])
-        yield (
-            ShapeError,
-            "c0 needs the shape (1, 2, 3)",
-            Sample(arrays((3, 2, 2)), state, arrays((1, 1, 3)), *w),
-        )
-        yield (
-            ShapeError,
-            "w_ih of layer 0 needs the shape (12, 4)",
-            Sample(arrays((3, 2, 4)), state, state, *w),
-        )
+        return tuple(cast_to(d, v.dtype) for d, v in zip(gradients, operands, strict=True))
 
 
 def work_dtype(dtype: DType) -> DType:
@@ -413,11 +323,7 @@ def work_dtype(dtype: DType) -> DType:
     return float32 if dtype is float16 else dtype
 
 
-def _type(array: Any) -> TensorType:
-    return TensorType(array.shape, as_dtype(array.dtype))
-
-
-def _one(x: Any, k: int) -> Any:
+def _item(x: Any, k: int) -> Any:
     """x[k]."""
     return F.basic_index(x, items=(k, *((0, n, 1) for n in x.shape[1:])))
 
@@ -493,27 +399,29 @@ class Simple(Recurrent):
     def decompose(self, x: Any, h0: Any, *parameters: Any) -> Any:
         x, h0, *parameters = _promoted(x, h0, *parameters)  # type: ignore[assignment]
         (*below, y), (hn,), _ = self.run(x, (h0,), parameters)
-        nothing = F.broadcast_to(constant(0, y.dtype), shape=(0, *y.shape))
-        return y, hn, F.stack(below, axis=0) if below else nothing
+        empty = F.broadcast_to(constant(0, y.dtype), shape=(0, *y.shape))
+        return y, hn, F.stack(below, axis=0) if below else empty
 
     def vjp(
         self, x: Any, h0: Any, parameters: Any, y: Any, hn: Any, below: Any, dy: Any, dhn: Any, dbelow: Any
     ) -> Any:
-        given = (x, h0, *parameters)
-        x, h0, *parameters = _promoted(*given)
+        operands = (x, h0, *parameters)
+        x, h0, *parameters = _promoted(*operands)
         numbers = range(self.layers(parameters) - 1)
-        outputs = [*(_one(below, layer) for layer in numbers), y]
-        dys = [*(None if dbelow is None else _one(dbelow, layer) for layer in numbers), dy]
+        outputs = [*(_item(below, layer) for layer in numbers), y]
+        dys = [*(None if dbelow is None else _item(dbelow, layer) for layer in numbers), dy]
         directions = []
-        for layer, made in enumerate(outputs):
+        for layer, layer_output in enumerate(outputs):
             inner = outputs[layer - 1] if layer else x
             for direction in range(self.directions):
                 k = layer * self.directions + direction
-                first = _one(h0, k)
-                before = self._before(made, first, direction)
-                directions.append(_Direction(inner, self.own_parameters(parameters, k), [first], [before]))
-        found = self.run_back(directions, dys, (dhn,))
-        return tuple(cast_to(d, v.dtype) for d, v in zip(found, given, strict=True))
+                first = _item(h0, k)
+                before = self._before(layer_output, first, direction)
+                directions.append(
+                    _Direction(inner, self.direction_parameters(parameters, k), [first], [before])
+                )
+        gradients = self.run_back(directions, dys, (dhn,))
+        return tuple(cast_to(d, v.dtype) for d, v in zip(gradients, operands, strict=True))
 
     def _before(self, y: Any, first: Any, direction: int) -> Any:
         """The states before each step of a direction, from its layer's outputs."""
@@ -522,32 +430,8 @@ class Simple(Recurrent):
         if isinstance(length, int) and length == 1:
             return begin
         columns = (direction * size, size, 1) if self.bidirectional else (0, size, 1)
-        others = F.basic_index(y, items=((direction, length - 1, 1), (0, y.shape[1], 1), columns))
-        return F.concat([others, begin] if direction else [begin, others], axis=0)
-
-    def reference(self, x: Any, h0: Any, *parameters: Any) -> Any:
-        (*below, y), (hn,) = self.run_reference(x, (h0,), parameters)
-        return y, hn, np.stack(below) if below else np.zeros((0, *y.shape), y.dtype)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        g, x = cls.gates, arrays((3, 2, 2))
-
-        def parameters(h: int, inputs: int) -> list[Any]:
-            return [arrays((g * h, inputs)), arrays((g * h, h)), arrays((g * h,)), arrays((g * h,))]
-
-        yield Sample(x, arrays((1, 2, 3)), *parameters(3, 2), tolerance=4)
-        yield Sample(x, arrays((2, 2, 2)), *parameters(2, 2), *parameters(2, 2), tolerance=4)
-        yield Sample(
-            x, arrays((2, 2, 2)), *parameters(2, 2), *parameters(2, 2), bidirectional=True, tolerance=4
-        )
-
-    @classmethod
-    def errors(cls) -> Iterator[Any]:
-        g = cls.gates
-        w = [arrays((3 * g, 2)), arrays((3 * g, 3)), arrays((3 * g,)), arrays((3 * g,))]
-        yield ShapeError, "x needs 3 dimensions", Sample(arrays((3, 2)), arrays((1, 2, 3)), *w)
-        yield ShapeError, "h0 needs the shape (1, 2, 3)", Sample(arrays((3, 2, 2)), arrays((1, 1, 3)), *w)
+        later = F.basic_index(y, items=((direction, length - 1, 1), (0, y.shape[1], 1), columns))
+        return F.concat([later, begin] if direction else [begin, later], axis=0)
 
 
 @op

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from weft.base.dtype import DType, bool_, int64, uint64
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Row, Several, in_accumulation_type
+from weft.ops.kernels import Loop, Row, Several, to_accumulation
 from weft.ops.op import Op, Runtime, op
 from weft.ops.pointwise import cast_to
 from weft.ops.types import TensorType, normalize_axes
@@ -42,11 +43,8 @@ class Reduction(Op):
     def kernels(self, x: TensorType) -> Iterator[Loop]:
         axes = normalize_axes(self.name, self.axis, x.ndim)
         row = Row(inputs=1)
-        count: Any = 1
-        for axis in axes:
-            count = count * x.shape[axis]
-        found = self.fold(row, e.load(0, x.dtype.name), count)
-        row.once(0, e.cast(found, self.result(x).name))
+        result = self.fold(row, e.load(0, x.dtype.name), math.prod(x.shape[d] for d in axes))
+        row.once(0, e.cast(result, self.result(x).name))
         yield row.loop(axes)
 
     def total(self, x: Any) -> Any:
@@ -73,11 +71,11 @@ def same_kind(dtype: DType | None, x: TensorType) -> DType:
 
 def summable(x: Scalar, dtype: DType | None) -> Scalar:
     """x in the type that it is added or multiplied in."""
-    wide = in_accumulation_type(x)
+    wide = to_accumulation(x)
     if wide.dtype not in e.FLOATS:
         wide = e.cast(wide, "uint64" if wide.dtype in e.UNSIGNED else "int64")
     if dtype is not None and dtype.is_floating:
-        wide = in_accumulation_type(e.cast(wide, dtype.name))
+        wide = to_accumulation(e.cast(wide, dtype.name))
     return wide
 
 
@@ -136,14 +134,25 @@ class Prod(Reduction):
         axes = normalize_axes(self.name, self.axis, x.ndim)
         zero = F.equal(x, 0)
         zeros = F.sum(cast_to(zero, int64), axis=axes, keepdims=True)
-        others = F.prod(F.where(zero, 1, x), axis=axes, keepdims=True)
-        at_zero = F.where(F.equal(zeros, 1), others, 0)
-        cotangent = F.where(zero, at_zero, F.where(F.equal(zeros, 0), others / F.where(zero, 1, x), 0))
+        nonzero_product = F.prod(F.where(zero, 1, x), axis=axes, keepdims=True)
+        at_zero = F.where(F.equal(zeros, 1), nonzero_product, 0)
+        elsewhere = F.where(F.equal(zeros, 0), nonzero_product / F.where(zero, 1, x), 0)
+        cotangent = F.where(zero, at_zero, elsewhere)
         return cast_to(self.spread(dy, x), x.dtype) * cotangent
 
 
+class FloatReduction(Reduction):
+    """Base of those that take floating-point types only."""
+
+    dtype_rule: ClassVar[str] = "x: float -> result()"
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.require_floats(x=x)
+        return super().infer(x)
+
+
 @op
-class Mean(Reduction):
+class Mean(FloatReduction):
     """The arithmetic mean along axes.
 
     x: float[...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype. The mean of
@@ -155,15 +164,10 @@ class Mean(Reduction):
     3.0
     """
 
-    dtype_rule: ClassVar[str] = "x: float -> result()"
     aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
-    def infer(self, x: TensorType) -> TensorType:
-        self.require_floats(x=x)
-        return super().infer(x)
-
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
-        total = row.sum(in_accumulation_type(x))
+        total = row.sum(to_accumulation(x))
         return total / row.number(count, total.dtype)
 
     def decompose(self, x: Any) -> Any:
@@ -205,11 +209,7 @@ class Max(Extreme):
     aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
-        return (
-            row.reduce("max", in_accumulation_type(x), 0)
-            if x.dtype == "bool"
-            else row.max(in_accumulation_type(x))
-        )
+        return row.reduce("max", to_accumulation(x), 0) if x.dtype == "bool" else row.max(to_accumulation(x))
 
 
 @op
@@ -227,7 +227,7 @@ class Min(Extreme):
     """
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
-        return row.min(in_accumulation_type(x))
+        return row.min(to_accumulation(x))
 
 
 class Quantifier(Reduction):
@@ -302,12 +302,12 @@ class Position(Reduction):
         return int64
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
-        return row.reduce(self.name, in_accumulation_type(x))
+        return row.reduce(self.name, to_accumulation(x))
 
 
 @op
 class Argmax(Position):
-    """The place of the greatest value along an axis; of equal ones the first, and of NaN the first.
+    """The index of the greatest value along an axis; of equal ones the first, and of NaN the first.
 
     x: any dtype [...]; axis: an int, or None: in x as one row; keepdims: leave sizes of 1. Returns int64. Raises
     IndexError if the axis is out of range. An empty row gives 0.
@@ -321,7 +321,7 @@ class Argmax(Position):
 
 @op
 class Argmin(Position):
-    """The place of the least value along an axis; of equal ones the first, and of NaN the first.
+    """The index of the least value along an axis; of equal ones the first, and of NaN the first.
 
     x: any dtype [...]; axis: an int, or None: in x as one row; keepdims: leave sizes of 1. Returns int64. Raises
     IndexError if the axis is out of range. An empty row gives 0.
@@ -333,23 +333,18 @@ class Argmin(Position):
     """
 
 
-class Spread(Reduction):
+class Spread(FloatReduction):
     """Base of var and std: two passes, so that a large mean costs no digits."""
 
-    dtype_rule: ClassVar[str] = "x: float -> result()"
     correction: Runtime[float] = 0
-
-    def infer(self, x: TensorType) -> TensorType:
-        self.require_floats(x=x)
-        return super().infer(x)
 
     def variance(self, row: Row, x: Scalar, count: Any) -> Scalar:
         """The variance of the row."""
-        wide = in_accumulation_type(x)
+        wide = to_accumulation(x)
         number = row.number(count, wide.dtype)
         apart = wide - row.sum(wide) / number
-        less = e.maximum(number - row.number(self.correction, wide.dtype), 0)
-        return row.dot(apart, apart) / less
+        degrees_of_freedom = e.maximum(number - row.number(self.correction, wide.dtype), 0)
+        return row.dot(apart, apart) / degrees_of_freedom
 
     def variance_of(self, x: Any) -> Any:
         """The variance along the axes, in the type that sums are kept in."""
@@ -414,7 +409,7 @@ class Std(Spread):
 
 
 @op
-class Logsumexp(Reduction):
+class Logsumexp(FloatReduction):
     """log(sum(exp(x))) along axes; finite wherever the answer is.
 
     x: float[...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype; -inf for
@@ -427,14 +422,8 @@ class Logsumexp(Reduction):
     0.0
     """
 
-    dtype_rule: ClassVar[str] = "x: float -> result()"
-
-    def infer(self, x: TensorType) -> TensorType:
-        self.require_floats(x=x)
-        return super().infer(x)
-
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
-        wide = in_accumulation_type(x)
+        wide = to_accumulation(x)
         top = row.max(wide)
         shift = e.where(abs(top) == float("inf"), e.constant(0, wide.dtype), top)
         return e.call("log", row.sum(e.call("exp", wide - shift))) + shift
@@ -452,7 +441,7 @@ class Logsumexp(Reduction):
 
 
 @op
-class VectorNorm(Reduction):
+class VectorNorm(FloatReduction):
     """The ord-norm along axes: the sum of |x|^ord, to the power of 1 / ord.
 
     x: float[...]; axis: an int, several, or None for all; ord: 2, any other number, inf (the greatest |x|), -inf (the
@@ -466,16 +455,11 @@ class VectorNorm(Reduction):
     5.0
     """
 
-    dtype_rule: ClassVar[str] = "x: float -> result()"
     ord: float = 2
     positional = ("axis", "keepdims", "ord")
 
-    def infer(self, x: TensorType) -> TensorType:
-        self.require_floats(x=x)
-        return super().infer(x)
-
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
-        wide = in_accumulation_type(x)
+        wide = to_accumulation(x)
         size = abs(wide)
         match self.ord:
             case 0:
@@ -495,17 +479,17 @@ class VectorNorm(Reduction):
         size = F.abs(cast_to(x, x.dtype.accumulation))
         match self.ord:
             case 0:
-                found = self.total(cast_to(F.not_equal(size, 0), size.dtype))
+                norm = self.total(cast_to(F.not_equal(size, 0), size.dtype))
             case 1:
-                found = self.total(size)
+                norm = self.total(size)
             case 2:
-                found = F.sqrt(self.total(size * size))
+                norm = F.sqrt(self.total(size * size))
             case float() if abs(self.ord) == float("inf"):
                 extreme = F.max if self.ord > 0 else F.min
-                found = extreme(size, axis=self.axis, keepdims=self.keepdims)
+                norm = extreme(size, axis=self.axis, keepdims=self.keepdims)
             case _:
-                found = F.pow(self.total(F.pow(size, self.ord)), 1 / self.ord)
-        return cast_to(found, x.dtype)
+                norm = F.pow(self.total(F.pow(size, self.ord)), 1 / self.ord)
+        return cast_to(norm, x.dtype)
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         if self.ord == 0:
@@ -537,12 +521,9 @@ class DivideByCount(Op):
         return a.like()
 
     def kernels(self, a: TensorType, x: TensorType) -> Iterator[Several]:
-        count: Any = 1
-        for axis in self.axis:
-            count = count * x.shape[axis]
         row = Row(inputs=1)
-        wide = in_accumulation_type(e.load(0, a.dtype.name))
-        number = row.number(count, wide.dtype)
+        wide = to_accumulation(e.load(0, a.dtype.name))
+        number = row.number(math.prod(x.shape[d] for d in self.axis), wide.dtype)
         if not (isinstance(self.correction, int) and self.correction == 0):
             number = e.maximum(number - row.number(self.correction, wide.dtype), 0)
         row.each(e.cast(wide / number, a.dtype.name))

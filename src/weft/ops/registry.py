@@ -54,8 +54,8 @@ def public_names() -> list[str]:
     """
     from weft.ops.index import INTERNAL
 
-    own = {name for name, cls in _classes.items() if not cls.public}
-    return [name for name in names() if name not in INTERNAL and name not in own]
+    internal = INTERNAL.union(name for name, cls in _classes.items() if not cls.public)
+    return [name for name in names() if name not in internal]
 
 
 def get(name: str) -> type[Any]:
@@ -66,10 +66,10 @@ def get(name: str) -> type[Any]:
         ...
     AttributeError: no operator 'no_such_operator'; weft.ops.list() has all names
     """
-    found = find(name)
-    if found is None:
+    cls = find(name)
+    if cls is None:
         raise AttributeError(f"no operator {name!r}; weft.ops.list() has all names")
-    return found
+    return cls
 
 
 def find(name: str) -> type[Any] | None:
@@ -78,11 +78,11 @@ def find(name: str) -> type[Any] | None:
     >>> find("no_such_operator") is None
     True
     """
-    found = _classes.get(name)
-    if found is None and (module := _index().get(name) or _elsewhere().get(name)) is not None:
+    cls = _classes.get(name)
+    if cls is None and (module := _index().get(name) or _elsewhere().get(name)) is not None:
         importlib.import_module(module)
-        found = _classes[name]
-    return found
+        cls = _classes[name]
+    return cls
 
 
 def register(cls: type[Any]) -> None:
@@ -118,9 +118,9 @@ def cached(maxsize: int) -> Callable[[Callable[..., Any]], Any]:
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        kept = functools.lru_cache(maxsize)(function)
-        _caches.append(kept.cache_clear)
-        return kept
+        cached_function = functools.lru_cache(maxsize)(function)
+        _caches.append(cached_function.cache_clear)
+        return cached_function
 
     return decorate
 
@@ -128,9 +128,9 @@ def cached(maxsize: int) -> Callable[[Callable[..., Any]], Any]:
 def listen(listener: Callable[[type[Any]], None]) -> None:
     """Call this with every operator of users, present and future; adds methods to arrays."""
     with _lock:
-        known = [cls for name, cls in _classes.items() if not is_builtin(name)]
+        registered = [cls for name, cls in _classes.items() if not is_builtin(name)]
         _listeners.append(lambda cls: None if is_builtin(cls.name) else listener(cls))
-    for cls in known:
+    for cls in registered:
         listener(cls)
 
 
@@ -148,8 +148,8 @@ def function(name: str) -> Any:
 
     Raises AttributeError if there is none of that name.
     """
-    found = _functions.get(name)
-    if found is None:
+    operator_function = _functions.get(name)
+    if operator_function is None:
         cls = get(name)
-        found = _functions.setdefault(name, cls.make_function())
-    return found
+        operator_function = _functions.setdefault(name, cls.make_function())
+    return operator_function

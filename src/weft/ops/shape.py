@@ -29,15 +29,15 @@ class Viewing(Op):
         raise NotImplementedError
 
     def infer(self, x: TensorType) -> TensorType:
-        seen = self.see(x.shape, (1,) * x.ndim)
-        assert seen is not None
-        return x.like(seen[0])
+        geometry = self.see(x.shape, (1,) * x.ndim)
+        assert geometry is not None
+        return x.like(geometry[0])
 
     def kernels(self, x: TensorType) -> Iterator[View]:
         yield View(self.see)
 
     def vjp(self, x: Any, dy: Any) -> Any:
-        """dy at the places that the view shows; only for views that show no element twice."""
+        """dy at the elements that the view shows; only for views that show no element twice."""
         return F.view_gradient(dy, x, of=self)
 
 
@@ -104,7 +104,7 @@ class PermuteDims(Permuting):
 
 @op
 class ExpandDims(Viewing):
-    """A view with new dimensions of size 1 at these places of the result.
+    """A view with new dimensions of size 1 at these indices of the result's.
 
     x: [...]; axis: an int or several, distinct. Returns x's dtype. Raises IndexError if one is out of range.
     Source: array API 2024.12, expand_dims.
@@ -121,10 +121,10 @@ class ExpandDims(Viewing):
         count = 1 if isinstance(self.axis, int) else len(self.axis)
         axes = normalize_axes(self.name, self.axis, len(shape) + count)
         sizes, steps = iter(shape), iter(strides)
-        places = range(len(shape) + count)
+        dimensions = range(len(shape) + count)
         return (
-            tuple(1 if d in axes else next(sizes) for d in places),
-            tuple(0 if d in axes else next(steps) for d in places),
+            tuple(1 if d in axes else next(sizes) for d in dimensions),
+            tuple(0 if d in axes else next(steps) for d in dimensions),
             0,
         )
 
@@ -153,8 +153,8 @@ class Squeeze(Viewing):
         for a in axes:
             if shape[a] != 1:
                 raise ShapeError(f"squeeze: size {shape[a]} of axis {a} is not 1")
-        kept = [d for d in range(len(shape)) if d not in axes]
-        return tuple(shape[d] for d in kept), tuple(strides[d] for d in kept), 0
+        others = [d for d in range(len(shape)) if d not in axes]
+        return tuple(shape[d] for d in others), tuple(strides[d] for d in others), 0
 
     def vjp(self, x: Any, dy: Any) -> Any:
         return F.expand_dims(dy, axis=normalize_axes(self.name, self.axis, x.ndim))
@@ -183,26 +183,25 @@ class Reshape(Viewing):
             self.set("shape", (self.shape,))
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any] | None:
-        wanted = self._resolve(shape)
-        steps = reshape_strides(shape, strides, wanted)
+        new_shape = self._resolve(shape)
+        steps = reshape_strides(shape, strides, new_shape)
         if steps is None and self.copy is False:
             raise ValueError(
                 f"reshape: copy=False, but this needs a copy: x has shape {shape}, strides {strides}"
             )
-        return None if steps is None else (wanted, steps, 0)
+        return None if steps is None else (new_shape, steps, 0)
 
     def _resolve(self, shape: tuple[Any, ...]) -> tuple[int, ...]:
         size = math.prod(shape)
-        wanted: Any = self.shape
-        known = math.prod(n for n in wanted if n != -1)
-        if wanted.count(-1) == 1 and known and size % known == 0:
-            wanted = tuple(size // known if n == -1 else n for n in wanted)
-        if any(n < 0 for n in wanted) or math.prod(wanted) != size:
+        new_shape: Any = self.shape
+        count = math.prod(n for n in new_shape if n != -1)
+        if new_shape.count(-1) == 1 and count and size % count == 0:
+            new_shape = tuple(size // count if n == -1 else n for n in new_shape)
+        if any(n < 0 for n in new_shape) or math.prod(new_shape) != size:
             raise ShapeError(
                 f"reshape: {size} elements do not fit the shape {self.shape}: x has shape {shape}"
             )
-        result: tuple[int, ...] = wanted
-        return result
+        return tuple(new_shape)
 
     def infer(self, x: TensorType) -> TensorType:
         return x.like(self._resolve(x.shape))
@@ -212,31 +211,30 @@ class Reshape(Viewing):
             yield View(self.see)
         else:
             shape: Any = x.shape
-            back = Reshape(shape=shape)
-            yield Parts(((0, back.see),))
+            yield Parts(((0, Reshape(shape=shape).see),))
 
     def vjp(self, x: Any, dy: Any) -> Any:
         return F.reshape(dy, shape=x.shape)
 
 
 def reshape_strides(
-    shape: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...]
+    shape: tuple[int, ...], strides: tuple[int, ...], new_shape: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """Strides that show the elements in the wanted shape, None if only a copy could.
+    """Strides that show the elements in the new shape, None if only a copy could.
 
     >>> reshape_strides((2, 3), (3, 1), (6,)), reshape_strides((2, 3), (1, 2), (6,))
     ((1,), None)
     """
     if math.prod(shape) == 0:
-        return tuple(math.prod(wanted[d + 1 :]) for d in range(len(wanted)))
+        return tuple(math.prod(new_shape[d + 1 :]) for d in range(len(new_shape)))
     old = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
-    new = [d for d, n in enumerate(wanted) if n != 1]
-    result = [1] * len(wanted)
+    new = [d for d, n in enumerate(new_shape) if n != 1]
+    result = [1] * len(new_shape)
     k = j = 0
     while k < len(old):
         # The shortest run of old dimensions that has as many elements as a run of new ones.
         start = j
-        olds, news = old[k][0], wanted[new[j]]
+        olds, news = old[k][0], new_shape[new[j]]
         k, j = k + 1, j + 1
         while olds != news:
             if olds < news:
@@ -244,11 +242,11 @@ def reshape_strides(
                     return None
                 olds, k = olds * old[k][0], k + 1
             else:
-                news, j = news * wanted[new[j]], j + 1
+                news, j = news * new_shape[new[j]], j + 1
         step = old[k - 1][1]
         for d in reversed(new[start:j]):
             result[d] = step
-            step *= wanted[d]
+            step *= new_shape[d]
     return tuple(result)
 
 
@@ -273,8 +271,8 @@ class BroadcastTo(Viewing):
             self.set("shape", (self.shape,))
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-        wanted: Any = self.shape
-        return see_broadcast(self.name, shape, strides, wanted)
+        target: Any = self.shape
+        return see_broadcast(self.name, shape, strides, target)
 
     def vjp(self, x: Any, dy: Any) -> Any:
         return unbroadcast(dy, x)
@@ -299,15 +297,17 @@ class BroadcastLike(Op):
 
 
 def see_broadcast(
-    name: str, shape: tuple[Any, ...], strides: tuple[Any, ...], wanted: tuple[Any, ...]
+    name: str, shape: tuple[Any, ...], strides: tuple[Any, ...], target: tuple[Any, ...]
 ) -> tuple[Any, Any, Any]:
     """The geometry of a repeated view; ShapeError if it does not fit."""
-    extra = len(wanted) - len(shape)
-    fits = extra >= 0 and all(n == 1 or n is w or n == w for n, w in zip(shape, wanted[extra:], strict=True))
-    if not fits:
-        raise ShapeError(f"{name}: x does not fit {wanted}: x has shape {shape}")
+    extra = len(target) - len(shape)
+    is_repeatable = extra >= 0 and all(
+        n == 1 or n is w or n == w for n, w in zip(shape, target[extra:], strict=True)
+    )
+    if not is_repeatable:
+        raise ShapeError(f"{name}: x does not fit {target}: x has shape {shape}")
     steps = tuple(0 if isinstance(n, int) and n == 1 else s for n, s in zip(shape, strides, strict=True))
-    return tuple(wanted), (0,) * extra + steps, 0
+    return tuple(target), (0,) * extra + steps, 0
 
 
 @op
@@ -354,7 +354,7 @@ class MatrixTranspose(Permuting):
 
 @op
 class Moveaxis(Permuting):
-    """A view with some dimensions at other places, the others in their order.
+    """A view with some dimensions moved to other indices, the others in their order.
 
     x: [...]; source: an int or several; destination: where they come in the result. Returns x's dtype.
     Raises IndexError if one is out of range, ValueError if there are more of one than of the other.
@@ -381,8 +381,8 @@ class Moveaxis(Permuting):
         normalize_axes(self.name, self.destination, ndim)
         pairs: Any = zip(self.source, self.destination, strict=True)  # type: ignore[arg-type]
         moved = {d % ndim: s % ndim for s, d in pairs}
-        others = iter(a for a in range(ndim) if a not in moved.values())
-        return tuple(moved[d] if d in moved else next(others) for d in range(ndim))
+        unmoved = iter(a for a in range(ndim) if a not in moved.values())
+        return tuple(moved[d] if d in moved else next(unmoved) for d in range(ndim))
 
 
 @op
@@ -410,18 +410,18 @@ class Flatten(Viewing):
         first, last = (normalize_axes(self.name, a, len(shape))[0] for a in (self.start_axis, self.end_axis))
         if last < first:
             raise ValueError(f"flatten: end_axis {self.end_axis} comes before start_axis {self.start_axis}")
-        joined: Any = 1
+        size: Any = 1
         for n in shape[first : last + 1]:
-            joined = n if isinstance(joined, int) and joined == 1 else joined * n
-        return (*shape[:first], joined, *shape[last + 1 :])
+            size = n if isinstance(size, int) and size == 1 else size * n
+        return (*shape[:first], size, *shape[last + 1 :])
 
     def infer(self, x: TensorType) -> TensorType:
         return x.like(self._shape(x.shape))
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any] | None:
-        wanted = self._shape(shape)
-        steps = reshape_strides(shape, strides, wanted)
-        return None if steps is None else (wanted, steps, 0)
+        new_shape = self._shape(shape)
+        steps = reshape_strides(shape, strides, new_shape)
+        return None if steps is None else (new_shape, steps, 0)
 
     def vjp(self, x: Any, dy: Any) -> Any:
         return F.reshape(dy, shape=x.shape)
@@ -496,16 +496,16 @@ class Slice(Viewing):
         normalize_axes(self.name, self.axes, len(shape))
         sizes, jumps, offset = list(shape), list(strides), 0
         for start, stop, step, axis in zip(self.starts, self.stops, self.steps, self.axes, strict=True):
-            places = range(*slice(start, stop, step).indices(shape[axis]))
-            sizes[axis], jumps[axis] = len(places), strides[axis] * step
-            if len(places):
-                offset = strides[axis] * places.start + offset
+            indices = range(*slice(start, stop, step).indices(shape[axis]))
+            sizes[axis], jumps[axis] = len(indices), strides[axis] * step
+            if len(indices):
+                offset = strides[axis] * indices.start + offset
         return tuple(sizes), tuple(jumps), offset
 
 
 @op
 class Diagonal(Viewing):
-    """A view of the elements at equal places of two axes, as a new last dimension.
+    """A view of the elements at equal indices of two axes, as a new last dimension.
 
     x: [..., n, ..., m, ...]; offset: by how much axis2's index exceeds axis1's; axis1, axis2: which. Returns x's dtype.
     Raises IndexError if an axis is out of range, ValueError if both are the same.
@@ -529,10 +529,10 @@ class Diagonal(Viewing):
         down, right = max(-self.offset, 0), max(self.offset, 0)
         size = max(0, min(int(rows) - down, int(columns) - right))
         start = down * strides[first] + right * strides[second] if size else 0
-        kept = [d for d in range(len(shape)) if d not in (first, second)]
+        others = [d for d in range(len(shape)) if d not in (first, second)]
         return (
-            (*(shape[d] for d in kept), size),
-            (*(strides[d] for d in kept), strides[first] + strides[second]),
+            (*(shape[d] for d in others), size),
+            (*(strides[d] for d in others), strides[first] + strides[second]),
             start,
         )
 

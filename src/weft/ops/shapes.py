@@ -51,7 +51,7 @@ def shown(shape: Partial) -> str:
 
 
 def merge(a: Partial, b: Partial) -> Partial:
-    """What both say. Raises Contradiction if they differ.
+    """What is known from either. Raises Contradiction if they differ.
 
     >>> merge((2, None), (None, 3)), merge(None, (1,))
     ((2, 3), (1,))
@@ -121,38 +121,38 @@ Dimension = str | tuple[Product, ...]  # "*name", or equal products
 @functools.lru_cache(maxsize=512)
 def _parsed(rule: str) -> tuple[tuple[str, tuple[Dimension, ...]], ...]:
     """The operands of a rule, inputs and outputs alike, with their dimensions. Raises ValueError."""
-    found = []
+    operands = []
     for part in rule.replace("->", ",").split("]")[:-1]:
         name, bracket, dims = part.strip(", ").partition("[")
         if not bracket or not name.isidentifier():
             raise ValueError(f"no rule of shapes: {rule!r}")
-        found.append((name, tuple(_dimension(dim.strip()) for dim in dims.split(",") if dim)))
-    if not found or not rule.rstrip().endswith("]"):
+        operands.append((name, tuple(_dimension(dim.strip()) for dim in dims.split(",") if dim)))
+    if not operands or not rule.rstrip().endswith("]"):
         raise ValueError(f"no rule of shapes: {rule!r}")
-    return tuple(found)
+    return tuple(operands)
 
 
 def _dimension(text: str) -> Dimension:
     if text.startswith("*"):
         return text
-    factors = (product.split("*") for product in text.split("="))
-    return tuple(tuple(int(f) if f.isdigit() else f for f in each) for each in factors)
+    products = (product.split("*") for product in text.split("="))
+    return tuple(tuple(int(f) if f.isdigit() else f for f in part) for part in products)
 
 
-def solve(rule: str, attributes: Mapping[str, Any], known: Mapping[str, Partial]) -> dict[str, Partial]:
+def solve(rule: str, attributes: Mapping[str, Any], shapes: Mapping[str, Partial]) -> dict[str, Partial]:
     """What a rule makes of partly known shapes, by operand. Raises Contradiction.
 
     attributes: values of names, where they are ints or tuples of ints.
     """
-    return _Solver(rule, attributes, known).run()
+    return _Solver(rule, attributes, shapes).run()
 
 
 class _Solver:
-    """One rule and what is known yet; names map to (value, operand that it comes from)."""
+    """One rule and what is known; names of sizes map to (value, operand that it comes from)."""
 
-    def __init__(self, rule: str, attributes: Mapping[str, Any], known: Mapping[str, Partial]) -> None:
-        self.operands = [(name, dims) for name, dims in _parsed(rule) if name in known]
-        self.shapes = dict(known)
+    def __init__(self, rule: str, attributes: Mapping[str, Any], shapes: Mapping[str, Partial]) -> None:
+        self.operands = [(name, dims) for name, dims in _parsed(rule) if name in shapes]
+        self.shapes = dict(shapes)
         self.sizes: dict[str, tuple[int, str]] = {}
         self.runs: dict[str, list[int | None]] = {}
         for name, value in attributes.items():
@@ -192,38 +192,40 @@ class _Solver:
                 run = self.runs[dim]
                 part = shape[len(sizes) : len(sizes) + len(run)]
                 for k, n in enumerate(part):
-                    run[k] = self.same(dim[1:], name, run[k], n)
+                    run[k] = self.merged(dim[1:], name, run[k], n)
                 sizes.extend(run)
             else:
                 sizes.append(self.size(dim, name, shape[len(sizes)]))
         self.shapes[name] = tuple(sizes)
 
-    def same(self, what: str, operand: str, a: int | None, b: int | None) -> int | None:
+    def merged(self, name: str, operand: str, a: int | None, b: int | None) -> int | None:
         if a is not None and b is not None and a != b:
-            raise Contradiction(f"{what} is {a}, but {b} in {operand}")
+            raise Contradiction(f"{name} is {a}, but {b} in {operand}")
         return b if a is None else a
 
-    def size(self, products: Sequence[Product], operand: str, known: int | None) -> int | None:
-        """The size that equal products say, and they what it says."""
+    def size(self, products: Sequence[Product], operand: str, size: int | None) -> int | None:
+        """The size that equal products give; a product with one unknown factor gives that factor."""
         for product in products:
             unknown = [f for f in product if isinstance(f, str) and f not in self.sizes]
             value = 1
             for factor in product:
                 value *= factor if isinstance(factor, int) else self.sizes.get(factor, (1, ""))[0]
             if not unknown:
-                if known is not None and known != value:
-                    named = [f for f in product if isinstance(f, str)]
-                    where = self.sizes[named[0]][1] if len(named) == 1 else ""
-                    said = f"in {where} " if where and where != named[0] else ""
-                    what = "*".join(map(str, product))
-                    raise Contradiction(f"{what} is {value} {said}but {known} in {operand}")
-                known = value
-            elif known is not None and len(unknown) == 1 and value:
-                if known % value:
-                    what = "*".join(map(str, product))
-                    raise Contradiction(f"{known} in {operand} is not a multiple of {value}, as {what} is")
-                self.sizes[unknown[0]] = (known // value, operand)
-        return known
+                if size is not None and size != value:
+                    names = [f for f in product if isinstance(f, str)]
+                    source = self.sizes[names[0]][1] if len(names) == 1 else ""
+                    origin = f"in {source} " if source and source != names[0] else ""
+                    product_text = "*".join(map(str, product))
+                    raise Contradiction(f"{product_text} is {value} {origin}but {size} in {operand}")
+                size = value
+            elif size is not None and len(unknown) == 1 and value:
+                if size % value:
+                    product_text = "*".join(map(str, product))
+                    raise Contradiction(
+                        f"{size} in {operand} is not a multiple of {value}, as {product_text} is"
+                    )
+                self.sizes[unknown[0]] = (size // value, operand)
+        return size
 
 
 def broadcast(inputs: Sequence[Partial], output: Partial) -> tuple[list[Partial], Partial]:
@@ -235,8 +237,8 @@ def broadcast(inputs: Sequence[Partial], output: Partial) -> tuple[list[Partial]
     ([(None, 5), (None, 1)], (None, 5))
     """
     if len(inputs) == 1:
-        same = merge(inputs[0], output)
-        return [same], same
+        output = merge(inputs[0], output)
+        return [output], output
     if all(shape is not None for shape in inputs):
         rank = max((len(shape) for shape in inputs if shape is not None), default=0)
         columns = (
@@ -245,7 +247,7 @@ def broadcast(inputs: Sequence[Partial], output: Partial) -> tuple[list[Partial]
         output = merge(output, tuple(map(_meet, columns)))
     if output is None:
         return list(inputs), output
-    found = list(inputs)
+    solved = list(inputs)
     for k, shape in enumerate(inputs):
         if shape is None:
             continue
@@ -253,18 +255,18 @@ def broadcast(inputs: Sequence[Partial], output: Partial) -> tuple[list[Partial]
             raise Contradiction(f"{shown(shape)} does not fit the result {shown(output)}")
         sizes = list(shape)
         for d in range(-len(shape), 0):
-            whole, n = output[d], shape[d]
-            if n is None and whole is not None:
-                if whole == 1 or all(
+            full, n = output[d], shape[d]
+            if n is None and full is not None:
+                if full == 1 or all(
                     other is not None and (-d > len(other) or other[d] == 1)
                     for j, other in enumerate(inputs)
                     if j != k
                 ):
-                    sizes[d] = whole
-            elif n is not None and whole is not None and n not in (1, whole):
+                    sizes[d] = full
+            elif n is not None and full is not None and n not in (1, full):
                 raise Contradiction(f"{shown(shape)} does not fit the result {shown(output)}")
-        found[k] = tuple(sizes)
-    return found, output
+        solved[k] = tuple(sizes)
+    return solved, output
 
 
 def _meet(sizes: Sequence[int | None]) -> int | None:

@@ -28,7 +28,7 @@ from weft.ops.op import Input, Op, op
 from weft.ops.pointwise import Pointwise, pointwise_gradients, unbroadcast
 from weft.ops.samples import Sample, arrays
 from weft.ops.shapes import Contradiction, Partial, merge
-from weft.ops.types import TensorType, broadcast_shapes, promote
+from weft.ops.types import TensorType, broadcast_shapes, device_of, promote
 
 __all__ = ["SimpleFunction", "SimpleOp", "simple_op"]
 
@@ -79,11 +79,11 @@ class SimpleOp(Pointwise):
             ]
             if not operands:
                 return plain(*args, **kwargs)  # which says what is missing
-            drawn = F.uniform_like(operands)
+            uniform = F.uniform_like(operands)
             # The random numbers are behind the other inputs, and attributes by position behind them.
-            first = list(args[: len(array_inputs)])
-            named = {cls.inputs[-1].name: drawn} if len(first) < len(array_inputs) else {}
-            return plain(*first, *([] if named else [drawn]), *args[len(array_inputs) :], **kwargs, **named)
+            if len(args) < len(array_inputs):
+                return plain(*args, **kwargs, **{cls.inputs[-1].name: uniform})
+            return plain(*args[: len(array_inputs)], uniform, *args[len(array_inputs) :], **kwargs)
 
         call.__name__ = call.__qualname__ = cls.name
         call.__doc__ = cls.__doc__
@@ -94,14 +94,15 @@ class SimpleOp(Pointwise):
         expression = type(self).function(*x, **self.values())
         if not isinstance(expression, Scalar):
             raise TypeError(f"{self.name}: must return an expression of its elements, got {expression!r}")
-        like = next(each for each in x if each is not None)
+        like = next(element for element in x if element is not None)
         return expression if expression.dtype == "bool" else e.cast(expression, like.dtype)
 
     def trial(self, dtype: str, missing: Sequence[bool]) -> Scalar:
         """The expression for elements of a type. Raises TypeError where it is not defined."""
         numbers = [a.name for a in self.attributes if a.runtime and getattr(self, a.name, None) is not None]
-        bound: Any = self.with_runtime({name: e.parameter(k, dtype) for k, name in enumerate(numbers)})
-        expression: Scalar = bound.scalar(*(None if no else e.load(k, dtype) for k, no in enumerate(missing)))
+        op: Any = self.with_runtime({name: e.parameter(k, dtype) for k, name in enumerate(numbers)})
+        elements = (None if is_missing else e.load(k, dtype) for k, is_missing in enumerate(missing))
+        expression: Scalar = op.scalar(*elements)
         if dtype not in e.FLOATS and any(part.op == "div" for part in e.walk(expression)):
             raise TypeError(f"/ of {dtype}")  # is a fraction
         return expression
@@ -132,10 +133,10 @@ class SimpleOp(Pointwise):
         named = {i.name: t for i, t in zip(self.inputs, inputs, strict=True) if t is not None}
         attributes = {name: getattr(self, name) for name in self.shape_attributes}
         shape = tuple(self.shape_rule(*(None if t is None else t.shape for t in inputs), **attributes))
-        whole = y.like(shape, bool_ if expression.dtype == "bool" else None)
-        if broadcast_shapes(self.name, {**named, "the shape given": whole}) != shape:
+        y = y.like(shape, bool_ if expression.dtype == "bool" else None)
+        if broadcast_shapes(self.name, {**named, "the shape given": y}) != shape:
             raise self.fail(ShapeError, f"operands do not fit into the shape {shape}", **named)
-        return whole
+        return y
 
     def _check_equal(self, inputs: Sequence[TensorType | None]) -> None:
         named = {i.name: t for i, t in zip(self.inputs, inputs, strict=True) if t is not None and not t.weak}
@@ -191,21 +192,21 @@ class SimpleOp(Pointwise):
             gradients.append(unbroadcast(dx, x))
         return tuple(gradients)
 
-    def slopes(self, named: dict[str, Any]) -> list[Any]:
-        """What the rule gives, for each input; named: what it reads of dy, y, inputs and attributes."""
+    def rule_gradients(self, scope: dict[str, Any]) -> list[Any]:
+        """The rule's gradient of each input; scope: what it reads of dy, y, inputs and attributes, by name."""
         assert self.rule is not None
         parameters = inspect.signature(self.rule).parameters
-        values = {name: named[name] if name in named else getattr(self, name) for name in parameters}
-        places = [values.pop(name) for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
-        result = type(self).rule(*places, **values)  # type: ignore[misc]
-        listed = list(result) if isinstance(result, tuple | list) else [result]
-        if len(listed) != len(self.inputs) or not all(
-            isinstance(x, Scalar | int | float | None) for x in listed
+        values = {name: scope[name] if name in scope else getattr(self, name) for name in parameters}
+        positional = [values.pop(name) for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
+        result = type(self).rule(*positional, **values)  # type: ignore[misc]
+        gradients = list(result) if isinstance(result, tuple | list) else [result]
+        if len(gradients) != len(self.inputs) or not all(
+            isinstance(x, Scalar | int | float | None) for x in gradients
         ):
             raise TypeError(
                 f"{self.name}: its gradient must return {_expressions(len(self.inputs))}, got {result!r}"
             )
-        return listed
+        return gradients
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -232,7 +233,7 @@ class SimpleGradient(Pointwise):
     def scalar(self, *x: Scalar | None) -> Scalar:
         """One element of the gradient."""
         of: Any = self.of
-        expression = of.slopes(dict(zip(self.reads, x, strict=True)))[self.wrt]
+        expression = of.rule_gradients(dict(zip(self.reads, x, strict=True)))[self.wrt]
         dtype = self.dtypes[-1].name
         return (
             e.cast(expression, dtype)
@@ -266,8 +267,7 @@ class UniformLike(Op):
     def infer(self, *x: TensorType) -> TensorType:
         common = promote(*x)
         shape = broadcast_shapes(self.name, {f"x{k}": t for k, t in enumerate(x)})
-        device = next((t.device for t in x if not t.weak), x[0].device)
-        return TensorType(shape, common if common.is_floating else float32, device)
+        return TensorType(shape, common if common.is_floating else float32, device_of(*x))
 
     def random_numbers(self, *x: TensorType | None) -> tuple[str, DType, Any]:
         y = self.infer(*(t for t in x if t is not None))
@@ -312,12 +312,12 @@ class SimpleReduction(Op):
             return function(y, axis=self.axis, keepdims=self.keepdims)
         attributes = {name: getattr(self, name) for name in self.shape_attributes}
         shape = tuple(self.shape_rule(*(None if x is None else x.shape for x in inputs), **attributes))
-        ahead = y.ndim - len(shape)
-        if ahead < 0 or any(n not in (1, m) for n, m in zip(shape, y.shape[ahead:], strict=True)):
+        extra = y.ndim - len(shape)
+        if extra < 0 or any(n not in (1, m) for n, m in zip(shape, y.shape[extra:], strict=True)):
             raise ShapeError(f"{self.name}: elements of shape {y.shape} do not reduce to the shape {shape}")
         axes = [
-            *range(ahead),
-            *(ahead + d for d, n in enumerate(shape) if n == 1 and y.shape[ahead + d] != 1),
+            *range(extra),
+            *(extra + d for d, n in enumerate(shape) if n == 1 and y.shape[extra + d] != 1),
         ]
         return function(y, axis=tuple(axes)).reshape(shape) if axes else y.reshape(shape)
 
@@ -387,10 +387,10 @@ class SimpleFunction:
         tensor([1., 1.], dtype=float32, device=cpu:0)
         """
         if rule is None:
-            return lambda given: self._give(given, inplace)
-        return self._give(rule, inplace)
+            return lambda rule: self._set_rule(rule, inplace)
+        return self._set_rule(rule, inplace)
 
-    def _give(self, rule: Callable[..., Any], inplace: Sequence[tuple[str, str]]) -> Callable[..., Any]:
+    def _set_rule(self, rule: Callable[..., Any], inplace: Sequence[tuple[str, str]]) -> Callable[..., Any]:
         cls = self.elements
         names_in_scope = ["dy", "y", *(i.name for i in cls.inputs), *(a.name for a in cls.attributes)]
         reads = [*inspect.signature(rule).parameters]
@@ -411,15 +411,16 @@ class SimpleFunction:
                 )
         before, cls.rule = cls.rule, staticmethod(rule)
         try:
-            if (made := _example(cls)) is not None:
+            if (example := _example(cls)) is not None:
                 names = ["dy", "y", *(i.name for i in cls.inputs)]
                 _first_defined(
-                    cls, lambda dtype: made.slopes({n: e.load(k, dtype) for k, n in enumerate(names)})
+                    cls,
+                    lambda dtype: example.rule_gradients({n: e.load(k, dtype) for k, n in enumerate(names)}),
                 )
         except BaseException:
             cls.rule = before
             raise
-        self._publish()  # plans know the old gradient
+        self._publish()  # plans have the old gradient
         return rule
 
 
@@ -484,7 +485,7 @@ def simple_op(
     """
     result = (reduce, axis if axis is None or isinstance(axis, int) else tuple(axis), keepdims)
     if function is None:
-        return lambda given: _make(given, shape, resources, inplace, *result)
+        return lambda function: _make(function, shape, resources, inplace, *result)
     return _make(function, shape, resources, inplace, *result)
 
 
@@ -512,7 +513,7 @@ def _make(
         raise ValueError(
             f"{name}: inplace has (input, 0) pairs, input in 0..{len(inputs) - 1}; got {list(inplace)}"
         )
-    if unknown := [each for each in resources if each not in RESOURCES]:
+    if unknown := [resource for resource in resources if resource not in RESOURCES]:
         raise ValueError(
             f"{name}: no resource {unknown[0]!r} for functions of elements; there are: {', '.join(RESOURCES)}"
         )
@@ -549,11 +550,11 @@ def _make(
     else:
         content |= {"name": f"{name}_elements", "public": False, "method": False}
     cls: Any = type(title if reduce is None else f"{title}Elements", (SimpleOp,), {**content, **defaults})
-    if (made := _example(cls)) is not None:
+    if (example := _example(cls)) is not None:
         missing = [i.optional for i in cls.inputs]
         if all(missing):
             missing[0] = False
-        _first_defined(cls, lambda dtype: made.trial(dtype, missing))
+        _first_defined(cls, lambda dtype: example.trial(dtype, missing))
     if reduce is None:
         return SimpleFunction(cls, cls)
     if is_random:
@@ -588,9 +589,9 @@ def _parameters(
             raise TypeError(
                 f"{name}: an attribute cannot be called {p.name}; operators have that name already"
             )
-        written = p.annotation if isinstance(p.annotation, str) else _annotation(p.annotation)
-        if written in ("int", "bool", "str", *TUPLES):
-            annotations[p.name] = written
+        annotation = p.annotation if isinstance(p.annotation, str) else _annotation_text(p.annotation)
+        if annotation in ("int", "bool", "str", *TUPLES):
+            annotations[p.name] = annotation
         elif isinstance(p.default, tuple) and all(isinstance(n, int | float) for n in p.default):
             annotations[p.name] = TUPLES[any(isinstance(n, float) for n in p.default)]
         elif isinstance(p.default, bool | str):
@@ -610,9 +611,10 @@ def _parameters(
     return inputs, annotations, defaults
 
 
-def _annotation(given: Any) -> str:
-    """An annotation that was evaluated, as it is written."""
-    return inspect.formatannotation(given) if hasattr(given, "__args__") else getattr(given, "__name__", "")
+def _annotation_text(annotation: Any) -> str:
+    if hasattr(annotation, "__args__"):
+        return inspect.formatannotation(annotation)
+    return getattr(annotation, "__name__", "")
 
 
 def _attributes_of_shape(

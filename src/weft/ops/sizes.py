@@ -2,7 +2,7 @@
 
 A plan for a pattern of operands holds for all sizes of that pattern: its types carry Sizes, computed from the sizes of
 the inputs by the native replay. Rules use them like ints. A rule that needs the number (those of libraries do)
-raises NeedsSizes without noticing, by comparing or converting one; the planner then plans for the exact sizes. Of
+raises NeedsSizes when it compares or converts one; the planner then plans for the exact sizes. Of
 dynamic sizes and extents, which are at least 2, more is known (weft.ops.polynomial): 6 n / 2 n, or that n + 1 > 0.
 
 >>> n, m = input_size(1), input_size(0)
@@ -50,16 +50,16 @@ class Size:
     # "add", "sub", "mul", "div" (floor)
     op: str
     args: tuple[Any, ...]
-    _known: dict[tuple[Any, ...], Size] = {}  # noqa: RUF012 - the one table of all
+    _interned: dict[tuple[Any, ...], Size] = {}  # noqa: RUF012 - the one table of all
 
     def __new__(cls, op: str, *args: Any) -> Size:
         key = (op, *(id(arg) if isinstance(arg, Size) else arg for arg in args))
-        found = cls._known.get(key)
-        if found is None:
-            found = object.__new__(cls)
-            found.op, found.args = op, args
-            found = cls._known.setdefault(key, found)
-        return found
+        size = cls._interned.get(key)
+        if size is None:
+            size = object.__new__(cls)
+            size.op, size.args = op, args
+            size = cls._interned.setdefault(key, size)
+        return size
 
     @property
     def is_dynamic(self) -> bool:
@@ -110,8 +110,8 @@ class Size:
     def __floordiv__(self, other: int | Size) -> int | Size:
         if _is(other, 1):
             return self
-        found = _quotient(self, other)
-        return Size("div", self, other) if found is None else found
+        exact = _quotient(self, other)
+        return Size("div", self, other) if exact is None else exact
 
     def __mod__(self, other: int | Size) -> int:
         if _quotient(self, other) is None:
@@ -217,17 +217,17 @@ def _polynomial(size: object) -> Polynomial | None:
 
 
 def _difference(a: object, b: object) -> Polynomial | None:
-    mine, theirs = _polynomial(a), _polynomial(b)
-    return None if mine is None or theirs is None else plus(mine, theirs, -1)
+    p, q = _polynomial(a), _polynomial(b)
+    return None if p is None or q is None else plus(p, q, -1)
 
 
 def _quotient(a: object, b: object) -> int | Size | None:
-    """a / b where that leaves no rest whatever the sizes are, else None."""
-    mine, theirs = _polynomial(a), _polynomial(b)
-    found = None if mine is None or theirs is None else quotient(mine, theirs)
-    if found is None:
+    """a / b where that leaves no remainder whatever the sizes are, else None."""
+    dividend, divisor = _polynomial(a), _polynomial(b)
+    result = None if dividend is None or divisor is None else quotient(dividend, divisor)
+    if result is None:
         return None
-    terms = (math.prod([Size(*leaf) for leaf in key], start=value) for key, value in found.items())
+    terms = (math.prod([Size(*leaf) for leaf in key], start=value) for key, value in result.items())
     return sum(terms, start=0)
 
 

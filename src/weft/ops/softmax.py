@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from weft.expr import scalar as e
 from weft.ops import functions as F
-from weft.ops.kernels import Loop, Row, in_accumulation_type
+from weft.ops.kernels import Loop, Row, to_accumulation
 from weft.ops.op import Op, op
 from weft.ops.pointwise import cast_to
 from weft.ops.types import TensorType, normalize_axes
@@ -40,7 +40,7 @@ class Softmax(Op):
 
     def kernels(self, x: TensorType) -> Iterator[Loop]:
         row = Row(inputs=1)
-        wide = in_accumulation_type(e.load(0, x.dtype.name))
+        wide = to_accumulation(e.load(0, x.dtype.name))
         powers = e.call("exp", wide - row.max(wide))
         if wide.dtype == x.dtype.name:
             row.each(powers)
@@ -77,7 +77,7 @@ class LogSoftmax(Softmax):
 
     def kernels(self, x: TensorType) -> Iterator[Loop]:
         row = Row(inputs=1)
-        wide = in_accumulation_type(e.load(0, x.dtype.name))
+        wide = to_accumulation(e.load(0, x.dtype.name))
         apart = wide - row.max(wide)
         row.each(e.cast(apart - e.call("log", row.sum(e.call("exp", apart))), x.dtype.name))
         yield row.loop(normalize_axes(self.name, self.axis, x.ndim))

@@ -23,7 +23,7 @@ class Sorting(Op):
     descending: bool = False
     stable: bool = True
 
-    def place(self, x: TensorType) -> int:
+    def axis_of(self, x: TensorType) -> int:
         return normalize_axes(self.name, self.axis, x.ndim)[0]
 
 
@@ -46,7 +46,7 @@ class Sort(Sorting):
     hidden = 1
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
-        self.place(x)
+        self.axis_of(x)
         return x.like(), x.like(dtype=int64)
 
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
@@ -69,7 +69,7 @@ class Argsort(Sorting):
     dtype_rule: ClassVar[str] = "-> int64"
 
     def infer(self, x: TensorType) -> TensorType:
-        self.place(x)
+        self.axis_of(x)
         return x.like(dtype=int64)
 
 

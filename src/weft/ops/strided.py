@@ -14,7 +14,6 @@ from weft.ops import functions as F
 from weft.ops.creation import Stepped
 from weft.ops.kernels import Parts, View
 from weft.ops.op import Op, op
-from weft.ops.oracle import np
 from weft.ops.types import TensorType
 
 
@@ -52,12 +51,6 @@ class Strided(Op):
             step *= n
         return self.shape, self.strides, self.offset
 
-    def window(self, x: Any) -> Any:
-        """The window of a contiguous NumPy array, sharing its memory."""
-        steps = tuple(s * x.itemsize for s in self.strides)
-        flat = x.reshape(-1)[self.offset :]
-        return np.lib.stride_tricks.as_strided(flat, self.shape, steps)
-
     def distinct(self) -> bool:
         """Whether no element of x is in the window twice. Sizes that are not known to be 1 count as more than 1."""
         spans = [(n, s if s >= 0 else -s) for n, s in zip(self.shape, self.strides, strict=True)]
@@ -68,15 +61,6 @@ class Strided(Op):
                 return False
             step = s * n
         return True
-
-    @classmethod
-    def windows(cls) -> Iterator[dict[str, Any]]:
-        """Windows of twelve elements, for samples."""
-        yield {"shape": (2, 3), "strides": (6, 2), "offset": 1}
-        yield {"shape": (4, 3), "strides": (1, 4), "offset": 0}
-        yield {"shape": (3,), "strides": (-4,), "offset": 11}
-        yield {"shape": (), "strides": (), "offset": 5}
-        yield {"shape": (0, 2), "strides": (1, 1), "offset": 0}
 
 
 @op
@@ -93,16 +77,16 @@ class AsStrided(Strided):
         yield View(self.see)
 
     def vjp(self, x: Any, dy: Any) -> Any:
-        nothing = F.multiply(x, 0)
+        zeros = F.multiply(x, 0)
         if self.distinct():
-            return F.put_strided(nothing, dy, **self.values())
+            return F.put_strided(zeros, dy, **self.values())
         # Elements that are in the window several times collect several gradients.
-        places: Any = self.offset
+        indices: Any = self.offset
         for d, (n, s) in enumerate(zip(self.shape, self.strides, strict=True)):
             column = (n,) + (1,) * (len(self.shape) - 1 - d)
             steps = dy.__weft_apply__(Stepped, (), {"shape": column, "step": s})
-            places = F.add(steps, places)
-        flat = F.index_put(F.reshape(nothing, shape=(-1,)), dy, places, axes=(0,), position=0, mode="add")
+            indices = F.add(steps, indices)
+        flat = F.index_put(F.reshape(zeros, shape=(-1,)), dy, indices, axes=(0,), position=0, mode="add")
         return F.reshape(flat, shape=x.shape)
 
 
@@ -125,9 +109,10 @@ class PutStrided(Strided):
     def vjp(self, x: Any, value: Any, dy: Any) -> Any:
         if not self.distinct():
             raise NotImplementedError(f"{self.name}: no gradient where an element is written twice")
-        rest = F.put_strided(dy, F.multiply(value, 0), **self.values())
-        own = value.dtype.is_differentiable
-        return rest, F.cast(F.as_strided(dy, **self.values()), dtype=value.dtype) if own else None
+        dx = F.put_strided(dy, F.multiply(value, 0), **self.values())
+        if not value.dtype.is_differentiable:
+            return dx, None
+        return dx, F.cast(F.as_strided(dy, **self.values()), dtype=value.dtype)
 
 
 @op
@@ -150,16 +135,16 @@ class Assemble(Op):
         counts = {len(part), len(self.sizes), len(self.strides), len(self.offsets)}
         if len(counts) > 1 or not part:
             raise ShapeError(f"{self.name}: {len(part)} parts, but {len(self.offsets)} windows")
-        whole = part[0].like(self.shape)
+        full_type = part[0].like(self.shape)
         for x, window in zip(part, self.windows(), strict=True):
             window.check()
-            window.require_inside(whole)
+            window.require_inside(full_type)
             if x.shape != window.shape:
                 raise self.fail(ShapeError, f"a part does not fit the shape {window.shape}", part=x)
-        return whole
+        return full_type
 
     def windows(self) -> list[AsStrided]:
-        """The view of the whole that each part is."""
+        """The view of the result that each part is."""
         parts = zip(self.sizes, self.strides, self.offsets, strict=True)
         return [AsStrided(shape=n, strides=s, offset=offset) for n, s, offset in parts]
 

@@ -130,6 +130,15 @@ class PartialType:
         return f"{'?' if self.dtype is None else self.dtype.short}{shown(self.shape)}"
 
 
+def device_of(*types: TensorType) -> Device:
+    """The device that operands are on: that of the first that is not a Python number.
+
+    >>> device_of(TensorType((), float32, weak=True), TensorType((2,), float32))
+    cpu:0
+    """
+    return next((t.device for t in types if not t.weak), types[0].device)
+
+
 def promote(*types: TensorType) -> DType:
     """The type that operands meet in: the array API's table, and beyond it integers with floats give the float.
 
@@ -185,9 +194,9 @@ def broadcast_shapes(name: str, operands: dict[str, TensorType]) -> tuple[int | 
     for d in range(-rank, 0):
         size: int | Size = 1
         for shape in shapes:
-            if -d > len(shape) or _is_one(shape[d]):
+            if -d > len(shape) or is_one(shape[d]):
                 continue
-            if _is_one(size):
+            if is_one(size):
                 size = shape[d]
             elif size != shape[d]:
                 listed = ", ".join(f"{key} is {t}" for key, t in operands.items())
@@ -196,7 +205,7 @@ def broadcast_shapes(name: str, operands: dict[str, TensorType]) -> tuple[int | 
     return tuple(result)
 
 
-def _is_one(size: int | Size) -> bool:
+def is_one(size: int | Size) -> bool:
     """Whether a size is known to be 1. One that is not, and comes to 1, makes the same of the others that are."""
     return isinstance(size, int) and size == 1
 

@@ -12,7 +12,7 @@ from weft.ops.op import Op, op
 from weft.ops.shape import Viewing
 from weft.ops.types import TensorType
 
-__all__ = ["SlidingWindows", "Spread", "Windows", "each", "windows_of"]
+__all__ = ["SlidingWindows", "Spread", "Windows", "set_per_dimension", "windows_of"]
 
 
 class Windows(NamedTuple):
@@ -44,16 +44,19 @@ class Windows(NamedTuple):
         return tuple((n + low + high - extent) // step + 1 for n, low, high, extent, step in sizes)
 
 
-def each(name: str, what: str, value: int | tuple[int, ...], spatial: int, least: int) -> tuple[int, ...]:
-    """A number or one for each spatial dimension as a tuple. Raises ValueError for another length or too small ones.
+def set_per_dimension(op: Op, spatial: int, **least: int) -> None:
+    """Bring attributes of an operator into the form of one number for each spatial dimension.
 
-    >>> each("conv2d", "stride", 2, 2, least=1)
-    (2, 2)
+    least: the least number, by the name of the attribute. Raises ValueError for smaller ones or another number of them.
     """
-    found = (value,) * spatial if isinstance(value, int) else tuple(value)
-    if len(found) != spatial or any(n < least for n in found):
-        raise ValueError(f"{name}: {what} must be an int or {spatial} of them, at least {least}: got {value}")
-    return found
+    for name, lowest in least.items():
+        value = getattr(op, name)
+        numbers = (value,) * spatial if isinstance(value, int) else tuple(value)
+        if len(numbers) != spatial or any(n < lowest for n in numbers):
+            raise ValueError(
+                f"{op.name}: {name} must be an int or {spatial} of them, at least {lowest}: got {value}"
+            )
+        op.set(name, numbers)
 
 
 @op
@@ -82,11 +85,11 @@ class SlidingWindows(Viewing):
     def vjp(self, x: Any, dy: Any) -> Any:
         """One term for each element of a window, as windows may overlap."""
         lead = x.ndim - len(self.size)
-        whole = tuple((0, n, 1) for n in dy.shape[: dy.ndim - len(self.size)])
+        full = tuple((0, n, 1) for n in dy.shape[: dy.ndim - len(self.size)])
         total: Any = None
-        for place in product(*map(range, self.size)):
-            part = F.basic_index(dy, items=(*whole, *place))
-            low = tuple(a + p * d for a, p, d in zip(self.start, place, self.dilation, strict=True))
+        for index in product(*map(range, self.size)):
+            part = F.basic_index(dy, items=(*full, *index))
+            low = tuple(a + p * d for a, p, d in zip(self.start, index, self.dilation, strict=True))
             ends = zip(x.shape[lead:], low, self.count, self.stride, strict=True)
             high = tuple(n - first - (k - 1) * step - 1 for n, first, k, step in ends)
             spread = F.spread(part, low=low, high=high, step=self.stride, value=0)
@@ -96,7 +99,7 @@ class SlidingWindows(Viewing):
 
 @op
 class Spread(Op):
-    """A larger array of `value` with x's elements at the places low + i * step of its last dimensions.
+    """A larger array of `value` with x's elements at the indices low + i * step of its last dimensions.
 
     x: [..., *spatial]; low, high: how much is added at both ends. Returns [..., *(low + (n - 1) * step + 1 + high)].
     Source: XLA's Pad.
@@ -131,10 +134,8 @@ class Spread(Op):
     def vjp(self, x: Any, dy: Any) -> Any:
         spatial = x.shape[x.ndim - len(self.low) :]
         ones = (1,) * len(self.low)
-        seen = F.sliding_windows(
-            dy, start=self.low, count=spatial, size=ones, stride=self.step, dilation=ones
-        )
-        return F.reshape(seen, shape=x.shape)
+        dx = F.sliding_windows(dy, start=self.low, count=spatial, size=ones, stride=self.step, dilation=ones)
+        return F.reshape(dx, shape=x.shape)
 
 
 def windows_of(x: Any, windows: Windows, count: Sequence[int], value: float = 0) -> Any:
@@ -153,7 +154,7 @@ def windows_of(x: Any, windows: Windows, count: Sequence[int], value: float = 0)
         x = F.spread(x, low=low, high=high, step=(1,) * spatial, value=value)
     return F.sliding_windows(
         x,
-        start=tuple(more - given for more, given in zip(low, windows.low, strict=True)),
+        start=tuple(added - padding for added, padding in zip(low, windows.low, strict=True)),
         count=tuple(count),
         size=windows.size,
         stride=windows.stride,

@@ -38,9 +38,9 @@ def clip_grad_norm(params: Tensor | Iterable[Tensor], max_norm: float, ord: floa
     pairs = _with_gradients(params)
     if not pairs:
         return zeros(())
-    home = pairs[0][1].device
+    device = pairs[0][1].device
     with no_grad():
-        norms = [_norm(g, ord).to_device(home) for _, g in pairs]
+        norms = [_norm(g, ord).to_device(device) for _, g in pairs]
         total = _norm(F.stack(norms), ord)
         factor = F.minimum(max_norm / total, 1.0)
         for p, g in pairs:  # not in place: gradients of two parameters can be the same memory

@@ -67,20 +67,20 @@ class StepGroup:
         }
         return cls(parameters, state, zeros((), dtype="int64", device=parameters[0].device))
 
-    def take(self, chosen: Sequence[bool]) -> StepGroup:
-        """The chosen parameters as a step group of their own, with their own step counter; the others stay."""
+    def take(self, selection: Sequence[bool]) -> StepGroup:
+        """The selected parameters as a step group of their own, with their own step counter; the others stay."""
 
-        def part(of: list[Tensor], want: bool) -> list[Tensor]:
-            return [x for x, choice in zip(of, chosen, strict=True) if choice is want]
+        def part(tensors: list[Tensor], is_selected: bool) -> list[Tensor]:
+            return [x for x, flag in zip(tensors, selection, strict=True) if flag is is_selected]
 
-        taken = StepGroup(
+        selected = StepGroup(
             part(self.parameters, True),
             {role: part(of, True) for role, of in self.state.items()},
             self.step.copy(),
         )
         self.parameters = part(self.parameters, False)
         self.state = {role: part(of, False) for role, of in self.state.items()}
-        return taken
+        return selected
 
 
 class ParameterGroup(MutableMapping[str, Any]):
@@ -165,5 +165,5 @@ class ParameterGroup(MutableMapping[str, Any]):
         return len(self._values)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self._values.items())
-        return f"{len(self.params)} parameters: {shown}"
+        options = ", ".join(f"{name}={value!r}" for name, value in self._values.items())
+        return f"{len(self.params)} parameters: {options}"

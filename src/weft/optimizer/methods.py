@@ -24,8 +24,8 @@ class _Fused(Optimizer):
     fixed: ClassVar[Mapping[str, Any]] = {}  # attributes of the operator that are not options
 
     def update(self, group: ParameterGroup, step_group: StepGroup, gradients: list[Tensor]) -> None:
-        named = {"lr": group.rate(step_group.step.device), "step": step_group.step}
-        numbers = [named[name] for name in registry.get(self.operator).scalars]
+        scalars = {"lr": group.rate(step_group.step.device), "step": step_group.step}
+        numbers = [scalars[name] for name in registry.get(self.operator).scalars]
         states = itertools.chain.from_iterable(step_group.state.values())
         function = registry.function(self.operator)
         function(*numbers, *step_group.parameters, *gradients, *states, **self.attributes(group, step_group))

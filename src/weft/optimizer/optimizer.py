@@ -57,7 +57,7 @@ class Optimizer:
 
     def __init__(self, params: Iterable[Tensor] | Iterable[Mapping[str, Any]], **defaults: Any) -> None:
         self._defaults = {name: option.default for name, option in self.options.items()}
-        self._defaults |= self._known(defaults)
+        self._defaults |= self._checked_options(defaults)
         self.param_groups: list[ParameterGroup] = []
         listed = self._listed(params)
         if not listed:
@@ -65,9 +65,9 @@ class Optimizer:
                 f"{self._name}: no parameters were given\n"
                 "  hint: a module lists tensors that were assigned as module.Parameter(x), and those of its submodules"
             )
-        if any(isinstance(each, Mapping) for each in listed):
-            for each in listed:
-                self.add_param_group(each)
+        if any(isinstance(group, Mapping) for group in listed):
+            for group in listed:
+                self.add_param_group(group)
         else:
             self.add_param_group({"params": listed})
 
@@ -75,7 +75,7 @@ class Optimizer:
     def _name(self) -> str:
         return type(self).__name__
 
-    def _known(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _checked_options(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
         for name in options:
             if name not in self.options:
                 raise TypeError(f"{self._name}: no option {name!r}; there are: {', '.join(self.options)}")
@@ -83,8 +83,9 @@ class Optimizer:
 
     def _listed(self, params: Any) -> list[Any]:
         if isinstance(params, Tensor | Mapping) or not isinstance(params, Iterable):
-            what = type(params).__name__
-            raise TypeError(f"{self._name}: takes several parameters, as net.parameters() gives, got {what}")
+            raise TypeError(
+                f"{self._name}: takes several parameters, as net.parameters() gives, got {type(params).__name__}"
+            )
         return list(params)
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
@@ -100,7 +101,7 @@ class Optimizer:
         if not isinstance(group, Mapping) or "params" not in group:
             raise TypeError(f"{self._name}: a group is a dictionary with the key 'params'")
         params = self._listed(group["params"])
-        options = self._known({name: value for name, value in group.items() if name != "params"})
+        options = self._checked_options({name: value for name, value in group.items() if name != "params"})
         self._check_parameters(params)
         new_group = ParameterGroup(self._name, params, self.options)
         for name, value in {**self._defaults, **options}.items():
@@ -159,13 +160,12 @@ class Optimizer:
 
     def _step(self, group: ParameterGroup, step_group: StepGroup) -> bool:
         """Whether there was something to update."""
-        known_gradients = gradients_of(step_group.parameters)
-        gradients = [g for g in known_gradients if g is not None]
+        all_gradients = gradients_of(step_group.parameters)
+        gradients = [g for g in all_gradients if g is not None]
         if not gradients:
             return False
-        if len(gradients) < len(known_gradients):
-            rest = step_group.take([g is None for g in known_gradients])
-            group.step_groups.append(rest)
+        if len(gradients) < len(all_gradients):
+            group.step_groups.append(step_group.take([g is None for g in all_gradients]))
         self._count(step_group, gradients)
         self.update(group, step_group, gradients)
         return True

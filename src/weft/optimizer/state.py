@@ -29,7 +29,7 @@ def entries(groups: Sequence[ParameterGroup]) -> Iterator[tuple[str, Tensor, Ste
                     STEP: step_group.step
                 }
                 sorted_entries.append((numbers[id(p)], tensors_by_role, step_group))
-    sorted_entries.sort(key=lambda each: each[0])
+    sorted_entries.sort(key=lambda entry: entry[0])
     for number, tensors_by_role, step_group in sorted_entries:
         for role, x in tensors_by_role.items():
             yield f"{number}.{role}", x, step_group
@@ -56,13 +56,13 @@ def check(owner: str, groups: Sequence[ParameterGroup], options: Mapping[str, Op
 
 
 def _faults_of_groups(
-    owner: str, groups: Sequence[ParameterGroup], options: Mapping[str, Option], given: Any
+    owner: str, groups: Sequence[ParameterGroup], options: Mapping[str, Option], saved_groups: Any
 ) -> Iterator[str]:
-    if not isinstance(given, list | tuple) or len(given) != len(groups):
-        count = len(given) if isinstance(given, list | tuple) else type(given).__name__
+    if not isinstance(saved_groups, list | tuple) or len(saved_groups) != len(groups):
+        count = len(saved_groups) if isinstance(saved_groups, list | tuple) else type(saved_groups).__name__
         yield f"groups: {count}, here {len(groups)}"
         return
-    for k, (group, values) in enumerate(zip(groups, given, strict=True)):
+    for k, (group, values) in enumerate(zip(groups, saved_groups, strict=True)):
         expected = {*group, PARAMETERS, INITIAL_LR}
         if not isinstance(values, Mapping) or set(values) != expected:
             yield f"group {k}: needs exactly the options {', '.join(sorted(expected))}"
@@ -79,17 +79,17 @@ def _faults_of_groups(
             yield f"group {k}: {error}"
 
 
-def _faults_of_tensors(groups: Sequence[ParameterGroup], given: Any) -> Iterator[str]:
-    if not isinstance(given, Mapping):
-        yield f"state is of type {type(given).__name__}"
+def _faults_of_tensors(groups: Sequence[ParameterGroup], tensors: Any) -> Iterator[str]:
+    if not isinstance(tensors, Mapping):
+        yield f"state is of type {type(tensors).__name__}"
         return
     expected = {key: x for key, x, _ in entries(groups)}
-    if missing := [key for key in expected if key not in given]:
+    if missing := [key for key in expected if key not in tensors]:
         yield f"missing: {', '.join(missing)}"
-    if unexpected := [str(key) for key in given if key not in expected]:
+    if unexpected := [str(key) for key in tensors if key not in expected]:
         yield f"unexpected: {', '.join(unexpected)}"
     for key, x in expected.items():
-        value = given.get(key, x)
+        value = tensors.get(key, x)
         if not isinstance(value, Tensor):
             yield f"{key} is of type {type(value).__name__}"
         elif (value.shape, value.dtype) != (x.shape, x.dtype):
@@ -116,11 +116,11 @@ def write(groups: Sequence[ParameterGroup], state: Mapping[str, Any]) -> None:
 
 
 def _set_steps(
-    groups: Sequence[ParameterGroup], own: Sequence[tuple[str, Tensor, StepGroup]], steps: Mapping[str, int]
+    groups: Sequence[ParameterGroup], state: Sequence[tuple[str, Tensor, StepGroup]], steps: Mapping[str, int]
 ) -> None:
     """Divide a step group if its parameters have been updated differently often."""
     of_step_group: dict[int, list[int]] = {}
-    for key, _, step_group in own:
+    for key, _, step_group in state:
         if key in steps:
             of_step_group.setdefault(id(step_group), []).append(steps[key])
     for group in groups:

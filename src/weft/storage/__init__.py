@@ -72,8 +72,8 @@ def alloc(size_bytes: int, device: Device | str | None = None) -> Memory:
     size_bytes = operator.index(size_bytes)
     if size_bytes < 0:
         raise ValueError(f"alloc: size_bytes must be at least 0, got {size_bytes}")
-    found: Memory = _core.allocate_memory(size_bytes, device)
-    return found
+    memory: Memory = _core.allocate_memory(size_bytes, device)
+    return memory
 
 
 def free(memory: Memory) -> None:
@@ -126,8 +126,8 @@ def trim(device: Device | str | None = None) -> int:
     >>> trim() > 0
     True
     """
-    given: int = _core.trim_memory(device)
-    return given
+    freed_bytes: int = _core.trim_memory(device)
+    return freed_bytes
 
 
 def reset_peaks(device: Device | str | None = None) -> None:
@@ -167,10 +167,10 @@ def check(device: Device | str | None = None) -> None:
 
     >>> check()
     """
-    found = _core.check_memory(device)
-    if found:
+    faults = _core.check_memory(device)
+    if faults:
         raise EngineError(
-            f"check: {found} writes outside of arrays or after their release; stderr names them"
+            f"check: {faults} writes outside of arrays or after their release; stderr names them"
         )
 
 

@@ -28,13 +28,13 @@ class SharedMemory:
     @property
     def name(self) -> str:
         """How other processes find it. Raises ValueError if it has been freed."""
-        self._held()
+        self._open_map()
         return self._name
 
     @property
     def buffer(self) -> memoryview:
         """The bytes, writable. Raises ValueError if they have been freed."""
-        return memoryview(self._held())[: self.size_bytes]
+        return memoryview(self._open_map())[: self.size_bytes]
 
     @property
     def freed(self) -> bool:
@@ -43,11 +43,11 @@ class SharedMemory:
 
     def free(self) -> None:
         """Give it up in this process. Raises ValueError if it was, BufferError while arrays or views show it."""
-        self._held().close()
+        self._open_map().close()
         os.close(self._file)
         self._map = None
 
-    def _held(self) -> mmap.mmap:
+    def _open_map(self) -> mmap.mmap:
         if self._map is None:
             raise ValueError("shared memory: it has been freed")
         return self._map
@@ -100,13 +100,13 @@ def attach_shared(name: str) -> SharedMemory:
     if parts is None:
         raise ValueError(f"attach_shared: {name!r} is not a name of shared memory")
     process, number, inode, size_bytes = (int(part) for part in parts.groups())
-    gone = ValueError(f"attach_shared: {name!r} is not held any more")
+    error = ValueError(f"attach_shared: {name!r} is not held any more")
     try:
         file = os.open(f"/proc/{process}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
     except (FileNotFoundError, ProcessLookupError):
-        raise gone from None
+        raise error from None
     status = os.fstat(file)
     if status.st_ino != inode or status.st_size != max(size_bytes, 1):
         os.close(file)
-        raise gone
+        raise error
     return SharedMemory(file, size_bytes, name)

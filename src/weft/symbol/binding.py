@@ -25,7 +25,7 @@ REQUESTS = ("write", "add", "null")
 
 
 def _requests(plans: Plans, grad_req: str | Mapping[str, str] | Sequence[str]) -> list[str]:
-    """What is wanted of each argument's gradient. Raises GraphError."""
+    """The request for each argument's gradient, one of REQUESTS. Raises GraphError."""
     names = plans.arguments
     if isinstance(grad_req, str):
         requests = [grad_req] * len(names)

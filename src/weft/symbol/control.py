@@ -107,7 +107,7 @@ Pairs = list[tuple[int, Value, Value | None]]
 def _inner(
     inference: Inference, op: Any, subgraph: Subgraph, operands: Sequence[Value | None], slices: int
 ) -> tuple[Inference, Pairs]:
-    """What is known in a body, and its variables that are read: index, variable, the operand that it stands for."""
+    """The inference in a body, and its variables that are read: index, variable, the operand that it stands for."""
     shapes: dict[str, Partial] = {}
     dtypes = {}
     outputs = [v for v in subgraph.graph.outputs if v is not None]
@@ -138,7 +138,7 @@ def _inside(
     slices: int = 0,
     length: int | None = None,
 ) -> Inference:
-    """What is known in a body, and through it of its operands; slices: how many of these are read slice by slice."""
+    """The inference in a body, merged into its operands; slices: how many of these are read slice by slice."""
     inner, pairs = _inner(inference, op, subgraph, operands, slices)
     for k, formal, operand in pairs:
         if operand is not None and is_partial(operand):
@@ -297,7 +297,7 @@ def operand(name: str, x: Any) -> Value:
 def compose_control(
     make_symbol: Callable[[Sequence[Value]], Any], kind: str, *args: Any, **kwargs: Any
 ) -> Any:
-    """What wf.cond, wf.while_loop, wf.foreach and a wf.Function give for symbols; made: a symbol of values."""
+    """wf.cond, wf.while_loop, wf.foreach and a wf.Function on symbols; make_symbol: gives a symbol of values."""
     composers: dict[str, Callable[..., Any]] = {
         "cond": _cond,
         "while_loop": _while_loop,

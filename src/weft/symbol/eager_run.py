@@ -49,7 +49,7 @@ class EagerRun:
         self.outputs = [_core.alias(y, keep_past=False) for y in self._ys]
 
     def gradients(self, cotangents: Sequence[Tensor]) -> list[Tensor | None]:
-        """Of the arguments, None where none is wanted or it is zero; cotangents: of the outputs that are floats."""
+        """Those of the arguments, None for zero or if none is needed; cotangents: of the outputs that are floats."""
         ys = [y for y in self._ys if y.dtype.is_differentiable]
         leaves = [leaf for leaf in self._leaves if leaf is not None]
         gradients = iter(recorded_backward(ys, cotangents, leaves))

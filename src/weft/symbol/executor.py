@@ -275,7 +275,7 @@ class Executor:
         return forward, [forward.plan, self._plans.backward(self._signature, False, kept_strides)]
 
     def debug_str(self) -> str:
-        """What it runs: graphs, kernels and memory, for people."""
+        """A text about its programs: graphs, kernels and memory."""
         lines = []
         for plan in self._step_plans()[1]:
             lines += [f"{plan.name}:", str(plan.info.graph), "steps:"]

@@ -25,7 +25,7 @@ __all__ = ["RULES", "BodyRule", "Inference", "infer", "open_type"]
 
 
 class BodyRule(NamedTuple):
-    """What operators with graphs inside say of their values, instead of their own rules.
+    """The rules of operators with graphs inside, instead of those of shapes and dtypes.
 
     infer: states what is known, in both directions. inside: for a variable that a node reads, what is known inside and
     the variables that stand for it there.
@@ -39,7 +39,7 @@ RULES: dict[type[Op] | None, BodyRule] = {}
 
 
 class Inference:
-    """What is known of the values of some nodes. run() finds the rest, as far as it can be found.
+    """The known shapes and dtypes of the values of some nodes. run() infers the rest, as far as that is possible.
 
     shapes, dtypes: by the names of variables, beside what the variables say themselves.
     Raises GraphError for names that are not there, ShapeError and DTypeError for contradictions.
@@ -141,7 +141,7 @@ class Inference:
         return f"{message}\n  in {node.name}" + (f", made at {node.where}" if node.where else "")
 
     def visit(self, node: SymbolNode) -> None:
-        """What one node's operator says of its values."""
+        """Apply the rules of one node's operator to its values."""
         op = node.resolved(True)
         if (rule := RULES.get(type(op))) is not None:  # graphs inside, which know more than shapes
             rule.infer(self, node)

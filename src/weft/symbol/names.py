@@ -94,7 +94,7 @@ def attributes(attrs: Mapping[str, object] | None) -> dict[str, str]:
 
 
 def prefix() -> str:
-    """What the scopes put before names."""
+    """The prefix that the scopes put before names."""
     return _scope.get()[0]
 
 

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Signature:
-    """What plans depend on: of arguments, then auxiliary states, types and strides; and what is wanted of gradients."""
+    """The key of plans: types and strides of arguments, then of auxiliary states; and the requests for gradients."""
 
     types: tuple[TensorType, ...]
     strides: tuple[Strides, ...]

@@ -77,7 +77,7 @@ class Symbol(Outputs, ArrayMethods):
         self._plan_table = PlanTable()
 
     def __weft_apply__(self, op: type[Op], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symbol:
-        """What a function does that is called with a symbol."""
+        """Apply an operator, for a function that is called with a symbol."""
         return Symbol(compose(op, args, kwargs))
 
     def __weft_naming__(self, owner: Any, arrays: Callable[[], Mapping[str, Any]]) -> Any:
@@ -85,7 +85,7 @@ class Symbol(Outputs, ArrayMethods):
         return naming(owner, arrays()) if not is_naming() else None
 
     def __weft_control__(self, kind: str, *args: Any, **kwargs: Any) -> Any:
-        """What wf.cond, wf.while_loop and wf.foreach do that are called with a symbol."""
+        """Compose wf.cond, wf.while_loop or wf.foreach that is called with a symbol."""
         return compose_control(Symbol, kind, *args, **kwargs)
 
     # What it is.

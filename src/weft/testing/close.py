@@ -14,7 +14,7 @@ __all__ = ["TOLERANCES", "assert_close"]
 
 # (rtol, atol) by the size of a float in bytes; what is exact has none.
 TOLERANCES = {2: (1e-2, 1e-2), 4: (1.3e-6, 1e-5), 8: (1e-7, 1e-7)}
-SHOWN = 4
+MAX_LISTED = 4
 
 
 def assert_close(
@@ -57,18 +57,18 @@ def _compare(
     check_device: bool,
     path: str,
 ) -> None:
-    rest = (rtol, atol, equal_nan, check_dtype, check_device)
+    options = (rtol, atol, equal_nan, check_dtype, check_device)
     if isinstance(actual, Mapping) and isinstance(expected, Mapping):
         if actual.keys() != expected.keys():
             _fail(path, f"keys differ: {sorted(map(str, actual))} != {sorted(map(str, expected))}")
         for key in actual:
-            _compare(actual[key], expected[key], *rest, f"{path}[{key!r}]")
+            _compare(actual[key], expected[key], *options, f"{path}[{key!r}]")
         return
     if _is_sequence(actual) and (_is_sequence(expected) and _holds_arrays(actual, expected)):
         if len(actual) != len(expected):
             _fail(path, f"lengths differ: {len(actual)} != {len(expected)}")
         for k, (a, b) in enumerate(zip(actual, expected, strict=True)):
-            _compare(a, b, *rest, f"{path}[{k}]")
+            _compare(a, b, *options, f"{path}[{k}]")
         return
     if isinstance(actual, Tensor) and isinstance(expected, Tensor):
         if check_dtype and actual.dtype is not expected.dtype:
@@ -92,14 +92,16 @@ def _holds_arrays(*sequences: Any) -> bool:
 
 def _tolerances(actual: Any, expected: Any, x: Any, y: Any) -> tuple[float, float]:
     """Of the coarser float among them; Python's numbers and lists take the other's."""
-    known = [as_dtype(a.dtype) for a in (actual, expected) if isinstance(a, Tensor | np.ndarray | np.generic)]
-    kinds: list[DType] = known or [as_dtype(x.dtype), as_dtype(y.dtype)]
+    declared = [
+        as_dtype(a.dtype) for a in (actual, expected) if isinstance(a, Tensor | np.ndarray | np.generic)
+    ]
+    kinds: list[DType] = declared or [as_dtype(x.dtype), as_dtype(y.dtype)]
     floats = [t.itemsize for t in kinds if t.is_floating]
     return TOLERANCES[min(floats)] if floats else (0.0, 0.0)
 
 
 def _compare_arrays(x: Any, y: Any, rtol: float, atol: float, equal_nan: bool, path: str) -> None:
-    shown = x, y
+    displayed = x, y
     if x.dtype.kind not in "biu" or y.dtype.kind not in "biu":
         x, y = x.astype(np.float64), y.astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -119,9 +121,10 @@ def _compare_arrays(x: Any, y: Any, rtol: float, atol: float, equal_nan: bool, p
         relative = difference[worst] / abs(float(y[worst]))
     share = len(wrong) / max(x.size, 1)
     lines = [
-        f"\n  {tuple(map(int, k))}: {shown[0][tuple(k)]!s} != {shown[1][tuple(k)]!s}" for k in wrong[:SHOWN]
+        f"\n  {tuple(map(int, k))}: {displayed[0][tuple(k)]!s} != {displayed[1][tuple(k)]!s}"
+        for k in wrong[:MAX_LISTED]
     ]
-    more = f"\n  and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+    more = f"\n  and {len(wrong) - MAX_LISTED} more" if len(wrong) > MAX_LISTED else ""
     _fail(
         path,
         f"{len(wrong)} of {x.size} elements ({share:.1%}) differ; greatest difference {difference[worst]:.3g} "

@@ -50,15 +50,15 @@ def check_gradient(
     if order not in (1, 2):
         raise ValueError(f"check_gradient: order must be 1 or 2, got {order}")
     arguments = [_as_float64(each) for each in x]
-    wanted = [k for k, each in enumerate(arguments) if _is_float(each)]
-    if not wanted:
+    float_arguments = [k for k, each in enumerate(arguments) if _is_float(each)]
+    if not float_arguments:
         raise ValueError("check_gradient: no argument is of a floating-point type")
     random = np.random.default_rng(seed)
-    _check(f, arguments, wanted, eps, rtol, atol, random, order=1)
+    _check(f, arguments, float_arguments, eps, rtol, atol, random, order=1)
     if order == 2:
         first = _Weighted(f, arguments, random)
-        gradients = grad(first, argnums=tuple(wanted))
-        _check(lambda *args: gradients(*args), arguments, wanted, eps, rtol, atol, random, order=2)
+        gradients = grad(first, argnums=tuple(float_arguments))
+        _check(lambda *args: gradients(*args), arguments, float_arguments, eps, rtol, atol, random, order=2)
 
 
 def _is_float(x: Any) -> bool:
@@ -94,7 +94,7 @@ class _Weighted:
 def _check(
     f: Callable[..., Any],
     arguments: Sequence[Any],
-    wanted: Sequence[int],
+    float_arguments: Sequence[int],
     eps: float,
     rtol: float,
     atol: float,
@@ -104,8 +104,8 @@ def _check(
     weighted = _Weighted(f, arguments, random)
     if not weighted._weights:
         raise AssertionError(f"check_gradient: order {order}: f gives no tensor of a floating-point type")
-    found = grad(weighted, argnums=tuple(wanted))(*arguments)
-    for k, gradient in zip(wanted, found, strict=True):
+    gradients = grad(weighted, argnums=tuple(float_arguments))(*arguments)
+    for k, gradient in zip(float_arguments, gradients, strict=True):
         x = arguments[k].numpy().astype(np.float64)
         dx = np.zeros(x.shape) if gradient is None else gradient.numpy().astype(np.float64)
         if dx.shape != x.shape:
@@ -130,10 +130,10 @@ def _check(
 
 def _directions(x: Any, random: Any) -> list[tuple[str, Any]]:
     if x.size <= DIRECTIONS:
-        found = []
-        for place in np.ndindex(x.shape):
-            one = np.zeros(x.shape)
-            one[place] = 1
-            found.append((f"element {place}", one))
-        return found
+        directions = []
+        for index in np.ndindex(x.shape):
+            direction = np.zeros(x.shape)
+            direction[index] = 1
+            directions.append((f"element {index}", direction))
+        return directions
     return [(f"direction {k}", random.standard_normal(x.shape)) for k in range(DIRECTIONS)]

@@ -55,7 +55,7 @@ def check_operator(
     for number, sample in enumerate(op.samples() if samples is None else samples):
         for dtype in sample.dtypes or DTYPES:
             random = np.random.default_rng(number)
-            operands = [_made(each, dtype, random) for each in sample.operands]
+            operands = [_operand(each, dtype, random) for each in sample.operands]
             try:
                 _check(op, sample, operands, reference, order)
             except AssertionError as problem:
@@ -68,13 +68,13 @@ def check_operator(
     return checked
 
 
-class _Seen(Transformation):
-    """What a call is: the operator with its attributes, and its inputs."""
+class _CallRecording(Transformation):
+    """Records calls: the operator with its attributes, and its inputs."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, tuple[Any, ...]]] = []
 
-    def __enter__(self) -> _Seen:
+    def __enter__(self) -> _CallRecording:
         super().__enter__()
         return self
 
@@ -83,9 +83,9 @@ class _Seen(Transformation):
         return op(*args)
 
 
-def _made(operand: Any, dtype: str, random: Any) -> Any:
+def _operand(operand: Any, dtype: str, random: Any) -> Any:
     if isinstance(operand, list | tuple):
-        return [_made(each, dtype, random) for each in operand]
+        return [_operand(each, dtype, random) for each in operand]
     if not isinstance(operand, Array):
         return operand
     kind = as_dtype(operand.dtype or dtype)
@@ -108,20 +108,20 @@ def _check(
     def call(*arrays: Any) -> Any:
         return function(*arrays, **sample.attributes)
 
-    with _Seen() as seen:
+    with _CallRecording() as recording:
         result = call(*operands)
     outputs = result if isinstance(result, tuple) else (result,)
-    bound, inputs = seen.calls[0]
+    bound_op, inputs = recording.calls[0]
     if reference is not None and not op.random:
-        given = [x.numpy() if isinstance(x, Tensor) else x for x in inputs]
-        wanted = reference(bound, *given)
-        for y, w in zip(outputs, wanted if isinstance(wanted, tuple) else (wanted,), strict=False):
+        operands_of_reference = [x.numpy() if isinstance(x, Tensor) else x for x in inputs]
+        expected = reference(bound_op, *operands_of_reference)
+        for y, w in zip(outputs, expected if isinstance(expected, tuple) else (expected,), strict=False):
             rtol, atol = (1e-2, 1e-2) if y.dtype.itemsize == 2 else (2e-5 * sample.tolerance,) * 2
             assert_close(y, np.asarray(w), rtol=rtol, atol=atol, equal_nan=True)
-    if not op.random and not bound.writes_by_index(len(inputs)):
-        again = trace(call)
-        again(*operands)
-        traced = again(*operands)
+    if not op.random and not bound_op.writes_by_index(len(inputs)):
+        traced_function = trace(call)
+        traced_function(*operands)
+        traced = traced_function(*operands)
         for y, t in zip(outputs, traced if isinstance(traced, tuple) else (traced,), strict=True):
             assert_close(t, y, rtol=1e-6, atol=1e-6, equal_nan=True)
     floats = [x for x in operands if isinstance(x, Tensor) and x.dtype.is_differentiable]

@@ -77,10 +77,10 @@ class Batched(Op):
 
     def infer(self, *x: TensorType | None) -> Any:
         of: Any = self.of
-        made = of.infer(*self.examples(x))
-        types = (made,) if isinstance(made, TensorType) else tuple(made)
-        found = tuple(t.like((self.size, *t.shape)) for t in types)
-        return found[0] if isinstance(made, TensorType) else found
+        inferred = of.infer(*self.examples(x))
+        if isinstance(inferred, TensorType):
+            return inferred.like((self.size, *inferred.shape))
+        return tuple(t.like((self.size, *t.shape)) for t in inferred)
 
     def kernels(self, *x: TensorType | None) -> Iterator[Any]:
         of: Any = self.of
@@ -92,7 +92,7 @@ class Batched(Op):
         of: Any = self.of
         count = len(self.ranks)
         number = (len(values) - count) // 2
-        inputs, made, cotangents = values[:count], values[count : count + number], values[count + number :]
+        inputs, outputs, cotangents = values[:count], values[count : count + number], values[count + number :]
         types = self.examples([None if v is None else v.type for v in inputs])
         stand_ins: list[Any] = [
             None if t is None else v if v.is_constant else input_value(t)
@@ -100,18 +100,18 @@ class Batched(Op):
         ]
         inferred = of.infer(*types)
         node = Node(of, stand_ins, (inferred,) if isinstance(inferred, TensorType) else tuple(inferred))
-        kept = [k for k, v in enumerate(stand_ins) if v is not None and not v.is_constant]
-        wanted = [inputs[k].dtype.is_differentiable and not inputs[k].type.weak for k in kept]
-        graph = Graph([stand_ins[k] for k in kept], node.outputs)
-        backward = backward_graph(graph, wanted, [dy is not None for dy in cotangents])
-        operands = [self._example_of(inputs[k], self.ranks[k]) for k in kept]
-        flags = [self.ranks[k] >= 0 for k in kept]
-        given = [*made, *(dy for dy in cotangents if dy is not None)]
-        found = Batch(self.size).run(backward, [*operands, *given], [*flags, *(True for _ in given)])
-        results = iter(found)
+        variables = [k for k, v in enumerate(stand_ins) if v is not None and not v.is_constant]
+        has_gradient = [inputs[k].dtype.is_differentiable and not inputs[k].type.weak for k in variables]
+        graph = Graph([stand_ins[k] for k in variables], node.outputs)
+        backward = backward_graph(graph, has_gradient, [dy is not None for dy in cotangents])
+        operands = [self._example_of(inputs[k], self.ranks[k]) for k in variables]
+        flags = [self.ranks[k] >= 0 for k in variables]
+        operands += [*outputs, *(dy for dy in cotangents if dy is not None)]
+        flags += [True] * (len(operands) - len(flags))
+        results = iter(Batch(self.size).run(backward, operands, flags))
         gradients: list[Any] = [None] * count
-        for k, want in zip(kept, wanted, strict=True):
-            if want:
+        for k, differentiable in zip(variables, has_gradient, strict=True):
+            if differentiable:
                 gradients[k] = self._gradient(*next(results), inputs[k], self.ranks[k])
         return tuple(gradients)
 
@@ -142,18 +142,18 @@ def _with_an_axis(choice: Any) -> Any:
         case Parts():
             return choice.replaced(parts=tuple((k, _see(see)) for k, see in choice.parts))
         case Several():
-            return Several(tuple((_with_an_axis(part), reads, makes) for part, reads, makes in choice.parts))
+            return Several(tuple((_with_an_axis(part), *operands) for part, *operands in choice.parts))
 
 
 def _see(see: See) -> See:
-    def seen(shape: tuple[Any, ...], strides: tuple[Any, ...]) -> Any:
-        found = see(shape[1:], strides[1:])
-        if found is None:
+    def batched_see(shape: tuple[Any, ...], strides: tuple[Any, ...]) -> Any:
+        view = see(shape[1:], strides[1:])
+        if view is None:
             return None
-        inner, steps, offset = found
+        inner, steps, offset = view
         return (shape[0], *inner), (strides[0], *steps), offset
 
-    return seen
+    return batched_see
 
 
 def _stage(stage: Stage) -> Stage:

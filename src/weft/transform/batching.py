@@ -79,8 +79,8 @@ def batch(
         input_value(v.type.like((size, *v.shape)), v.node.name) if flag else v
         for v, flag in zip(graph.inputs, flags, strict=True)
     ]
-    found = Batch(size, randomness).run(graph, inputs, flags)
-    return Graph(inputs, [value for value, _ in found]), [flag for _, flag in found]
+    outputs = Batch(size, randomness).run(graph, inputs, flags)
+    return Graph(inputs, [value for value, _ in outputs]), [flag for _, flag in outputs]
 
 
 def changed(op: Op, **attributes: Any) -> Op:
@@ -98,22 +98,22 @@ class Batch:
         self, graph: Graph, inputs: Sequence[Value], flags: Sequence[bool]
     ) -> list[tuple[Value | None, bool]]:
         """The graph's outputs for these inputs, and for each whether it is batched; flags: of the inputs."""
-        known = {id(old): (new, flag) for old, new, flag in zip(graph.inputs, inputs, flags, strict=True)}
+        batched = {id(old): (new, flag) for old, new, flag in zip(graph.inputs, inputs, flags, strict=True)}
         for node in graph.nodes:
             if node.op is None:
                 value = node.outputs[0]
-                known.setdefault(id(value), (value, False))
+                batched.setdefault(id(value), (value, False))
                 continue
-            read = [(None, False) if v is None else known[id(v)] for v in node.inputs]
-            runtime = {name: known[id(v)] for name, v in node.runtime.items()}
+            pairs = [(None, False) if v is None else batched[id(v)] for v in node.inputs]
+            runtime = {name: batched[id(v)] for name, v in node.runtime.items()}
             if any(flag for _, flag in runtime.values()):
                 raise NotImplementedError(
                     f"vmap: {node.op.name}: a number that is given at run time differs from example to example"
                 )
             numbers = {name: value for name, (value, _) in runtime.items()}
-            made = self.node(node, [v for v, _ in read], [flag for _, flag in read], numbers)
-            known.update((id(old), pair) for old, pair in zip(node.outputs, made, strict=True))
-        return [(None, False) if v is None else known[id(v)] for v in graph.outputs]
+            outputs = self.node(node, [v for v, _ in pairs], [flag for _, flag in pairs], numbers)
+            batched.update((id(old), pair) for old, pair in zip(node.outputs, outputs, strict=True))
+        return [(None, False) if v is None else batched[id(v)] for v in graph.outputs]
 
     def node(
         self, node: Node, inputs: list[Any], flags: list[bool], runtime: dict[str, Value]
@@ -125,30 +125,29 @@ class Batch:
             return [(value, False) for value in self.again(node, op, inputs, runtime)]
         if runtime and any(runtime[name] is not value for name, value in node.runtime.items()):
             node = Node(op, node.inputs, [v.type for v in node.outputs], runtime, like=node)
-        found: Any = NotImplemented
+        outputs: Any = NotImplemented
         if (special := rule_of(op)) is not None:
-            found = special(self, node, inputs, flags)
+            outputs = special(self, node, inputs, flags)
         elif op.random:
             raise NotImplementedError(f"vmap: {op.name}: no rule for what it draws")
-        if found is NotImplemented:
-            found = self.derived(node, inputs, flags)
-        pairs = [pair if isinstance(pair, tuple) else (pair, True) for pair in found]
+        if outputs is NotImplemented:
+            outputs = self.derived(node, inputs, flags)
+        pairs = [pair if isinstance(pair, tuple) else (pair, True) for pair in outputs]
         self.check(node, pairs)
         return pairs
 
     def check(self, node: Node, pairs: Sequence[tuple[Any, bool]]) -> None:
         """That outputs have the types that they must have; only a wrong rule fails here."""
         for (value, is_batched), old in zip(pairs, node.outputs, strict=True):
-            wanted = (self.size, *old.shape) if is_batched else old.shape
-            if value.shape != wanted or value.dtype is not old.dtype:
+            shape = (self.size, *old.shape) if is_batched else old.shape
+            if value.shape != shape or value.dtype is not old.dtype:
                 raise AssertionError(f"vmap: {node.op!r} of {old.type} came out as {value.type}")
 
     def again(
         self, node: Node, op: Op, inputs: Sequence[Any], runtime: dict[str, Value] | None = None
     ) -> tuple[Value, ...]:
         """The outputs of an operator on these inputs, in the place of a node."""
-        made = make_node(op, inputs, node.runtime if runtime is None else runtime, like=node)
-        return made.outputs
+        return make_node(op, inputs, node.runtime if runtime is None else runtime, like=node).outputs
 
     # What rules are written with.
 
@@ -170,7 +169,7 @@ class Batch:
             return value
         return F.expand_dims(value, axis=tuple(range(1, rank + 2 - value.ndim)))
 
-    def places(self, rank: int) -> Any:
+    def example_indices(self, rank: int) -> Any:
         """The number of each example, int64[size, 1, ...] with `rank` ones."""
         row = registry.get("stepped")(shape=(self.size,), dtype=int64)
         return F.reshape(make_node(row, ()).outputs[0], shape=(self.size, *(1,) * rank))
@@ -196,16 +195,16 @@ class Batch:
         op = node.op
         assert op is not None
         if isinstance(op, Pointwise | PointwiseGradient) or op.is_mark:
-            found = self.elementwise(node, inputs, flags)
-            if found is not None:
-                return found
+            outputs = self.elementwise(node, inputs, flags)
+            if outputs is not None:
+                return outputs
         bound = node.bound()
         types = [None if v is None else v.type for v in node.inputs]
         choice = next(choices(bound, types), None)
         if isinstance(choice, Loop | View | Parts | Several):
-            found = self.by_kernel(node, choice, inputs, flags)
-            if found is not None:
-                return found
+            outputs = self.by_kernel(node, choice, inputs, flags)
+            if outputs is not None:
+                return outputs
         if isinstance(choice, Native) and choice.ordered:
             raise NotImplementedError(
                 f"vmap: {op.name}: calls Python, which would have to be called for each example"
@@ -216,10 +215,10 @@ class Batch:
                 *(v if s is None else s for s, v in zip(stand_ins, node.inputs, strict=True))
             )
             if parts is not NotImplemented:
-                outputs = parts if isinstance(parts, tuple | list) else (parts,)
-                graph = Graph([s for s in stand_ins if s is not None], outputs)
-                kept = [k for k, s in enumerate(stand_ins) if s is not None]
-                return self.run(graph, [inputs[k] for k in kept], [flags[k] for k in kept])
+                results = parts if isinstance(parts, tuple | list) else (parts,)
+                graph = Graph([s for s in stand_ins if s is not None], results)
+                variables = [k for k, s in enumerate(stand_ins) if s is not None]
+                return self.run(graph, [inputs[k] for k in variables], [flags[k] for k in variables])
         return self.one_by_one(node, inputs, flags)
 
     def elementwise(self, node: Node, inputs: Sequence[Any], flags: Sequence[bool]) -> Sequence[Value] | None:
@@ -231,11 +230,11 @@ class Batch:
             v if v is None else self.aligned(v, flag, rank) for v, flag in zip(inputs, flags, strict=True)
         ]
         try:
-            made = self.again(node, op, operands)
+            outputs = self.again(node, op, operands)
         except ShapeError:  # it needs operands of one shape
             wide = self.spread_all(inputs, flags)
-            made = self.again(node, op, [v if v is None else self.aligned(v, True, rank) for v in wide])
-        return made if made[0].shape == (self.size, *node.outputs[0].shape) else None
+            outputs = self.again(node, op, [v if v is None else self.aligned(v, True, rank) for v in wide])
+        return outputs if outputs[0].shape == (self.size, *node.outputs[0].shape) else None
 
     def by_kernel(
         self, node: Node, choice: Any, inputs: Sequence[Any], flags: Sequence[bool]
@@ -248,26 +247,28 @@ class Batch:
             operands[0], batched[0] = self.spread(operands[0], False), True
         ranks: list[int | None] = [None] * len(operands)  # of the space that operands broadcast in
         if isinstance(choice, Loop | Several):
-            whole = (choice, tuple(range(len(operands))), tuple(range(len(node.outputs))))
-            for part, reads, makes in choice.parts if isinstance(choice, Several) else (whole,):
+            single = (choice, tuple(range(len(operands))), tuple(range(len(node.outputs))))
+            for part, reads, writes in choice.parts if isinstance(choice, Several) else (single,):
                 if not isinstance(part, Loop) or (part.axes and not any(batched[k] for k in reads)):
                     return None
-                there = [node.inputs[k] for k in reads]
-                rank = _rank(there if part.axes else [*there, *(node.outputs[k] for k in makes)])
+                values = [node.inputs[k] for k in reads]
+                rank = _rank(values if part.axes else [*values, *(node.outputs[k] for k in writes)])
                 if any(ranks[k] not in (None, rank) for k in reads):
                     return None
-                ranks = [rank if k in reads else known for k, known in enumerate(ranks)]
+                ranks = [rank if k in reads else other for k, other in enumerate(ranks)]
         elif isinstance(choice, Parts):
             output = node.outputs[0].shape
             for k, see in choice.parts:  # what is copied broadcasts to its part of the output
-                seen = see(output, (0,) * len(output))
-                ranks[k] = len(seen[0]) if seen is not None else None
-        own = [v.ndim if flag and v is not None else -1 for v, flag in zip(node.inputs, batched, strict=True)]
+                view = see(output, (0,) * len(output))
+                ranks[k] = len(view[0]) if view is not None else None
+        example_ranks = [
+            v.ndim if flag and v is not None else -1 for v, flag in zip(node.inputs, batched, strict=True)
+        ]
         operands = [
             v if v is None or rank is None else self.aligned(v, flag, rank)
             for v, flag, rank in zip(operands, batched, ranks, strict=True)
         ]
-        wrapped = registry.get("batched")(of=op, size=self.size, ranks=tuple(own))
+        wrapped = registry.get("batched")(of=op, size=self.size, ranks=tuple(example_ranks))
         return self.again(node, wrapped, operands)
 
     def one_by_one(self, node: Node, inputs: Sequence[Any], flags: Sequence[bool]) -> Sequence[Value]:
@@ -279,9 +280,9 @@ class Batch:
                 f"vmap: {op.name}: a number that is given at run time, in a loop over examples"
             )
         slices: list[Value] = []
-        rest: list[Value] = []
+        constants: list[Value] = []
         sequences: list[Any] = []
-        same: list[Any] = []
+        shared: list[Any] = []
         stand_ins: list[Any] = []
         for old, new, flag in zip(node.inputs, inputs, flags, strict=True):
             if old is None or (old.is_constant and not flag):
@@ -289,11 +290,11 @@ class Batch:
                 continue
             value = new if flag or not new.type.weak else F.cast(new, dtype=new.dtype)
             stand_ins.append(input_value(TensorType(old.shape, old.dtype, old.type.device)))
-            (slices if flag else rest).append(stand_ins[-1])
-            (sequences if flag else same).append(value)
-        body = Graph([*slices, *rest], self.again(node, op, stand_ins))
+            (slices if flag else constants).append(stand_ins[-1])
+            (sequences if flag else shared).append(value)
+        body = Graph([*slices, *constants], self.again(node, op, stand_ins))
         loop = registry.get("foreach_loop")(body=Subgraph(body), sequences=len(slices), states=0)
-        return self.again(node, loop, [*sequences, *same], {})
+        return self.again(node, loop, [*sequences, *shared], {})
 
 
 def _rank(values: Any) -> int:

@@ -23,17 +23,12 @@ Flags = Sequence[bool]
 Inputs = Sequence[Any]
 
 
-def batched_type(t: TensorType, size: int, flag: bool) -> TensorType:
-    """The type of an operand of which examples have type t."""
-    return t.like((size, *t.shape)) if flag else t
-
-
-def selected(condition: Any, chosen: Any, other: Any) -> Any:
-    """chosen where the condition of an example holds, else other; condition: bool[size]."""
-    extra = chosen.ndim - 1
+def selected(condition: Any, then: Any, otherwise: Any) -> Any:
+    """then where the condition of an example holds, else otherwise; condition: bool[size]."""
+    extra = then.ndim - 1
     if extra:
         condition = F.expand_dims(condition, axis=tuple(range(1, extra + 1)))
-    return F.where(condition, chosen, other)
+    return F.where(condition, then, otherwise)
 
 
 def stacked(values: Sequence[Any]) -> list[Any]:
@@ -42,24 +37,24 @@ def stacked(values: Sequence[Any]) -> list[Any]:
 
 
 def settled(
-    batch_: Batch, body: Graph, fixed: Flags, states: Flags, rest: Flags, before: int
+    batch_: Batch, body: Graph, fixed: Flags, states: Flags, constants: Flags
 ) -> tuple[Graph, list[bool], list[bool]]:
     """The body for all examples, its states' flags, and those of its other outputs.
 
-    fixed: the flags of the inputs before the states; before: how many of them there are.
+    fixed: the flags of the inputs before the states.
     """
     flags = list(states)
     while True:
-        many, made = batch(body, [*fixed, *flags, *rest], batch_.size, batch_.randomness)
-        grown = [a or b for a, b in zip(flags, made, strict=False)]
+        batched, output_flags = batch_of(batch_, body, [*fixed, *flags, *constants])
+        grown = [a or b for a, b in zip(flags, output_flags, strict=False)]
         if grown == flags:
             break
         flags = grown
     outputs = [
         batch_.spread(v, is_batched) if k < len(flags) and flags[k] else v
-        for k, (v, is_batched) in enumerate(zip(many.outputs, made, strict=True))
+        for k, (v, is_batched) in enumerate(zip(batched.outputs, output_flags, strict=True))
     ]
-    return Graph(many.inputs, outputs), flags, made[len(flags) :]
+    return Graph(batched.inputs, outputs), flags, output_flags[len(flags) :]
 
 
 @rule("foreach_loop")
@@ -69,21 +64,19 @@ def foreach(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     if op.counted and flags[0]:
         return _counted_differently(batch, node, inputs, flags)
     count = list(inputs[:1]) if op.counted else []
-    sequences, states, rest = op.parts(inputs)
-    of_sequences, of_states, of_rest = op.parts(flags)
-    body, state_flags, item_flags = settled(
-        batch, op.body.graph, of_sequences, of_states, of_rest, len(sequences)
-    )
+    sequences, states, constants = op.parts(inputs)
+    of_sequences, of_states, of_constants = op.parts(flags)
+    body, state_flags, item_flags = settled(batch, op.body.graph, of_sequences, of_states, of_constants)
     slices = [stacked([v])[0] if flag else v for v, flag in zip(sequences, of_sequences, strict=True)]
     begin = [
         batch.spread(v, was) if flag else v
         for v, was, flag in zip(states, of_states, state_flags, strict=True)
     ]
     loop = changed(op, body=Subgraph(body))
-    made = batch.again(node, loop, [*count, *slices, *begin, *rest])
+    outputs = batch.again(node, loop, [*count, *slices, *begin, *constants])
     number = len(states)
-    result: list[Any] = list(zip(made[:number], state_flags, strict=True))
-    stacks = zip(made[number:], [*item_flags, *state_flags], strict=True)
+    result: list[Any] = list(zip(outputs[:number], state_flags, strict=True))
+    stacks = zip(outputs[number:], [*item_flags, *state_flags], strict=True)
     result += [(stacked([v])[0] if flag else v, flag) for v, flag in stacks]
     return result
 
@@ -92,28 +85,32 @@ def _counted_differently(batch: Batch, node: Node, inputs: Inputs, flags: Flags)
     """The loop of one example for as many slices as the longest takes; those beyond its own count change nothing."""
     op: Any = node.op
 
-    def one(*x: Any) -> Any:
-        longest, count, (sequences, states, rest) = x[0], x[1], op.parts(x[1:])
+    def example(*x: Any) -> Any:
+        longest, count, (sequences, states, constants) = x[0], x[1], op.parts(x[1:])
         length = sequences[0].shape[0]
         steps = make_node(registry.get("stepped")(shape=(length,), dtype=int64), ()).outputs[0]
         graph = op.body.graph
-        place, limit = (input_value(TensorType((), int64)) for _ in range(2))
+        index, limit = (input_value(TensorType((), int64)) for _ in range(2))
         befores = graph.inputs[len(sequences) : len(sequences) + len(states)]
-        holds = F.less(place, limit)
-        made = [
-            F.where(holds, v, before) for v, before in zip(graph.outputs[: len(states)], befores, strict=True)
+        is_active = F.less(index, limit)
+        outputs = [
+            F.where(is_active, v, before)
+            for v, before in zip(graph.outputs[: len(states)], befores, strict=True)
         ]
-        made += [F.where(holds, v, F.filled_like(v)) for v in graph.outputs[len(states) :] if v is not None]
-        saved = [F.where(holds, v, F.filled_like(v)) for v in befores]
+        outputs += [
+            F.where(is_active, v, F.filled_like(v)) for v in graph.outputs[len(states) :] if v is not None
+        ]
+        saved = [F.where(is_active, v, F.filled_like(v)) for v in befores]
         body = Graph(
-            [*graph.inputs[: len(sequences)], place, *graph.inputs[len(sequences) :], limit], [*made, *saved]
+            [*graph.inputs[: len(sequences)], index, *graph.inputs[len(sequences) :], limit],
+            [*outputs, *saved],
         )
         loop = changed(op, body=Subgraph(body), sequences=len(sequences) + 1)
-        found = make_node(loop, [longest, *sequences, steps, *states, *rest, count]).outputs
-        return found[: len(node.outputs)]
+        loop_node = make_node(loop, [longest, *sequences, steps, *states, *constants, count])
+        return loop_node.outputs[: len(node.outputs)]
 
     longest = F.max(inputs[0]) if batch.size else inputs[0].sum()
-    return batch.through(one, [longest, *inputs], [False, *flags])
+    return batch.through(example, [longest, *inputs], [False, *flags])
 
 
 @rule("while_loop")
@@ -121,48 +118,48 @@ def while_loop(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     """A loop until the condition holds for no example; the states of those that have ended stay."""
     op: Any = node.op
     number, size = op.states, batch.size
-    states, rest = list(inputs[:number]), list(inputs[number:])
-    of_rest = list(flags[number:])
-    body, of_states, _ = settled(batch, op.body.graph, [], flags[:number], of_rest, 0)
-    condition, (differs,) = batch_of(batch, op.condition.graph, [*of_states, *of_rest])
+    states, constants = list(inputs[:number]), list(inputs[number:])
+    of_constants = list(flags[number:])
+    body, of_states, _ = settled(batch, op.body.graph, [], flags[:number], of_constants)
+    condition, (differs,) = batch_of(batch, op.condition.graph, [*of_states, *of_constants])
     while differs and not all(of_states):
         # What ends for some examples only is different from then on.
-        body, of_states, _ = settled(batch, op.body.graph, [], [True] * number, of_rest, 0)
-        condition, (differs,) = batch_of(batch, op.condition.graph, [*of_states, *of_rest])
+        body, of_states, _ = settled(batch, op.body.graph, [], [True] * number, of_constants)
+        condition, (differs,) = batch_of(batch, op.condition.graph, [*of_states, *of_constants])
     begin = [
         batch.spread(v, was) if flag else v
         for v, was, flag in zip(states, flags[:number], of_states, strict=True)
     ]
-    shown = number if op.limit is None else number + 1
+    visible = number if op.limit is None else number + 1
     if not differs:
         loop = changed(op, condition=Subgraph(condition), body=Subgraph(body))
-        made = batch.again(node, loop, [*begin, *rest])
-        result: list[Any] = [*zip(made[:number], of_states, strict=True)]
-        result += [(v, False) for v in made[number:shown]]
-        stacks = zip(made[shown:], of_states, strict=False)
+        outputs = batch.again(node, loop, [*begin, *constants])
+        result: list[Any] = [*zip(outputs[:number], of_states, strict=True)]
+        result += [(v, False) for v in outputs[number:visible]]
+        stacks = zip(outputs[visible:], of_states, strict=False)
         return result + [(stacked([v])[0] if flag else v, flag) for v, flag in stacks]
     # One more state: how often the body ran for each example.
-    runs = input_value(TensorType((size,), int64))
+    counts = input_value(TensorType((size,), int64))
     (goes_on,) = condition.outputs
     stays = dict(zip(map(id, condition.inputs), body.inputs, strict=True))
-    (holds,) = instantiate(condition, [stays[id(v)] for v in condition.inputs])
-    assert holds is not None
+    (is_active,) = instantiate(condition, [stays[id(v)] for v in condition.inputs])
+    assert is_active is not None
     assert goes_on is not None
     news = [
-        selected(holds, new, before) for new, before in zip(body.outputs, body.inputs[:number], strict=True)
+        selected(is_active, new, old) for new, old in zip(body.outputs, body.inputs[:number], strict=True)
     ]
     later = body.inputs[number:]
-    step = Graph([*body.inputs[:number], runs, *later], [*news, runs + F.cast(holds, dtype=int64)])
-    again = Graph(
-        [*condition.inputs[:number], input_value(runs.type), *condition.inputs[number:]], [F.any(goes_on)]
+    step = Graph([*body.inputs[:number], counts, *later], [*news, counts + F.cast(is_active, dtype=int64)])
+    test = Graph(
+        [*condition.inputs[:number], input_value(counts.type), *condition.inputs[number:]], [F.any(goes_on)]
     )
-    loop = changed(op, condition=Subgraph(again), body=Subgraph(step), states=number + 1)
+    loop = changed(op, condition=Subgraph(test), body=Subgraph(step), states=number + 1)
     zero = make_node(registry.get("full")(shape=(size,), dtype=int64), ()).outputs[0]
-    made = batch.again(node, loop, [*begin, zero, *rest])
-    result = [(v, True) for v in made[:number]]
+    outputs = batch.again(node, loop, [*begin, zero, *constants])
+    result = [(v, True) for v in outputs[:number]]
     if op.limit is not None:
-        result.append((made[number], True))
-        result += [(v, True) for v in stacked(made[number + 2 : number + 2 + number])]
+        result.append((outputs[number], True))
+        result += [(v, True) for v in stacked(outputs[number + 2 : number + 2 + number])]
     return result
 
 
@@ -177,22 +174,24 @@ def cond(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     op: Any = node.op
     predicate, *operands = inputs
     branches = [batch_of(batch, body.graph, flags[1:]) for body in (op.then, op.otherwise)]
-    merged = [a or b or flags[0] for a, b in zip(*(found for _, found in branches), strict=True)]
+    merged = [
+        a or b or flags[0] for a, b in zip(*(output_flags for _, output_flags in branches), strict=True)
+    ]
     graphs = [
         Graph(
             graph.inputs,
             [
                 batch.spread(v, is_batched) if flag else v
-                for v, is_batched, flag in zip(graph.outputs, found, merged, strict=True)
+                for v, is_batched, flag in zip(graph.outputs, output_flags, merged, strict=True)
             ],
         )
-        for graph, found in branches
+        for graph, output_flags in branches
     ]
     if not flags[0]:
         branch = changed(op, then=Subgraph(graphs[0]), otherwise=Subgraph(graphs[1]))
         return list(zip(batch.again(node, branch, [predicate, *operands]), merged, strict=True))
-    chosen, other = (instantiate(graph, operands) for graph in graphs)
-    return [selected(predicate, a, b) for a, b in zip(chosen, other, strict=True)]
+    then, otherwise = (instantiate(graph, operands) for graph in graphs)
+    return [selected(predicate, a, b) for a, b in zip(then, otherwise, strict=True)]
 
 
 @rule("custom_vjp")
@@ -205,21 +204,21 @@ def custom_vjp(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     op: Any = node.op
     count, number = op.count, len(op.wanted)
     values = batch.spread_all(inputs[:count], flags[:count])
-    arguments, others = inputs[count : count + number], inputs[count + number :]
-    of_others = flags[count + number :]
+    arguments, residuals = inputs[count : count + number], inputs[count + number :]
+    of_residuals = flags[count + number :]
     graph = op.backward.graph
-    many, found = batch_of(batch, graph, [*(True for _ in values), *of_others])
+    batched, output_flags = batch_of(batch, graph, [*(True for _ in values), *of_residuals])
     cotangents = []
-    wanted = [k for k, want in enumerate(op.wanted) if want]
-    for k, cotangent, is_batched in zip(wanted, many.outputs, found, strict=True):
+    differentiable = [k for k, flag in enumerate(op.wanted) if flag]
+    for k, cotangent, is_batched in zip(differentiable, batched.outputs, output_flags, strict=True):
         if flags[count + k]:
             cotangents.append(batch.spread(cotangent, is_batched))
         elif is_batched:
             cotangents.append(F.sum(cotangent, axis=0))
         else:
             cotangents.append(F.multiply(cotangent, constant(batch.size)))
-    again = changed(op, backward=Subgraph(Graph(many.inputs, cotangents)))
-    return batch.again(node, again, [*values, *arguments, *others])
+    batched_op = changed(op, backward=Subgraph(Graph(batched.inputs, cotangents)))
+    return batch.again(node, batched_op, [*values, *arguments, *residuals])
 
 
 @rule("no_custom_vjp")

@@ -35,16 +35,16 @@ Dots = Sequence["Value | None"]
 
 def tangents(ys: Sequence[Value], xs: Sequence[Value], dxs: Sequence[Value | None]) -> list[Value | None]:
     """The derivatives of ys along dxs, the tangents of xs; None where it is zero everywhere."""
-    known: dict[int, Value] = {id(x): dx for x, dx in zip(xs, dxs, strict=True) if dx is not None}
+    tangent_of: dict[int, Value] = {id(x): dx for x, dx in zip(xs, dxs, strict=True) if dx is not None}
     for node in Graph(xs, ys).nodes:
-        if node.op is None or node.op.stops_gradient or all(id(v) in known for v in node.outputs):
+        if node.op is None or node.op.stops_gradient or all(id(v) in tangent_of for v in node.outputs):
             continue
-        dots = [None if v is None else known.get(id(v)) for v in node.inputs]
+        dots = [None if v is None else tangent_of.get(id(v)) for v in node.inputs]
         if any(dot is not None for dot in dots):
             for value, dot in zip(node.outputs, _of_node(node, dots), strict=True):
                 if dot is not None:
-                    known[id(value)] = dot
-    return [known.get(id(y)) for y in ys]
+                    tangent_of[id(value)] = dot
+    return [tangent_of.get(id(y)) for y in ys]
 
 
 def _of_node(node: Node, dots: Dots) -> Sequence[Value | None]:
@@ -54,9 +54,9 @@ def _of_node(node: Node, dots: Dots) -> Sequence[Value | None]:
     if (special := _CONTROL.get(op.name)) is not None:
         return special(node, dots)
     if isinstance(op, Pointwise | PointwiseGradient):
-        found = _of_elements(node, dots)
-        if found is not None:
-            return found
+        elementwise = _of_elements(node, dots)
+        if elementwise is not None:
+            return elementwise
     return _transposed(node, dots)
 
 
@@ -66,20 +66,20 @@ def _of_elements(node: Node, dots: Dots) -> Sequence[Value | None] | None:
     if not y.dtype.is_differentiable:
         return [None]
     assert node.op is not None
-    named = {f"x{k}": v.type for k, v in enumerate(node.inputs) if v is not None}
-    if broadcast_shapes(node.op.name, named) != y.shape:  # a loss, which is a sum
+    operands = {f"x{k}": v.type for k, v in enumerate(node.inputs) if v is not None}
+    if broadcast_shapes(node.op.name, operands) != y.shape:  # a loss, which is a sum
         return None
     wide = [
         v if v is None or v.type.weak or v.shape == y.shape else F.broadcast_like(v, y) for v in node.inputs
     ]
-    again = make_node(node.op, wide, node.runtime, like=node)
-    made, total = again.outputs[0], None
+    wide_node = make_node(node.op, wide, node.runtime, like=node)
+    wide_y, total = wide_node.outputs[0], None
     for k, dot in enumerate(dots):
         if dot is None:
             continue
         cotangent = dot if dot.dtype is y.dtype else F.cast(dot, dtype=y.dtype)
         cotangent = cotangent if cotangent.shape == y.shape else F.broadcast_like(cotangent, y)
-        part = node_gradient(again, {id(made): cotangent}, lambda v: y if v is made else v)[k]
+        part = node_gradient(wide_node, {id(wide_y): cotangent}, lambda v: y if v is wide_y else v)[k]
         if part is None:
             continue
         part = part if part.dtype is y.dtype else F.cast(part, dtype=y.dtype)
@@ -94,16 +94,16 @@ def _transposed(node: Node, dots: Dots) -> Sequence[Value | None]:
     if not ups:
         return [None] * len(node.outputs)
     cotangents = {id(v): up for v, up in zip(floats, ups, strict=True)}
-    found = node_gradient(node, cotangents, lambda value: value)
+    input_gradients = node_gradient(node, cotangents, lambda value: value)
     pairs = [
         (cotangent, dot)
-        for cotangent, dot in zip(found, dots, strict=True)
+        for cotangent, dot in zip(input_gradients, dots, strict=True)
         if cotangent is not None and dot is not None
     ]
     if not pairs:
         return [None] * len(node.outputs)
-    made = iter(gradients([cotangent for cotangent, _ in pairs], ups, [dot for _, dot in pairs]))
-    return [next(made) if v.dtype.is_differentiable else None for v in node.outputs]
+    transposed = iter(gradients([cotangent for cotangent, _ in pairs], ups, [dot for _, dot in pairs]))
+    return [next(transposed) if v.dtype.is_differentiable else None for v in node.outputs]
 
 
 # Control flow.
@@ -117,19 +117,19 @@ def _with_tangents(graph: Graph, flags: Sequence[bool]) -> tuple[list[Value], li
 
 
 def _settled(
-    graph: Graph, before: Sequence[bool], states: Sequence[bool], rest: Sequence[bool]
+    graph: Graph, sequences: Sequence[bool], states: Sequence[bool], constants: Sequence[bool]
 ) -> list[bool]:
     """Which states of a body have tangents once it has run often enough."""
     flags = list(states)
     while True:
-        _, found = _with_tangents(graph, [*before, *flags, *rest])
-        grown = [a or b is not None for a, b in zip(flags, found, strict=False)]
+        _, dots = _with_tangents(graph, [*sequences, *flags, *constants])
+        grown = [a or b is not None for a, b in zip(flags, dots, strict=False)]
         if grown == flags:
             return flags
         flags = grown
 
 
-def _kept(values: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
+def _selected(values: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
     return [v for v, flag in zip(values, flags, strict=True) if flag]
 
 
@@ -145,15 +145,18 @@ def _dense(values: Sequence[Any], dots: Dots, flags: Sequence[bool]) -> list[Any
 def _of_foreach(node: Node, dots: Dots) -> Sequence[Value | None]:
     op: Any = node.op
     body = op.body.graph
-    (sequences, states, rest), (of_sequences, of_states, of_rest) = op.parts(node.inputs), op.parts(dots)
-    has_sequence, has_rest = ([dot is not None for dot in part] for part in (of_sequences, of_rest))
-    has_state = _settled(body, has_sequence, [dot is not None for dot in of_states], has_rest)
-    ups, found = _with_tangents(body, [*has_sequence, *has_state, *has_rest])
+    (sequences, states, constants), (of_sequences, of_states, of_constants) = (
+        op.parts(node.inputs),
+        op.parts(dots),
+    )
+    has_sequence, has_constant = ([dot is not None for dot in part] for part in (of_sequences, of_constants))
+    has_state = _settled(body, has_sequence, [dot is not None for dot in of_states], has_constant)
+    ups, output_dots = _with_tangents(body, [*has_sequence, *has_state, *has_constant])
     first, second = sum(has_sequence), sum(has_sequence) + sum(has_state)
     number = len(states)
-    news = _dense(body.outputs[:number], found[:number], has_state)
-    has_item = [dot is not None for dot in found[number:]]
-    items = _kept(found[number:], has_item)
+    news = _dense(body.outputs[:number], output_dots[:number], has_state)
+    has_item = [dot is not None for dot in output_dots[number:]]
+    items = _selected(output_dots[number:], has_item)
     inputs, count = body.inputs, len(sequences)
     graph = Graph(
         [
@@ -167,55 +170,60 @@ def _of_foreach(node: Node, dots: Dots) -> Sequence[Value | None]:
         [*body.outputs[:number], *news, *body.outputs[number:], *items],
     )
     loop = changed(op, body=Subgraph(graph), sequences=count + first, states=number + sum(has_state))
-    made = make_node(
+    outputs = make_node(
         loop,
         [
             *(node.inputs[:1] if op.counted else ()),
             *sequences,
-            *_kept(of_sequences, has_sequence),
+            *_selected(of_sequences, has_sequence),
             *states,
             *_dense(states, of_states, has_state),
-            *rest,
-            *_kept(of_rest, has_rest),
+            *constants,
+            *_selected(of_constants, has_constant),
         ],
         like=node,
     ).outputs
-    after = iter(made[number : number + sum(has_state)])
+    after = iter(outputs[number : number + sum(has_state)])
     dots_of: list[Value | None] = [next(after) if flag else None for flag in has_state]
     begin = number + sum(has_state) + len(has_item)
-    stacks = iter(made[begin : begin + len(items)])
+    stacks = iter(outputs[begin : begin + len(items)])
     dots_of += [next(stacks) if flag else None for flag in has_item]
-    saved = iter(made[begin + len(items) + number :])
+    saved = iter(outputs[begin + len(items) + number :])
     return [*dots_of, *(next(saved) if flag else None for flag in has_state)]
 
 
 def _of_while(node: Node, dots: Dots) -> Sequence[Value | None]:
     op: Any = node.op
     body, condition, number = op.body.graph, op.condition.graph, op.states
-    states, rest = node.inputs[:number], node.inputs[number:]
-    has_rest = [dot is not None for dot in dots[number:]]
-    has_state = _settled(body, [], [dot is not None for dot in dots[:number]], has_rest)
-    ups, found = _with_tangents(body, [*has_state, *has_rest])
-    more = sum(has_state)
-    news = _dense(body.outputs, found, has_state)
+    states, constants = node.inputs[:number], node.inputs[number:]
+    has_constant = [dot is not None for dot in dots[number:]]
+    has_state = _settled(body, [], [dot is not None for dot in dots[:number]], has_constant)
+    ups, output_dots = _with_tangents(body, [*has_state, *has_constant])
+    extra = sum(has_state)
+    news = _dense(body.outputs, output_dots, has_state)
     step = Graph(
-        [*body.inputs[:number], *ups[:more], *body.inputs[number:], *ups[more:]], [*body.outputs, *news]
+        [*body.inputs[:number], *ups[:extra], *body.inputs[number:], *ups[extra:]], [*body.outputs, *news]
     )
     unread = [input_value(v.type) for v in ups]
     test = Graph(
-        [*condition.inputs[:number], *unread[:more], *condition.inputs[number:], *unread[more:]],
+        [*condition.inputs[:number], *unread[:extra], *condition.inputs[number:], *unread[extra:]],
         condition.outputs,
     )
-    loop = changed(op, body=Subgraph(step), condition=Subgraph(test), states=number + more)
-    made = make_node(
+    loop = changed(op, body=Subgraph(step), condition=Subgraph(test), states=number + extra)
+    outputs = make_node(
         loop,
-        [*states, *_dense(states, dots[:number], has_state), *rest, *_kept(dots[number:], has_rest)],
+        [
+            *states,
+            *_dense(states, dots[:number], has_state),
+            *constants,
+            *_selected(dots[number:], has_constant),
+        ],
         like=node,
     ).outputs
-    after = iter(made[number : number + more])
+    after = iter(outputs[number : number + extra])
     result: list[Value | None] = [next(after) if flag else None for flag in has_state]
     if op.limit is not None:
-        saved = iter(made[number + more + 1 + number :])
+        saved = iter(outputs[number + extra + 1 + number :])
         result += [None, *(next(saved) if flag else None for flag in has_state)]
     return result
 
@@ -225,16 +233,18 @@ def _of_cond(node: Node, dots: Dots) -> Sequence[Value | None]:
     flags = [dot is not None for dot in dots[1:]]
     branches = []
     for body in (op.then, op.otherwise):
-        ups, found = _with_tangents(body.graph, flags)
-        branches.append((body.graph, ups, found))
-    has = [any(found[k] is not None for _, _, found in branches) for k in range(len(node.outputs))]
+        ups, output_dots = _with_tangents(body.graph, flags)
+        branches.append((body.graph, ups, output_dots))
+    has = [
+        any(output_dots[k] is not None for _, _, output_dots in branches) for k in range(len(node.outputs))
+    ]
     graphs = [
-        Subgraph(Graph([*graph.inputs, *ups], _dense(graph.outputs, found, has)))
-        for graph, ups, found in branches
+        Subgraph(Graph([*graph.inputs, *ups], _dense(graph.outputs, output_dots, has)))
+        for graph, ups, output_dots in branches
     ]
     branch = changed(op, then=graphs[0], otherwise=graphs[1])
-    made = iter(make_node(branch, [*node.inputs, *_kept(dots[1:], flags)], like=node).outputs)
-    return [next(made) if flag else None for flag in has]
+    branch_outputs = iter(make_node(branch, [*node.inputs, *_selected(dots[1:], flags)], like=node).outputs)
+    return [next(branch_outputs) if flag else None for flag in has]
 
 
 _CONTROL: dict[str, Callable[[Node, Dots], Sequence[Value | None]]] = {

@@ -62,8 +62,8 @@ def matmul(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     b = F.expand_dims(b, axis=-1) if rank_b == 1 else b
     rank = max(rank_a, rank_b, 2)
     y = F.matmul(batch.aligned(a, flags[0], rank), batch.aligned(b, flags[1], rank))
-    gone = tuple(axis for axis, given in ((-2, rank_a), (-1, rank_b)) if given == 1)
-    return [F.squeeze(y, axis=gone) if gone else y]
+    added = tuple(axis for axis, rank in ((-2, rank_a), (-1, rank_b)) if rank == 1)
+    return [F.squeeze(y, axis=added) if added else y]
 
 
 @rule("linear")
@@ -184,8 +184,8 @@ def attention(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
             v = F.broadcast_to(batch.aligned(v, True, len(full) - 1), shape=full)
         return as_images(v)
 
-    made = batch.again(node, op, [folded(*each) for each in zip(inputs, node.inputs, flags, strict=True)])
-    return [of_images(y, batch.size) for y in made]
+    operands = [folded(v, old, flag) for v, old, flag in zip(inputs, node.inputs, flags, strict=True)]
+    return [of_images(y, batch.size) for y in batch.again(node, op, operands)]
 
 
 # Order and indices.
@@ -207,7 +207,7 @@ def take(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     x, indices = inputs
     old = node.inputs[0]
     assert old is not None
-    return _taken(batch, x, flags[0], indices, flags[1], (op.axis or 0) % old.ndim)
+    return _take_slices(batch, x, flags[0], indices, flags[1], (op.axis or 0) % old.ndim)
 
 
 @rule("embedding")
@@ -220,17 +220,17 @@ def embedding(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     if op.padding_idx is not None:
         is_padding = F.equal(F.places_like(table, axis=1), op.padding_idx % table.shape[1])
         table = F.where(is_padding, stopped(table), table)
-    return _taken(batch, table, True, indices, flags[0], 0)
+    return _take_slices(batch, table, True, indices, flags[0], 0)
 
 
-def _taken(batch: Batch, x: Any, x_batched: bool, indices: Any, batched: bool, axis: int) -> Any:
+def _take_slices(batch: Batch, x: Any, x_batched: bool, indices: Any, batched: bool, axis: int) -> Any:
     if not batched:
         return [F.take(x, indices, axis=axis + 1)]
     if not x_batched:
         return [to_front(F.take(x, indices, axis=axis), axis)]
-    examples = batch.places(indices.ndim - 1)
-    found = F.index_get(x, examples, indices, axes=(0, axis + 1), position=axis)
-    return [to_front(found, axis)]
+    examples = batch.example_indices(indices.ndim - 1)
+    slices = F.index_get(x, examples, indices, axes=(0, axis + 1), position=axis)
+    return [to_front(slices, axis)]
 
 
 @rule("index_get")
@@ -245,8 +245,8 @@ def index_get(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     if not flags[0]:
         return [to_front(F.index_get(x, *points, axes=op.axes, position=op.position), op.position)]
     axes = (0, *shifted(op.axes, x.ndim - 1))
-    found = F.index_get(x, batch.places(rank), *points, axes=axes, position=op.position)
-    return [to_front(found, op.position)]
+    elements = F.index_get(x, batch.example_indices(rank), *points, axes=axes, position=op.position)
+    return [to_front(elements, op.position)]
 
 
 @rule("index_put")
@@ -264,7 +264,13 @@ def index_put(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     updates = F.moveaxis(updates, source=0, destination=op.position) if op.position else updates
     return [
         F.index_put(
-            x, updates, batch.places(rank), *points, axes=(0, *axes), position=op.position, mode=op.mode
+            x,
+            updates,
+            batch.example_indices(rank),
+            *points,
+            axes=(0, *axes),
+            position=op.position,
+            mode=op.mode,
         )
     ]
 
@@ -346,8 +352,8 @@ def bernoulli(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     if not flags[0]:
         return [(y, False) for y in batch.again(node, op, inputs)]
     numbers = registry.get("random_uniform")(shape=p.shape[1:], dtype=p.dtype, device=p.device)
-    drawn = batch.again(node, numbers, [], {})[0]
-    return [F.cast(F.less(drawn, p), dtype=node.outputs[0].dtype)]
+    uniform = batch.again(node, numbers, [], {})[0]
+    return [F.cast(F.less(uniform, p), dtype=node.outputs[0].dtype)]
 
 
 @rule("dropout")
@@ -361,8 +367,8 @@ def dropout(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     if not flags[0]:
         return [(y, False) for y in batch.again(node, op, inputs)]
     (x,) = inputs
-    one = registry.get("full")(shape=x.shape[1:], value=1, dtype=x.dtype, device=x.device)
-    mask = batch.again(node, op, make_node(one, ()).outputs)[1]
+    ones = registry.get("full")(shape=x.shape[1:], value=1, dtype=x.dtype, device=x.device)
+    mask = batch.again(node, op, make_node(ones, ()).outputs)[1]
     return [F.dropout_gradient(x, mask, p=node.bound().p), (mask, False)]  # type: ignore[attr-defined]
 
 
@@ -380,4 +386,4 @@ def permutation(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     count = x.shape[1] if flags[0] else x.shape[0]
     keys = registry.get("random_uniform")(shape=(batch.size, count), dtype=float64, device=x.device)
     order = F.argsort(batch.again(node, keys, [], {})[0], axis=1)
-    return _taken(batch, x, flags[0], order, True, 0)
+    return _take_slices(batch, x, flags[0], order, True, 0)

@@ -6,7 +6,8 @@ it to the operator's class, where subclasses find them:
     samples(cls)               weft.ops.samples.Sample objects: calls that all generated tests run
     errors(cls)                (exception, words of its message, Sample): calls that must fail
     reference(self, *inputs)   the same in NumPy; without one it is derived from the loop or the decomposition
-    peer(self, torch, *inputs) the same in PyTorch, where its function of that name is missing or means something else
+    torch_reference(self, torch, *inputs)
+                               the same in PyTorch, where its function of that name is missing or is another one
 
 Classes of users' own operators may have samples and reference in themselves; `weft.testing.check_operator` reads them.
 """
@@ -37,7 +38,7 @@ class _:  # where a class has none
     def errors(cls):
         return iter(())
 
-    def peer(self, torch, *inputs):
+    def torch_reference(self, torch, *inputs):
         return NotImplemented
 
 

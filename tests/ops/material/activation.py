@@ -24,6 +24,7 @@ from weft.ops.activation import (
     Relu,
     Relu6,
     Selu,
+    Shrinking,
     Silu,
     Softplus,
     Softshrink,
@@ -33,12 +34,27 @@ from weft.ops.activation import (
 )
 from weft.ops.samples import Sample, arrays
 
+ATTRIBUTES = {  # of the samples of a class and of those derived from it
+    Gelu: ({}, {"approximate": "tanh"}),
+    LeakyRelu: ({}, {"negative_slope": 0.5}, {"negative_slope": -1}),
+    Hardtanh: ({}, {"min_val": -2, "max_val": 0.5}),
+    Elu: ({}, {"alpha": 0.5}),
+    Celu: ({}, {"alpha": 0.5}),
+    Softplus: ({}, {"beta": 2, "threshold": 5}),
+    Shrinking: ({}, {"lambd": 2}),
+    Threshold: ({"threshold": 0.25, "value": -3},),
+}
+
+
+def attributes_of(cls):
+    return next((ATTRIBUTES[base] for base in cls.__mro__ if base in ATTRIBUTES), ({},))
+
 
 @material(Activation)
 class _:
     @classmethod
     def samples(cls):
-        for attributes in cls.given:
+        for attributes in attributes_of(cls):
             for shape in ((2, 3), (), (0, 4), (33,)):
                 yield Sample(arrays(shape, low=-5.0, high=7.0, distinct=True), **attributes)
 
@@ -84,7 +100,7 @@ class _:
     def reference(self, x):
         return np.clip(x / 6 + 0.5, 0, 1)
 
-    def peer(self, torch, x):
+    def torch_reference(self, torch, x):
         """Written out: the gradient of PyTorch's own has 1/6 in float32."""
         return torch.nn.functional.relu6(x + 3) / 6
 

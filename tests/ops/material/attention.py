@@ -34,7 +34,7 @@ class _:
         y = np.matmul(powers / np.where(total == 0, 1, total), v)
         return y, np.broadcast_to(logs, y.shape[:-1])
 
-    def peer(self, torch, q, k, v, mask=None):
+    def torch_reference(self, torch, q, k, v, mask=None):
         return torch.nn.functional.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=self.is_causal, scale=self.scale
         )

@@ -2,9 +2,9 @@
 
 import numpy as np
 from tests.ops.material import material
+from tests.ops.material.arithmetic import PAIRS
 
 from weft.base.errors import DTypeError, ShapeError
-from weft.ops.arithmetic import PAIRS
 from weft.ops.comparison import (
     BitwiseInvert,
     BitwiseLeftShift,
@@ -55,7 +55,7 @@ class _:
 
 @material(Equal)
 class _:
-    def peer(self, torch, a, b):
+    def torch_reference(self, torch, a, b):
         return torch.eq(a, b)
 
 
@@ -75,7 +75,7 @@ class _:
     def reference(self, x):
         return np.invert(x)
 
-    def peer(self, torch, x):
+    def torch_reference(self, torch, x):
         return torch.bitwise_not(x)
 
     @classmethod

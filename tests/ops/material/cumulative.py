@@ -23,7 +23,7 @@ class _:
             found = np.concatenate([np.full(shape, self.start, found.dtype), found], axis=axis)
         return np.flip(found, axis) if self.reverse else found
 
-    def peer(self, torch, x):
+    def torch_reference(self, torch, x):
         if self.reverse or self.include_initial:
             return NotImplemented
         return getattr(torch, f"cum{self.combine}")(x, dim=self.axis or 0)

@@ -7,18 +7,42 @@ from tests.ops.material import material
 
 from weft.base.errors import DTypeError
 from weft.ops.elementary import (
+    Acos,
+    Acosh,
+    Asin,
+    Atanh,
     Cast,
     Elementary,
     Erf,
     Erfc,
     FilledLike,
+    Log,
+    Log1p,
+    Log2,
+    Log10,
     Property,
     Rounding,
     Rsqrt,
     Sigmoid,
     Signbit,
+    Sqrt,
+    Tan,
 )
 from weft.ops.samples import Array, Sample, arrays
+
+RANGES = {  # of the samples' elements, where it is not -2 ... 2
+    Log: (0.1, 4.0),
+    Log1p: (-0.8, 4.0),
+    Log2: (0.1, 4.0),
+    Log10: (0.1, 4.0),
+    Sqrt: (0.1, 4.0),
+    Rsqrt: (0.1, 4.0),
+    Tan: (-1.2, 1.2),
+    Asin: (-0.9, 0.9),
+    Acos: (-0.9, 0.9),
+    Acosh: (1.1, 4.0),
+    Atanh: (-0.9, 0.9),
+}
 
 
 @material(Elementary)
@@ -28,7 +52,7 @@ class _:
 
     @classmethod
     def samples(cls):
-        low, high = cls.domain
+        low, high = RANGES.get(cls, (-2.0, 2.0))
         for shape in ((2, 3), (), (0, 4), (17,)):
             yield Sample(Array(shape, low=low, high=high))
 
@@ -91,7 +115,7 @@ class _:
     def reference(self, x):
         return np.asarray(x).astype(self.dtype.numpy)
 
-    def peer(self, torch, x):
+    def torch_reference(self, torch, x):
         return x.to(getattr(torch, self.dtype.name))
 
     @classmethod

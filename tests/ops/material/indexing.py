@@ -15,10 +15,14 @@ from weft.ops.indexing import (
     Putting,
     Take,
     TakeAlongAxis,
-    indices,
 )
 from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType
+
+
+def indices(shape, size, dtype="int64"):
+    """Indices into a dimension of this size."""
+    return arrays(shape, low=-size, high=size - 0.001, dtype=dtype)
 
 
 @material(Putting)
@@ -36,7 +40,7 @@ class _:
     def reference(self, x, indices):
         return np.take(x, indices, axis=self.axis)
 
-    def peer(self, torch, x, indices):
+    def torch_reference(self, torch, x, indices):
         return x.movedim(self.axis or 0, 0)[indices].movedim(
             tuple(range(indices.ndim)), tuple(range(a := (self.axis or 0) % x.ndim, a + indices.ndim))
         )
@@ -61,7 +65,7 @@ class _:
         axis, shape, repeated = self.shapes(TensorType(x.shape, int64), TensorType(indices.shape, int64))
         return np.take_along_axis(np.broadcast_to(x, repeated), np.broadcast_to(indices, shape), axis)
 
-    def peer(self, torch, x, indices):
+    def torch_reference(self, torch, x, indices):
         return torch.take_along_dim(x, indices % x.shape[self.axis], self.axis)
 
     @classmethod
@@ -87,7 +91,7 @@ class _:
         places[axis] = indices
         return self.put_reference(y, tuple(places), np.broadcast_to(updates, indices.shape))
 
-    def peer(self, torch, x, indices, updates):
+    def torch_reference(self, torch, x, indices, updates):
         modes = {"add": "sum", "max": "amax", "min": "amin"}
         places = indices % x.shape[self.axis]
         if self.mode == "set":
@@ -135,7 +139,7 @@ class _:
         rank = places[0].ndim
         return np.moveaxis(y, range(rank), range(self.position, self.position + rank))
 
-    def peer(self, torch, x, *indices):
+    def torch_reference(self, torch, x, *indices):
         y = x.movedim(self.axes, tuple(range(len(self.axes))))[indices]
         rank = torch.broadcast_tensors(*indices)[0].ndim
         return y.movedim(tuple(range(rank)), tuple(range(self.position, self.position + rank)))
@@ -175,7 +179,7 @@ class _:
         )
         return y
 
-    def peer(self, torch, x, updates, *indices):
+    def torch_reference(self, torch, x, updates, *indices):
         if self.mode not in ("set", "add"):
             return NotImplemented
         first = tuple(range(len(self.axes)))
@@ -223,7 +227,7 @@ class _:
     def reference(self, indices, table):
         return table[indices]
 
-    def peer(self, torch, indices, table):
+    def torch_reference(self, torch, indices, table):
         return torch.nn.functional.embedding(indices % len(table), table, self.padding_idx)
 
     @classmethod

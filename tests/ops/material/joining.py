@@ -85,7 +85,7 @@ class _:
     def reference(self, x):
         return tuple(np.moveaxis(x, self.axis, 0))
 
-    def peer(self, torch, x):
+    def torch_reference(self, torch, x):
         return torch.unbind(x, self.axis)
 
     @classmethod
@@ -162,7 +162,7 @@ class _:
     def reference(self, x):
         return np.repeat(x, self.repeats, self.axis)
 
-    def peer(self, torch, x):
+    def torch_reference(self, torch, x):
         return torch.repeat_interleave(x, self.repeats, self.axis)
 
     @classmethod

@@ -17,6 +17,18 @@ from weft.ops.loss import (
 )
 from weft.ops.samples import Array, Sample, arrays
 
+# Of samples: attributes, and the ranges of x and target where they are not -2 ... 2.
+ATTRIBUTES = {
+    SmoothL1Loss: ({}, {"beta": 0.5}, {"beta": 0}),
+    HuberLoss: ({}, {"delta": 0.5}),
+    KlDiv: ({}, {"log_target": True}),
+}
+RANGES = {
+    KlDiv: ((-2.0, -0.1), (0.1, 1.0)),
+    BinaryCrossEntropy: ((0.1, 0.9), (0.0, 1.0)),
+    BinaryCrossEntropyWithLogits: ((-3.0, 3.0), (0.0, 1.0)),
+}
+
 
 @material(PointwiseLoss)
 class _:
@@ -35,8 +47,8 @@ class _:
 
     @classmethod
     def samples(cls):
-        (low, high), (low2, high2) = cls.domain
-        for attributes in cls.given:
+        (low, high), (low2, high2) = RANGES.get(cls, ((-2.0, 2.0), (-2.0, 2.0)))
+        for attributes in ATTRIBUTES.get(cls, ({},)):
             for reduction in cls.accepted:
                 x = Array((3, 4), low=low, high=high, distinct=True)
                 yield Sample(x, Array((3, 4), low=low2, high=high2), reduction=reduction, **attributes)
@@ -120,7 +132,7 @@ class _:
         lengths = [np.maximum(np.linalg.norm(v, axis=self.axis), self.eps) for v in (x1, x2)]
         return np.sum(x1 * x2, self.axis) / (lengths[0] * lengths[1])
 
-    def peer(self, torch, x1, x2):
+    def torch_reference(self, torch, x1, x2):
         """With a small eps: PyTorch's gradient takes norms to be above it."""
         if self.eps > 1e-6:
             return NotImplemented

@@ -119,7 +119,7 @@ class _:
         axes = self.axes
         return np.tensordot(x1, x2, axes)
 
-    def peer(self, torch, x1, x2):
+    def torch_reference(self, torch, x1, x2):
         return torch.tensordot(x1, x2, dims=self.axes)
 
     @classmethod
@@ -144,7 +144,7 @@ class _:
     def reference(self, *x):
         return np.einsum(self.equation, *x)
 
-    def peer(self, torch, *x):
+    def torch_reference(self, torch, *x):
         return torch.einsum(self.equation, *x)
 
     @classmethod

@@ -5,7 +5,15 @@ from tests.ops.material import material
 
 from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError, ShapeError
-from weft.ops.normalization import BatchNorm, Grouped, GroupNorm, InstanceNorm, LayerNorm, RmsNorm, others
+from weft.ops.normalization import (
+    BatchNorm,
+    Grouped,
+    GroupNorm,
+    InstanceNorm,
+    LayerNorm,
+    RmsNorm,
+    all_but_channels,
+)
 from weft.ops.samples import Array, Sample, arrays
 
 
@@ -56,7 +64,7 @@ class _:
 @material(BatchNorm)
 class _:
     def reference(self, x, running_mean=None, running_var=None, weight=None, bias=None):
-        axes = others(np.ndim(x))
+        axes = all_but_channels(np.ndim(x))
 
         def spread(v):
             return np.expand_dims(v, axes)
@@ -107,7 +115,7 @@ class _:
         rows = x.reshape(x.shape[0], groups, -1)
         mean, variance = np.mean(rows, -1, keepdims=True), np.var(rows, -1, keepdims=True)
         y = ((rows - mean) / np.sqrt(variance + self.eps)).reshape(x.shape)
-        axes = others(np.ndim(x))
+        axes = all_but_channels(np.ndim(x))
         y = y if weight is None else y * np.expand_dims(weight, axes)
         return y if bias is None else y + np.expand_dims(bias, axes)
 

@@ -112,7 +112,7 @@ class _:
         total = windows_reference(x, windows, count).sum(axis=axes)
         return total / counts_reference(self.divisor(x.shape[2:]), windows, x.shape[2:], self.padding)
 
-    def peer(self, torch, x):
+    def torch_reference(self, torch, x):
         kept = {k: v for k, v in self.values().items() if k != "dilation"}
         return getattr(torch.nn.functional, self.name)(x, **kept)
 

@@ -32,7 +32,7 @@ from weft.ops.types import normalize_axes
 
 @material(Reduction)
 class _:
-    def peer(self, torch, x):
+    def torch_reference(self, torch, x):
         """On rows: PyTorch takes no axes to mean all of them, and some of its functions take but one."""
         axes = normalize_axes(self.name, self.axis, x.ndim)
         left = [d for d in range(x.ndim) if d not in axes]

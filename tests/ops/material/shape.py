@@ -41,7 +41,7 @@ class _:
     def reference(self, x):
         return np.transpose(x, self.axes)
 
-    def peer(self, torch, x):
+    def torch_reference(self, torch, x):
         return torch.permute(x, self.axes)
 
     @classmethod
@@ -60,7 +60,7 @@ class _:
     def reference(self, x):
         return np.expand_dims(x, self.axis)
 
-    def peer(self, torch, x):
+    def torch_reference(self, torch, x):
         return torch.unsqueeze(x, self.axis) if isinstance(self.axis, int) else NotImplemented
 
     @classmethod
@@ -149,7 +149,7 @@ class _:
     def reference(self, x):
         return np.swapaxes(x, -1, -2)
 
-    def peer(self, torch, x):
+    def torch_reference(self, torch, x):
         return x.mT
 
     @classmethod

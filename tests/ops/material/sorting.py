@@ -40,7 +40,7 @@ class _:
         order = order_reference(x, self.axis, self.descending)
         return np.take_along_axis(x, order, self.axis), order
 
-    def peer(self, torch, x):
+    def torch_reference(self, torch, x):
         return torch.sort(x, dim=self.axis, descending=self.descending).values
 
 
@@ -60,7 +60,7 @@ class _:
         order = np.take(order, np.arange(self.k), axis=self.axis)
         return np.take_along_axis(x, order, self.axis), order
 
-    def peer(self, torch, x):
+    def torch_reference(self, torch, x):
         """For floats, which differ in samples: PyTorch gives equal elements in any order."""
         if not x.is_floating_point():
             return NotImplemented

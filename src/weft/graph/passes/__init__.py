@@ -128,7 +128,7 @@ PASSES: tuple[Pass, ...] = (
         ),  # which would find the copies equal; and what is kept is known only now
     ),
 )
-"""What compile_graph does to every graph. exact False: results may differ in their last bits."""
+"""The passes that compile_graph runs on every graph. exact False: results may differ in their last bits."""
 
 
 def optimize(graph: Graph, skip: Collection[str] = ()) -> Graph:

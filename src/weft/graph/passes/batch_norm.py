@@ -46,7 +46,7 @@ def batch_norm(node: Node, graph: Rewriting) -> Value | None:
 
 
 def _affine(node: Node, graph: Rewriting, read: Callable[[Value], Value]) -> tuple[Value, Value]:
-    """What x is multiplied by, and what is added then, c numbers each; read: gives the new value for an old one."""
+    """The factor of x and the summand after it, c numbers each; read: gives the new value for an old one."""
     _, mean, variance, weight, bias = node.inputs
     assert mean is not None
     assert variance is not None
@@ -87,7 +87,7 @@ def _folded(node: Node, before: Node, graph: Rewriting) -> Value | None:
 
 
 def _unrounded(value: Value) -> Value:
-    """What a half type was made of, if that is wider."""
+    """The value that was rounded to a half type, if it is float32; else the value."""
     node = value.node
     source = node.inputs[0] if isinstance(node.op, Cast) else None
     return source if source is not None and source.dtype is float32 else value

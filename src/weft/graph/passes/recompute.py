@@ -364,7 +364,7 @@ def _recomputed(value: Value, read: Callable[[Value], Value]) -> Value | None:
 
 
 def _leaves(result: Value, node: Node) -> list[Value]:
-    """What a computation reads of what there was before: the inputs of the node, and its other outputs."""
+    """The values that a computation reads: inputs of the node, and its other outputs."""
     boundary = {*map(id, node.reads), *map(id, node.outputs)}
     return [v for v in _within(result, boundary) if id(v) in boundary]
 

@@ -127,7 +127,7 @@ class Segments:
         return self.saved[end] - self.saved[begin]
 
     def _price(self, begin: int, end: int) -> float:
-        """What it costs to save a byte, roughly: a logarithm, rounded."""
+        """The cost of saving a byte, roughly: a logarithm, rounded."""
         size = self._saved_in(begin, end)
         cost = self.cost[end] - self.cost[begin]
         return math.inf if not size else round(math.log((cost + 1) / size, ALIKE))

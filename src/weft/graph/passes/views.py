@@ -52,7 +52,7 @@ def views(node: Node, graph: Rewriting) -> Value | None:
 
 
 def _simplest(view_of_source: Geometry, source: Value, node: Node) -> Value | None:
-    """What shows the same of a source: itself, a reshape, a permutation; None if that is not enough."""
+    """The source, or its reshape or permutation, with these elements; None if there is none."""
     shape, strides, offset = view_of_source
     if math.prod(shape) != math.prod(source.shape) or offset:
         return None

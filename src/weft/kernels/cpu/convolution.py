@@ -49,8 +49,8 @@ def convolution(
         return
 
     def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
-        given = inputs[2] if bias is not None else None
-        return _core.onednn_convolution(inputs[0], inputs[1], outputs[0], bias=given, **keywords, **options)
+        operand = inputs[2] if bias is not None else None
+        return _core.onednn_convolution(inputs[0], inputs[1], outputs[0], bias=operand, **keywords, **options)
 
     packed = ((1, tuple(range(weight.ndim))),)
     yield Native(make, layouts=(CHANNELS_LAST,), options=("accumulate", "post_ops"), packed=packed)

@@ -43,27 +43,26 @@ def post_op(step: Pointwise) -> str | None:
 
 @kernel(Epilogue, provider="onednn")
 def epilogue(op: Epilogue, *inputs: TensorType | None) -> Iterator[Any]:
-    own, extras, runtime = op.split(inputs)
+    op_inputs, extras, runtime = op.split(inputs)
     of: Any = op.of
     stand_ins = {name: input_value(t, name) for name, t in runtime.items()}
-    bound = of.with_runtime(stand_ins) if runtime else of
-    for choice in choices(bound, own):
-        made: Any = None
+    for choice in choices(of.with_runtime(stand_ins) if runtime else of, op_inputs):
+        extended: Any = None
         if isinstance(choice, Native):
-            made = _native(op, choice, own, extras)
+            extended = _native(op, choice, op_inputs, extras)
         elif isinstance(choice, Loop):
-            made = _loop(op, choice, own, extras, list(stand_ins.values()))
-        if made is not None:
-            yield made
+            extended = _loop(op, choice, op_inputs, extras, list(stand_ins.values()))
+        if extended is not None:
+            yield extended
 
 
 # Native kernels.
 
 
-def _native(op: Epilogue, choice: Native, own: Sequence[Any], extras: Sequence[Any]) -> Native | None:
+def _native(op: Epilogue, choice: Native, op_inputs: Sequence[Any], extras: Sequence[Any]) -> Native | None:
     """The kernel with the steps as what oneDNN calls post-ops; None if it does not take these."""
     steps: Any = op.steps
-    ranks = [t.ndim for t in own if t is not None][:2]
+    ranks = [t.ndim for t in op_inputs if t is not None][:2]
     if (
         "post_ops" not in choice.options
         or op.runtime
@@ -74,8 +73,10 @@ def _native(op: Epilogue, choice: Native, own: Sequence[Any], extras: Sequence[A
         return None
 
     def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
-        left = list(inputs[op.count :])
-        post_ops = [post_op(step) if count == 1 else (post_op(step), left.pop(0)) for step, _, count in steps]
+        operands = iter(inputs[op.count :])
+        post_ops = [
+            post_op(step) if count == 1 else (post_op(step), next(operands)) for step, _, count in steps
+        ]
         return native(inputs[: op.count], outputs, post_ops=post_ops, **options)
 
     native: Any = choice.make
@@ -86,7 +87,7 @@ def _native(op: Epilogue, choice: Native, own: Sequence[Any], extras: Sequence[A
 
 
 def _loop(
-    op: Epilogue, choice: Loop, own: Sequence[Any], extras: Sequence[Any], runtime: Sequence[Value]
+    op: Epilogue, choice: Loop, op_inputs: Sequence[Any], extras: Sequence[Any], runtime: Sequence[Value]
 ) -> Loop | None:
     """The loop that stores the changed value; None unless it stores one at every position, as the last thing."""
     storing = [
@@ -101,39 +102,41 @@ def _loop(
     ):
         return None
     shift = len(extras) + len(runtime)
-    change = _Change(choice, shift, {id(v): len(own) + len(extras) + k for k, v in enumerate(runtime)})
-    operands = iter(range(len(own), len(own) + len(extras)))
-    stages = [change.stage(stage) for stage in choice.stages]
-    last: Any = stages[storing[-1]]
+    shifted = _ShiftedLoop(
+        choice, shift, {id(v): len(op_inputs) + len(extras) + k for k, v in enumerate(runtime)}
+    )
+    operands = iter(range(len(op_inputs), len(op_inputs) + len(extras)))
+    stages = [shifted.stage(stage) for stage in choice.stages]
+    last_store: Any = stages[storing[-1]]
     stores = [
-        _stored(op, s, own, extras, operands) if s.operand == choice.inputs + shift else s
-        for s in last.stores
+        _stored(op, s, op_inputs, extras, operands) if s.operand == choice.inputs + shift else s
+        for s in last_store.stores
     ]
     stages[storing[-1]] = Each(tuple(stores))
-    return Loop(choice.inputs + shift, tuple(stages), choice.axes, change.numbers, choice.ordered)
+    return Loop(choice.inputs + shift, tuple(stages), choice.axes, shifted.numbers, choice.ordered)
 
 
 def _stored(
-    op: Epilogue, store: Store, own: Sequence[Any], extras: Sequence[Any], operands: Iterator[int]
+    op: Epilogue, store: Store, op_inputs: Sequence[Any], extras: Sequence[Any], operands: Iterator[int]
 ) -> Store:
     """The store with the steps done to its value. On the way, an operand is (scalar, type), None if missing."""
     of: Any = op.of
-    made = of.infer(*own)
-    first = made if isinstance(made, TensorType) else made[0]
-    given = [
+    inferred = of.infer(*op_inputs)
+    first = inferred if isinstance(inferred, TensorType) else inferred[0]
+    elements = [
         None if t is None else (e.load(k, t.dtype.name), t) for k, t in zip(operands, extras, strict=True)
     ]
 
     def apply(step: Any, parts: list[Any]) -> tuple[e.Scalar, TensorType]:
         types = [None if part is None else part[1] for part in parts]
-        wanted = step.operand_dtypes(*types)
+        dtypes = step.operand_dtypes(*types)
         scalars = [
             None if part is None else _as(part[0], part[1], dtype.name)
-            for part, dtype in zip(parts, wanted, strict=True)
+            for part, dtype in zip(parts, dtypes, strict=True)
         ]
         return as_stored(step.scalar(*scalars)), step.infer(*types)
 
-    changed, _ = op.through((as_stored(store.value), first), given, apply)
+    changed, _ = op.through((as_stored(store.value), first), elements, apply)
     return Store(store.operand, changed, store.add)
 
 
@@ -142,13 +145,13 @@ def _as(x: e.Scalar, type: TensorType, dtype: str) -> e.Scalar:
     return e.load(x.value, dtype) if type.weak else e.cast(x, dtype)
 
 
-class _Change:
+class _ShiftedLoop:
     """A loop's stages with `shift` more inputs; runtime values (by id, their input) are loaded, not parameters."""
 
     def __init__(self, loop: Loop, shift: int, runtime: dict[int, int]) -> None:
         self.loop, self.shift, self.runtime = loop, shift, runtime
-        self.kept = [k for k, value in enumerate(loop.numbers) if id(value) not in runtime]
-        self.numbers = tuple(loop.numbers[k] for k in self.kept)
+        self.parameters = [k for k, value in enumerate(loop.numbers) if id(value) not in runtime]
+        self.numbers = tuple(loop.numbers[k] for k in self.parameters)
 
     def scalar(self, root: e.Scalar) -> e.Scalar:
         def replace(part: e.Scalar) -> e.Scalar:
@@ -158,7 +161,7 @@ class _Change:
                 value = self.loop.numbers[part.value]
                 if id(value) in self.runtime:
                     return e.load(self.runtime[id(value)], part.dtype)
-                return e.parameter(self.kept.index(part.value), part.dtype)
+                return e.parameter(self.parameters.index(part.value), part.dtype)
             return part
 
         return e.substitute(root, replace)

@@ -21,7 +21,7 @@ from weft.ops.types import TensorType, normalize_axes
 
 @kernel(Take)
 def take(op: Take, x: TensorType, indices: TensorType) -> Iterator[Native]:
-    axis = op.place(x)
+    axis = op.axis_of(x)
     yield Native(lambda _, __: _core.kernel_index_get([axis], axis), exact=False)
 
 

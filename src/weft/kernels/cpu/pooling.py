@@ -31,10 +31,9 @@ def dense(shape: Sequence[int], channels_last: bool) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def lies(x: Geometry, channels_last: bool) -> bool:
+def has_layout(x: Geometry, channels_last: bool) -> bool:
     """Whether x has no gaps and this order of dimensions."""
-    wanted = dense(x[1], channels_last)
-    return all(n == 1 or s == w for n, s, w in zip(x[1], x[2], wanted, strict=True))
+    return all(n == 1 or s == t for n, s, t in zip(x[1], x[2], dense(x[1], channels_last), strict=True))
 
 
 @residuals(MaxPooling)
@@ -52,8 +51,10 @@ def max_pooling(op: MaxPooling, x: TensorType) -> Iterator[Native]:
 
     def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry | None]) -> Any:
         y, indices = outputs
-        order = next((k for k in (True, False) if indices and lies(indices, k)), None)
-        if indices and (order is None or y is None or not lies(inputs[0], order) or not lies(y, order)):
+        order = next((k for k in (True, False) if indices and has_layout(indices, k)), None)
+        if indices and (
+            order is None or y is None or not has_layout(inputs[0], order) or not has_layout(y, order)
+        ):
             return None
         if indices and not order and set(windows.dilation) != {1}:
             return None  # computed in another layout, in which the indices would stay
@@ -83,14 +84,14 @@ def max_pool_gradient(op: MaxPoolGradient, dy: TensorType, indices: TensorType) 
     windows = op.windows()
 
     def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
-        cotangent, found = inputs
-        order = next((k for k in (True, False) if lies(found, k)), None)
+        cotangent, indices = inputs
+        order = next((k for k in (True, False) if has_layout(indices, k)), None)
         if order is None or (not order and set(windows.dilation) != {1}):
             return None  # see MaxPooling
         shape = outputs[0][1]
         return _core.onednn_pooling_backward(
             (cotangent[0], shape, dense(shape, order)),
-            (cotangent[0], found[1], found[2]),
+            (cotangent[0], indices[1], indices[2]),
             cotangent,
             outputs[0],
             **native_attributes("max", windows),

@@ -91,9 +91,11 @@ def lstm_gradient(op: LstmGradient, *inputs: TensorType | None) -> Iterator[Nati
     parameters = len(inputs) - 10
     layers = parameters // (4 * op.directions)
 
-    def make(given: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
-        return _core.onednn_lstm_backward(given[0], given[3], layers=layers, bidirectional=op.bidirectional)
+    def make(operands: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
+        return _core.onednn_lstm_backward(
+            operands[0], operands[3], layers=layers, bidirectional=op.bidirectional
+        )
 
-    last = len(inputs)
-    order = (0, 1, 2, *range(10, last), *range(3, 10), *range(last, last + 3 + parameters))
-    yield Native(make, order=order, contiguous=tuple(range(last)))
+    count = len(inputs)
+    order = (0, 1, 2, *range(10, count), *range(3, 10), *range(count, count + 3 + parameters))
+    yield Native(make, order=order, contiguous=tuple(range(count)))

@@ -14,7 +14,7 @@ from weft.ops.types import TensorType, normalize_axes
 
 @kernel(Sort)
 def sort(op: Sort, x: TensorType) -> Iterator[Native]:
-    axis = op.place(x)
+    axis = op.axis_of(x)
 
     def make(_: Sequence[Any], outputs: Sequence[Any]) -> Any:
         return _core.kernel_sort(axis, op.descending, values=True, indices=outputs[1] is not None)
@@ -24,7 +24,7 @@ def sort(op: Sort, x: TensorType) -> Iterator[Native]:
 
 @kernel(Argsort)
 def argsort(op: Argsort, x: TensorType) -> Iterator[Native]:
-    axis = op.place(x)
+    axis = op.axis_of(x)
     yield Native(
         lambda _, __: _core.kernel_sort(axis, op.descending, values=False, indices=True), exact=False
     )
