@@ -135,7 +135,7 @@ void bind_builder(nb::module_& m) {
       .def("add_draw", &B::add_draw, "kind"_a, "dtype"_a, "count"_a, "first_slot"_a)
       .def("add_step", &B::add_step, "kernel"_a, "operands"_a, "first_slot"_a, "name"_a, "where"_a,
            "in_place"_a, "written"_a)
-      .def("add_preparing", &B::add_preparing, "reads"_a, "writes"_a)
+      .def("add_hoisted", &B::add_hoisted, "reads"_a, "writes"_a)
       .def("set_arena", &B::set_arena, "register"_a)
       .def("add_span", &B::add_span, "first"_a, "last"_a, "offset"_a, "bytes"_a)
       .def(
@@ -221,8 +221,8 @@ void bind_program(nb::module_& m) {
         return Ref<Kernel>(new Loop(
             form, [compiler](const LoopPattern& p) { return (*compiler)(p); }, std::move(parts), stages));
       },
-      "operands"_a, "inputs"_a, "row_axes"_a, "asked"_a, "ordered"_a, "compile"_a, "split"_a = nb::none(),
-      "apart"_a = nb::none());
+      "operands"_a, "inputs"_a, "row_axes"_a, "position_axes"_a, "ordered"_a, "compile"_a,
+      "split"_a = nb::none(), "apart"_a = nb::none());
   // Kernels that run the programs of plans (program/control.h). saved: for each state, whether its stack is
   // an output.
   def(
@@ -252,7 +252,7 @@ void bind_program(nb::module_& m) {
   def(m, "program_counters", [] {
     return counts_of({{"launches", Program::launches},
                       {"kernels", Program::kernels},
-                      {"prepared", Program::prepared},
+                      {"hoisted", Program::hoisted_kernels},
                       {"loop_misses", Loop::misses}});
   });
   // Steps whose results hold NaN (1), or infinite elements, too (2), fail from now on; 0: none. Gives what it

@@ -146,8 +146,8 @@ void ProgramBuilder::add_step(Ref<Kernel> kernel, std::vector<int> operands, int
                              std::move(where), std::move(in_place), std::move(written)});
 }
 
-void ProgramBuilder::add_preparing(std::vector<int> reads, std::vector<int> writes) {
-  program().preparing.push_back({std::move(reads), std::move(writes)});
+void ProgramBuilder::add_hoisted(std::vector<int> reads, std::vector<int> writes) {
+  program().hoisted.push_back({std::move(reads), std::move(writes)});
 }
 void ProgramBuilder::set_arena(int reg) { program().arena_bytes = reg; }
 void ProgramBuilder::add_span(int first, int last, int64_t offset, int64_t bytes) {

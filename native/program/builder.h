@@ -56,7 +56,7 @@ class ProgramBuilder {
   void add_step(Ref<Kernel> kernel, std::vector<int> operands, int first_slot, std::string name,
                 std::string where, std::vector<std::pair<int, int>> in_place, std::vector<int> written);
   // Of the first steps, in order: what each reads and writes to be kept.
-  void add_preparing(std::vector<int> reads, std::vector<int> writes);
+  void add_hoisted(std::vector<int> reads, std::vector<int> writes);
   // The arena's size is in a register; of a block in it, the steps between which it is in use.
   void set_arena(int reg);
   void add_span(int first, int last, int64_t offset, int64_t bytes);

@@ -75,7 +75,7 @@ void Program::compute_layout() {
     p.scratch_size = std::max(p.scratch_size, step.kernel->scratch_bytes(operands.data()));
     p.binds[t] = dynamic_cast<const Loop*>(step.kernel.get()) != nullptr;
   }
-  if (!preparing.empty()) {
+  if (!hoisted.empty()) {
     std::vector<size_t> sizes;
     for (const View& view : p.views) sizes.push_back(extent_bytes(view));
     prepacker_ = std::make_unique<Prepacker>(*this, sizes);
@@ -182,10 +182,10 @@ Ref<Error> Program::failure_of(const Step& step) const {
 
 void Program::execute(const Run& run, const RunContext& context) const {
   StepFailures failures(*this);
-  kernels.fetch_add(steps.size() - preparing.size(), std::memory_order_relaxed);
+  kernels.fetch_add(steps.size() - hoisted.size(), std::memory_order_relaxed);
   if (DeviceBackend* backend = device.kind == DeviceKind::cpu ? nullptr : backend_of(device.kind))
       [[unlikely]]
-    backend->kernels.fetch_add(steps.size() - preparing.size(), std::memory_order_relaxed);
+    backend->kernels.fetch_add(steps.size() - hoisted.size(), std::memory_order_relaxed);
   if (is_copy) count_copy(run);
   // The accesses of outputs, then those of copies, as submit added them.
   const auto set_outcomes = [&](const auto& outcome) {
@@ -292,9 +292,9 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
     const auto operand = [&](size_t k) { return p.views[static_cast<size_t>(steps[t].operands[k])]; };
     StepLog::run(*this, t, operand, [&] { run_kernel(t); });
   };
-  for (size_t t = 0; t < preparing.size(); ++t) {
+  for (size_t t = 0; t < hoisted.size(); ++t) {
     if (prepacked->needs_step(t)) {
-      prepared.fetch_add(1, std::memory_order_relaxed);
+      hoisted_kernels.fetch_add(1, std::memory_order_relaxed);
       kernels.fetch_add(1, std::memory_order_relaxed);
       run_step(t);
     } else if (arena_check) {
@@ -302,7 +302,7 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
     }
   }
   if (prepacked) prepacked->publish();
-  for (size_t t = preparing.size(); t < steps.size(); ++t) {
+  for (size_t t = hoisted.size(); t < steps.size(); ++t) {
     if (failures.skips(t)) continue;
     try {
       run_step(t);

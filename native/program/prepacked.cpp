@@ -15,12 +15,12 @@ Mark Mark::of(const Tensor& x) noexcept {
 
 Program::Prepacker::Prepacker(const Program& program, const std::vector<size_t>& sizes) : program_(program) {
   const int inputs = program.inputs_;
-  for (const Preparing& step : program.preparing)
+  for (const HoistedStep& step : program.hoisted)
     for (const int value : step.reads)
       if (value < inputs && std::ranges::find(inputs_, value) == inputs_.end()) inputs_.push_back(value);
   std::vector<std::vector<bool>> origins(sizes.size(), std::vector<bool>(inputs_.size()));
   for (size_t i = 0; i < inputs_.size(); ++i) origins[static_cast<size_t>(inputs_[i])][i] = true;
-  for (const Preparing& step : program.preparing)
+  for (const HoistedStep& step : program.hoisted)
     for (const int to : step.writes)
       for (const int from : step.reads)
         for (size_t i = 0; i < inputs_.size(); ++i)
@@ -63,7 +63,7 @@ Program::Prepacker::Use::Use(Prepacker& prepacker, const Tensor* const* inputs) 
 
 // The steps that make stale values, and what they need. A step makes all that it writes again.
 void Program::Prepacker::select_steps(std::vector<bool>& stale, std::vector<bool>& steps) const {
-  const std::vector<Preparing>& all = program_.preparing;
+  const std::vector<HoistedStep>& all = program_.hoisted;
   std::vector<int> index_of(static_cast<size_t>(program_.inputs_) + program_.values.size(), -1);
   for (size_t k = 0; k < values_.size(); ++k)
     index_of[static_cast<size_t>(values_[k].number)] = static_cast<int>(k);

@@ -1,6 +1,6 @@
 // prepacked.h: values that a program prepares once for many runs, and how it detects that they are stale.
 //
-// The first steps of a program (Program::preparing) make the values of kind `prepacked` from inputs that
+// The first steps of a program (Program::hoisted) make the values of kind `prepacked` from inputs that
 // seldom change. Each has a chunk of its own, which does not change once it is published: runs on several
 // threads read it together. A run that finds an input written makes what depends on it again, and publishes
 // that; the old chunks go with their last reader.

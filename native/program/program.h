@@ -38,7 +38,7 @@ class Program final : public Counted<Program> {
                // its strides
       temporary,  // inside the arena, at register `offset` in bytes
       view,       // of value `base`, from element `offset` (a register) on
-      prepacked,  // made by the preparing steps, and reused from run to run
+      prepacked,  // made by the hoisted steps, and reused from run to run
     } kind;
     DType dtype;
     int base = -1;
@@ -81,7 +81,7 @@ class Program final : public Counted<Program> {
   };
   // The values that one of the first steps reads and writes. These are run when an input that they depend on
   // was written since they ran last (prepacked.h).
-  struct Preparing {
+  struct HoistedStep {
     std::vector<int> reads, writes;
   };
   // A block of the arena: the steps in which it is written first and read last.
@@ -131,7 +131,7 @@ class Program final : public Counted<Program> {
   std::vector<Output> outputs;
   std::vector<Slot> slots;
   std::vector<Step> steps;
-  std::vector<Preparing> preparing;  // of the first so many steps; exact programs only
+  std::vector<HoistedStep> hoisted;  // of the first so many steps; exact programs only
   std::vector<Random> randoms;
   std::vector<Part> parts;
   std::vector<int> output_wires;  // with parts: the wire of each output
@@ -178,7 +178,7 @@ class Program final : public Counted<Program> {
   // Fills `registers` of them.
   void compute_registers(std::span<const Tensor* const> inputs, int64_t* registers) const;
 
-  static inline std::atomic<uint64_t> launches{0}, kernels{0}, prepared{0};  // the last: of `kernels`
+  static inline std::atomic<uint64_t> launches{0}, kernels{0}, hoisted_kernels{0};  // the last: of `kernels`
 
  private:
   struct Copy;
@@ -233,7 +233,7 @@ class Program final : public Counted<Program> {
   size_t wires_ = 0;            // with parts
   std::vector<std::pair<int, int>> hazards_;  // an input that is written, one that a later part reads
   std::unique_ptr<Layout> layout_;            // of an exact program with several steps
-  std::unique_ptr<Prepacker> prepacker_;      // of one with preparing steps
+  std::unique_ptr<Prepacker> prepacker_;      // of one with hoisted steps
 };
 
 }  // namespace weft

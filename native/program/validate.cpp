@@ -110,9 +110,9 @@ void Program::validate() const {
       check_value(to);
     }
   }
-  ensure(preparing.size() <= steps.size(), "there are fewer steps than preparing ones");
-  ensure(preparing.empty() || exact, "only exact programs prepare");
-  for (const Preparing& step : preparing) {
+  ensure(hoisted.size() <= steps.size(), "there are fewer steps than preparing ones");
+  ensure(hoisted.empty() || exact, "only exact programs prepare");
+  for (const HoistedStep& step : hoisted) {
     for (const int value : step.reads) check_value(value);
     for (const int value : step.writes) check_value(value);
   }

@@ -459,20 +459,20 @@ TEST(programs_prepare_when_an_input_was_written) {
   draft.step(elements<Add>(), {half_way, w, doubled});  // 3 w
   draft.step(elements<Add>(), {doubled, w, four});      // 4 w
   draft.step(elements<MultiplyAdd>(), {x, doubled, four, y});
-  draft.program->preparing = {{{w}, {half_way}}, {{half_way, w}, {doubled}}, {{doubled, w}, {four}}};
+  draft.program->hoisted = {{{w}, {half_way}}, {{half_way, w}, {doubled}}, {{doubled, w}, {four}}};
   const Ref<const Program> program = draft.finish();
   Arrays arrays;
   const Tensor given = counted({n}), weight = counted({n}, 1);
   const auto wanted = [&](int64_t start) {
     return map(counts(n), counts(n, start), [](int64_t p, int64_t q) { return p * 3 * q + 4 * q; });
   };
-  const auto prepared = [] { return Program::prepared.load(); };
-  const uint64_t before = prepared();
+  const auto hoisted = [] { return Program::hoisted_kernels.load(); };
+  const uint64_t before = hoisted();
   for (int run = 0; run < 3; ++run) CHECK_EQ(values_of(launch(*program, {given, weight})[0]), wanted(1));
-  CHECK_EQ(prepared() - before, uint64_t{3});
+  CHECK_EQ(hoisted() - before, uint64_t{3});
   push_range(weight, integer(5), integer(1));
   for (int run = 0; run < 3; ++run) CHECK_EQ(values_of(launch(*program, {given, weight})[0]), wanted(5));
-  CHECK_EQ(prepared() - before, uint64_t{6});
+  CHECK_EQ(hoisted() - before, uint64_t{6});
   // On several threads at once, with two weights in turn.
   const Tensor more = counted({n}, 9);
   in_threads(3, [&](int) {
@@ -724,8 +724,8 @@ TEST(programs_are_validated) {
       [](Program& p) { p.steps[0].kernel = {}; },
       [](Program& p) { p.steps[1].first_slot = 3; },
       [](Program& p) { p.steps[1].in_place.emplace_back(0, 9); },
-      [](Program& p) { p.preparing.resize(3); },
-      [](Program& p) { p.preparing.push_back({{0}, {99}}); },
+      [](Program& p) { p.hoisted.resize(3); },
+      [](Program& p) { p.hoisted.push_back({{0}, {99}}); },
       [](Program& p) { p.spans.push_back({1, 0, 0, 8}); },
   };
   for (const Break& damage : breaks) {

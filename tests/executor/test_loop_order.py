@@ -20,9 +20,9 @@ def patterns(monkeypatch):
     seen = []
     compile_loop = LoopCode.compile
 
-    def recorded(self, rank, row_rank, lanes, tile, inner, past):
+    def recorded(self, rank, row_rank, lanes, tile, inner, streaming):
         seen.append((lanes, inner))
-        return compile_loop(self, rank, row_rank, lanes, tile, inner, past)
+        return compile_loop(self, rank, row_rank, lanes, tile, inner, streaming)
 
     monkeypatch.setattr(LoopCode, "compile", recorded)
     monkeypatch.setattr("weft.executor.loop_code._kernels", {})  # a loop that is known has its code already

@@ -67,8 +67,8 @@ def info_of(traced):
     return program.plan.info
 
 
-def prepared_steps():
-    return _core.program_counters()["prepared"]
+def hoisted_kernels():
+    return _core.program_counters()["hoisted"]
 
 
 def check(traced, net, x, rtol=1e-4):
@@ -87,12 +87,12 @@ def test_weights_are_packed_and_folded_once(level):
     convolutions = [text for text in info.steps if "Conv2d" in text]
     assert len(convolutions) == 2
     assert "Multiply" not in "".join(convolutions)
-    assert sum(text == "native pack" for text in info.prepared) == 2 + PACKED_PRODUCTS[level]
+    assert sum(text == "native pack" for text in info.hoisted) == 2 + PACKED_PRODUCTS[level]
     assert not any("pack" in text for text in info.steps)
     assert info.reorders == 1  # of the images, which come channels first
-    before, ran = prepared_steps(), _core.onednn_counters()["reorders"]
+    before, ran = hoisted_kernels(), _core.onednn_counters()["reorders"]
     check(traced, net, x)
-    assert prepared_steps() == before
+    assert hoisted_kernels() == before
     assert _core.onednn_counters()["reorders"] - ran >= info.reorders
 
 
@@ -179,9 +179,9 @@ def test_every_write_is_seen(write):
         new = traced(x).numpy()
     assert np.abs(new - old).max() > 1e-3
     check(traced, net, x)
-    before = prepared_steps()
+    before = hoisted_kernels()
     check(traced, net, x)
-    assert prepared_steps() == before
+    assert hoisted_kernels() == before
     assert len(traced.programs) == 1
 
 
@@ -212,10 +212,10 @@ def test_only_what_depends_on_a_write_is_made_again():
     traced = traced_twice(net, x)
     weight = net.second.weight
     weight *= 2
-    before = prepared_steps()
+    before = hoisted_kernels()
     check(traced, net, x)
     assert (
-        prepared_steps() - before == 3
+        hoisted_kernels() - before == 3
     )  # the scale of its normalization, the weight folded with it, and packing
 
 
@@ -235,7 +235,7 @@ def test_no_step_touches_what_is_not_its_own(monkeypatch):
     traced = traced_twice(net, x)
     check(traced, net, x)
     bias = net.norm.bias
-    bias += 1  # some of the preparing steps run, others do not
+    bias += 1  # some of the hoisted steps run, others do not
     check(traced, net, x)
 
 
@@ -243,7 +243,7 @@ def test_arrays_that_lie_otherwise_are_taken():
     weight = wf.permute_dims(wf.tensor(np.arange(12, dtype="float32").reshape(4, 3)), (1, 0))
     types = [TensorType((3, 4), wf.float32), TensorType((3, 4), wf.float32)]
     plan = compile_graph(graph_of(lambda w, x: x * F.exp(w), types), "table", stable_inputs=[0])
-    assert plan.info.prepared
+    assert plan.info.hoisted
     for w in (weight, weight.copy(), weight):
         (found,) = _core.run_plan(plan, [w, wf.ones((3, 4))])
         np.testing.assert_allclose(found.numpy(), np.exp(weight.numpy()), rtol=1e-6)
@@ -253,7 +253,7 @@ def test_memory_is_reported_and_released(level):
     net, x = small_net(), images()
     traced = traced_twice(net, x)
     info = info_of(traced)
-    report, packs = info.memory_report(), info.prepared.count("native pack")
+    report, packs = info.memory_report(), info.hoisted.count("native pack")
     del info
     weights = 32 * (3 * 9 + 32 + 10 * PACKED_PRODUCTS[level])
     assert 4 * weights <= report.kept_bytes <= 4 * 4 * weights
@@ -286,7 +286,7 @@ def test_training_prepares_nothing(whole):
         if not whole:
             optimizer.step()
             optimizer.clear_grad()
-    assert not info_of(step).prepared
+    assert not info_of(step).hoisted
 
 
 @pytest.mark.parametrize("autocast", [True, False])
@@ -361,6 +361,6 @@ PACKED = {
 @pytest.mark.parametrize("dtype", PACKED)
 def test_inputs_that_are_written_are_not_stable(dtype, level):
     graph = graph_of(lambda w, x: F.matmul(x, w), [TensorType((64, 64), wf.as_dtype(dtype))] * 2)
-    assert compile_graph(graph, "product", stable_inputs=[0]).info.prepared == PACKED[dtype][level]
+    assert compile_graph(graph, "product", stable_inputs=[0]).info.hoisted == PACKED[dtype][level]
     written = type(graph)(graph.inputs, [*graph.outputs, F.negative(graph.inputs[0])], {1: 0})
-    assert compile_graph(written, "product", stable_inputs=[0]).info.prepared == []
+    assert compile_graph(written, "product", stable_inputs=[0]).info.hoisted == []

@@ -73,7 +73,7 @@ def counted(function):
 
 
 def test_off_by_default(own_cache):
-    assert counted(plan) == {"asked": 0, "measured": 0, "from_disk": 0, "known": 0}
+    assert counted(plan) == {"lookups": 0, "measured": 0, "from_disk": 0, "in_memory": 0}
     assert plan().info.steps == ["native TunedTwiceOfTests()"]
     assert not list(own_cache.rglob("choice-*"))
 
@@ -83,18 +83,23 @@ def test_candidates_are_timed_once_and_the_quickest_is_taken(own_cache, monkeypa
     assert len(list(choices(wf.ops.get("tuned_twice_of_tests")(), [TensorType((4, 5), wf.float32)]))) == 3
     made = []
     # The second candidate does not take these operands: the loop behind it is timed in its place, too.
-    assert counted(lambda: made.append(plan())) == {"asked": 1, "measured": 3, "from_disk": 0, "known": 0}
+    assert counted(lambda: made.append(plan())) == {
+        "lookups": 1,
+        "measured": 3,
+        "from_disk": 0,
+        "in_memory": 0,
+    }
     assert "native" not in made[0].info.steps[0]
     assert CALLS == ["slow"] * tuning.RUNS
     x = wf.tensor(np.arange(20.0, dtype="float32").reshape(4, 5))
     (y,) = _core.run_plan(made[0], [x])
     np.testing.assert_array_equal(y.numpy(), 2 * x.numpy())
-    assert counted(plan) == {"asked": 1, "measured": 0, "from_disk": 0, "known": 1}
+    assert counted(plan) == {"lookups": 1, "measured": 0, "from_disk": 0, "in_memory": 1}
     assert counted(lambda: plan((4, 6)))["measured"] == 3  # other sizes are another question
     (file, _) = own_cache.rglob("choice-*.json")
     assert json.loads(file.read_text())["choice"] in (1, 2)
     tuning.forget()
-    assert counted(plan) == {"asked": 1, "measured": 0, "from_disk": 1, "known": 0}
+    assert counted(plan) == {"lookups": 1, "measured": 0, "from_disk": 1, "in_memory": 0}
 
 
 def test_a_broken_file_is_measured_again(own_cache, monkeypatch):
@@ -104,7 +109,7 @@ def test_a_broken_file_is_measured_again(own_cache, monkeypatch):
     for text in ("", "{}", '{"choice": 9}', '{"choice": "1"}', "[1]"):
         file.write_text(text)
         tuning.forget()
-        assert counted(plan) == {"asked": 1, "measured": 3, "from_disk": 0, "known": 0}
+        assert counted(plan) == {"lookups": 1, "measured": 3, "from_disk": 0, "in_memory": 0}
 
 
 PROGRAM = """

@@ -88,7 +88,7 @@ for cls in map(registry.get, registry.names()):
             registry.function(cls.name)(*operands, **attributes)
 for dtype in aot.COPIED:
     F.reshape(wf.ones((3, 5), dtype), (15,), copy=True)
-for dtype in aot.TURNED:
+for dtype in aot.TRANSPOSED:
     wf.ones((1100, 1100), dtype).T.contiguous()
 for number in aot.NUMBERS:
     F.pad(wf.tensor([number]), (1, 1))

@@ -108,16 +108,16 @@ def test_zeros_and_nan_stay_apart():
 
 def test_unused_expressions_are_freed():
     gc.collect()
-    before = len(Scalar._known)
+    before = len(Scalar._interned)
     root = load(777, "float64")
     for k in range(100):
         root = root * (1000.5 + k) + root
-    assert len(Scalar._known) >= before + 300
+    assert len(Scalar._interned) >= before + 300
     watched = weakref.ref(root)
     del root
     gc.collect()
     assert watched() is None
-    assert len(Scalar._known) <= before
+    assert len(Scalar._interned) <= before
 
 
 def test_a_freed_expression_is_not_taken_for_a_new_one():
@@ -364,16 +364,16 @@ def test_substitute(x):
     assert substitute(x, lambda part: x + 1 if part is x else part) is x + 1
 
 
-def test_walk_leaves_out_what_is_known():
+def test_walk_leaves_out_what_is_skipped():
     x, y = load(0, "float32"), load(1, "float32")
     inner = x * y
     root = inner + y * 2.0
     names = [part.op for part in walk(root)]
     assert names == ["load", "load", "mul", "constant", "mul", "add"]
-    rest = list(walk(root, known={id(inner)}))
+    rest = list(walk(root, skipped={id(inner)}))
     assert [part.op for part in rest] == ["load", "constant", "mul", "add"]
     assert rest[0] is y
-    assert list(walk(root, known={id(root)})) == []
+    assert list(walk(root, skipped={id(root)})) == []
 
 
 COLLECTIONS = """

@@ -53,7 +53,7 @@ def test_transposed_copies(dtype, into, rng):
 @pytest.mark.parametrize("more", [0, 1])
 @pytest.mark.parametrize("into", [UNIT, CROSS])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "int8"])
-def test_stores_past_the_cache(dtype, into, more, rng):
+def test_streaming_stores(dtype, into, more, rng):
     """Large results, whose stores go past the cache in whole lines of it; on any alignment, with and without sums."""
     x = load(0, dtype)
     operands = Operand(dtype, CROSS if into == UNIT else UNIT), Operand(dtype, into)
@@ -70,7 +70,7 @@ def test_stores_past_the_cache(dtype, into, more, rng):
             run(a.T, out)
         else:
             run(a, out.T)
-        assert out.nbytes >= llvm_tiles.PAST_CACHE
+        assert out.nbytes >= llvm_tiles.STREAMING_BYTES
         assert np.array_equal(out, a.T + NUMPY[dtype].type(more))
         assert not memory[:begin].any()
         assert not memory[begin + out.size :].any()

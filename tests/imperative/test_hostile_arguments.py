@@ -268,7 +268,7 @@ def planned(change=lambda builder: None, visible=1):
         lambda b: b.add_register("float32", 3),
         lambda b: b.add_number("float32", -1),
         lambda b: b.add_draw("bits", "uint32", 0, 0),
-        lambda b: b.add_preparing([0], [1]),
+        lambda b: b.add_hoisted([0], [1]),
         lambda b: b.add_span(0, 1, 0, 0),
     ],
 )
@@ -279,7 +279,7 @@ def test_a_plan_that_refers_to_what_is_not_there_is_refused(change):
 
 
 def test_a_step_needs_the_operands_of_its_kernel():
-    loop = _core.make_loop(operands=2, inputs=1, row_axes=0, asked=0, ordered=False, compile=print)
+    loop = _core.make_loop(operands=2, inputs=1, row_axes=0, position_axes=0, ordered=False, compile=print)
     planned(lambda b: b.add_step(loop, [0, 1], 0, "", "", [], []))
     for operands in ([0], [0, 1, 1], [0, 2], [-1, 1]):
         with pytest.raises(ValueError, match="make_plan: test: "):
@@ -288,7 +288,7 @@ def test_a_step_needs_the_operands_of_its_kernel():
         _core.run_kernel(loop, [wf.ones(2)])
     for wrong in ({"operands": -5, "inputs": 0}, {"operands": 2, "inputs": 2}, {"operands": 99, "inputs": 1}):
         with pytest.raises(ValueError, match="loop: "):
-            _core.make_loop(**wrong, row_axes=0, asked=0, ordered=False, compile=print)
+            _core.make_loop(**wrong, row_axes=0, position_axes=0, ordered=False, compile=print)
 
 
 def test_plans_run_by_hand_check_what_they_are_given():

@@ -94,7 +94,7 @@ def test_a_prediction(name, precision):
         spent = counted(lambda: predict(x))
     assert spent["launches"] == 3
     assert {key: spent[key] for key in STEADY} == dict.fromkeys(STEADY, 0)
-    assert spent["prepared"] == 0
+    assert spent["hoisted"] == 0
     assert spent["kernels"] <= 3 * kernels, spent["kernels"] / 3
     assert spent["reorders"] <= 3 * reorders, spent["reorders"] / 3
 

@@ -30,7 +30,7 @@ __all__ = ["codes", "kernels", "write"]
 
 NAME = "weft_ahead"
 COPIED = ("bool", "int32", "int64", "float32", "float64")
-TURNED = ("int8", "int16", "float32", "float64")  # copied with rows as columns: one type of each size
+TRANSPOSED = ("int8", "int16", "float32", "float64")  # copied with rows as columns: one type of each size
 NUMBERS = (True, 1, 1.0)
 SPACE = (input_size(1), input_size(0))
 
@@ -40,7 +40,7 @@ def kernels() -> Iterator[Kernel]:
     for code in codes():
         for pattern in _patterns(code):
             yield code.kernel(*pattern)
-    for dtype in TURNED:
+    for dtype in TRANSPOSED:
         for code in _copies(dtype):
             yield code.kernel(2, 1, False, 0, "cu")
 
@@ -114,8 +114,8 @@ def write(folder: Path, levels: Sequence[str]) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     for level, path in objects.items():
-        named = [text.replace(f"@{NAME}(", f"@{_symbol(level, key)}(", 1) for key, text in texts.items()]
-        path.write_bytes(compile_together(named, level))
+        sources = [text.replace(f"@{NAME}(", f"@{_symbol(level, key)}(", 1) for key, text in texts.items()]
+        path.write_bytes(compile_together(sources, level))
     table.write_text(lines)  # last: it says that the objects are there
 
 

@@ -23,15 +23,15 @@ Steps = Sequence[Fused | NativeStep]
 def in_order(steps: Steps, written: Mapping[int, Sequence[Buffer]]) -> list[Fused | NativeStep]:
     """The steps in the order in which they run.
 
-    written: for each output's buffer, by id, the inputs that it becomes the new content of. Whoever reads the old
-    content runs before, where the program has it before, so that the new one is written in its place.
+    written: for each output's buffer, by id, the inputs that it becomes the new content of. Steps that read the old
+    content run before, where the program has them before, so that the new one is written over it.
     """
     from weft.executor.order import Task, ordered  # not before there are steps to order
 
     makers = written_by(steps)
     after = [_needs(k, step, makers) for k, step in enumerate(steps)]
-    kind = [k for k, step in enumerate(steps) if isinstance(step, NativeStep) and step.ordered]
-    for before, later in itertools.pairwise(kind):
+    in_program_order = [k for k, step in enumerate(steps) if isinstance(step, NativeStep) and step.ordered]
+    for before, later in itertools.pairwise(in_program_order):
         after[later].add(before)
     sizes = {id(b): aligned(b.size_bytes) for step in steps for b in temporaries(step)}
 
@@ -57,8 +57,7 @@ def in_order(steps: Steps, written: Mapping[int, Sequence[Buffer]]) -> list[Fuse
         for key, targets in written.items():
             for k in makers.get(key, ()):
                 for target in targets:
-                    olds = readers.get(id(target), ())
-                    after[k] |= {r for r in olds if position[r] < position[k]}
+                    after[k] |= {r for r in readers.get(id(target), ()) if position[r] < position[k]}
         plain = ordered(tasks(), sizes, keep=True)
     early = ordered(tasks(), sizes)
     best = min((early, plain), key=lambda order: _peak([steps[k] for k in order]))
@@ -67,24 +66,22 @@ def in_order(steps: Steps, written: Mapping[int, Sequence[Buffer]]) -> list[Fuse
 
 def _needs(k: int, step: Step, makers: Mapping[int, list[int]]) -> set[int]:
     """The steps that make what a step reads, and those that write the same array before it."""
-    found = {m for x in step.reads for m in makers.get(id(x.buffer), ()) if m != k}
-    for y in step.writes:
-        found |= {m for m in makers[id(y.buffer)] if m < k}
-    return found
+    return {m for x in step.reads for m in makers.get(id(x.buffer), ()) if m != k} | {
+        m for y in step.writes for m in makers[id(y.buffer)] if m < k
+    }
 
 
 def temporaries(step: Step) -> list[Buffer]:
-    return [p.buffer for p in (*step.reads, *step.writes) if p.buffer.is_temporary]
+    return [view.buffer for view in (*step.reads, *step.writes) if view.buffer.is_temporary]
 
 
 def lifetimes(steps: Steps) -> dict[int, tuple[Buffer, int, int]]:
     """Of every temporary buffer, by id: in which step it is written first, and used last."""
-    found: dict[int, tuple[Buffer, int, int]] = {}
+    spans: dict[int, tuple[Buffer, int, int]] = {}
     for t, step in enumerate(steps):
         for buffer in temporaries(step):
-            known = found.get(id(buffer))
-            found[id(buffer)] = (buffer, t if known is None else known[1], t)
-    return found
+            spans[id(buffer)] = (buffer, spans.get(id(buffer), (buffer, t, t))[1], t)
+    return spans
 
 
 def _peak(steps: Steps) -> int:
@@ -94,22 +91,22 @@ def _peak(steps: Steps) -> int:
 
 
 class Arena:
-    """The memory plan of steps in their order. Offsets of buffers by id; what is alive when."""
+    """The memory plan of steps in their order: offsets of buffers by id, and their lifetimes."""
 
     def __init__(self, steps: Steps, naive_bytes: int, kept: Sequence[Buffer] = ()) -> None:
-        self.alive = lifetimes(steps)
-        self.host: dict[int, int] = {}  # buffer -> the one whose memory it is written over
+        self.lifetimes = lifetimes(steps)
+        self.overwritten: dict[int, int] = {}  # by id, the buffer that one is written over
         self.find_in_place(steps)
         blocks = self.blocks()
         self.is_checked = flags.get("WEFT_CHECK")
         plan = lay_out(blocks, GUARD_BYTES if self.is_checked else 0)
         self.size_bytes = plan.arena_bytes
-        self.offsets = {key: plan.offsets[self.top(key)] for key in self.alive}
+        self.offsets = {key: plan.offsets[self.storage(key)] for key in self.lifetimes}
         self.spans = [(b.first, b.last, plan.offsets[b.key], b.size_bytes) for b in blocks if b.size_bytes]
         makers = {key: step for step in reversed(steps) for key in {id(y.buffer) for y in step.writes}}
         self.report = MemoryReport(
             naive_bytes,
-            sum(aligned(b.size_bytes) for b, *_ in self.alive.values()),
+            sum(aligned(b.size_bytes) for b, *_ in self.lifetimes.values()),
             sum(aligned(b.size_bytes) for b in blocks),
             plan.arena_bytes,
             plan.largest_live_bytes,
@@ -123,23 +120,24 @@ class Arena:
                     makers[key].origin.where if key in makers else "",
                     str(b.type),
                 )
-                for key, (b, first, last) in self.alive.items()
+                for key, (b, first, last) in self.lifetimes.items()
             ),
             sum(aligned(buffer.size_bytes) for buffer in kept),
         )
 
-    def top(self, key: int) -> int:
-        while key in self.host:
-            key = self.host[key]
+    def storage(self, key: int) -> int:
+        """The first buffer, by id, in whose memory this one is."""
+        while key in self.overwritten:
+            key = self.overwritten[key]
         return key
 
     def blocks(self) -> list[Block]:
-        """Buffers in one another's place as one block."""
+        """Buffers in the same memory as one block."""
         spans: dict[int, tuple[int, int, int]] = {}
-        for key, (_, first, last) in self.alive.items():
-            top = self.top(key)
-            begin, end = spans.get(top, (0, first, last))[1:]
-            spans[top] = (self.alive[top][0].size_bytes, min(begin, first), max(end, last))
+        for key, (_, first, last) in self.lifetimes.items():
+            storage = self.storage(key)
+            begin, end = spans.get(storage, (0, first, last))[1:]
+            spans[storage] = (self.lifetimes[storage][0].size_bytes, min(begin, first), max(end, last))
         return [Block(key, *span) for key, span in spans.items()]
 
     def find_in_place(self, steps: Steps) -> None:
@@ -150,30 +148,30 @@ class Arena:
                 pairs = ((x, y) for y in step.writes for x in step.reads) if step.elementwise else ()
             else:
                 pairs = step.in_place
-            taken: set[int] = set()
+            reused: set[int] = set()
             for x, y in pairs:
                 if (
                     self.may_replace(t, step, x, y)
-                    and id(x.buffer) not in taken
-                    and id(y.buffer) not in self.host
+                    and id(x.buffer) not in reused
+                    and id(y.buffer) not in self.overwritten
                 ):
-                    taken.add(id(x.buffer))
-                    self.host[id(y.buffer)] = id(x.buffer)
+                    reused.add(id(x.buffer))
+                    self.overwritten[id(y.buffer)] = id(x.buffer)
 
     def may_replace(self, t: int, step: Step, x: BufferView, y: BufferView) -> bool:
-        """Whether y may be written where x is: the same elements at the same places, which no other step needs."""
+        """Whether y may be written over x: the same elements at the same addresses, which no other step needs."""
         a, b = x.buffer, y.buffer
         return (
             a.is_temporary
             and b.is_temporary
             and a is not b
             and not b.in_parts
-            and self.alive[id(a)][2] == t
-            and self.alive[id(b)][1] == t
+            and self.lifetimes[id(a)][2] == t
+            and self.lifetimes[id(b)][1] == t
             and a.size_bytes == b.size_bytes
             and x.type.dtype is y.type.dtype
             and same_shape(x.shape, y.shape)
             and same_shape(x.strides, y.strides)
             and x.offset == y.offset == 0
-            and all(p.key == x.key for p in step.reads if p.buffer is a)
+            and all(view.key == x.key for view in step.reads if view.buffer is a)
         )

@@ -47,8 +47,8 @@ def checked_budget(budget: Any) -> int | float | None:
 
 def arena_bytes_of(plan: Any) -> int:
     """The temporary space of a plan."""
-    taken: int = plan.info.memory_report().arena_bytes
-    return taken
+    size_bytes: int = plan.info.memory_report().arena_bytes
+    return size_bytes
 
 
 def within(
@@ -59,7 +59,7 @@ def within(
     measure: Callable[[Any], int] = arena_bytes_of,
     frees: bool = True,
 ) -> Any:
-    """What make gives for the graph, or for one that computes results again, so that it takes no more than the budget.
+    """What make returns for the graph, or for one that recomputes results, so that it takes no more than the budget.
 
     measure: what it takes, in bytes. frees: what is kept for later is free after its last reader. Results that loops
     can compute again come first, those before others that send the fewest bytes through memory for each byte that is
@@ -71,23 +71,23 @@ def within(
     allowed = int(first * budget) if isinstance(budget, float) else budget
     if first <= allowed:
         return plan
-    known = sorted(candidates(graph), key=lambda c: c.traffic_bytes / c.size_bytes)
+    results = sorted(candidates(graph), key=lambda c: c.traffic_bytes / c.size_bytes)
     count, over = 0, first - allowed
-    enough = sum(c.size_bytes for c in known) >= over
-    while enough and count < len(known):
+    enough = sum(c.size_bytes for c in results) >= over
+    while enough and count < len(results):
         more = count
-        while more < len(known) and (over > 0 or more < count + len(known) * LEAST_SHARE):
-            over -= known[more].size_bytes
+        while more < len(results) and (over > 0 or more < count + len(results) * LEAST_SHARE):
+            over -= results[more].size_bytes
             more += 1
         count = more
-        plan = make(rematerialize(graph, known[:count]))
-        taken = measure(plan)
-        if taken <= allowed:
+        plan = make(rematerialize(graph, results[:count]))
+        size_bytes = measure(plan)
+        if size_bytes <= allowed:
             return plan
-        least, over = min(least, taken), taken - allowed
-    found, reached = _in_segments(Segments(graph, frees), make, measure, first, allowed)
-    if found is not None:
-        return found
+        least, over = min(least, size_bytes), size_bytes - allowed
+    plan, reached = _in_segments(Segments(graph, frees), make, measure, first, allowed)
+    if plan is not None:
+        return plan
     raise GraphError(
         f"memory_budget: {name} needs at least {min(least, reached)} bytes of temporary memory, when it recomputes as "
         f"much as possible ({first} when it keeps everything), but the budget is {allowed}"
@@ -111,23 +111,23 @@ def _in_segments(
     fitting, least, tried = None, first, 0
     while tried < TRIES:
         tried += 1
-        chosen = segments.select(room)
-        if chosen is None:
+        recomputed = segments.select(room)
+        if recomputed is None:
             # Besides may be less than that: what else is alive when saved values are fewer is not the same.
             if fitting is None and tried < TRIES:
                 room += besides / TRIES
                 continue
             break
-        plan = make(rematerialize(segments.graph, chosen))
-        taken = measure(plan)
-        least = min(least, taken)
-        if taken > allowed:
+        plan = make(rematerialize(segments.graph, recomputed))
+        size_bytes = measure(plan)
+        least = min(least, size_bytes)
+        if size_bytes > allowed:
             if fitting is not None:
                 break
-            room -= max(taken - allowed, room / 32)
+            room -= max(size_bytes - allowed, room / 32)
             continue
         fitting = plan
-        if taken >= allowed * CLOSE:
+        if size_bytes >= allowed * CLOSE:
             break
-        room += (allowed - taken) * CLOSE
+        room += (allowed - size_bytes) * CLOSE
     return fitting, least

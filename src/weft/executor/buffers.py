@@ -3,7 +3,7 @@
 >>> from weft.base.dtype import float32
 >>> from weft.ops.types import TensorType
 >>> whole = Buffer(TensorType((2, 3), float32), (3, 1)).whole()
->>> whole.seen((3, 2), (1, 3)).is_whole, whole.is_whole
+>>> whole.view((3, 2), (1, 3)).is_whole, whole.is_whole
 (False, True)
 """
 
@@ -34,7 +34,7 @@ class Buffer:
     number: the array's index among the program's inputs, -1 if it is none. like: the index of the input whose shape it
     has, and whose order in memory it takes where strides are not known when planning; -1: none. output: it leaves the
     program.
-    kept: its content is prepared once, and stays from run to run (executor/preparation.py).
+    kept: its content is computed by hoisted steps, and stays from run to run (executor/preparation.py).
     flexible: its strides do not matter to its writers and readers, which all are loops. in_parts: several steps
     write it.
     """
@@ -46,7 +46,7 @@ class Buffer:
         self.output, self.flexible, self.in_parts, self.kept = False, False, False, False
 
     def whole(self) -> BufferView:
-        """The place that is all of it."""
+        """The view of all of it."""
         return BufferView(self, self.type, self.strides, 0)
 
     @property
@@ -70,8 +70,8 @@ class BufferView:
     def __init__(self, buffer: Buffer, type: TensorType, strides: Sequence[Any], offset: Any) -> None:
         self.buffer, self.type, self.strides, self.offset = buffer, type, tuple(strides), offset
 
-    def seen(self, shape: Sequence[Any], strides: Sequence[Any], offset: Any = 0) -> BufferView:
-        """A view of it; offset: from its own first element."""
+    def view(self, shape: Sequence[Any], strides: Sequence[Any], offset: Any = 0) -> BufferView:
+        """A view of the same buffer; offset: from this view's first element."""
         return BufferView(self.buffer, self.type.like(shape), strides, self.offset + offset)
 
     @property
@@ -85,20 +85,20 @@ class BufferView:
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for the same elements of the same buffer."""
-        return (id(self.buffer), *map(_known, (*self.type.shape, *self.strides, self.offset)))
+        return (id(self.buffer), *map(_size_key, (*self.type.shape, *self.strides, self.offset)))
 
     @property
     def is_whole(self) -> bool:
         """Whether it is the buffer as the buffer describes itself."""
-        whole = self.buffer
+        buffer = self.buffer
         return (
             same(self.offset, 0)
-            and (self.type is whole.type or same_shape(self.type.shape, whole.type.shape))
-            and same_shape(self.strides, whole.strides)
+            and (self.type is buffer.type or same_shape(self.type.shape, buffer.type.shape))
+            and same_shape(self.strides, buffer.strides)
         )
 
 
-def _known(size: Any) -> Any:
+def _size_key(size: Any) -> Any:
     return size if isinstance(size, int) else ("size", id(size))  # equal Sizes are one object
 
 
@@ -145,10 +145,10 @@ def like_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...
     """
     if is_row_major(shape, strides):
         return row_major(shape)
-    found = [0] * len(shape)
+    dense = [0] * len(shape)
     step = 1
     order = sorted(range(len(shape)), key=lambda d: -abs(strides[d]))
     for d in order[::-1]:
-        found[d] = step
+        dense[d] = step
         step *= max(shape[d], 1)
-    return tuple(found)
+    return tuple(dense)

@@ -41,7 +41,7 @@ __all__ = ["CondBranch", "ForeachLoop", "WhileLoop"]
 
 
 class Control(Op):
-    """Base: operators that run graphs. The last inputs are the same for every run: what functions found elsewhere."""
+    """Base: operators that run graphs. The last inputs are the same for every run: captured values."""
 
     primitive: ClassVar[bool] = True
     public: ClassVar[bool] = False
@@ -50,31 +50,30 @@ class Control(Op):
     outputs: ClassVar[tuple[str, ...]] = ("*y",)
 
     def bodies(self) -> list[Subgraph]:
-        """The graphs that it runs; those of the last one are the outputs that callers get."""
+        """The graphs that it runs; the outputs of the last one are those that callers get."""
         raise NotImplementedError
 
     def count_outputs(self, count: int) -> int:
         """Also raises TypeError for a number of inputs that the graphs do not take; for symbols."""
-        first, shown = len(self.inputs) - 1, len(self.bodies()[-1].graph.outputs)
+        first = len(self.inputs) - 1
         for body in self.bodies():
             if len(body.graph.inputs) != count - first:
                 raise TypeError(
                     f"{self.name}: {count - first} inputs for a graph of {len(body.graph.inputs)}"
                 )
-        return shown
+        return len(self.bodies()[-1].graph.outputs)
 
     def check_inputs(self, graph: Graph, types: Sequence[TensorType]) -> None:
         """Raises TypeError unless these are the types that the graph was made for."""
-        wanted = [v.type for v in graph.inputs]
-        if len(types) != len(wanted):
-            raise TypeError(f"{self.name}: {len(types)} inputs for a graph of {len(wanted)}")
-        for mine, theirs in zip(types, wanted, strict=True):
-            if mine.dtype is not theirs.dtype:
-                raise self.fail(DTypeError, f"{theirs} was expected", x=mine)
-            if len(mine.shape) != len(theirs.shape) or any(
-                n != m for n, m in zip(mine.shape, theirs.shape, strict=True)
+        if len(types) != len(graph.inputs):
+            raise TypeError(f"{self.name}: {len(types)} inputs for a graph of {len(graph.inputs)}")
+        for actual, expected in zip(types, (v.type for v in graph.inputs), strict=True):
+            if actual.dtype is not expected.dtype:
+                raise self.fail(DTypeError, f"{expected} was expected", x=actual)
+            if len(actual.shape) != len(expected.shape) or any(
+                n != m for n, m in zip(actual.shape, expected.shape, strict=True)
             ):
-                raise self.fail(ShapeError, f"{theirs} was expected", x=mine)
+                raise self.fail(ShapeError, f"{expected} was expected", x=actual)
 
 
 @cached(maxsize=512)
@@ -87,9 +86,9 @@ def has_effects(*bodies: Subgraph) -> bool:
 def program(name: str, subgraph: Subgraph, strides: Sequence[Any]) -> Any:
     """The plan of a subgraph whose inputs have these strides. Raises NotImplementedError for several devices."""
     if spans_devices(subgraph.graph):
-        listed = ", ".join(map(str, devices(subgraph.graph)))
+        names = ", ".join(map(str, devices(subgraph.graph)))
         raise NotImplementedError(
-            f"{name}: a graph inside another one can run on one device only, this one runs on {listed}"
+            f"{name}: a graph inside another one can run on one device only, this one runs on {names}"
         )
     for value, steps in zip(subgraph.graph.inputs, strides, strict=True):
         if any(isinstance(n, Size) for n in (*value.shape, *(steps or ()))):  # a size of 1 has any stride
@@ -114,9 +113,9 @@ def is_float(value: Value) -> bool:
 
 
 def zeros(like: Value) -> Value:
-    """A gradient of nothing."""
-    made: Value = F.filled_like(like, value=0.0)
-    return made
+    """The gradient of a value that the result does not depend on."""
+    gradient: Value = F.filled_like(like, value=0.0)
+    return gradient
 
 
 @op
@@ -135,11 +134,11 @@ class ForeachLoop(Control):
     counted: bool = False
 
     def check(self) -> None:
-        read, shown = len(self.body.graph.inputs), len(self.body.graph.outputs)
-        if self.sequences < 0 or not 0 <= self.states <= shown or self.sequences + self.states > read:
+        inputs, visible = len(self.body.graph.inputs), len(self.body.graph.outputs)
+        if self.sequences < 0 or not 0 <= self.states <= visible or self.sequences + self.states > inputs:
             raise TypeError(
-                f"{self.name}: {self.sequences} sequences and {self.states} states for a body of {read} inputs and"
-                f" {shown} outputs"
+                f"{self.name}: {self.sequences} sequences and {self.states} states for a body of {inputs} inputs and"
+                f" {visible} outputs"
             )
 
     def bodies(self) -> list[Subgraph]:
@@ -176,12 +175,12 @@ class ForeachLoop(Control):
                 raise self.fail(ShapeError, "lengths of sequences differ", x=sequences[0], other=t)
         self.check_inputs(self.body.graph, [*(t.like(t.shape[1:]) for t in sequences), *states, *rest])
         length = sequences[0].shape[0]
-        made = self.body.types
-        stacked = [t.like((length, *t.shape)) for t in [*made[self.states :], *states]]
-        return (*made[: self.states], *stacked)
+        types = self.body.types
+        stacked = [t.like((length, *t.shape)) for t in [*types[self.states :], *states]]
+        return (*types[: self.states], *stacked)
 
     def kernels(self, *x: TensorType | None) -> Iterator[Native]:
-        shown = self.states + self.items
+        visible = self.states + self.items
 
         def make(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
             sequences, states, rest = self.parts(inputs)
@@ -195,33 +194,33 @@ class ForeachLoop(Control):
                 sequences=self.sequences,
                 rest=len(rest),
                 items=self.items,
-                saved=[t is not None for t in outputs[shown:]],
+                saved=[t is not None for t in outputs[visible:]],
                 reverse=self.reverse,
                 counted=self.counted,
             )
 
-        hidden = tuple(range(shown, shown + self.states))
+        hidden = tuple(range(visible, visible + self.states))
         yield Native(make, optional=hidden, ordered=has_effects(self.body))
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         sequences, states, rest = self.parts(x)
         items = y[self.states : self.states + self.items]
-        shown = self.states + self.items
-        found = backward_loop(
+        visible = self.states + self.items
+        gradients = backward_loop(
             self.body,
-            [*sequences, *y[shown:]],
+            [*sequences, *y[visible:]],
             states,
             rest,
             dy[: self.states],
             [
                 cotangent if is_float(v) else None
-                for v, cotangent in zip(items, dy[self.states : shown], strict=True)
+                for v, cotangent in zip(items, dy[self.states : visible], strict=True)
             ],
-            dy[shown:],
+            dy[visible:],
             not self.reverse,
             x[0] if self.counted else None,
         )
-        return ([None, *found] if self.counted else found,)
+        return ([None, *gradients] if self.counted else gradients,)
 
     @classmethod
     def scan(
@@ -230,8 +229,8 @@ class ForeachLoop(Control):
         """See weft.ops.loops."""
         body = body_of(step, sequences, states, rest)
         op = cls(body=body, sequences=len(sequences), states=len(states), reverse=reverse)
-        made = op(*sequences, *states, *rest)
-        return list(made[: len(states)]), list(made[len(states) :])
+        outputs = op(*sequences, *states, *rest)
+        return list(outputs[: len(states)]), list(outputs[len(states) :])
 
     @classmethod
     def scan_gradient(
@@ -260,21 +259,19 @@ def body_of(
     slices = [v.type.like(v.shape[1:]) for v in sequences]
     types = (*slices, *(v.type for v in states), *(v.type for v in rest))
     is_dynamic = any(isinstance(n, Size) for t in types for n in t.shape)  # such types are not keys
-    return _body_of(step, types) if is_dynamic else _known_body_of(step, types)
+    return _body_of(step, types) if is_dynamic else _cached_body_of(step, types)
 
 
-@cached(maxsize=256)
-def _known_body_of(step: Step, types: tuple[TensorType, ...]) -> Subgraph:
-    return _body_of(step, types)
-
-
+@no_capture()
 def _body_of(step: Step, types: tuple[TensorType, ...]) -> Subgraph:
     def function(*values: Value) -> list[Value]:
-        new, items = step(*values)
-        return [*new, *items]
+        states, items = step(*values)
+        return [*states, *items]
 
-    with no_capture():
-        return Subgraph(graph_of(function, types))
+    return Subgraph(graph_of(function, types))
+
+
+_cached_body_of = cached(maxsize=256)(_body_of)
 
 
 def backward_loop(
@@ -311,7 +308,7 @@ def backward_loop(
         reverse=reverse,
         counted=count is not None,
     )
-    made = loop(
+    outputs = loop(
         *([] if count is None else [count]),
         *stacked,
         *outer_items,
@@ -320,8 +317,8 @@ def backward_loop(
         *(zeros(rest[k]) for k in step.totals),
         *rest,
     )
-    ends, items = made[: len(begin)], made[len(begin) + len(step.totals) :]
-    totals = made[len(begin) : len(begin) + len(step.totals)]
+    ends, items = outputs[: len(begin)], outputs[len(begin) + len(step.totals) :]
+    totals = outputs[len(begin) : len(begin) + len(step.totals)]
     gradients: list[Value | None] = [None] * (sequences + len(states) + len(rest))
     for k, cotangent in zip(step.states, ends, strict=True):
         gradients[sequences + k] = cotangent
@@ -330,29 +327,26 @@ def backward_loop(
     for k, cotangent in zip(step.slices, items[: len(step.slices)], strict=True):
         gradients[k] = cotangent
 
-    def stack(place: int) -> Value:
-        """Of a value of the step: what it is given, or an item."""
-        found: Value = stacked[place] if place < len(stacked) else items[place - len(stacked)]
-        return found
-
+    stacks = [*stacked, *items]
     for k, left, right in step.products:
-        gradients[len(stacked) + k] = _added(gradients[len(stacked) + k], _product(stack(left), stack(right)))
-    for k, place in step.sums:
-        total = F.sum(stack(place), axis=(0, 1))
+        product = _product(stacks[left], stacks[right])
+        gradients[len(stacked) + k] = _added(gradients[len(stacked) + k], product)
+    for k, index in step.sums:
+        total = F.sum(stacks[index], axis=(0, 1))
         gradients[len(stacked) + k] = _added(gradients[len(stacked) + k], total)
     return gradients
 
 
 def _added(a: Value | None, b: Value) -> Value:
-    found: Value = b if a is None else F.add(a, b)
-    return found
+    total: Value = b if a is None else F.add(a, b)
+    return total
 
 
 def _product(left: Value, right: Value) -> Value:
     """The sum of left[t]^T right[t] over all t, as one product."""
     first, second = (F.reshape(x, shape=(x.shape[0] * x.shape[1], x.shape[2])) for x in (left, right))
-    found: Value = F.matmul(F.matrix_transpose(first), second)
-    return found
+    product: Value = F.matmul(F.matrix_transpose(first), second)
+    return product
 
 
 class BackwardStep(NamedTuple):
@@ -361,7 +355,7 @@ class BackwardStep(NamedTuple):
     Its states are the cotangents of `states` of the loop, then running sums of the cotangents of `totals` of the
     rest; its items the cotangents of `slices`, then what products and sums read. products: (k, left, right): the
     cotangent of the rest's k is left^T right, computed for all runs together; sums: (k, x): the sum of x's rows.
-    What these read is given by its place among what the loop stacks, and the items behind that.
+    What these read is given by its index among what the loop stacks, with the items behind that.
     """
 
     body: Subgraph
@@ -373,14 +367,8 @@ class BackwardStep(NamedTuple):
 
 
 @cached(maxsize=512)
+@no_capture()
 def backward_step(
-    body: Subgraph, sequences: int, states: int, items_given: tuple[bool, ...], saved_given: tuple[bool, ...]
-) -> BackwardStep:
-    with no_capture():
-        return _backward_step(body, sequences, states, items_given, saved_given)
-
-
-def _backward_step(
     body: Subgraph, sequences: int, states: int, items_given: tuple[bool, ...], saved_given: tuple[bool, ...]
 ) -> BackwardStep:
     """What a run of a loop's body becomes in the loop's gradient.
@@ -391,41 +379,42 @@ def _backward_step(
     """
     graph = body.graph
     stacked = sequences + states
-    wanted = [is_float(v) for v in graph.inputs]
+    differentiable = [is_float(v) for v in graph.inputs]
     befores, constants = graph.inputs[sequences:stacked], graph.inputs[stacked:]
     floats = [k for k, v in enumerate(befores) if is_float(v)]
-    given = [is_float(v) for v in befores] + list(items_given)
-    step = joint_graph(graph, wanted, given)
+    has_cotangent = [is_float(v) for v in befores] + list(items_given)
+    step = joint_graph(graph, differentiable, has_cotangent)
     cotangents_in = step.inputs[len(graph.inputs) :]
     results = iter(step.outputs)
-    made = [next(results) if want else None for want in wanted]
+    cotangents_out = [next(results) if is_output else None for is_output in differentiable]
     added = {k: input_value(befores[k].type) for k, is_given in enumerate(saved_given) if is_given}
 
     def gradient(k: int) -> Value:
-        found = made[k]
-        return zeros(graph.inputs[k]) if found is None else found
+        cotangent = cotangents_out[k]
+        return zeros(graph.inputs[k]) if cotangent is None else cotangent
 
     new_states = [gradient(sequences + k) for k in floats]
     new_states = [F.add(v, added[k]) if k in added else v for k, v in zip(floats, new_states, strict=True)]
-    slices = [k for k in range(sequences) if wanted[k]]
+    slices = [k for k in range(sequences) if differentiable[k]]
     items = [gradient(k) for k in slices]
-    places = {id(v): k for k, v in enumerate(graph.inputs[:stacked])}
+    indices = {id(v): k for k, v in enumerate(graph.inputs[:stacked])}
 
-    def place(value: Value) -> int:
-        if id(value) not in places:
-            places[id(value)] = stacked + len(items)
+    def index(value: Value) -> int:
+        """Of a value among what is stacked; it becomes an item if it is not."""
+        if id(value) not in indices:
+            indices[id(value)] = stacked + len(items)
             items.append(value)
-        return places[id(value)]
+        return indices[id(value)]
 
     products: list[tuple[int, int, int]] = []
     running: dict[int, Value] = {}  # by number of the rest: what a run adds
     for k, v in enumerate(constants):
-        cotangent = made[stacked + k]
+        cotangent = cotangents_out[stacked + k]
         if not is_float(v):
             continue
         for term in [] if cotangent is None else _terms(cotangent):
             if (factors := _small_factors(term)) is not None:
-                products.append((k, place(factors[0]), place(factors[1])))
+                products.append((k, index(factors[0]), index(factors[1])))
             else:
                 running[k] = _added(running.get(k), term)
         if cotangent is None:
@@ -433,8 +422,8 @@ def _backward_step(
     sums: list[tuple[int, int]] = []
     for k, cotangent in list(running.items()):  # of what is stacked already
         source = _summed_rows(cotangent)
-        if source is not None and id(source) in places:
-            sums.append((k, places[id(source)]))
+        if source is not None and id(source) in indices:
+            sums.append((k, indices[id(source)]))
             del running[k]
     totals = [input_value(constants[k].type) for k in running]
     body_inputs = [
@@ -457,17 +446,16 @@ def _backward_step(
 
 
 def _terms(value: Value) -> list[Value]:
-    """What is added up to a value."""
-    waiting, found = [value], []
-    while waiting:
-        term = waiting.pop()
-        if isinstance(term.node.op, Add):
-            both = [v for v in term.node.inputs if v is not None]
-            if all(v.type == term.type for v in both):
-                waiting += reversed(both)
-                continue
-        found.append(term)
-    return found
+    """The terms of a value that is a sum."""
+    stack, terms = [value], []
+    while stack:
+        term = stack.pop()
+        operands = [v for v in term.node.inputs if v is not None]
+        if isinstance(term.node.op, Add) and all(v.type == term.type for v in operands):
+            stack += reversed(operands)
+        else:
+            terms.append(term)
+    return terms
 
 
 def _plain(value: Value) -> Value:
@@ -528,11 +516,11 @@ class WhileLoop(Control):
     limit: int | None = None
 
     def check(self) -> None:
-        read, made = len(self.body.graph.inputs), len(self.body.graph.outputs)
-        if len(self.condition.graph.outputs) != 1 or not 0 <= self.states == made <= read:
+        inputs, outputs = len(self.body.graph.inputs), len(self.body.graph.outputs)
+        if len(self.condition.graph.outputs) != 1 or not 0 <= self.states == outputs <= inputs:
             raise TypeError(
                 f"{self.name}: needs one condition, and a state for each output of the body: there are {self.states}"
-                f" states for {made} outputs"
+                f" states for {outputs} outputs"
             )
 
     def bodies(self) -> list[Subgraph]:
@@ -546,23 +534,23 @@ class WhileLoop(Control):
         for graph in (self.condition.graph, self.body.graph):
             self.check_inputs(graph, x)
         states = x[: self.states]
-        made = tuple(t.like() for t in states)
+        last = tuple(t.like() for t in states)
         if self.limit is None:
-            return made
-        return (*made, TensorType((), int64, x[0].device), *(t.like((self.limit, *t.shape)) for t in states))
+            return last
+        return (*last, TensorType((), int64, x[0].device), *(t.like((self.limit, *t.shape)) for t in states))
 
     def kernels(self, *x: TensorType | None) -> Iterator[Native]:
         def make(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
             states, rest = inputs[: self.states], inputs[self.states :]
             strides = [*(row_major(shape) for _, shape, _ in states), *(s for _, _, s in rest)]
-            kept = list(outputs[self.states :]) or [None] * (1 + self.states)
+            saved = list(outputs[self.states :]) or [None] * (1 + self.states)
             return _core.kernel_while(
                 program("while condition", self.condition, strides),
                 program("while body", self.body, strides),
                 rest=len(rest),
                 limit=-1 if self.limit is None else self.limit,
-                counted=kept[0] is not None,
-                saved=[t is not None for t in kept[1:]],
+                counted=saved[0] is not None,
+                saved=[t is not None for t in saved[1:]],
             )
 
         hidden = tuple(range(self.states, self.states + self.hidden))
@@ -623,15 +611,15 @@ class CondBranch(Control):
         yield Native(make, ordered=has_effects(self.then, self.otherwise))
 
     def vjp(self, predicate: Any, x: Any, dy: Any) -> Any:
-        wanted = [is_float(v) for v in x]
-        given = [cotangent is not None for cotangent in dy]
+        differentiable = [is_float(v) for v in x]
+        cotangents = [cotangent for cotangent in dy if cotangent is not None]
 
         def gradient(subgraph: Subgraph) -> Subgraph:
-            joint = joint_graph(subgraph.graph, wanted, given)
-            floats = [v for v, want in zip(subgraph.graph.inputs, wanted, strict=True) if want]
-            found = [zeros(v) if d is None else d for v, d in zip(floats, joint.outputs, strict=True)]
-            return Subgraph(Graph(joint.inputs, found))
+            joint = joint_graph(subgraph.graph, differentiable, [cotangent is not None for cotangent in dy])
+            floats = [v for v in subgraph.graph.inputs if is_float(v)]
+            dx = [zeros(v) if d is None else d for v, d in zip(floats, joint.outputs, strict=True)]
+            return Subgraph(Graph(joint.inputs, dx))
 
         branch = CondBranch(then=gradient(self.then), otherwise=gradient(self.otherwise))
-        found = iter(branch(predicate, *x, *(cotangent for cotangent in dy if cotangent is not None)))
-        return None, [next(found) if want else None for want in wanted]
+        dx = iter(branch(predicate, *x, *cotangents))
+        return None, [next(dx) if is_float(v) else None for v in x]

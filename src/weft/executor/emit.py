@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from weft import _core
 from weft.base.typing import TYPE_CHECKING, Any
 from weft.executor.assembly import Fused
-from weft.executor.buffers import Buffer
-from weft.executor.buffers import BufferView as Place
+from weft.executor.buffers import Buffer, BufferView
 from weft.executor.lowering import Lowering
 from weft.executor.steps import NativeStep
 from weft.graph.placement import copies
@@ -25,16 +24,16 @@ NOTHING, GEOMETRY, SHOWN, DATA = range(4)  # Program::Use
 
 def emit(
     lowering: Lowering,
-    first: Sequence[Fused | NativeStep],
+    hoisted: Sequence[Fused | NativeStep],
     steps: Sequence[Fused | NativeStep],
-    outputs: Sequence[Place],
+    outputs: Sequence[BufferView],
     arena: Arena | None,
 ) -> ProgramBuilder:
-    """Of steps in the order in which they run; first: those before them that prepare what is kept.
+    """The program of steps in the order in which they run; hoisted: those before them, whose results are kept.
 
-    arena: None where sizes are not known: nothing is shared then.
+    arena: None where sizes are not known: no memory is shared then.
     """
-    return _Description(lowering, arena).of(first, steps, outputs)
+    return _Description(lowering, arena).of(hoisted, steps, outputs)
 
 
 class _Description:
@@ -55,53 +54,51 @@ class _Description:
 
     def of(
         self,
-        preparing: Sequence[Fused | NativeStep],
+        hoisted: Sequence[Fused | NativeStep],
         steps: Sequence[Fused | NativeStep],
-        outputs: Sequence[Place],
+        outputs: Sequence[BufferView],
     ) -> ProgramBuilder:
         lowering, program = self.lowering, self.program
-        self.find_flexible([*preparing, *steps])
-        for step in (*preparing, *steps):
+        self.find_flexible([*hoisted, *steps])
+        for step in (*hoisted, *steps):
             self.add_step(step)
-        given = [v for v in enumerate(lowering.graph.outputs) if v[1] is not None]
-        for (j, _), place in zip(given, outputs, strict=True):
+        indices = [j for j, value in enumerate(lowering.graph.outputs) if value is not None]
+        for j, view in zip(indices, outputs, strict=True):
             target = lowering.graph.writes.get(j)
-            into = -1
-            if target is not None:
-                into = lowering.places[id(lowering.graph.inputs[target])].buffer.number
-            # A view of an input that leaves: the caller has to give the input as it was planned.
-            self.use(place, SHOWN)
-            program.add_result(self.number(place), into, place.buffer.flexible, j in lowering.commits)
+            into = -1 if target is None else lowering.views[id(lowering.graph.inputs[target])].buffer.number
+            # A view of an input that is an output: the caller has to pass the input with the planned strides.
+            self.use(view, SHOWN)
+            program.add_result(self.number(view), into, view.buffer.flexible, j in lowering.commits)
         if not (isinstance(self.end, int) and self.end == 0):
             program.set_arena(self.register(self.end))
-        for step in preparing:
+        for step in hoisted:
             reads = [self.root(x.buffer) for x in step.reads]
-            program.add_preparing(reads, [self.root(y.buffer) for y in step.writes])
+            program.add_hoisted(reads, [self.root(y.buffer) for y in step.writes])
         if self.arena is not None:
             for span in self.arena.spans:
                 program.add_span(*span)
         if lowering.exact:
-            for place in (lowering.places[id(v)] for v in lowering.arrays):
-                program.add_input(place.type.dtype, place.shape, place.strides)
+            for view in (lowering.views[id(v)] for v in lowering.arrays):
+                program.add_input(view.type.dtype, view.shape, view.strides)
         self.add_parameters()
         self.add_registers()
         return program
 
     def add_step(self, step: Fused | NativeStep) -> None:
-        lent = set()
+        shape_only = set()
         if isinstance(step, Fused):
             first = self.lowering.slots.add(step.parameters)
-            lent = {place.key for place in step.lent}
+            shape_only = {view.key for view in step.shape_operands}
         else:
             first = step.first_slot
-        for place in step.reads:
-            self.use(place, GEOMETRY if lent and place.key in lent else DATA)
-        numbers = [self.number(place) for place in step.operands]
+        for view in step.reads:
+            self.use(view, GEOMETRY if shape_only and view.key in shape_only else DATA)
+        numbers = [self.number(view) for view in step.operands]
         kernel = loop_kernel(self.lowering.device, step.code) if isinstance(step, Fused) else step.kernel
-        shared = () if isinstance(step, Fused) else step.in_place
-        pairs = [(self.number(x), self.number(y)) for x, y in shared]
-        keys = {place.key for place in step.writes}
-        written = [k for k, place in enumerate(step.operands) if place.key in keys]
+        in_place = () if isinstance(step, Fused) else step.in_place
+        pairs = [(self.number(x), self.number(y)) for x, y in in_place]
+        keys = {view.key for view in step.writes}
+        written = [k for k, view in enumerate(step.operands) if view.key in keys]
         self.program.add_step(kernel, numbers, first, step.origin.name, step.origin.where, pairs, written)
 
     def add_parameters(self) -> None:
@@ -132,46 +129,45 @@ class _Description:
     def find_flexible(self, steps: Sequence[Fused | NativeStep]) -> None:
         """Strides of outputs are fixed where views or kernels of the native core rely on them."""
         for step in steps:
-            for place in (*step.reads, *step.writes):
-                if not place.is_whole or (isinstance(step, NativeStep) and step.fixed):
-                    place.buffer.flexible, place.buffer.like = False, -1
+            for view in (*step.reads, *step.writes):
+                if not view.is_whole or (isinstance(step, NativeStep) and step.fixed):
+                    view.buffer.flexible, view.buffer.like = False, -1
 
-    def use(self, place: Place, how: int) -> None:
-        number = place.buffer.number
-        if number >= 0:
-            self.program.use(number, how)
+    def use(self, view: BufferView, use: int) -> None:
+        if view.buffer.is_input:
+            self.program.use(view.buffer.number, use)
 
-    def number(self, place: Place) -> int:
+    def number(self, view: BufferView) -> int:
         """The number of a value: of an input, else of one that is described here."""
-        buffer = place.buffer
-        if place.is_whole:
+        buffer = view.buffer
+        if view.is_whole:
             return self.root(buffer)
-        found = self.number_of.get(place.key)
-        if found is None:
+        number = self.number_of.get(view.key)
+        if number is None:
             base = self.root(buffer)
-            found = self.number_of[place.key] = self.program.add_view(
-                place.type.dtype, base, self.register(place.offset), *self.geometry(place)
+            number = self.number_of[view.key] = self.program.add_view(
+                view.type.dtype, base, self.register(view.offset), *self.geometry(view)
             )
-        return found
+        return number
 
     def root(self, buffer: Buffer) -> int:
         if buffer.is_input:
             return buffer.number
-        found = self.number_of.get(id(buffer))
-        if found is None:
+        number = self.number_of.get(id(buffer))
+        if number is None:
             whole = buffer.whole()
             dtype = whole.type.dtype
             if buffer.output:
-                laid = self.lowering.exact or not (buffer.flexible or buffer.like >= 0)
+                has_strides = self.lowering.exact or not (buffer.flexible or buffer.like >= 0)
                 like = -1 if self.lowering.fixed_layout else buffer.like
-                found = self.program.add_output(dtype, like, *self.geometry(whole, laid))
+                number = self.program.add_output(dtype, like, *self.geometry(whole, has_strides))
             elif buffer.kept:
-                found = self.program.add_kept(dtype, *self.geometry(whole))
+                number = self.program.add_kept(dtype, *self.geometry(whole))
             else:
                 offset = self.register(self.offset(buffer))
-                found = self.program.add_temporary(dtype, offset, *self.geometry(whole))
-            self.number_of[id(buffer)] = found
-        return found
+                number = self.program.add_temporary(dtype, offset, *self.geometry(whole))
+            self.number_of[id(buffer)] = number
+        return number
 
     def offset(self, buffer: Buffer) -> Any:
         if self.arena is not None:
@@ -180,7 +176,7 @@ class _Description:
         self.end = self.end + ((buffer.size_bytes + 63) // 64) * 64
         return offset
 
-    def geometry(self, place: Place, has_strides: bool = True) -> tuple[list[int], list[int]]:
+    def geometry(self, view: BufferView, has_strides: bool = True) -> tuple[list[int], list[int]]:
         """The registers of its sizes, and of its strides."""
-        sizes = [self.register(n) for n in place.shape]
-        return sizes, [self.register(s) for s in place.strides] if has_strides else []
+        sizes = [self.register(n) for n in view.shape]
+        return sizes, [self.register(s) for s in view.strides] if has_strides else []

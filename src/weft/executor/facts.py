@@ -16,14 +16,14 @@ from weft.ops.kernels import Loop
 from weft.ops.node import Value
 from weft.ops.sizes import NeedsSizes
 
-__all__ = ["decomposed", "shown", "stored"]
+__all__ = ["check_decomposition", "check_loop", "check_view"]
 
 
-def decomposed(op: Any, made: Sequence[Any], outputs: Sequence[Value]) -> None:
+def check_decomposition(op: Any, results: Sequence[Any], outputs: Sequence[Value]) -> None:
     """Raise ShapeError or DTypeError unless what an operator decomposes to is what its infer says."""
-    if len(made) != len(outputs):
-        raise ShapeError(f"{op.name}: infer says {_count(len(outputs))}, decompose computes {len(made)}")
-    for k, (value, output) in enumerate(zip(made, outputs, strict=True)):
+    if len(results) != len(outputs):
+        raise ShapeError(f"{op.name}: infer says {_count(len(outputs))}, decompose computes {len(results)}")
+    for k, (value, output) in enumerate(zip(results, outputs, strict=True)):
         if not isinstance(value, Value):
             raise TypeError(
                 f"{op.name}: decompose must return what weft's functions compute, got {type(value).__name__}"
@@ -32,7 +32,7 @@ def decomposed(op: Any, made: Sequence[Any], outputs: Sequence[Value]) -> None:
             _compare(op, k, len(outputs), output, value.shape, value.dtype, "decompose computes")
 
 
-def stored(op: Any, loop: Loop, outputs: Sequence[Value]) -> None:
+def check_loop(op: Any, loop: Loop, outputs: Sequence[Value]) -> None:
     """The same of the element types that a loop stores."""
     for stage in loop.stages:
         for part in parts(stage):
@@ -42,7 +42,7 @@ def stored(op: Any, loop: Loop, outputs: Sequence[Value]) -> None:
                 raise DTypeError(f"{op.name}: infer says {declared}, its loop stores {part.value.dtype}")
 
 
-def shown(op: Any, shape: Sequence[Any], dtype: DType, output: Value) -> None:
+def check_view(op: Any, shape: Sequence[Any], dtype: DType, output: Value) -> None:
     """The same of a view."""
     _compare(op, 0, 1, output, tuple(shape), dtype, "its view is")
 
@@ -50,16 +50,15 @@ def shown(op: Any, shape: Sequence[Any], dtype: DType, output: Value) -> None:
 def _compare(
     op: Any, k: int, count: int, output: Value, shape: Sequence[Any], dtype: DType, text: str
 ) -> None:
-    sizes = tuple(shape)
-    differs = len(sizes) != output.ndim or any(
+    differs = len(shape) != output.ndim or any(
         isinstance(n, int) and isinstance(m, int) and n != m
-        for n, m in zip(output.shape, sizes, strict=False)
+        for n, m in zip(output.shape, shape, strict=False)
     )
     if differs or dtype is not output.dtype:
         error = ShapeError if differs else DTypeError
-        found = f"{dtype.short}[{','.join(map(str, sizes))}]"
-        raise error(f"{op.name}: infer says {output.type}{_which(k, count)}, {text} {found}: {op!r}")
-    if not same_shape(sizes, output.shape):
+        actual = f"{dtype.short}[{','.join(map(str, shape))}]"
+        raise error(f"{op.name}: infer says {output.type}{_which(k, count)}, {text} {actual}: {op!r}")
+    if not same_shape(shape, output.shape):
         raise NeedsSizes(f"{op.name}: the sizes that infer says")  # compared in a plan for exact sizes
 
 

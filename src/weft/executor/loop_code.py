@@ -49,29 +49,35 @@ class LoopCode(Record):
     ordered: bool
 
     @property
-    def asked(self) -> int:
+    def position_axes(self) -> int:
         """The dimensions along which code reads its position, as row_axes. If any, all keep number and order."""
-        found = 0
-        for stage in self.stages:
-            for node in e.walk(*(part.value for part in parts(stage))):
-                if node.op == "index":
-                    found |= 1 << self.rank - 1 - node.value
-        return found
+        axes = 0
+        for node in e.walk(*(part.value for stage in self.stages for part in parts(stage))):
+            if node.op == "index":
+                axes |= 1 << self.rank - 1 - node.value
+        return axes
 
     def native(self) -> Any:
         """The native Loop; equal codes have one, and so share their machine code."""
-        asked = self.asked
+        position_axes = self.position_axes
         stages = tuple(map(_stage_key, self.stages))
-        key = (self.rank if asked else 0, self.dtypes, stages, self.inputs, self.row_axes, self.ordered)
-        found = _kernels.get(key)
-        if found is None:
-            folds = not asked and not self.ordered and isinstance(self.stages[0], Fold)
+        key = (
+            self.rank if position_axes else 0,
+            self.dtypes,
+            stages,
+            self.inputs,
+            self.row_axes,
+            self.ordered,
+        )
+        kernel = _kernels.get(key)
+        if kernel is None:
+            folds = not position_axes and not self.ordered and isinstance(self.stages[0], Fold)
             rows, stage_loops = (self.split_row(), self.split_stages) if folds else (None, None)
-            found = _core.make_loop(
+            kernel = _core.make_loop(
                 len(self.dtypes),
                 self.inputs,
                 self.row_axes,
-                asked,
+                position_axes,
                 self.ordered,
                 self.compile,
                 rows,
@@ -79,8 +85,8 @@ class LoopCode(Record):
             )
             if len(_kernels) > 8192:
                 _kernels.clear()
-            _kernels[key] = found
-        return found
+            _kernels[key] = kernel
+        return kernel
 
     def split_row(self) -> Any:
         """What folds one long row in pieces, if it can be."""
@@ -99,25 +105,25 @@ class LoopCode(Record):
         return LoopCode(self.name, 1, dtypes, stages, inputs, 1, True)
 
     def kernel(
-        self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str, past: bool = False
+        self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str, streaming: bool = False
     ) -> Kernel:
         """The kernel for one pattern; inner: how each operand moves, by the first letters of Operand.inner."""
         words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross"}
         operands = tuple(Operand(d, words[c]) for d, c in zip(self.dtypes, inner, strict=True))
-        row_axes = self.row_axes if self.asked else 0
-        stages = tuple(_prepared(stage, self.inputs, self.rank, row_axes) for stage in self.stages)
+        row_axes = self.row_axes if self.position_axes else 0
+        stages = tuple(_lowered(stage, self.inputs, self.rank, row_axes) for stage in self.stages)
         name = _identifier(self.name)
-        return Kernel(name, rank, operands, stages, row_rank, lanes, tile if tile >= 0 else None, past)
+        return Kernel(name, rank, operands, stages, row_rank, lanes, tile if tile >= 0 else None, streaming)
 
     @events.noted("compile", lambda self, *_, **__: self.name)
     def compile(
-        self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str, past: bool
+        self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str, streaming: bool
     ) -> tuple[int, Any]:
         """The address of the code for one pattern, and its owner; the native core calls it for a new pattern."""
         from weft.expr.compiler import compile_kernel
 
-        made = compile_kernel(self.kernel(rank, row_rank, lanes, tile, inner, past))
-        return made.address, made
+        compiled = compile_kernel(self.kernel(rank, row_rank, lanes, tile, inner, streaming))
+        return compiled.address, compiled
 
 
 def _stage_key(stage: Any) -> Any:
@@ -145,26 +151,26 @@ class _Same:
         return id(self.scalar)
 
 
-def _prepared(stage: Any, inputs: int, rank: int, row_axes: int) -> Any:
-    """The stage with outputs behind the inputs, and functions and half types written in what code is made of."""
+def _lowered(stage: Any, inputs: int, rank: int, row_axes: int) -> Any:
+    """The stage with outputs numbered behind the inputs, and functions and half types in basic operations."""
     order = [d for d in range(rank) if not row_axes >> (rank - 1 - d) & 1]
     order += [d for d in range(rank) if row_axes >> (rank - 1 - d) & 1]
-    place = {d: k for k, d in enumerate(order)}
+    loop_of = {d: k for k, d in enumerate(order)}
 
-    def position(part: Scalar) -> Scalar:
+    def replace(part: Scalar) -> Scalar:
         if part.op == "index" and row_axes:
-            return e.index(place[part.value])
+            return e.index(loop_of[part.value])
         if part.op == "load" and part.value >= OUTPUTS:
             return e.load(inputs + part.value - OUTPUTS, part.dtype)
         return part
 
-    def finished(root: Scalar) -> Scalar:
-        return _expanded(e.substitute(root, position))
+    def lowered(root: Scalar) -> Scalar:
+        return _expanded(e.substitute(root, replace))
 
     return with_parts(
         stage,
-        lambda r: Reduction(r.number, r.op, finished(r.value), r.start),
-        lambda s: Store(inputs + s.operand, finished(s.value), s.add),
+        lambda r: Reduction(r.number, r.op, lowered(r.value), r.start),
+        lambda s: Store(inputs + s.operand, lowered(s.value), s.add),
     )
 
 

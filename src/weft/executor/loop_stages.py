@@ -7,6 +7,7 @@ mean, 1 / sqrt(variance)) are then computed once for each row.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 from weft.base.typing import Any
@@ -34,16 +35,16 @@ def split_row(code: Any) -> Any:
     if not _in_pieces(fold) or any(node.op == "load" for store in stores for node in e.walk(store.value)):
         return None
     kinds = [r.value.dtype for r in fold.reductions]
-    given, made = code.dtypes[: code.inputs], code.dtypes[code.inputs :]
-    if len(kinds) + max(len(given), len(made)) > OPERANDS:
+    inputs, outputs = code.dtypes[: code.inputs], code.dtypes[code.inputs :]
+    if len(kinds) + max(len(inputs), len(outputs)) > OPERANDS:
         return None
-    part = code.row_of((*given, *kinds), (fold, _kept(fold)), code.inputs)
-    join = code.row_of((*kinds, *made), (_again(fold), code.stages[1]), len(kinds))
+    part = code.row_of((*inputs, *kinds), (fold, _store_partials(fold)), code.inputs)
+    join = code.row_of((*kinds, *outputs), (_combine_partials(fold), code.stages[1]), len(kinds))
     return part.native(), join.native(), kinds
 
 
-def split_stages(code: Any, outputs: int) -> list[Any] | None:
-    """The stages as Loops of their own, or None if they cannot be. outputs: the load of the first output.
+def split_stages(code: Any, first_output: int) -> list[Any] | None:
+    """The stages as Loops of their own, or None if they cannot be. first_output: the load of the first output.
 
     For each Fold ("fold", part, join, types of what a piece of a row comes to, types of numbers of rows): part reads
     the inputs and the numbers of rows before it; join the pieces' results and these numbers, and makes new ones. Then
@@ -56,63 +57,63 @@ def split_stages(code: Any, outputs: int) -> list[Any] | None:
         not folds
         or not whole
         or not all(map(_in_pieces, folds))
-        or not all(_is_plain(s, outputs) for s in code.stages)
+        or not all(_is_plain(s, first_output) for s in code.stages)
     ):
         return None
     numbers = _numbers(folds, rest)
-    given, made = code.dtypes[: code.inputs], code.dtypes[code.inputs :]
-    found: list[Any] = []
-    known: list[Scalar] = []  # numbers of rows
+    inputs, outputs = code.dtypes[: code.inputs], code.dtypes[code.inputs :]
+    loops: list[Any] = []
+    row_values: list[Scalar] = []
     for fold, new in zip(folds, numbers, strict=True):
         kinds = [r.value.dtype for r in fold.reductions]
-        reads = (*given, *(v.dtype for v in known))
-        read = _reader(known, code.inputs)
-        mine = Fold(tuple(Reduction(r.number, r.op, read(r.value), r.start) for r in fold.reductions))
-        part = code.row_of((*reads, *kinds), (mine, _kept(fold)), len(reads))
-        joined = (*kinds, *(v.dtype for v in known))
-        read = _reader(known, len(kinds))
+        reads = (*inputs, *(v.dtype for v in row_values))
+        read = _reader(row_values, code.inputs)
+        part_fold = Fold(tuple(Reduction(r.number, r.op, read(r.value), r.start) for r in fold.reductions))
+        part = code.row_of((*reads, *kinds), (part_fold, _store_partials(fold)), len(reads))
+        joined = (*kinds, *(v.dtype for v in row_values))
+        read = _reader(row_values, len(kinds))
         stores = Once(tuple(Store(j, read(v)) for j, v in enumerate(new)))
         types = [v.dtype for v in new]
-        join = code.row_of((*joined, *types), (_again(fold), stores), len(joined))
+        join = code.row_of((*joined, *types), (_combine_partials(fold), stores), len(joined))
         if max(len(part.dtypes), len(join.dtypes)) > OPERANDS:
             return None
-        found.append(("fold", part.native(), join.native(), kinds, types))
-        known += new
-    reads = (*given, *(v.dtype for v in known))
-    read = _reader(known, code.inputs)
+        loops.append(("fold", part.native(), join.native(), kinds, types))
+        row_values += new
+    reads = (*inputs, *(v.dtype for v in row_values))
+    read = _reader(row_values, code.inputs)
     for stage in rest:
         stores = type(stage)(tuple(Store(s.operand, read(s.value), s.add) for s in stage.stores))
-        loop = code.row_of((*reads, *made), (stores,), len(reads))
+        loop = code.row_of((*reads, *outputs), (stores,), len(reads))
         if len(loop.dtypes) > OPERANDS:
             return None
-        found.append(("each" if isinstance(stage, Each) else "once", loop.native()))
-    return found
+        loops.append(("each" if isinstance(stage, Each) else "once", loop.native()))
+    return loops
 
 
 def _in_pieces(fold: Fold) -> bool:
-    """Whether a row may be folded in pieces, and what these come to in turn."""
+    """Whether a row may be folded in pieces, and their results in turn."""
     return all(
         r.op in ("sum", "prod", "max", "min") and _IDENTITY.get(r.op, r.start) == r.start
         for r in fold.reductions
     )
 
 
-def _is_plain(stage: Any, outputs: int) -> bool:
-    """Whether a stage is none that goes in order, and reads nothing that was stored."""
+def _is_plain(stage: Any, first_output: int) -> bool:
+    """Whether a stage has no order of positions, and reads nothing that was stored."""
     values = [part.value for part in parts(stage)]
     return isinstance(stage, Fold | Each | Once) and not any(
-        node.op in ("load_at", "index") or (node.op == "load" and node.value >= outputs)
+        node.op in ("load_at", "index") or (node.op == "load" and node.value >= first_output)
         for node in e.walk(*values)
     )
 
 
-def _kept(fold: Fold) -> Once:
-    """Stores what a piece comes to."""
+def _store_partials(fold: Fold) -> Once:
+    """Stores the results of a piece."""
     return Once(tuple(Store(j, e.result(r.number, r.value.dtype)) for j, r in enumerate(fold.reductions)))
 
 
-def _again(fold: Fold) -> Fold:
-    """What pieces came to, folded."""
+def _combine_partials(fold: Fold) -> Fold:
+    """Folds the results of pieces."""
     return Fold(
         tuple(
             Reduction(r.number, r.op, e.load(j, r.value.dtype), r.start)
@@ -127,47 +128,49 @@ def _numbers(folds: Sequence[Fold], rest: Sequence[Any]) -> list[list[Scalar]]:
     The largest expressions that read results and no elements.
     """
     fold_of = {r.number: k for k, fold in enumerate(folds) for r in fold.reductions}
-    found: list[dict[int, Scalar]] = [{} for _ in folds]
-    last: dict[int, int] = {}  # the last Fold that an expression of numbers alone needs, by id; -1: none
+    needed: list[dict[int, Scalar]] = [{} for _ in folds]
+    last_fold: dict[
+        int, int
+    ] = {}  # the last_fold Fold that an expression of numbers alone needs, by id; -1: none
 
     def need(node: Scalar) -> None:
-        if last.get(id(node), -1) >= 0:
-            found[last[id(node)]][id(node)] = node
+        if last_fold.get(id(node), -1) >= 0:
+            needed[last_fold[id(node)]][id(node)] = node
 
     for stage in (*folds, *rest):
         roots = [part.value for part in parts(stage)]
         for node in e.walk(*roots):
             if node.op == "result":
-                last[id(node)] = fold_of[node.value]
-            elif node.op != "load" and all(id(arg) in last for arg in node.args):
-                last[id(node)] = max((last[id(arg)] for arg in node.args), default=-1)
+                last_fold[id(node)] = fold_of[node.value]
+            elif node.op != "load" and all(id(arg) in last_fold for arg in node.args):
+                last_fold[id(node)] = max((last_fold[id(arg)] for arg in node.args), default=-1)
             else:
                 for arg in node.args:
                     need(arg)
         for root in roots:
             need(root)
     for k in reversed(range(len(folds))):  # what a number is computed from of earlier Folds
-        for value in list(found[k].values()):
+        for value in list(needed[k].values()):
             for node in e.walk(value):
-                if node.op == "result" and last[id(node)] < k:
+                if node.op == "result" and last_fold[id(node)] < k:
                     need(node)
-    return [list(numbers.values()) for numbers in found]
+    return [list(numbers.values()) for numbers in needed]
 
 
-def _reader(known: Sequence[Scalar], first: int) -> Any:
-    """A function that gives expressions which read these numbers as operands from the first one on."""
-    place = {id(value): first + k for k, value in enumerate(known)}
-    made: dict[int, Scalar] = {}
+def _reader(row_values: Sequence[Scalar], first: int) -> Any:
+    """A function that rewrites expressions to read these numbers as operands from the first one on."""
+    operand_of = {id(value): first + k for k, value in enumerate(row_values)}
+    rewritten: dict[int, Scalar] = {}
 
     def read(node: Scalar) -> Scalar:
-        found = made.get(id(node))
-        if found is None and id(node) in place:
-            found = e.load(place[id(node)], node.dtype)
-        elif found is None:
+        new = rewritten.get(id(node))
+        if new is None and id(node) in operand_of:
+            new = e.load(operand_of[id(node)], node.dtype)
+        elif new is None:
             args = tuple(map(read, node.args))
-            same = all(new is old for new, old in zip(args, node.args, strict=True))
-            found = node if same else Scalar(node.op, node.dtype, args, node.value)
-        made[id(node)] = found
-        return found
+            same = all(map(operator.is_, args, node.args))
+            new = node if same else Scalar(node.op, node.dtype, args, node.value)
+        rewritten[id(node)] = new
+        return new
 
     return read

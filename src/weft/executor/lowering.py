@@ -42,9 +42,9 @@ __all__ = ["Lowering"]
 
 def device_of(graph: Graph) -> Device:
     """The device of a graph that runs on one device; of a graph that only copies, the destination."""
-    found = (node.device for node in graph.nodes if node.op is not None and node.device is not None)
-    given = (v.type.device for v in (*graph.outputs, *graph.inputs) if v is not None and not v.type.weak)
-    return next(itertools.chain(found, given), cpu(0))
+    of_nodes = (node.device for node in graph.nodes if node.op is not None and node.device is not None)
+    of_values = (v.type.device for v in (*graph.outputs, *graph.inputs) if v is not None and not v.type.weak)
+    return next(itertools.chain(of_nodes, of_values), cpu(0))
 
 
 def copying(dtype: DType) -> Loop:
@@ -53,7 +53,7 @@ def copying(dtype: DType) -> Loop:
 
 
 class Lowering:
-    """One graph on its way. Its results: arrays, steps, the places of values, registers and slots."""
+    """The lowering of one graph. Its results: arrays, steps, the views of values, registers and slots."""
 
     def __init__(
         self,
@@ -67,51 +67,49 @@ class Lowering:
     ) -> None:
         self.graph, self.name, self.exact, self.first_choice = graph, name, exact, first_choice
         self.owned_outputs, self.fixed_layout = owned_outputs, fixed_layout
-        self.prefer: Callable[[Node, list[Any]], int] | None = (
-            None  # of a node and its inputs' strides, see tuning
-        )
+        # The choice for a node and its inputs' strides, see tuning.
+        self.prefer: Callable[[Node, list[Any]], int] | None = None
         self.commits: Collection[int] = ()  # see make_plan
         self.arrays: list[Value] = []  # the graph's inputs that are not numbers
         self.steps: list[Step] = []
-        self.places: dict[int, BufferView] = {}  # of values, by id
-        self.kept: list[Value] = []  # so that their ids stay theirs
+        self.views: dict[int, BufferView] = {}  # of values, by id
+        self.referenced: list[Value] = []  # whose ids are keys
         self.wide = False  # some kernel opens a parallel region
         self.registers = Registers()
-        numbers: dict[int, int] = {}  # of host numbers among the graph's inputs
+        self.numbers: dict[int, int] = {}  # of host numbers among the graph's inputs, by id
         for value in graph.inputs:
             if value.type.weak:
-                numbers[id(value)] = len(numbers)
+                self.numbers[id(value)] = len(self.numbers)
                 continue
             k = len(self.arrays)
-            given = strides[k] if k < len(strides) else None
-            if given is None:
-                given = row_major(value.shape) if exact else [input_stride(k, d) for d in range(value.ndim)]
-            self.places[id(value)] = Buffer(value.type, given, k, k).whole()
+            planned = strides[k] if k < len(strides) else None
+            if planned is None:
+                planned = row_major(value.shape) if exact else [input_stride(k, d) for d in range(value.ndim)]
+            self.views[id(value)] = Buffer(value.type, planned, k, k).whole()
             self.arrays.append(value)
         self.stable_inputs: Any = None
         if graph.stable_inputs:
             from weft.executor.preparation import StableInputs
 
             self.stable_inputs = StableInputs(
-                self.places[id(graph.inputs[k])].buffer for k in graph.stable_inputs
+                self.views[id(graph.inputs[k])].buffer for k in graph.stable_inputs
             )
         self.packs: dict[Any, BufferView] = {}  # by what is packed, and the layout
-        self.numbers = numbers
-        self.slots = Slots(self.registers, numbers)
+        self.slots = Slots(self.registers, self.numbers)
         self.device = device_of(graph)
         self.readers = _readers(graph)
-        self.seen = set(map(id, graph.nodes))  # nodes that are lowered, or will be
-        self.wanted = {id(v) for v in graph.outputs if v is not None}  # what leaves, or stands for it
+        self.scheduled = set(map(id, graph.nodes))  # nodes that are lowered, or will be
+        self.outputs = {id(v) for v in graph.outputs if v is not None}  # and values that outputs decompose to
         self.origin = Origin(name)  # of the steps that are made next
 
     def run(self) -> list[BufferView]:
-        """Lowers everything; the places of the graph's outputs that there are."""
+        """Lowers everything; the views of the graph's outputs that are not None."""
         for node in self.graph.nodes:
             if node.op is not None:
                 self.origin = Origin(node.op.name, node.where, node)
                 self.lower(node, self.first_choice or self.preferred(node))
         self.origin = Origin(self.name)
-        return self.leave()
+        return self.views_of_outputs()
 
     # Values.
 
@@ -126,25 +124,25 @@ class Lowering:
         buffer.flexible = flexible
         if flexible and like is not None and like.is_whole:
             buffer.like = like.buffer.like
-        place = self.places[id(value)] = buffer.whole()
-        self.kept.append(value)
-        return place
+        self.referenced.append(value)
+        view = self.views[id(value)] = buffer.whole()
+        return view
 
     def ensure(self, value: Value) -> BufferView:
-        """The place of a value; a number becomes an array of no dimensions."""
-        place = self.places.get(id(value))
-        if place is None:
+        """The view of a value; a number becomes an array of no dimensions."""
+        view = self.views.get(id(value))
+        if view is None:
             if not value.is_constant and id(value) not in self.numbers:
                 raise AssertionError(f"{self.name}: {value!r} was not lowered")
             holder = self.holder(TensorType((), value.dtype, self.device))
             self.loop([value], [self.output(holder)], copying(value.dtype), "fill")
-            place = self.places[id(value)] = self.places[id(holder)]
-        return place
+            view = self.views[id(value)] = self.views[id(holder)]
+        return view
 
     def holder(self, type: TensorType) -> Value:
         """A value of no node, for what exists only in the program."""
         holder = Node(None, (), (type,)).outputs[0]
-        self.kept.append(holder)
+        self.referenced.append(holder)
         return holder
 
     # Nodes.
@@ -161,11 +159,11 @@ class Lowering:
         """The choice to begin with: the first one, unless kernels are measured."""
         if self.prefer is None:
             return 0
-        known = (None if v is None else self.places.get(id(v)) for v in node.inputs)
-        return self.prefer(node, [None if place is None else place.strides for place in known])
+        views = (None if v is None else self.views.get(id(v)) for v in node.inputs)
+        return self.prefer(node, [None if view is None else view.strides for view in views])
 
     def take(self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], choice: Any) -> bool:
-        """Whether a choice could be had."""
+        """Whether a choice is available, and lowered."""
         match choice:
             case Loop():
                 self.take_loop(op, inputs, outputs, choice)
@@ -193,46 +191,46 @@ class Lowering:
                 f"weft.kernels.kernel({type(op).__name__}, device={kind!r}) registers one"
             )
         try:
-            made = op.decompose(*node.inputs)
+            results = op.decompose(*node.inputs)
         except Exception as problem:
             problem.add_note(f"in {type(op).__name__}.decompose")
             raise
-        if made is NotImplemented:
+        if results is NotImplemented:
             raise NotImplementedError(f"{op.name}: no kernel for these operands, and no decomposition")
-        listed = made if isinstance(made, tuple | list) else (made,)
+        results = results if isinstance(results, tuple | list) else (results,)
         if not registry.is_builtin(op.name):
             from weft.executor import facts  # here and below: not before the first operator of a user's
 
-            facts.decomposed(op, listed, node.outputs)
-        new = [n for n in Graph([], listed).nodes if n.op is not None and id(n) not in self.seen]
-        self.seen.update(map(id, new))
-        self.kept.extend(v for part in new for v in part.outputs)
+            facts.check_decomposition(op, results, node.outputs)
+        new = [n for n in Graph([], results).nodes if n.op is not None and id(n) not in self.scheduled]
+        self.scheduled.update(map(id, new))
+        self.referenced.extend(v for part in new for v in part.outputs)
         for value in node.reads:
             self.readers[id(value)] -= 1
         for value in (v for part in new for v in part.reads):
             self.readers[id(value)] = self.readers.get(id(value), 0) + 1
-        for result, output in zip(listed, node.outputs, strict=True):
-            if id(output) in self.wanted:
-                self.wanted.add(id(result))
+        for result, output in zip(results, node.outputs, strict=True):
+            if id(output) in self.outputs:
+                self.outputs.add(id(result))
             self.readers[id(result)] = self.readers.get(id(result), 0) + self.readers.get(id(output), 0)
         for part in new:
             self.lower(part)
-        for result, output in zip(listed, node.outputs, strict=True):
-            if id(result) in self.places:
-                self.places[id(output)] = self.places[id(result)]
+        for result, output in zip(results, node.outputs, strict=True):
+            if id(result) in self.views:
+                self.views[id(output)] = self.views[id(result)]
             elif self.is_number(result) or not self.unread(output):  # else a kernel has left it out
-                self.places[id(output)] = self.ensure(result)
+                self.views[id(output)] = self.ensure(result)
 
     # Choices.
 
     def loop(
         self, inputs: Sequence[Value | None], outputs: Sequence[BufferView], loop: Loop, text: str
     ) -> None:
-        operands = [v if v is None or self.is_number(v) else self.places[id(v)] for v in inputs]
+        operands = [v if v is None or self.is_number(v) else self.views[id(v)] for v in inputs]
         self.steps.append(LoopStep(operands, outputs, loop, text, self.origin))
 
     def is_number(self, value: Value) -> bool:
-        return id(value) not in self.places and (value.is_constant or id(value) in self.numbers)
+        return id(value) not in self.views and (value.is_constant or id(value) in self.numbers)
 
     def take_loop(
         self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], loop: Loop
@@ -240,39 +238,39 @@ class Lowering:
         if not registry.is_builtin(op.name):
             from weft.executor import facts
 
-            facts.stored(op, loop, outputs)
-        places = [self.output(v, like=self.first_like(inputs, v)) for v in outputs]
-        self.loop(inputs, places, loop, repr(op))
+            facts.check_loop(op, loop, outputs)
+        views = [self.output(v, like=self.first_like(inputs, v)) for v in outputs]
+        self.loop(inputs, views, loop, repr(op))
 
     def first_like(self, inputs: Sequence[Value | None], value: Value) -> BufferView | None:
         """The input whose order in memory an output of a loop takes: the first one of its shape."""
         for source in inputs:
-            place = None if source is None else self.places.get(id(source))
-            if place is not None and same_shape(place.shape, value.shape):
-                return place
+            view = None if source is None else self.views.get(id(source))
+            if view is not None and same_shape(view.shape, value.shape):
+                return view
         return None
 
     def take_view(self, op: Any, inputs: Sequence[Value | None], value: Value, choice: View) -> None:
         source = inputs[0]
         assert source is not None
         base = self.ensure(source)
-        seen = choice.see(source.shape, base.strides)
-        if seen is None:  # a contiguous copy can be seen so
+        geometry = choice.see(source.shape, base.strides)
+        if geometry is None:  # a contiguous copy has such a view
             base = self.copy(base, "contiguous copy")
-            seen = choice.see(source.shape, base.strides)
-            assert seen is not None
-        shape, strides, offset = seen
+            geometry = choice.see(source.shape, base.strides)
+            assert geometry is not None
+        shape, strides, offset = geometry
         if not registry.is_builtin(op.name):
             from weft.executor import facts
 
-            facts.shown(op, shape, source.dtype, value)
-        self.kept.append(value)
-        self.places[id(value)] = base.seen(shape, strides, offset)
+            facts.check_view(op, shape, source.dtype, value)
+        self.referenced.append(value)
+        self.views[id(value)] = base.view(shape, strides, offset)
 
-    def copy(self, place: BufferView, text: str) -> BufferView:
-        """The elements again, one after the other."""
-        copied = Buffer(place.type.like(), row_major(place.shape)).whole()
-        self.steps.append(LoopStep([place], [copied], copying(place.type.dtype), text, self.origin))
+    def copy(self, view: BufferView, text: str) -> BufferView:
+        """A contiguous copy."""
+        copied = Buffer(view.type.like(), row_major(view.shape)).whole()
+        self.steps.append(LoopStep([view], [copied], copying(view.type.dtype), text, self.origin))
         return copied
 
     def take_parts(self, op: Any, inputs: Sequence[Value | None], value: Value, choice: Parts) -> None:
@@ -285,59 +283,58 @@ class Lowering:
         for k, see in choice.parts:
             source = inputs[k]
             assert source is not None
-            seen = see(value.shape, whole.strides)
-            assert seen is not None
+            geometry = see(value.shape, whole.strides)
+            assert geometry is not None
             x = e.cast(e.load(0, source.dtype.name), dtype.name)
-            self.loop([source], [whole.seen(*seen)], Loop(1, (Each((Store(1, x),)),)), f"part of {op!r}")
+            self.loop([source], [whole.view(*geometry)], Loop(1, (Each((Store(1, x),)),)), f"part of {op!r}")
 
     def take_native(
         self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], choice: Native
     ) -> bool:
         if choice.exact and any(isinstance(n, Size) for v in inputs if v is not None for n in v.shape):
             raise NeedsSizes(repr(op))
-        places = [None if v is None else self.ensure(v) for v in inputs]
+        views = [None if v is None else self.ensure(v) for v in inputs]
         before_copies = len(self.steps)
         for k in choice.contiguous:
-            place = places[k]
-            if place is not None and not is_row_major(place.shape, place.strides):
-                places[k] = self.copy(place, "contiguous copy")
-        first = next((p for p in places if p is not None), None)
+            view = views[k]
+            if view is not None and not is_row_major(view.shape, view.strides):
+                views[k] = self.copy(view, "contiguous copy")
+        first = next((p for p in views if p is not None), None)
         layouts = [
             None
             if self.unread(v) and j in choice.optional
             else self.layout(choice.layouts, j, v.shape, first)
             for j, v in enumerate(outputs)
         ]
-        results = [
+        requests = [
             None if s is None else (v.dtype.name, v.shape, s) for v, s in zip(outputs, layouts, strict=True)
         ]
-        kernel = self.make_kernel(choice, places, results)
-        if kernel is None and any(p is not None and repeats(p) for p in places):
+        kernel = self.make_kernel(choice, views, requests)
+        if kernel is None and any(p is not None and repeats(p) for p in views):
             # oneDNN has no description of elements that are repeated.
-            places = [
-                self.copy(p, "copy of what is repeated") if p is not None and repeats(p) else p
-                for p in places
+            views = [
+                self.copy(p, "copy of what is repeated") if p is not None and repeats(p) else p for p in views
             ]
-            kernel = self.make_kernel(choice, places, results)
+            kernel = self.make_kernel(choice, views, requests)
         if kernel is None:
             del self.steps[before_copies:]
             return False
         fixed = choice.exact or any(choice.layouts)
-        made = [
+        results = [
             None if s is None else self.output(v, s if fixed else None)
             for v, s in zip(outputs, layouts, strict=True)
         ]
-        operands = [*places, *made]
-        chosen = range(len(operands)) if choice.order is None else choice.order
+        operands = [*views, *results]
+        order = range(len(operands)) if choice.order is None else choice.order
         first_slot = self.slots.add(
             choice.numbers, lambda: op.random_numbers(*(None if v is None else v.type for v in inputs))
         )
-        pairs = [(places[i], made[j]) for i, j in choice.in_place]
+        pairs = [(views[i], results[j]) for i, j in choice.in_place]
         step = NativeStep(
             kernel,
-            [p for n in chosen if (p := operands[n]) is not None],
-            [p for n in chosen if n < len(places) and (p := places[n]) is not None],
-            [p for p in made if p is not None],
+            [p for n in order if (p := operands[n]) is not None],
+            [p for n in order if n < len(views) and (p := views[n]) is not None],
+            [p for p in results if p is not None],
             first_slot,
             repr(op),
             self.origin,
@@ -351,126 +348,124 @@ class Lowering:
         self.wide |= choice.wide or getattr(kernel, "pieces", 1) == 0
         return True
 
-    def make_kernel(self, choice: Native, places: list[BufferView | None], outputs: Sequence[Any]) -> Any:
-        """The kernel of a choice. An input that is prepared once is packed as it likes it best: replaced in places."""
-        given = [None if p is None else _geometry(p) for p in places]
+    def make_kernel(self, choice: Native, views: list[BufferView | None], outputs: Sequence[Any]) -> Any:
+        """The kernel of a choice. A stable input is packed in the layout that it prefers, and replaced in views."""
+        requests = [None if p is None else _geometry(p) for p in views]
         for k, axes in choice.packed if self.stable_inputs is not None else ():
-            place = places[k]
-            if place is None or not self.stable_inputs.holds(place, self.steps):
+            view = views[k]
+            if view is None or not self.stable_inputs.holds(view, self.steps):
                 continue
-            kernel = choice.offer([*given[:k], (*_geometry(place)[:2], ANY), *given[k + 1 :]], outputs)
+            kernel = choice.offer([*requests[:k], (*_geometry(view)[:2], ANY), *requests[k + 1 :]], outputs)
             if kernel is None:
                 continue
-            layout = kernel.layout(sum(p is not None for p in places[:k]))
-            if (
-                layout.is_plain and not kernel.is_wide
-            ):  # below AVX-512: a copy would have other strides, for which the same code is no quicker
-                unpacked = choice.offer(given, outputs)
+            layout = kernel.layout(sum(p is not None for p in views[:k]))
+            # Below AVX-512 a copy would have other strides, for which the same code is no quicker.
+            if layout.is_plain and not kernel.is_wide:
+                unpacked = choice.offer(requests, outputs)
                 if unpacked is not None and unpacked.implementation == kernel.implementation:
                     return unpacked
-            packed = self.pack(place, axes, layout)
-            if packed is not None:
-                places[k] = packed
+            prepacked = self.pack(view, axes, layout)
+            if prepacked is not None:
+                views[k] = prepacked
                 return kernel
-        return choice.offer(given, outputs)
+        return choice.offer(requests, outputs)
 
-    def pack(self, place: BufferView, axes: tuple[int, ...], layout: Any) -> BufferView | None:
-        """A weight, seen with its axes in this order, in a layout of oneDNN's; None if it cannot be had."""
-        dtype, shape, strides = _geometry(place)
+    def pack(self, view: BufferView, axes: tuple[int, ...], layout: Any) -> BufferView | None:
+        """A weight, with its axes in this order, in a layout of oneDNN; None if oneDNN cannot reorder it."""
+        dtype, shape, strides = _geometry(view)
         source = (dtype, tuple(shape[d] for d in axes), tuple(strides[d] for d in axes))
         if 0 in strides:  # oneDNN has no layout for what is repeated
             return None
         if _core.onednn_layout(source) == layout:
-            return place
-        key = (place.key, axes, layout)
-        found = self.packs.get(key)
-        if found is None:
+            return view
+        key = (view.key, axes, layout)
+        prepacked = self.packs.get(key)
+        if prepacked is None:
             try:
                 kernel = _core.onednn_reorder(source, layout)
             except NotImplementedError:
                 return None
-            found = self.packs[key] = Buffer(TensorType((layout.bytes,), uint8, self.device), (1,)).whole()
+            prepacked = self.packs[key] = Buffer(
+                TensorType((layout.bytes,), uint8, self.device), (1,)
+            ).whole()
             self.steps.append(
-                NativeStep(kernel, [place, found], [place], [found], 0, "pack", self.origin, fixed=True)
+                NativeStep(kernel, [view, prepacked], [view], [prepacked], 0, "pack", self.origin, fixed=True)
             )
-        return found
+        return prepacked
 
     def unread(self, value: Value) -> bool:
-        return id(value) not in self.wanted and not self.readers.get(id(value))
+        return id(value) not in self.outputs and not self.readers.get(id(value))
 
     def layout(
         self, layouts: Sequence[str], j: int, shape: Sequence[Any], first: BufferView | None
     ) -> tuple[Any, ...]:
         """The strides that an output gets."""
-        wanted = layouts[j] if j < len(layouts) else ROW_MAJOR
-        if wanted == LIKE_INPUT and first is not None:
+        layout = layouts[j] if j < len(layouts) else ROW_MAJOR
+        if layout == LIKE_INPUT and first is not None:
             images = len(shape) > 2 and first.ndim == len(shape)
             last = images and first.strides[1] == 1 and not is_row_major(first.shape, first.strides)
-            wanted = CHANNELS_LAST if last else ROW_MAJOR
-        return channels_last(shape) if wanted == CHANNELS_LAST and len(shape) > 2 else row_major(shape)
+            layout = CHANNELS_LAST if last else ROW_MAJOR
+        return channels_last(shape) if layout == CHANNELS_LAST and len(shape) > 2 else row_major(shape)
 
     # The end.
 
-    def leave(self) -> list[BufferView]:
-        """The places that leave the program: memory of its own for each, or an input that nothing writes.
+    def views_of_outputs(self) -> list[BufferView]:
+        """The views of the program's outputs: memory of its own for each, or an input that nothing writes.
 
         The first `owned_outputs` of them are never inputs.
         """
-        written = {id(self.places[id(self.graph.inputs[i])].buffer) for i in self.graph.writes.values()}
-        given = [(j, v) for j, v in enumerate(self.graph.outputs) if v is not None]
-        # A buffer can leave as one output; where it is wanted more often, as the one that is all of it.
-        found: dict[int, BufferView] = {}
+        written = {id(self.views[id(self.graph.inputs[i])].buffer) for i in self.graph.writes.values()}
+        outputs = [(j, v) for j, v in enumerate(self.graph.outputs) if v is not None]
+        # A buffer can be the memory of one output; of several, it is that of one that is all of it.
+        views: dict[int, BufferView] = {}
         for whole_first in (True, False):
-            for j, value in given:
-                place = self.ensure(value)
-                if j not in found and (place.is_whole or not whole_first):
-                    found[j] = self.leaving(place, self.graph.writes.get(j), written, j < self.owned_outputs)
-        return [found[j] for j, _ in given]
+            for j, value in outputs:
+                view = self.ensure(value)
+                if j not in views and (view.is_whole or not whole_first):
+                    views[j] = self.view_of_output(
+                        view, self.graph.writes.get(j), written, j < self.owned_outputs
+                    )
+        return [views[j] for j, _ in outputs]
 
-    def leaving(self, place: BufferView, writes: int | None, written: set[int], owned: bool) -> BufferView:
-        buffer = place.buffer
+    def view_of_output(
+        self, view: BufferView, writes: int | None, written: set[int], owned: bool
+    ) -> BufferView:
+        buffer = view.buffer
         if buffer.is_input:
-            target = None if writes is None else self.places[id(self.graph.inputs[writes])].buffer
-            stays = buffer is target and place.is_whole  # it becomes what it is
-            if stays or (writes is None and not owned and id(buffer) not in written):
-                return place
-        elif not buffer.output and self.covers(place):
-            if not place.is_whole:
-                buffer.type, buffer.strides, buffer.flexible, buffer.like = (
-                    place.type,
-                    place.strides,
-                    False,
-                    -1,
-                )
+            target = None if writes is None else self.views[id(self.graph.inputs[writes])].buffer
+            is_unchanged = buffer is target and view.is_whole
+            if is_unchanged or (writes is None and not owned and id(buffer) not in written):
+                return view
+        elif not buffer.output and self.covers(view):
+            if not view.is_whole:
+                buffer.type, buffer.strides = view.type, view.strides
+                buffer.flexible, buffer.like = False, -1
             buffer.output = True
-            return place
-        again = Buffer(place.type.like(), row_major(place.shape))
+            return view
+        copied = self.copy(view, "another output")
         if self.exact:
-            again.strides = like_strides(place.shape, place.strides)
-        again.output, again.flexible = True, True
-        self.steps.append(
-            LoopStep([place], [again.whole()], copying(place.type.dtype), "another output", self.origin)
-        )
-        return again.whole()
+            copied.buffer.strides = copied.strides = like_strides(view.shape, view.strides)
+        copied.buffer.output, copied.buffer.flexible = True, True
+        return copied
 
-    def covers(self, place: BufferView) -> bool:
-        """Whether the place is all elements of its buffer, so that it may be the buffer's description."""
-        if place.is_whole:
+    def covers(self, view: BufferView) -> bool:
+        """Whether the view is all elements of its buffer, so that it may be the buffer's description."""
+        if view.is_whole:
             return True
-        size, whole = place.type.size, place.buffer.type.size
-        if not self.exact or not same(place.offset, 0) or not same(size, whole):
+        size, whole = view.type.size, view.buffer.type.size
+        if not self.exact or not same(view.offset, 0) or not same(size, whole):
             return False
-        return is_dense(place.shape, place.strides)
+        return is_dense(view.shape, view.strides)
 
 
-def repeats(place: BufferView) -> bool:
-    """Whether elements are repeated, in a place of known sizes."""
-    return any(n > 1 and s == 0 for n, s in zip(place.shape, place.strides, strict=True))
+def repeats(view: BufferView) -> bool:
+    """Whether elements are repeated, in a view of known sizes."""
+    return any(n > 1 and s == 0 for n, s in zip(view.shape, view.strides, strict=True))
 
 
-def _geometry(place: BufferView) -> tuple[str, Any, Any]:
+def _geometry(view: BufferView) -> tuple[str, Any, Any]:
     """In the form in which kernels of the native core are requested."""
-    return (place.type.dtype.name, place.shape, place.strides)
+    return (view.type.dtype.name, view.shape, view.strides)
 
 
 def _number(value: Any, dtype: DType) -> Any:

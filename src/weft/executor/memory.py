@@ -57,9 +57,9 @@ def lay_out(blocks: Sequence[Block], guard_bytes: int = 0) -> MemoryPlan:
         lambda item: (item[0].first, -item[1]),
     ]
     for order in orders:
-        found = _place(sorted(padded, key=order))
-        if best is None or found[0] < best[0]:
-            best = found
+        candidate = _assign_offsets(sorted(padded, key=order))
+        if best is None or candidate[0] < best[0]:
+            best = candidate
         if best[0] <= least * CLOSE_ENOUGH:
             break
     assert best is not None
@@ -92,8 +92,8 @@ def _largest_live(items: Sequence[tuple[int, int, int]]) -> int:
     return most
 
 
-def _place(items: Sequence[tuple[Block, int]]) -> tuple[int, dict[Hashable, int]]:
-    """Places blocks one after the other; the arena's size, and the offsets."""
+def _assign_offsets(items: Sequence[tuple[Block, int]]) -> tuple[int, dict[Hashable, int]]:
+    """The arena's size, and the offsets of blocks that are placed one after the other."""
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last
     offsets: dict[Hashable, int] = {}
     arena = 0
@@ -110,12 +110,11 @@ def _place(items: Sequence[tuple[Block, int]]) -> tuple[int, dict[Hashable, int]
     return arena, offsets
 
 
-def _best_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
-    """The beginning of the smallest gap between intervals, sorted, that is large enough; else behind them all."""
-    end, found, smallest = 0, -1, 0
-    for begin, stop in taken:
-        gap = begin - end
-        if gap >= size and (found < 0 or gap < smallest):
-            found, smallest = end, gap
+def _best_gap(intervals: Sequence[tuple[int, int]], size: int) -> int:
+    """The beginning of the smallest gap between sorted intervals that is large enough; else behind them all."""
+    end, gaps = 0, []
+    for begin, stop in intervals:
+        if begin - end >= size:
+            gaps.append((begin - end, end))
         end = max(end, stop)
-    return end if found < 0 else found
+    return min(gaps)[1] if gaps else end

@@ -20,7 +20,7 @@ __all__ = ["DevicePlanLinker"]
 
 
 class DevicePlanLinker:
-    """Parts on their way to one plan. Values are known by wires: the inputs' numbers, then what parts make."""
+    """Links parts into one plan. Values are numbered as wires: the inputs first, then what parts make."""
 
     def __init__(self, graph: Graph, strides: Sequence[Any]) -> None:
         self.graph = graph
@@ -34,12 +34,12 @@ class DevicePlanLinker:
         self.uses = [NOTHING] * len(self.arrays)
         self.parts: list[tuple[Any, list[int], list[int], list[int]]] = []
         self.steps: list[str] = []
-        self.prepared: list[str] = []
+        self.hoisted: list[str] = []
         self.reorders = 0
-        self.left: dict[int, int] = {}  # wire of what leaves a part, by id of the value
-        self.written: dict[int, int] = {}  # wire of the new content, by number of the graph's input
+        self.outgoing: dict[int, int] = {}  # wire of an output of a part, by id of the value
+        self.new_contents: dict[int, int] = {}  # wire of the new content, by number of the graph's input
         self.reports: list[tuple[Part, MemoryReport]] = []
-        self.wanted = {id(v) for j, v in self.outputs if j not in graph.writes}
+        self.result_ids = {id(v) for j, v in self.outputs if j not in graph.writes}
 
     def strides(self, part: Part) -> list[tuple[int, ...]]:
         """The strides of the arrays that a part reads."""
@@ -53,7 +53,7 @@ class DevicePlanLinker:
         count = len(part.makes) - len(part.graph.writes)
         if self.graph.writes:
             return count
-        return max((k + 1 for k, v in enumerate(part.makes[:count]) if id(v) in self.wanted), default=0)
+        return max((k + 1 for k, v in enumerate(part.makes[:count]) if id(v) in self.result_ids), default=0)
 
     def add(self, part: Part, plan: Any) -> None:
         info: PlanInfo = plan.info
@@ -64,32 +64,32 @@ class DevicePlanLinker:
                 self.uses[wire] = max(self.uses[wire], use)
         numbers = [self.numbers[id(v)] for v in part.reads if v.type.weak]
         outputs = list(range(len(self.strides_of_wires), len(self.strides_of_wires) + len(part.makes)))
-        self.strides_of_wires.extend(info.made)
+        self.strides_of_wires.extend(info.output_strides)
         for k, (value, wire) in enumerate(zip(part.makes, outputs, strict=True)):
             if k in part.graph.writes:
                 target = part.reads[part.graph.writes[k]]
-                self.written[id(target)] = wire
+                self.new_contents[id(target)] = wire
             else:
-                self.left[id(value)] = wire
+                self.outgoing[id(value)] = wire
                 self.wires.setdefault(id(value), wire)  # an input's copy is for the caller only
         self.parts.append((plan, inputs, numbers, outputs))
         self.steps += [f"{part.device}: {step}" for step in info.steps]
-        self.prepared += [f"{part.device}: {step}" for step in info.prepared]
+        self.hoisted += [f"{part.device}: {step}" for step in info.hoisted]
         self.reorders += info.reorders
         self.reports.append((part, info.memory_report()))
 
     def emit(self, name: str) -> ProgramBuilder:
         """For the native core."""
         program: ProgramBuilder = _core.ProgramBuilder(name, None, len(self.arrays), is_exact=True)
-        for number, how in enumerate(self.uses):
-            program.use(number, how)
+        for number, use in enumerate(self.uses):
+            program.use(number, use)
         for part in self.parts:
             program.add_part(*part)
         for j, value in self.outputs:
             target = self.graph.writes.get(j)
             into = -1 if target is None else self.number(target)
             t = value.type
-            wire = self.leaving(j)
+            wire = self.wire_of_output(j)
             program.add_wire(
                 wire, into, t.dtype, t.device, [int(n) for n in t.shape], self.strides_of_wires[wire]
             )
@@ -98,22 +98,24 @@ class DevicePlanLinker:
     def number(self, target: int) -> int:
         return self.arrays.index(self.graph.inputs[target])
 
-    def leaving(self, j: int) -> int:
+    def wire_of_output(self, j: int) -> int:
         """The wire of an output."""
         target, value = self.graph.writes.get(j), self.graph.outputs[j]
-        return self.left[id(value)] if target is None else self.written[id(self.graph.inputs[target])]
+        return (
+            self.outgoing[id(value)] if target is None else self.new_contents[id(self.graph.inputs[target])]
+        )
 
     def info(self, name: str, visible: int) -> PlanInfo:
         return PlanInfo(
             name,
             self.graph,
             tuple(self.strides_of_wires[: len(self.arrays)]),
-            tuple(self.strides_of_wires[self.leaving(j)] for j, _ in self.outputs),
+            tuple(self.strides_of_wires[self.wire_of_output(j)] for j, _ in self.outputs),
             visible,
             self.steps,
             True,
             self.report(),
-            self.prepared,
+            self.hoisted,
             self.reorders,
         )
 
@@ -122,14 +124,14 @@ class DevicePlanLinker:
         passed = self.passed()
         by_device: dict[Any, MemoryReport] = {}
         for part, report in self.reports:
-            found = by_device.get(part.device, MemoryReport(0, 0, 0, 0, 0))
-            by_device[part.device] = found.after(report, sum(passed.get(id(v), 0) for v in part.makes))
+            before = by_device.get(part.device, MemoryReport(0, 0, 0, 0, 0))
+            by_device[part.device] = before.after(report, sum(passed.get(id(v), 0) for v in part.makes))
         return MemoryReport.together(by_device)
 
     def passed(self) -> dict[int, int]:
         """The bytes of the values that parts give each other, by id."""
         read = {id(v): v for part, _ in self.reports for v in part.reads if not v.type.weak}
-        inputs = set(map(id, self.arrays)) | self.wanted
+        inputs = set(map(id, self.arrays)) | self.result_ids
         return {
             key: aligned(int(v.type.size) * v.dtype.itemsize) for key, v in read.items() if key not in inputs
         }

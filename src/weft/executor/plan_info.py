@@ -20,13 +20,13 @@ _infos: dict[int, ref[PlanInfo]] = {}  # by serial
 
 def info_of(serial: int) -> PlanInfo | None:
     """The info of this serial; None if its plan is gone."""
-    found = _infos.get(serial)
-    return None if found is None else found()
+    reference = _infos.get(serial)
+    return None if reference is None else reference()
 
 
 def all_infos() -> list[PlanInfo]:
     """Of all plans that are there."""
-    return [info for each in tuple(_infos.values()) if (info := each()) is not None]
+    return [info for reference in tuple(_infos.values()) if (info := reference()) is not None]
 
 
 class Lifetime(Record):
@@ -68,20 +68,18 @@ class MemoryReport(Record):
 
     def after(self, part: MemoryReport, passed_bytes: int) -> MemoryReport:
         """Of what runs before a part on its device, and of the part, which gives others so many bytes."""
-        made: MemoryReport = self.replaced(
+        passed = self.passed_bytes + passed_bytes
+        report: MemoryReport = self.replaced(
             naive_bytes=self.naive_bytes + part.naive_bytes + passed_bytes,
             merged_bytes=self.merged_bytes + part.merged_bytes + passed_bytes,
             in_place_bytes=self.in_place_bytes + part.in_place_bytes + passed_bytes,
-            passed_bytes=self.passed_bytes + passed_bytes,
+            passed_bytes=passed,
             kept_bytes=self.kept_bytes + part.kept_bytes,
-            arena_bytes=max(self.arena_bytes - self.passed_bytes, part.arena_bytes)
-            + self.passed_bytes
-            + passed_bytes,
+            arena_bytes=max(self.arena_bytes - self.passed_bytes, part.arena_bytes) + passed,
             largest_live_bytes=max(self.largest_live_bytes - self.passed_bytes, part.largest_live_bytes)
-            + self.passed_bytes
-            + passed_bytes,
+            + passed,
         )
-        return made
+        return report
 
     @staticmethod
     def together(devices: Mapping[Device, MemoryReport]) -> MemoryReport:
@@ -117,10 +115,10 @@ class Work(Record):
 class PlanInfo:
     """What a plan was made from, and what it does; kept by the plan for gradients and for people.
 
-    strides: of the arrays given; made: those of the outputs. memory: None where sizes are not known. steps: those of
-    every run; prepared: those that are run again only when what they read was written; reorders: how many copies into
+    strides: of the inputs; output_strides: of the outputs. memory: None where sizes are not known. steps: those of
+    every run; hoisted: those that are run again only when what they read was written; reorders: how many copies into
     other layouts the kernels of a run make. serial: its number in the native program. work: for each step that the
-    native core runs, first those of `prepared`, what it computes.
+    native core runs, first those of `hoisted`, what it computes.
     """
 
     def __init__(
@@ -128,18 +126,18 @@ class PlanInfo:
         name: str,
         graph: Graph,
         strides: tuple[Any, ...],
-        made: tuple[Any, ...],
+        output_strides: tuple[Any, ...],
         visible: int,
         steps: Sequence[str] = (),
         exact: bool = False,
         memory: MemoryReport | None = None,
-        prepared: Sequence[str] = (),
+        hoisted: Sequence[str] = (),
         reorders: int = 0,
         work: Sequence[Work] = (),
     ) -> None:
-        self.name, self.graph, self.strides, self.made = name, graph, strides, made
+        self.name, self.graph, self.strides, self.output_strides = name, graph, strides, output_strides
         self.visible, self.steps, self.exact, self.memory = visible, list(steps), exact, memory
-        self.prepared, self.reorders = list(prepared), reorders
+        self.hoisted, self.reorders = list(hoisted), reorders
         self.work = list(work)
         self.serial = next(_serials)
         serial = self.serial

@@ -1,7 +1,7 @@
 """The planner: a graph becomes a Program of the native core.
 
 lowering    each node becomes steps on views of buffers: loops, native kernels                 lowering.py
-preparation what follows from inputs that seldom change is done once for many runs            preparation.py
+preparation steps that depend only on inputs that seldom change are hoisted                   preparation.py
 fusion      loops that can share one loop do                                                  fusion.py, assembly.py
 order       steps that free memory run as soon as they can                                    order.py
 memory      results over dying inputs; one arena for what stays inside                        arena.py, memory.py
@@ -31,7 +31,7 @@ from weft.executor.emit import emit
 from weft.executor.loop_code import LoopCode
 from weft.executor.lowering import Lowering
 from weft.executor.plan_info import PlanInfo, Work
-from weft.executor.steps import LoopStep, NativeStep, Step, alive
+from weft.executor.steps import LoopStep, NativeStep, Step, live_steps
 from weft.graph.graph import Graph
 from weft.graph.placement import partition, spans_devices
 from weft.ops.node import Value
@@ -76,43 +76,43 @@ def make_plan(
     if exact and not first_choice and name != TUNING and flags.get("WEFT_AUTOTUNE"):
         from weft.executor.tuning import preferred
 
-        lowering.prefer = lambda node, lying: preferred(node, lying, _candidate)
+        lowering.prefer = lambda node, operand_strides: preferred(node, operand_strides, _candidate)
     outputs = lowering.run()
-    leaving = [place.buffer for place in outputs]
-    once: list[Step] = []
-    lowered = alive(lowering.steps, leaving)
+    buffers = [view.buffer for view in outputs]
+    stable: list[Step] = []
+    lowered = live_steps(lowering.steps, buffers)
     if graph.stable_inputs:
-        from weft.executor.preparation import prepared  # no call of one operator has such inputs
+        from weft.executor.preparation import hoist  # no call of one operator has such inputs
 
-        once, lowered = prepared(
-            (lowering.places[id(graph.inputs[k])].buffer for k in graph.stable_inputs), lowered
+        stable, lowered = hoist(
+            (lowering.views[id(graph.inputs[k])].buffer for k in graph.stable_inputs), lowered
         )
-    kept = list({id(y.buffer): y.buffer for step in once for y in step.writes if y.buffer.kept}.values())
-    first, steps = merged(name, once, kept), merged(name, lowered, leaving)
+    kept = list({id(y.buffer): y.buffer for step in stable for y in step.writes if y.buffer.kept}.values())
+    hoisted, steps = merged(name, stable, kept), merged(name, lowered, buffers)
     arena = None
     if exact:
         from weft.executor.arena import Arena, in_order  # patterns have no memory plan
 
         if len(steps) > 1:
-            steps = in_order(steps, written_inputs(lowering, leaving))
-        arena = Arena([*first, *steps], naive_bytes([*once, *lowered], [*leaving, *kept]), kept)
-    program = emit(lowering, first, steps, outputs, arena)
-    shown = len(outputs) if visible is None else visible
+            steps = in_order(steps, written_inputs(lowering, buffers))
+        arena = Arena([*hoisted, *steps], naive_bytes([*stable, *lowered], [*buffers, *kept]), kept)
+    program = emit(lowering, hoisted, steps, outputs, arena)
+    visible_outputs = len(outputs) if visible is None else visible
     info = PlanInfo(
         name,
         graph,
-        strides=tuple(lowering.places[id(v)].strides for v in lowering.arrays),
-        made=tuple(place.strides for place in outputs),
-        visible=shown,
+        strides=tuple(lowering.views[id(v)].strides for v in lowering.arrays),
+        output_strides=tuple(view.strides for view in outputs),
+        visible=visible_outputs,
         steps=[step.text for step in steps],
         exact=exact,
         memory=None if arena is None else arena.report,
-        prepared=[step.text for step in first],
+        hoisted=[step.text for step in hoisted],
         reorders=sum(step.kernel.reorders for step in steps if isinstance(step, NativeStep)),
-        work=[work_of(step) for step in (*first, *steps)],
+        work=[work_of(step) for step in (*hoisted, *steps)],
     )
     return program.plan(
-        shown,
+        visible_outputs,
         as_tuple,
         info,
         serial=info.serial,
@@ -137,7 +137,7 @@ def work_of(step: Fused | NativeStep) -> Work:
 
 def committed(graph: Graph) -> frozenset[int]:
     """The outputs that are the new content of what an operator updates, such as weights and running statistics."""
-    found = []
+    outputs = []
     for j in graph.writes:
         value = graph.outputs[j]
         while value is not None and value.node.op is not None and value.node.op.is_mark:
@@ -145,8 +145,8 @@ def committed(graph: Graph) -> frozenset[int]:
         if value is None or value.node.op is None:
             continue
         if value.index in value.node.op.writes_by_index(len(value.node.inputs)).values():
-            found.append(j)
-    return frozenset(found)
+            outputs.append(j)
+    return frozenset(outputs)
 
 
 def merged(name: str, steps: Sequence[Step], outputs: Iterable[Buffer]) -> list[Fused | NativeStep]:
@@ -183,30 +183,32 @@ def plan_parts(
             fixed_layout=True,
         )
         linker.add(part, plan)
-    shown = len(linker.outputs) if visible is None else visible
-    info = linker.info(name, shown)
-    return linker.emit(name).plan(shown, as_tuple, info, gradients=list(gradients), strides=info.strides)
+    visible_outputs = len(linker.outputs) if visible is None else visible
+    info = linker.info(name, visible_outputs)
+    return linker.emit(name).plan(
+        visible_outputs, as_tuple, info, gradients=list(gradients), strides=info.strides
+    )
 
 
-def written_inputs(lowering: Lowering, leaving: Sequence[Buffer]) -> dict[int, list[Buffer]]:
+def written_inputs(lowering: Lowering, outputs: Sequence[Buffer]) -> dict[int, list[Buffer]]:
     """For each output that becomes the new content of inputs: its buffer's id, and these inputs."""
-    found: dict[int, list[Buffer]] = {}
-    numbers = [j for j, value in enumerate(lowering.graph.outputs) if value is not None]
-    for j, buffer in zip(numbers, leaving, strict=True):
-        written = lowering.graph.writes.get(j)
-        if written is not None:
-            target = lowering.places[id(lowering.graph.inputs[written])].buffer
-            found.setdefault(id(buffer), []).append(target)
-    return found
+    targets: dict[int, list[Buffer]] = {}
+    indices = [j for j, value in enumerate(lowering.graph.outputs) if value is not None]
+    for j, buffer in zip(indices, outputs, strict=True):
+        if j in lowering.graph.writes:
+            target = lowering.graph.inputs[lowering.graph.writes[j]]
+            targets.setdefault(id(buffer), []).append(lowering.views[id(target)].buffer)
+    return targets
 
 
-def naive_bytes(steps: Sequence[Step], leaving: Sequence[Buffer]) -> int:
-    """Of everything that steps make and that does not leave, as if each had memory of its own."""
+def naive_bytes(steps: Sequence[Step], outputs: Sequence[Buffer]) -> int:
+    """Of everything that steps write and that is no output, as if each had memory of its own."""
     from weft.executor.memory import aligned
 
-    kept = {id(buffer) for buffer in leaving}
-    inside = {id(y.buffer): y.buffer for step in steps for y in step.writes if id(y.buffer) not in kept}
-    return sum(aligned(buffer.size_bytes) for buffer in inside.values())
+    buffers = {id(y.buffer): y.buffer for step in steps for y in step.writes}
+    for output in outputs:
+        buffers.pop(id(output), None)
+    return sum(aligned(buffer.size_bytes) for buffer in buffers.values())
 
 
 def loops_of(graph: Graph, name: str) -> list[LoopCode]:
@@ -220,13 +222,13 @@ def loops_of(graph: Graph, name: str) -> list[LoopCode]:
     [('float32', 'bool')]
     """
     lowering = Lowering(graph, name, (), exact=False)
-    leaving = [place.buffer for place in lowering.run()]
-    steps = merged(name, alive(lowering.steps, leaving), leaving)
+    outputs = [view.buffer for view in lowering.run()]
+    steps = merged(name, live_steps(lowering.steps, outputs), outputs)
     return [step.code for step in steps if isinstance(step, Fused)]
 
 
 def copies_of(value: Value) -> list[LoopCode]:
     """The loops that plans copy a value with, be it an array or a number, to contiguous memory."""
     lowering = Lowering(Graph([value], []), "copy", (), exact=False)
-    place = lowering.ensure(value) if value.type.weak else lowering.copy(lowering.ensure(value), "copy")
-    return [step.code for step in merged("copy", lowering.steps, [place.buffer]) if isinstance(step, Fused)]
+    view = lowering.ensure(value) if value.type.weak else lowering.copy(lowering.ensure(value), "copy")
+    return [step.code for step in merged("copy", lowering.steps, [view.buffer]) if isinstance(step, Fused)]

@@ -18,25 +18,21 @@ class Registers:
     """The register of every number, and what the native core fills them with."""
 
     def __init__(self) -> None:
-        self.known: dict[Any, int] = {}
+        self.by_size: dict[Any, int] = {}
         self.constants: list[tuple[int, int]] = []
         self.loads: list[tuple[str, int, int, int]] = []
         self.computes: list[tuple[str, int, int, int]] = []
-
-    def __len__(self) -> int:
-        return len(self.known)
 
     def register(self, size: Any) -> int:
         """The register that holds an int or a Size."""
         is_size = type(size) is Size
         key = (is_size, id(size) if is_size else size)
-        found = self.known.get(key)
-        if found is not None:
-            return found
+        if key in self.by_size:
+            return self.by_size[key]
         operands: list[int] = []
         if is_size and size.op not in ("dim", "extent", "stride"):
             operands = [self.register(arg) for arg in size.args]
-        number = self.known[key] = len(self.known)
+        number = self.by_size[key] = len(self.by_size)
         if not is_size:
             if not -(2**63) <= size < 2**63:
                 raise ShapeError(f"shape: a size or stride of {size} does not fit 64 bits")
@@ -62,7 +58,7 @@ class Slots:
         self.randoms: list[Any] = []
 
     def add(self, numbers: Sequence[tuple[Any, str]], draws: Any = None) -> int:
-        """Consecutive parameters, (Value, Size or number, dtype name) each; the first one's position.
+        """Adds consecutive parameters, (Value, Size or number, dtype name) each; returns the first one's index.
 
         draws: () -> what a random operator draws.
         """

@@ -1,4 +1,4 @@
-"""Steps on places, the result of lowering a graph: not fused yet, and without memory in the arena."""
+"""Steps on buffer views, the result of lowering a graph: not fused yet, and without memory in the arena."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from weft.base.record import Record
 from weft.base.typing import Any
 from weft.executor.buffers import Buffer, BufferView, is_one
 from weft.expr import scalar as e
-from weft.expr.kernel import Each, Reduction, Scan, Store, parts
+from weft.expr.kernel import Each, Once, Reduction, Scan, Store, parts
 from weft.ops.kernels import Loop
 from weft.ops.node import Value
 
-__all__ = ["LoopStep", "NativeStep", "Origin", "Step", "alive", "without_rows", "written_by"]
+__all__ = ["LoopStep", "NativeStep", "Origin", "Step", "live_steps", "without_rows", "written_by"]
 
 Scalar = e.Scalar
 CALL_WEIGHT = 12  # of exp and the like, in basic operations
 
 
 class Origin(Record):
-    """Whose work a step is: the operator that the program called, the user's line ("file:line" or empty), its node."""
+    """What a step is part of: the operator that was called, the user's line ("file:line" or empty), its node."""
 
     name: str
     where: str = ""
@@ -66,7 +66,7 @@ class NativeStep(Step):
 
 
 class LoopStep(Step):
-    """A Loop on these inputs (a place, a Value that is a number, or None) and outputs."""
+    """A Loop on these inputs (a buffer view, a Value that is a number, or None) and outputs."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class LoopStep(Step):
         if not self.loop.axes:
             shapes += [y.shape for y in self.outputs]
         rank = max(map(len, shapes), default=0)
-        found: list[Any] = [1] * rank
+        sizes: list[Any] = [1] * rank
         for shape in shapes:
             for d, n in enumerate(shape, rank - len(shape)):
-                if is_one(found[d]):
-                    found[d] = n
-        return tuple(found)
+                if is_one(sizes[d]):
+                    sizes[d] = n
+        return tuple(sizes)
 
     @cached_property
     def nodes(self) -> list[Scalar]:
@@ -110,7 +110,7 @@ class LoopStep(Step):
         return not self.loop.axes and len(stages) == 1 and isinstance(stages[0], Each)
 
     @cached_property
-    def asks_positions(self) -> bool:
+    def reads_positions(self) -> bool:
         """Whether code reads its position in the loops: the space must have the step's own shape then."""
         return any(node.op == "index" for node in self.nodes)
 
@@ -126,15 +126,15 @@ class LoopStep(Step):
         if any(node.op in ("load", "load_at") and node.value >= inputs for node in self.nodes):
             return True
         for stage in stages:
-            if type(stage).__name__ != "Once":
+            if not isinstance(stage, Once):
                 continue
             for node in e.walk(*(part.value for part in parts(stage))):
                 x = self.inputs[node.value] if node.op == "load" else None
-                if isinstance(x, BufferView) and not self._once(x):
+                if isinstance(x, BufferView) and not self._is_one_per_row(x):
                     return True
         return False
 
-    def _once(self, x: BufferView) -> bool:
+    def _is_one_per_row(self, x: BufferView) -> bool:
         first = len(self.shape) - x.ndim
         return all(axis < first or is_one(x.shape[axis - first]) for axis in self.loop.axes)
 
@@ -147,11 +147,8 @@ class LoopStep(Step):
     def weight(self) -> int:
         """How long its expressions are, about, in basic operations."""
         leaves = ("load", "constant", "parameter", "result", "index")
-        found = 0
-        for node in self.nodes:
-            if node.op not in leaves:
-                found += CALL_WEIGHT if node.op in e.FUNCTIONS else 1
-        return max(found, 1)
+        weights = (CALL_WEIGHT if n.op in e.FUNCTIONS else 1 for n in self.nodes if n.op not in leaves)
+        return max(sum(weights), 1)
 
 
 def without_rows(loop: Loop) -> Loop:
@@ -161,36 +158,34 @@ def without_rows(loop: Loop) -> Loop:
     results: dict[int, Scalar] = {}
     stores = []
 
-    def known(root: Scalar) -> Scalar:
+    def with_results(root: Scalar) -> Scalar:
         return e.substitute(root, lambda part: results[part.value] if part.op == "result" else part)
 
     for stage in loop.stages:
         for part in parts(stage):
             if isinstance(part, Reduction):
-                alone = e.constant(0, "int64") if part.op in ("argmax", "argmin") else known(part.value)
-                results[part.number] = alone
+                is_position = part.op in ("argmax", "argmin")
+                results[part.number] = e.constant(0, "int64") if is_position else with_results(part.value)
             else:
-                stores.append(Store(part.operand, known(part.value), part.add))
+                stores.append(Store(part.operand, with_results(part.value), part.add))
     return Loop(loop.inputs, (Each(tuple(stores)),), numbers=loop.numbers)
 
 
 def written_by(steps: Sequence[Step]) -> dict[int, list[int]]:
-    """For each buffer, by id, the numbers of the steps that write it, in order."""
-    found: dict[int, list[int]] = {}
+    """For each buffer, by id, the indices of the steps that write it, in order."""
+    writers: dict[int, list[int]] = {}
     for k, step in enumerate(steps):
-        for y in step.writes:
-            makers = found.setdefault(id(y.buffer), [])
-            if k not in makers:
-                makers.append(k)
-    return found
+        for key in dict.fromkeys(id(y.buffer) for y in step.writes):
+            writers.setdefault(key, []).append(k)
+    return writers
 
 
-def alive(steps: Sequence[Step], kept: Iterable[Buffer]) -> list[Step]:
-    """The steps that something needs of which is kept."""
-    needed = {id(buffer) for buffer in kept}
-    found = []
+def live_steps(steps: Sequence[Step], outputs: Iterable[Buffer]) -> list[Step]:
+    """The steps that the outputs depend on."""
+    needed = {id(buffer) for buffer in outputs}
+    live = []
     for step in reversed(steps):
         if any(id(y.buffer) in needed for y in step.writes):
-            found.append(step)
+            live.append(step)
             needed.update(id(x.buffer) for x in step.reads)
-    return found[::-1]
+    return live[::-1]

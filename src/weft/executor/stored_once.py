@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 
 from weft.base.typing import Any
 from weft.executor.buffers import BufferView, is_one, same, same_shape
@@ -30,11 +31,9 @@ __all__ = ["BYTE_COST", "FAR_BYTE_COST", "ROW_BYTES", "store_once"]
 
 ROW_BYTES = 128 << 10  # of a row's arrays that stay in the cache from pass to pass
 BYTE_COST = 0.5  # of a byte that is read or written in the cache, in basic operations
-FAR_BYTE_COST = (
-    6.0  # of a byte that is stored where it leaves the cache before it is read: it travels three times
-)
+FAR_BYTE_COST = 6.0  # of a byte that leaves the cache between store and load: it travels three times
 LEAVES = ("load", "load_at", "constant", "parameter", "result", "index")
-ATTEMPTS = 8  # values that are tried for a loop: it has few that are dear and needed twice
+ATTEMPTS = 8  # values that are tried for a loop: it has few that are expensive and needed twice
 
 Scalar = e.Scalar
 
@@ -46,16 +45,16 @@ def store_once(
     inputs: Sequence[BufferView],
     outputs: Sequence[BufferView],
 ) -> list[Any]:
-    """The stages of a loop over a space, so that no dear value is computed in two of them if it can be stored."""
-    found = list(stages)
+    """The stages of a loop over a space, so that no expensive value is computed in two of them if it can be stored."""
+    best = list(stages)
     if len(shape) - 1 not in axes or sum(isinstance(s, Fold | Each) for s in stages) < 2:
-        return found
+        return best
     loop = _Loop(shape, axes, inputs, outputs)
-    if not any(map(loop.may_hold, range(len(outputs)))) or not loop.has_dear(found):
-        return found
-    while (better := loop.improved(found)) is not None:
-        found = better
-    return found
+    if not any(map(loop.may_hold, range(len(outputs)))) or not loop.shares_function(best):
+        return best
+    while (better := loop.improved(best)) is not None:
+        best = better
+    return best
 
 
 class _Loop:
@@ -67,10 +66,10 @@ class _Loop:
         outputs: Sequence[BufferView],
     ) -> None:
         self.shape, self.axes, self.inputs, self.outputs = shape, axes, inputs, outputs
-        self.is_near = self._is_near()
 
-    def _is_near(self) -> bool:
-        """Whether a row stays in the cache; taken for granted where its length is not known."""
+    @cached_property
+    def is_near(self) -> bool:
+        """Whether a row stays in the cache; true where its length is not known."""
         elements = 1
         for axis in self.axes:
             if not isinstance(self.shape[axis], int):
@@ -79,26 +78,26 @@ class _Loop:
         whole = {p.key: p.type.dtype.itemsize for p in (*self.inputs, *self.outputs) if self.is_whole(p)}
         return elements * sum(whole.values()) <= ROW_BYTES
 
-    def is_whole(self, place: BufferView) -> bool:
-        return same_shape(place.shape, self.shape)
+    def is_whole(self, operand: BufferView) -> bool:
+        return same_shape(operand.shape, self.shape)
 
     def may_hold(self, j: int) -> bool:
         """Whether an output can hold another value until it is written."""
-        place = self.outputs[j]
-        return self.is_whole(place) and not place.buffer.in_parts and same(place.strides[-1], 1)
+        operand = self.outputs[j]
+        return self.is_whole(operand) and not operand.buffer.in_parts and same(operand.strides[-1], 1)
 
     # Costs.
 
-    def varies(self, node: Scalar, known: dict[int, bool]) -> bool:
-        """Whether a part differs from element to element of a row; known: that of the parts it is made of."""
+    def varies(self, node: Scalar, varying: dict[int, bool]) -> bool:
+        """Whether a part differs from element to element of a row; varying: whether its operands do, by id."""
         if node.op == "load":
             k = node.value
-            place = self.inputs[k] if k < OUTPUTS else self.outputs[k - OUTPUTS]
-            front = len(self.shape) - place.ndim
-            return any(axis >= front and not is_one(place.shape[axis - front]) for axis in self.axes)
+            operand = self.inputs[k] if k < OUTPUTS else self.outputs[k - OUTPUTS]
+            front = len(self.shape) - operand.ndim
+            return any(axis >= front and not is_one(operand.shape[axis - front]) for axis in self.axes)
         if node.op in LEAVES:
             return node.op in ("index", "load_at")
-        return any(known[id(arg)] for arg in node.args)
+        return any(varying[id(arg)] for arg in node.args)
 
     def cost(self, stages: Sequence[Any]) -> float:
         """Of all passes, for an element of a row."""
@@ -106,10 +105,10 @@ class _Loop:
         for stage in stages:
             if not isinstance(stage, Fold | Each):
                 continue
-            known: dict[int, bool] = {}
+            varying: dict[int, bool] = {}
             for node in e.walk(*(part.value for part in parts(stage))):
-                known[id(node)] = self.varies(node, known)
-                if not known[id(node)]:
+                varying[id(node)] = self.varies(node, varying)
+                if not varying[id(node)]:
                     continue
                 if node.op not in LEAVES:
                     total += CALL_WEIGHT if node.op in e.FUNCTIONS else 1
@@ -124,15 +123,15 @@ class _Loop:
             total += FAR_BYTE_COST * twice
         return total
 
-    def has_dear(self, stages: Sequence[Any]) -> bool:
+    def shares_function(self, stages: Sequence[Any]) -> bool:
         """Whether two passes share a function, which a loop seldom does: no other value is worth a search."""
-        seen: set[int] = set()
+        earlier: set[int] = set()
         for stage in stages:
             if isinstance(stage, Fold | Each):
                 calls = {id(n) for n in e.walk(*(part.value for part in parts(stage))) if n.op in e.FUNCTIONS}
-                if calls & seen:
+                if calls & earlier:
                     return True
-                seen |= calls
+                earlier |= calls
         return False
 
     # Candidates.
@@ -144,9 +143,9 @@ class _Loop:
         for value in self.shared(stages)[:ATTEMPTS]:
             j = self.holder(stages, value)
             if j is not None:
-                made = _with_stored(stages, value, j)
-                if (cost := self.cost(made)) < before:
-                    best, before = made, cost
+                candidate = _with_stored(stages, value, j)
+                if (cost := self.cost(candidate)) < before:
+                    best, before = candidate, cost
         return best
 
     def shared(self, stages: Sequence[Any]) -> list[Scalar]:
@@ -184,8 +183,8 @@ class _Loop:
             and store.value.dtype == value.dtype
             and self.may_hold(store.operand)
         ]
-        own = (store for store in free if store.value is value)
-        return next((store.operand for store in (*own, *free)), None)
+        free.sort(key=lambda store: store.value is not value)  # its own output first
+        return free[0].operand if free else None
 
 
 def _bytes_of(value: Scalar) -> int:
@@ -199,28 +198,30 @@ def _with_stored(stages: Sequence[Any], value: Scalar, j: int) -> list[Any]:
     def read(root: Scalar) -> Scalar:
         return e.substitute(root, lambda part: stored if part is value else part)
 
-    found: list[Any] = []
+    rewritten: list[Any] = []
     is_stored = False
     for stage in stages:
         if not isinstance(stage, Fold | Each):
-            found.append(stage)  # Once reads the first element of a row, which outputs may not have any more
+            rewritten.append(
+                stage
+            )  # Once reads the first element of a row, which outputs may not have any more
             continue
         needs = any(node is value for part in parts(stage) for node in e.walk(part.value))
         if needs and not is_stored:
-            found.append(Each((Store(j, value),)))
+            rewritten.append(Each((Store(j, value),)))
             is_stored = True
         if not needs:
-            found.append(stage)
+            rewritten.append(stage)
             continue
-        kept = stage
+        rest = stage
         if isinstance(stage, Each):  # the value itself is there already
-            kept = Each(tuple(s for s in stage.stores if not (s.operand == j and s.value is value)))
-        if parts(kept):
-            found.append(
+            rest = Each(tuple(s for s in stage.stores if not (s.operand == j and s.value is value)))
+        if parts(rest):
+            rewritten.append(
                 with_parts(
-                    kept,
+                    rest,
                     lambda r: Reduction(r.number, r.op, read(r.value), r.start),
                     lambda s: Store(s.operand, read(s.value), s.add),
                 )
             )
-    return found
+    return rewritten

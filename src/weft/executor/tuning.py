@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import platform
 import threading
 import time
@@ -25,7 +24,7 @@ from pathlib import Path
 from weft import _core
 from weft.base import flags, process
 from weft.base.typing import Any
-from weft.expr.compiler import cache_folder
+from weft.expr.compiler import cache_folder, write_whole
 from weft.graph.graph import Graph
 from weft.kernels import choices
 from weft.ops import registry
@@ -35,26 +34,26 @@ from weft.ops.node import Node, Value, input_value, make_node
 __all__ = ["counters", "forget", "preferred"]
 
 # Operators looked up; of their candidates those timed; operators whose winner came from disk, or from this process.
-counters = {"asked": 0, "measured": 0, "from_disk": 0, "known": 0}
+counters = {"lookups": 0, "measured": 0, "from_disk": 0, "in_memory": 0}
 
 RUNS = 5  # of each candidate, the first of which prepares it; the least time counts
 FORMAT = 1
 
-_known: dict[str, int] = {}
+_choices: dict[str, int] = {}
 _lock = process.guard(threading.Lock())
 
 
 def forget() -> None:
     """Forget what this process has measured or read; what is on disk stays."""
     with _lock:
-        _known.clear()
+        _choices.clear()
 
 
 Plan = Callable[[Graph, Sequence[Any], int], Any]
 
 
 def preferred(node: Node, strides: Sequence[Sequence[int] | None], plan: Plan) -> int:
-    """The number of the choice that a node of exact sizes is to be lowered with.
+    """The index of the choice that a node of exact sizes is to be lowered with.
 
     strides: of its inputs, in elements, None where one is missing or a number. plan: gives the plan of a graph, its
     arrays' strides and the choice to take.
@@ -69,24 +68,24 @@ def preferred(node: Node, strides: Sequence[Sequence[int] | None], plan: Plan) -
         return 0
     key = _key(op, node, strides)
     with _lock:
-        counters["asked"] += 1
-        found = _known.get(key)
-        counters["known"] += found is not None
-    if found is None:
-        found = _read(key, len(offered))
-    if found is None:
-        found = _measured(node, strides, len(offered), plan)
-        _write(key, found)
+        counters["lookups"] += 1
+        choice = _choices.get(key)
+        counters["in_memory"] += choice is not None
+    if choice is None:
+        choice = _read(key, len(offered))
+    if choice is None:
+        choice = _measured(node, strides, len(offered), plan)
+        _write(key, choice)
     with _lock:
-        _known[key] = found
-    return found
+        _choices[key] = choice
+    return choice
 
 
 def _key(op: Any, node: Node, strides: Sequence[Sequence[int] | None]) -> str:
     operands = [None if v is None else str(v.type) for v in node.inputs]
-    lying = [None if s is None else list(s) for s in strides]
+    steps = [None if s is None else list(s) for s in strides]
     facts = [FORMAT, _version(), _core.dnnl_version(), platform.machine(), _processor(), _core.isa()[1]]
-    about = [_core.usable_cores(), repr(op), operands, lying]
+    about = [_core.usable_cores(), repr(op), operands, steps]
     return blake2b(json.dumps([*facts, *about]).encode(), digest_size=20).hexdigest()
 
 
@@ -114,28 +113,21 @@ def _read(key: str, count: int) -> int | None:
     if path is None:
         return None
     try:
-        found = json.loads(path.read_text())["choice"]
+        choice = json.loads(path.read_text())["choice"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if type(found) is not int or not 0 <= found < count:
+    if type(choice) is not int or not 0 <= choice < count:
         return None
     with _lock:
         counters["from_disk"] += 1
-    return found
+    return choice
 
 
 def _write(key: str, choice: int) -> None:
-    """Whole or not at all; what cannot be written is measured again by the next process."""
+    """What cannot be written is measured again by the next process."""
     path = _path(key)
-    if path is None:
-        return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        temporary.write_text(json.dumps({"choice": choice}))
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+    if path is not None:
+        write_whole(path, json.dumps({"choice": choice}).encode())
 
 
 def _measured(node: Node, strides: Sequence[Sequence[int] | None], count: int, plan: Plan) -> int:
@@ -156,24 +148,24 @@ def _time(node: Node, strides: Sequence[Sequence[int] | None], choice: int, plan
     """The least time of a candidate, in seconds; infinite for one that cannot be had."""
     values: list[Value | None] = []
     arrays: list[Any] = []
-    lying: list[Sequence[int]] = []
+    array_strides: list[Sequence[int]] = []
     for value, steps in zip(node.inputs, strides, strict=True):
         if value is None or value.is_constant or value.type.weak or steps is None:
             values.append(value)
             continue
         values.append(input_value(value.type))
         arrays.append(_core.zeros(_extent(value.shape, steps), value.dtype, value.device))
-        lying.append(steps)
+        array_strides.append(steps)
     as_strided = registry.function("as_strided")
-    made = make_node(node.bound(), values)
+    new_node = make_node(node.bound(), values)
     inputs = [v for v in values if v is not None and v.node.op is None and not v.is_constant]
     shaped = [
         as_strided(x, shape=tuple(v.shape), strides=tuple(steps), offset=0)
-        for x, v, steps in zip(arrays, inputs, lying, strict=True)
+        for x, v, steps in zip(arrays, inputs, array_strides, strict=True)
     ]
-    outputs = made.outputs[: len(made.outputs) - node.bound().hidden]
+    outputs = new_node.outputs[: len(new_node.outputs) - node.bound().hidden]
     try:
-        candidate = plan(Graph(inputs, outputs), lying, choice)
+        candidate = plan(Graph(inputs, outputs), array_strides, choice)
     except NotImplementedError:
         return float("inf")
     with _lock:

@@ -39,7 +39,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Compiled", "cache_folder", "compile_kernel", "compile_together", "counters", "key_of"]
+__all__ = [
+    "Compiled",
+    "cache_folder",
+    "compile_kernel",
+    "compile_together",
+    "counters",
+    "key_of",
+    "write_whole",
+]
 
 MAGIC = b"weft object 5\n"  # the number changes with the passes below
 counters = {"compiled": 0, "from_disk": 0, "prebuilt": 0, "rejected": 0}
@@ -67,25 +75,25 @@ class _AtWork:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._threads, self._held, self._wanted_until = 0, False, 0.0
+        self._threads, self._is_held, self._wanted_until = 0, False, 0.0
 
     def acquire(self, blocking: bool = False) -> bool:
         with self._changed:
             if self._threads:
                 self._wanted_until = time.monotonic() + self.PATIENCE_S
                 return False
-            self._held = True
+            self._is_held = True
             return True
 
     def release(self) -> None:
         with self._changed:
-            self._held, self._wanted_until = False, 0.0
+            self._is_held, self._wanted_until = False, 0.0
             self._changed.notify_all()
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
         with self._changed:
-            while self._held or time.monotonic() < self._wanted_until:
+            while self._is_held or time.monotonic() < self._wanted_until:
                 self._changed.wait(0.01)
             self._threads += 1
         try:
@@ -162,13 +170,13 @@ def features_of(cpu: str) -> str:
 def instructions_of(cpu: str, features: str) -> frozenset[str]:
     """Which functions of BY_PROCESSOR are instructions of the processor."""
     words = features.split(",")
-    found = {"to_bfloat16"} if "+avx512bf16" in words else set[str]()
+    names = {"to_bfloat16"} if "+avx512bf16" in words else set[str]()
     wide = cpu in ("x86-64-v3", "x86-64-v4") or "+neon" in words
     if wide or "+f16c" in words:
-        found |= {"from_float16", "to_float16"}
+        names |= {"from_float16", "to_float16"}
     if wide or "+fma" in words:
-        found.add("fma_float32")
-    return frozenset(found)
+        names.add("fma_float32")
+    return frozenset(names)
 
 
 @functools.cache
@@ -194,7 +202,7 @@ def _toolchain() -> Any:
                 )
 
             self.machine = machine()
-            self.own = threading.local()  # a machine for each thread: it keeps what it is doing
+            self.local = threading.local()  # a machine for each thread: it keeps what it is doing
             self.new_machine = machine
             self.jit = llvm.create_lljit_compiler(machine(), use_jit_link=True)
             self.identity = f"{llvmlite.__version__} {llvm.llvm_version_info} {self.cpu} {self.features}"
@@ -202,9 +210,9 @@ def _toolchain() -> Any:
 
         def compile(self, text: str) -> bytes:
             """Machine code. Threads do not wait for each other."""
-            machine = getattr(self.own, "machine", None)
+            machine = getattr(self.local, "machine", None)
             if machine is None:
-                machine = self.own.machine = self.new_machine()
+                machine = self.local.machine = self.new_machine()
             module = _optimised(text, machine, self.instructions)
             try:
                 with _timed("emit"):
@@ -308,14 +316,6 @@ def key_of(text: str, name: str) -> int:
     return int.from_bytes(blake2b(plain.encode(), digest_size=8).digest(), "little")
 
 
-def _prebuilt(text: str, name: str) -> int:
-    """The address of the kernel in the native module, or 0."""
-    from weft import _core  # not above: the build compiles kernels before there is one
-
-    address: int = _core.prebuilt_kernel(key_of(text, name))
-    return address
-
-
 def compile_kernel(kernel: Kernel) -> Compiled:
     """The kernel's machine code: compiled with the package, or else from the cache on disk if it is there.
 
@@ -325,10 +325,11 @@ def compile_kernel(kernel: Kernel) -> Compiled:
     >>> compile_kernel(copy).address != 0
     True
     """
+    from weft import _core  # not above: the build compiles kernels before there is one
+
     with _timed("print"):
         text = print_kernel(kernel)
-    address = _prebuilt(text, kernel.name)
-    if address:
+    if address := _core.prebuilt_kernel(key_of(text, kernel.name)):
         counters["prebuilt"] += 1
         return Compiled(address, None)
     with _lock:
@@ -340,7 +341,7 @@ def compile_kernel(kernel: Kernel) -> Compiled:
 
 
 def _code_of(key: str, text: str, tools: Any) -> bytes:
-    """The code of a text: of several threads that want the same, one makes it."""
+    """The code of a text: of several threads that need the same, one compiles it."""
     while True:
         with _lock:
             making = _making.get(key)
@@ -355,7 +356,7 @@ def _code_of(key: str, text: str, tools: Any) -> bytes:
         # The other thread has failed, or was interrupted: this one finds out by itself.
     try:
         with _at_work.inside():
-            making.code = _made_or_read(key, text, tools)
+            making.code = _compiled_or_read(key, text, tools)
         return making.code
     finally:
         with _lock:
@@ -363,19 +364,20 @@ def _code_of(key: str, text: str, tools: Any) -> bytes:
         making.over.set()
 
 
-def _made_or_read(key: str, text: str, tools: Any) -> bytes:
+def _compiled_or_read(key: str, text: str, tools: Any) -> bytes:
     folder = cache_folder()
     code = _read(folder / key) if folder else None
     if code is not None:
         with _lock:
             counters["from_disk"] += 1
         return code
-    made: bytes = tools.compile(text)
+    compiled: bytes = tools.compile(text)
     with _lock:
         counters["compiled"] += 1
     if folder:
-        _write(folder / key, made)
-    return made
+        path = folder / key
+        write_whole(path, MAGIC + _seal(path, compiled) + compiled)
+    return compiled
 
 
 # Of a fork's child: the threads that were making code are not there.
@@ -418,12 +420,12 @@ def _read(path: Path) -> bytes | None:
     return code
 
 
-def _write(path: Path, code: bytes) -> None:
-    """Whole or not at all; a full disk or a folder that has gone only means that nothing is kept."""
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all; a full disk or a folder that has gone only means that nothing is kept."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         with open(temporary, "xb") as file:
-            file.write(MAGIC + _seal(path, code) + code)
+            file.write(content)
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):

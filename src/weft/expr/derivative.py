@@ -33,38 +33,34 @@ def derive(root: Scalar, wrt: Scalar) -> Scalar:
     """
     if wrt.op not in LEAVES or wrt.dtype not in FLOATS:
         raise TypeError(f"derive: expected a leaf of a floating-point type, got {wrt!r} of {wrt.dtype}")
-    known: dict[int, Scalar | None] = {}  # None: exactly 0, whatever the values are
+    derivatives: dict[int, Scalar | None] = {}  # None: exactly 0, whatever the values are
     for node in walk(root):
-        slopes = [known[id(arg)] for arg in node.args]
+        of_args = [derivatives[id(arg)] for arg in node.args]
+        derivative = None
         if node is wrt:
-            known[id(node)] = constant(1, node.dtype)
-        elif node.op == "bitcast" and slopes[0] is not None:
+            derivative = constant(1, node.dtype)
+        elif node.op == "bitcast" and of_args[0] is not None:
             raise TypeError(f"derive: {node!r} takes the bits of {wrt!r}")
-        elif node.dtype not in FLOATS or all(slope is None for slope in slopes):
-            known[id(node)] = None
-        else:
-            known[id(node)] = _slope(node, slopes)
-    found = known[id(root)]
-    return constant(0, root.dtype) if found is None else found
+        elif node.dtype in FLOATS and any(d is not None for d in of_args):
+            derivative = _chain_rule(node, of_args)
+        derivatives[id(node)] = derivative
+    return constant(0, root.dtype) if derivative is None else derivative
 
 
-def _slope(node: Scalar, slopes: list[Scalar | None]) -> Scalar | None:
-    def zero_or(slope: Scalar | None) -> Scalar:
-        return constant(0, node.dtype) if slope is None else slope
-
+def _chain_rule(node: Scalar, of_args: list[Scalar | None]) -> Scalar | None:
+    """The derivative of a node, from those of its operands, of which one is not None."""
     if node.op == "cast":
-        return None if slopes[0] is None else cast(slopes[0], node.dtype)
+        return None if of_args[0] is None else cast(of_args[0], node.dtype)
     if node.op == "where":
-        a, b = slopes[1:]
-        return None if a is None and b is None else where(node.args[0], zero_or(a), zero_or(b))
+        a, b = (constant(0, node.dtype) if d is None else d for d in of_args[1:])
+        return where(node.args[0], a, b)
     rules = _DERIVATIVES.get(node.op)
     if rules is None:
         raise TypeError(f"derive: no derivative of {node.op}")
     total: Scalar | None = None
-    for slope, rule in zip(slopes, rules, strict=True):
-        if slope is None or rule is None:
-            continue
-        total = _plus(total, _times(slope, rule(node, *node.args)))
+    for derivative, rule in zip(of_args, rules, strict=True):
+        if derivative is not None and rule is not None:
+            total = _plus(total, _times(derivative, rule(node, *node.args)))
     return total
 
 
@@ -72,20 +68,20 @@ def _is(node: Scalar, value: float) -> bool:
     return node.op == "constant" and node.value == value
 
 
-def _times(slope: Scalar, factor: Number) -> Scalar:
-    """slope * factor; 1 and -1 vanish, and 1 / x divides, which is rounded once less."""
+def _times(derivative: Scalar, factor: Number) -> Scalar:
+    """derivative * factor; 1 and -1 vanish, and 1 / x divides, which is rounded once less."""
     if not isinstance(factor, Scalar):
-        factor = constant(factor, slope.dtype)
+        factor = constant(factor, derivative.dtype)
     if factor.op == "neg":
-        return -_times(slope, factor.args[0])
+        return -_times(derivative, factor.args[0])
     if factor.op == "div" and _is(factor.args[0], 1):
-        return slope / factor.args[1]
-    for one, other in ((slope, factor), (factor, slope)):
+        return derivative / factor.args[1]
+    for one, other in ((derivative, factor), (factor, derivative)):
         if _is(one, 1):
             return other
         if _is(one, -1):
             return -other
-    return slope * factor
+    return derivative * factor
 
 
 def _plus(a: Scalar | None, b: Scalar) -> Scalar:
@@ -124,9 +120,8 @@ def _pow_by_exponent(z: Scalar, x: Scalar, y: Scalar) -> Scalar:
     return where((x == 0) & (y >= 0), constant(0, y.dtype), z * call("log", x))
 
 
-# For each operand: what its slope is multiplied with, from the result and the operands; None: it has no part in it.
-_Rule = Callable[..., Any] | None
-_DERIVATIVES: dict[str, list[_Rule]] = {
+# For each operand the partial derivative, from the result and the operands; None: 0.
+_DERIVATIVES: dict[str, list[Callable[..., Any] | None]] = {
     "neg": [lambda y, x: -1],
     "abs": [lambda y, x: _sign(x)],
     "sqrt": [lambda y, x: 0.5 / y],

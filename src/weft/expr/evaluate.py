@@ -46,8 +46,8 @@ def evaluate(
     with np.errstate(all="ignore"):
         for node in walk(expand(root)):
             args = [values[id(arg)] for arg in node.args]
-            made = _compute(node, args, loads, parameters, results)
-            values[id(node)] = np.asarray(made, as_dtype(node.dtype).numpy)
+            value = _compute(node, args, loads, parameters, results)
+            values[id(node)] = np.asarray(value, as_dtype(node.dtype).numpy)
         return values[id(node)]
 
 
@@ -86,10 +86,10 @@ def _compute(
 def _gather(array: Any, positions: list[Any]) -> Any:
     """The elements at the positions in the last dimensions, and in the others where the loops are."""
     loops = array.shape[: array.ndim - len(positions)]
-    shape = np.broadcast_shapes(loops, *(np.shape(place) for place in positions))
+    shape = np.broadcast_shapes(loops, *map(np.shape, positions))
     grids: Any = np.indices(shape, sparse=True)[len(shape) - len(loops) :]
-    here = [grid if size > 1 else grid * 0 for grid, size in zip(grids, loops, strict=True)]
-    return np.broadcast_to(array[(*here, *positions)], shape)
+    outer = [grid if size > 1 else grid * 0 for grid, size in zip(grids, loops, strict=True)]
+    return np.broadcast_to(array[(*outer, *positions)], shape)
 
 
 def _extreme(choose: Callable[[Any, Any], Any], negative_first: bool) -> Callable[[Any, Any], Any]:

@@ -47,15 +47,6 @@ class Operand(Record):
         if self.gathered < 0:
             raise ValueError(f"operand: gathered must be at least 0, got {self.gathered}")
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Operand) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[str, str, int]:
-        return self.dtype, self.inner, self.gathered
-
 
 class Store(Record):
     """Writes value to an operand's element at the loops' position; add: adds it to what is there (bool: or)."""
@@ -132,8 +123,8 @@ class Kernel(Record):
     cross: a loop before the innermost one in which some operands have one element after the other ("cross"), while
     others have in the innermost one: these two loops run in tiles, and operands are transposed on the way. Only for
     one Each of rows of one loop, where no "cross" operand is gathered. The order of positions is undefined.
-    past: results that only one Each stores, and nothing loads, go past the cache, in whole lines of it. The caller sees
-    to it that they begin at multiples of 64 bytes at every turn of the other loops. Without effect if cross is given.
+    streaming: results that only one Each stores, and nothing loads, are stored past the cache, in whole lines of it.
+    The caller aligns them to 64 bytes at every turn of the other loops. Ignored if cross is given.
     Raises ValueError if a part names an operand, dimension or result that does not exist, or types do not fit.
     """
 
@@ -144,7 +135,7 @@ class Kernel(Record):
     row_rank: int = 1
     lanes: bool = False
     cross: int | None = None
-    past: bool = False
+    streaming: bool = False
 
     @property
     def only_stored(self) -> frozenset[int]:
@@ -163,9 +154,9 @@ class Kernel(Record):
         )
 
     @property
-    def past_operands(self) -> frozenset[int]:
-        """The operands whose stores go past the cache, for sure."""
-        if not self.past or self.cross is not None:
+    def streaming_operands(self) -> frozenset[int]:
+        """The operands that are written with streaming stores whatever their sizes are."""
+        if not self.streaming or self.cross is not None:
             return frozenset()
         return frozenset(k for k in self.only_stored if self.operands[k].inner == "unit")
 
@@ -183,23 +174,23 @@ class Kernel(Record):
         if self.lanes and self.row_rank == self.rank:
             raise ValueError(f"{self.name}: lanes needs a loop before the row")
         self._check_cross()
-        found: dict[int, str] = {}
+        result_types: dict[int, str] = {}
         for stage in self.stages:
-            before = dict(found)
+            before = dict(result_types)
             for part in parts(stage):
-                self._check(part.value, before if isinstance(part, Reduction) else found)
+                self._check(part.value, before if isinstance(part, Reduction) else result_types)
                 if isinstance(part, Store):
                     self._check_store(part)
                 else:
                     self._check_reduction(part, SCANS if isinstance(stage, Scan) else REDUCTIONS)
-                    if part.number in found:
+                    if part.number in result_types:
                         raise ValueError(f"{self.name}: there are two results {part.number}")
-                    found[part.number] = part.dtype
+                    result_types[part.number] = part.dtype
             if isinstance(stage, Scan):
-                found = before
+                result_types = before
 
     def _check_cross(self) -> None:
-        crossing = [how for how in self.operands if how.inner == "cross"]
+        crossing = [operand for operand in self.operands if operand.inner == "cross"]
         if self.cross is None:
             if crossing:
                 raise ValueError(f"{self.name}: an operand is 'cross', but no loop is")
@@ -207,18 +198,18 @@ class Kernel(Record):
         if not 0 <= self.cross < self.rank - 1:
             raise ValueError(f"{self.name}: cross must be a loop before the innermost one, got {self.cross}")
         plain = len(self.stages) == 1 and isinstance(self.stages[0], Each)
-        if not plain or self.row_rank != 1 or self.lanes or any(how.gathered for how in crossing):
+        if not plain or self.row_rank != 1 or self.lanes or any(operand.gathered for operand in crossing):
             raise ValueError(
                 f"{self.name}: cross is for one Each of rows of one loop, without gathered operands"
             )
 
     def _check_store(self, store: Store) -> None:
-        how = self._operand(store.operand)
-        if store.value.dtype != how.dtype:
+        operand = self._operand(store.operand)
+        if store.value.dtype != operand.dtype:
             raise ValueError(
-                f"{self.name}: stores {store.value.dtype} into operand {store.operand}, {how.dtype}"
+                f"{self.name}: stores {store.value.dtype} into operand {store.operand}, {operand.dtype}"
             )
-        if how.gathered:
+        if operand.gathered:
             raise ValueError(f"{self.name}: cannot store into operand {store.operand}, which is gathered")
 
     def _check_reduction(self, reduction: Reduction, accepted: tuple[str, ...]) -> None:
@@ -232,17 +223,16 @@ class Kernel(Record):
             raise ValueError(f"{self.name}: there is no operand {number}")
         return self.operands[number]
 
-    def _check(self, value: Scalar, found: dict[int, str]) -> None:
+    def _check(self, value: Scalar, result_types: dict[int, str]) -> None:
         for node in walk(value):
             if node.op in ("load", "load_at") and self._operand(node.value).dtype != node.dtype:
                 raise ValueError(
                     f"{self.name}: operand {node.value} is {self.operands[node.value].dtype}, not {node.dtype}"
                 )
-            if node.op == "load_at" and len(node.args) != (wanted := self.operands[node.value].gathered):
-                raise ValueError(f"{self.name}: load_at needs {wanted} positions, got {len(node.args)}")
+            if node.op == "load_at" and len(node.args) != (expected := self.operands[node.value].gathered):
+                raise ValueError(f"{self.name}: load_at needs {expected} positions, got {len(node.args)}")
             if node.op == "index" and not 0 <= node.value < self.rank:
                 raise ValueError(f"{self.name}: there is no dimension {node.value}")
-            if node.op == "result" and found.get(node.value) != node.dtype:
-                raise ValueError(
-                    f"{self.name}: result {node.value} is {found.get(node.value, 'not there yet')}, not {node.dtype}"
-                )
+            if node.op == "result" and result_types.get(node.value) != node.dtype:
+                dtype = result_types.get(node.value, "not there yet")
+                raise ValueError(f"{self.name}: result {node.value} is {dtype}, not {node.dtype}")

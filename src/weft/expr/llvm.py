@@ -11,8 +11,8 @@ single Each, and not of loops in Kernel.indexed.
 
 Loops are written one element at a time and marked as parallel; LLVM makes vectors of them. An operand may be both read
 and written at the same positions. There are three schedules: rows one after the other (llvm_rows); with Kernel.lanes
-rows side by side (llvm_lanes); with Kernel.cross tiles of two loops (llvm_tiles). With Kernel.past results of the first
-two go past the cache (llvm_past).
+rows side by side (llvm_lanes); with Kernel.cross tiles of two loops (llvm_tiles). With Kernel.streaming, the first two
+store large results past the cache (llvm_streaming).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def print_kernel(kernel: Kernel) -> str:
         print_lanes(function)
     else:
         print_rows(function)
-    if kernel.past_operands:
-        from weft.expr.llvm_past import finish
+    if kernel.streaming_operands:
+        from weft.expr.llvm_streaming import finish
 
         finish(function)
     return function.text()

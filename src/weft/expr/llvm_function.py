@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from weft.expr.kernel import Kernel, Reduction, Store, parts
-from weft.expr.llvm_values import PREDICATES, binary, cast, compare, from_memory, number, to_memory, unary
+from weft.expr.llvm_values import binary, cast, compare, from_memory, number, to_memory, unary
 from weft.expr.llvm_writer import Writer, llvm_type, memory_type
-from weft.expr.scalar import Scalar, walk
+from weft.expr.scalar import COMPARISONS, Scalar, walk
 
 __all__ = ["Function", "Values"]
 
 
 class Function(Writer):
-    """The text of one kernel's function. Which loops there are is the schedules' affair."""
+    """The text of one kernel's function. The schedules decide which loops there are."""
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__()
@@ -27,10 +27,12 @@ class Function(Writer):
             for k in range(len(kernel.operands))
         ]
         self.gathered: list[list[str]] = []
-        place = len(kernel.operands) * kernel.rank
-        for how in kernel.operands:
-            self.gathered.append([self.load_word("strides", place + k) for k in range(how.gathered)])
-            place += how.gathered
+        first_stride = len(kernel.operands) * kernel.rank
+        for operand in kernel.operands:
+            self.gathered.append(
+                [self.load_word("strides", first_stride + k) for k in range(operand.gathered)]
+            )
+            first_stride += operand.gathered
         self.bases = [
             self.emit(f"load ptr, ptr {self.offset('data', 8 * k)}") for k in range(len(kernel.operands))
         ]
@@ -48,11 +50,42 @@ class Function(Writer):
 
     def advance(self, pointers: list[str], d: int, i: str) -> list[str]:
         """The operands' pointers at position i of loop d."""
-        moved = []
-        for k, pointer in enumerate(pointers):
-            step = self.emit(f"mul i64 {i}, {self.strides[k][d]}")
-            moved.append(self.offset(pointer, step))
-        return moved
+        return [
+            self.offset(pointer, self.emit(f"mul i64 {i}, {self.strides[k][d]}"))
+            for k, pointer in enumerate(pointers)
+        ]
+
+    def nest(
+        self,
+        d: int,
+        end: int,
+        pointers: list[str],
+        positions: list[str],
+        body: Callable[[list[str], list[str]], None],
+        reverse: bool = False,
+    ) -> None:
+        """Loops d to end - 1, one inside of the other, around body(pointers, positions with theirs behind)."""
+        if d == end:
+            body(pointers, positions)
+            return
+
+        def turn(i: str) -> list[str]:
+            i = self.reversed(d, i) if reverse else i
+            self.nest(d + 1, end, self.advance(pointers, d, i), [*positions, i], body, reverse)
+            return []
+
+        self.loop(self.sizes[d], turn)
+
+    def reversed(self, d: int, i: str) -> str:
+        """The position in loop d that is as far from its end as i is from its beginning."""
+        return self.emit(f"sub i64 {self.emit(f'sub i64 {self.sizes[d]}, 1')}, {i}")
+
+    def row_position(self, row: list[str]) -> str:
+        """The position in the row, counted through all of its loops, from that in each of them."""
+        position = row[0]
+        for i, size in zip(row[1:], self.sizes[self.kernel.rank - self.kernel.row_rank + 1 :], strict=True):
+            position = self.emit(f"add i64 {self.emit(f'mul i64 {position}, {size}')}, {i}")
+        return position
 
     def parameter(self, node: Scalar) -> str:
         key = (node.value, node.dtype)
@@ -63,13 +96,32 @@ class Function(Writer):
             )
         return self.parameters[key]
 
-    def unchanging(self, roots: Iterable[Scalar], stores: Iterable[Store], lanes: bool) -> list[Scalar]:
-        """What does not change in the loop of vectors and takes instructions: computed once, before the loop.
+    def hoist(
+        self,
+        pointers: list[str],
+        positions: list[str],
+        roots: Iterable[Scalar],
+        stores: Iterable[Store],
+        lanes: bool,
+    ) -> tuple[dict[int, str], Callable[[], None] | None]:
+        """Values, by id, that do not change in the loop of vectors, and the loop's `enter`, which computes them.
 
-        LLVM does not see it for loads, which stores might change. Empty if there is nothing but loads to gain.
+        LLVM does not hoist loads, which stores might change.
         """
+        invariant = self._invariant(roots, stores, lanes)
+        values: dict[int, str] = {}
+
+        def enter() -> None:
+            before = Values(self, pointers, positions, "0", "")
+            for node in invariant:
+                before[node]
+            values.update(before.computed)
+
+        return values, enter if invariant else None
+
+    def _invariant(self, roots: Iterable[Scalar], stores: Iterable[Store], lanes: bool) -> list[Scalar]:
         stored = {store.operand for store in stores}
-        found: list[Scalar] = []
+        invariant: list[Scalar] = []
         changing: set[int] = set()
         for node in walk(*roots):
             match node.op:
@@ -88,8 +140,8 @@ class Function(Writer):
             if changes or any(id(arg) in changing for arg in node.args):
                 changing.add(id(node))
             elif node.op not in ("index", "result"):
-                found.append(node)
-        return found
+                invariant.append(node)
+        return invariant
 
 
 class Values:
@@ -103,28 +155,26 @@ class Values:
         inner: str,
         group: str,
         arrays: dict[int, str] | None = None,
-        known: dict[int, str] | None = None,
+        computed: dict[int, str] | None = None,
     ) -> None:
         self.function, self.pointers, self.positions, self.inner = function, pointers, positions, inner
         self.arrays = arrays  # of results, with one value for each lane
         self.access = f", !llvm.access.group {group}" if group else ""
-        self.known = dict(known or {})
-        self.given: list[Scalar] = []  # their ids are keys of known
+        self.computed = dict(computed or {})
+        self.scanned: list[Scalar] = []  # results of scans; their ids are keys of computed
 
     def __getitem__(self, root: Scalar) -> str:
-        for node in walk(root, known=self.known):
-            self.known[id(node)] = self._value(node)
-        return self.known[id(root)]
+        for node in walk(root, skipped=self.computed):
+            self.computed[id(node)] = self._value(node)
+        return self.computed[id(root)]
 
     def _address(self, operand: int, pointer: str) -> str:
         """The element of this position in the loop of vectors."""
-        how = self.function.kernel.operands[operand]
-        if how.inner == "zero":
+        layout = self.function.kernel.operands[operand]
+        if layout.inner == "zero":
             return pointer
-        if how.inner in ("unit", "cross"):  # "cross": in a tile's array
-            return self.function.emit(
-                f"getelementptr {memory_type(how.dtype)}, ptr {pointer}, i64 {self.inner}"
-            )
+        if layout.inner in ("unit", "cross"):  # "cross": in a tile's array
+            return self._element(pointer, layout.dtype)
         step = self.function.emit(
             f"mul i64 {self.inner}, {self.function.strides[operand][self.function.vector_loop]}"
         )
@@ -145,25 +195,25 @@ class Values:
             raw = to_memory(self.function, dtype, value)
             self.function.lines.append(f"  store {memory_type(dtype)} {raw}, ptr {address}{self.access}")
 
-    def _place(self, array: str, dtype: str, place: str) -> str:
+    def _element(self, array: str, dtype: str, index: str = "") -> str:
         return self.function.emit(
-            f"getelementptr {memory_type(dtype)}, ptr {array}, i64 {place or self.inner}"
+            f"getelementptr {memory_type(dtype)}, ptr {array}, i64 {index or self.inner}"
         )
 
-    def array_load(self, array: str, dtype: str, place: str = "") -> str:
-        """From an array on the stack, at a place or this position."""
-        return self._read(self._place(array, dtype, place), dtype)
+    def array_load(self, array: str, dtype: str, index: str = "") -> str:
+        """From an array on the stack, at an index or this position."""
+        return self._read(self._element(array, dtype, index), dtype)
 
-    def array_store(self, array: str, dtype: str, value: str, place: str = "") -> None:
+    def array_store(self, array: str, dtype: str, value: str, index: str = "") -> None:
         raw = to_memory(self.function, dtype, value)
-        address = self._place(array, dtype, place)
+        address = self._element(array, dtype, index)
         self.function.lines.append(f"  store {memory_type(dtype)} {raw}, ptr {address}{self.access}")
 
-    def give(self, reduction: Reduction, value: str) -> None:
-        """What result() of a scan is at this position."""
+    def set_result(self, reduction: Reduction, value: str) -> None:
+        """Sets what result() of a scan is at this position."""
         node = Scalar("result", reduction.dtype, (), reduction.number)
-        self.given.append(node)
-        self.known[id(node)] = value
+        self.scanned.append(node)
+        self.computed[id(node)] = value
 
     def _add(self, dtype: str, a: str, b: str) -> str:
         if dtype in ("float16", "bfloat16"):
@@ -175,7 +225,7 @@ class Values:
 
     def _value(self, node: Scalar) -> str:
         f = self.function
-        args = [self.known[id(arg)] for arg in node.args]
+        args = [self.computed[id(arg)] for arg in node.args]
         if node.op == "constant":
             return number(node.value, node.dtype)
         if node.op == "load":
@@ -201,13 +251,13 @@ class Values:
         if node.op == "where":
             kind = llvm_type(node.dtype)
             return f.emit(f"select i1 {args[0]}, {kind} {args[1]}, {kind} {args[2]}")
-        if len(node.args) > 0 and node.args[0].dtype in ("float16", "bfloat16"):
+        if node.args and node.args[0].dtype in ("float16", "bfloat16"):
             raise NotImplementedError(f"{node.op} of {node.args[0].dtype}: expand() computes it in float32")
         if node.op == "fma" and node.dtype == "float32":
             return f.emit(f"call float @fma_float32({', '.join(f'float {x}' for x in args)})")
         if node.op == "fma":
             return f.intrinsic("fma", node.dtype, args)
-        if node.op in PREDICATES:
+        if node.op in COMPARISONS:
             return compare(f, node.op, node.args[0].dtype, *args)
         if len(args) == 1:
             return unary(f, node.op, node.dtype, args[0])

@@ -17,26 +17,17 @@ LANES_SUM_BLOCK = 32  # the same as SUM_BLOCK, where every lane adds one element
 
 def print_lanes(f: Function) -> None:
     """The loops before that of the lanes, and in them blocks of lanes."""
-    _outer(f, 0, f.bases, [])
 
-
-def _outer(f: Function, d: int, pointers: list[str], positions: list[str]) -> None:
-    if d == f.vector_loop:
-
+    def body(pointers: list[str], positions: list[str]) -> None:
         def block(begin: str, length: str) -> list[str]:
-            rows = _Lanes(f, f.advance(pointers, d, begin), positions, begin, length)
+            rows = _Lanes(f, f.advance(pointers, f.vector_loop, begin), positions, begin, length)
             for stage in f.kernel.stages:
                 rows.run(stage)
             return []
 
-        f.blocks(f.sizes[d], LANES, block)
-        return
+        f.blocks(f.sizes[f.vector_loop], LANES, block)
 
-    def body(i: str) -> list[str]:
-        _outer(f, d + 1, f.advance(pointers, d, i), [*positions, i])
-        return []
-
-    f.loop(f.sizes[d], body)
+    f.nest(0, f.vector_loop, f.bases, [], body)
 
 
 class _Lanes:
@@ -55,9 +46,9 @@ class _Lanes:
         elif isinstance(stage, Scan):
             self._scan(stage)
         elif isinstance(stage, Each):
-            past = self.function.kernel.past_operands & {store.operand for store in stage.stores}
-            store = self._store_past if past else self._store
-            self._rows(self.pointers, [], lambda pointers, row: store(stage, pointers, row))
+            streams = self.function.kernel.streaming_operands & {store.operand for store in stage.stores}
+            store = self._store_streaming if streams else self._store
+            self._rows(lambda pointers, row: store(stage, pointers, row))
         else:
             self._store(stage, self.pointers, ["0"] * self.function.kernel.row_rank)
 
@@ -65,8 +56,8 @@ class _Lanes:
         roots = [store.value for store in stage.stores]
         self._each_lane(pointers, row, lambda values: values.store(stage.stores), roots, stage.stores)
 
-    def _store_past(self, stage: Each, pointers: list[str], row: list[str]) -> None:
-        from weft.expr.llvm_past import through_arrays  # when first needed
+    def _store_streaming(self, stage: Each, pointers: list[str], row: list[str]) -> None:
+        from weft.expr.llvm_streaming import through_arrays  # when first needed
 
         def compute(pointers: list[str]) -> None:
             self._store(stage, pointers, row)
@@ -84,50 +75,21 @@ class _Lanes:
         """A loop over the lanes; roots: what body computes of the operands, stores: what it stores."""
         f = self.function
         group = f.mark("distinct !{}")
-        once = f.unchanging(roots, stores, lanes=True)
-        known: dict[int, str] = {}
-
-        def enter() -> None:
-            before = Values(f, pointers, [*self.positions, "0", *row], "0", "")
-            for node in once:
-                before[node]
-            known.update(before.known)
+        computed, enter = f.hoist(pointers, [*self.positions, "0", *row], roots, stores, lanes=True)
 
         def lane(i: str) -> list[str]:
-            place = f.emit(f"add nuw nsw i64 {self.begin}, {i}")
-            body(Values(f, pointers, [*self.positions, place, *row], i, group, self.results, known))
+            position = f.emit(f"add nuw nsw i64 {self.begin}, {i}")
+            body(Values(f, pointers, [*self.positions, position, *row], i, group, self.results, computed))
             return []
 
-        f.loop(self.length, lane, parallel=group, enter=enter if once else None)
+        f.loop(self.length, lane, parallel=group, enter=enter)
 
     def _rows(
-        self,
-        pointers: list[str],
-        row: list[str],
-        body: Callable[[list[str], list[str]], None],
-        reverse: bool = False,
+        self, body: Callable[[list[str], list[str]], None], reverse: bool = False, innermost: bool = True
     ) -> None:
-        """The loops of a row around body."""
+        """The loops of a row around body(pointers, row); innermost: with the last one."""
         f = self.function
-        d = len(self.positions) + 1 + len(row)
-        if d == f.kernel.rank:
-            body(pointers, row)
-            return
-
-        def turn(i: str) -> list[str]:
-            if reverse:
-                i = f.emit(f"sub i64 {f.emit(f'sub i64 {f.sizes[d]}, 1')}, {i}")
-            self._rows(f.advance(pointers, d, i), [*row, i], body, reverse)
-            return []
-
-        f.loop(f.sizes[d], turn)
-
-    def _linear(self, row: list[str]) -> str:
-        """The position in the row of positions of its loops."""
-        f, place = self.function, row[0]
-        for i, size in zip(row[1:], f.sizes[len(self.positions) + 2 :], strict=True):
-            place = f.emit(f"add i64 {f.emit(f'mul i64 {place}, {size}')}, {i}")
-        return place
+        f.nest(f.vector_loop + 1, f.kernel.rank - (not innermost), self.pointers, [], body, reverse)
 
     def _fold(self, stage: Fold) -> None:
         f = self.function
@@ -138,12 +100,12 @@ class _Lanes:
         roots = [reduction.value for reduction in stage.reductions]
 
         def add(pointers: list[str], row: list[str]) -> None:
-            place = self._linear(row) if any(isinstance(one, _LaneExtreme) for one in sums) else ""
+            position = f.row_position(row) if any(isinstance(one, _LaneExtreme) for one in sums) else ""
 
             def lane(values: Values) -> None:
                 news = [values[one.state.reduction.value] for one in sums]
                 for one, new in zip(sums, news, strict=True):
-                    one.add(values, new, place)
+                    one.add(values, new, position)
 
             self._each_lane(pointers, row, lane, roots)
 
@@ -154,51 +116,31 @@ class _Lanes:
 
             return body
 
+        def fold(pointers: list[str], row: list[str]) -> None:
+            """The innermost loop, in blocks."""
+
+            def block(begin: str, length: str) -> list[str]:
+                if blocked:
+                    self._each_lane(pointers, [], each(lambda one, values: one.begin_block(values)))
+
+                def element(j: str) -> list[str]:
+                    i = f.emit(f"add nuw nsw i64 {begin}, {j}")
+                    add(f.advance(pointers, f.kernel.rank - 1, i), [*row, i])
+                    return []
+
+                f.loop(length, element)
+                if blocked:
+                    self._each_lane(pointers, [], each(lambda one, values: one.end_block(values)))
+                return []
+
+            f.blocks(f.sizes[-1], LANES_SUM_BLOCK, block)
+
         self._each_lane(self.pointers, [], each(lambda one, values: one.begin(values)))
         blocked = any(one.state.wide for one in sums)
-        begin_block = each(lambda one, values: one.begin_block(values))
-        end_block = each(lambda one, values: one.end_block(values))
-        self._fold_rows(self.pointers, [], blocked, begin_block, add, end_block)
+        self._rows(fold, innermost=False)
         self._each_lane(self.pointers, [], each(lambda one, values: one.finish(values)))
         for one in sums:
             self.results[one.state.reduction.number] = one.result
-
-    def _fold_rows(
-        self,
-        pointers: list[str],
-        row: list[str],
-        blocked: bool,
-        begin_block: Callable[[Values], None],
-        add: Callable[[list[str], list[str]], None],
-        end_block: Callable[[Values], None],
-    ) -> None:
-        f = self.function
-        d = len(self.positions) + 1 + len(row)
-        if d < f.kernel.rank - 1:
-
-            def turn(i: str) -> list[str]:
-                moved = f.advance(pointers, d, i)
-                self._fold_rows(moved, [*row, i], blocked, begin_block, add, end_block)
-                return []
-
-            f.loop(f.sizes[d], turn)
-            return
-
-        def block(begin: str, length: str) -> list[str]:
-            if blocked:
-                self._each_lane(pointers, [], begin_block)
-
-            def element(j: str) -> list[str]:
-                i = f.emit(f"add nuw nsw i64 {begin}, {j}")
-                add(f.advance(pointers, d, i), [*row, i])
-                return []
-
-            f.loop(length, element)
-            if blocked:
-                self._each_lane(pointers, [], end_block)
-            return []
-
-        f.blocks(f.sizes[d], LANES_SUM_BLOCK, block)
 
     def _scan(self, stage: Scan) -> None:
         f = self.function
@@ -215,16 +157,13 @@ class _Lanes:
             for (state, array), new in zip(both, news, strict=True):
                 total = state.join(values.array_load(array, state.total_dtype), new)
                 values.array_store(array, state.total_dtype, total)
-                values.give(state.reduction, state.finish(total))
+                values.set_result(state.reduction, state.finish(total))
             values.store(stage.stores)
 
         roots = [state.reduction.value for state in states] + [store.value for store in stage.stores]
         self._each_lane(self.pointers, [], begin)
         self._rows(
-            self.pointers,
-            [],
-            lambda pointers, row: self._each_lane(pointers, row, step, roots, stage.stores),
-            stage.reverse,
+            lambda pointers, row: self._each_lane(pointers, row, step, roots, stage.stores), stage.reverse
         )
 
 
@@ -244,7 +183,7 @@ class _LaneSum:
         if self.state.wide:
             values.array_store(self.partial, self.state.dtype, self.state.neutral)
 
-    def add(self, values: Values, new: str, place: str) -> None:
+    def add(self, values: Values, new: str, position: str) -> None:
         old = values.array_load(self.partial, self.state.dtype)
         values.array_store(self.partial, self.state.dtype, self.state.combine(old, new))
 
@@ -261,7 +200,7 @@ class _LaneSum:
 
 
 class _LaneExtreme(_LaneSum):
-    """argmax or argmin of every lane: the extreme until now, and its place in the row."""
+    """argmax or argmin of every lane: the extreme until now, and its position in the row."""
 
     def __init__(self, function: Function, reduction: Reduction) -> None:
         super().__init__(function, reduction)
@@ -271,11 +210,13 @@ class _LaneExtreme(_LaneSum):
         super().begin(values)
         values.array_store(self.result, "int64", "0")
 
-    def add(self, values: Values, new: str, place: str) -> None:
+    def add(self, values: Values, new: str, position: str) -> None:
         f, state = values.function, self.state
         old = values.array_load(self.total, state.dtype)
-        taken = better(f, state.op, state.dtype, new, old)
-        extreme = f.emit(f"select i1 {taken}, {state.kind} {new}, {state.kind} {old}")
+        is_better = better(f, state.op, state.dtype, new, old)
+        extreme = f.emit(f"select i1 {is_better}, {state.kind} {new}, {state.kind} {old}")
         values.array_store(self.total, state.dtype, extreme)
         before = values.array_load(self.result, "int64")
-        values.array_store(self.result, "int64", f.emit(f"select i1 {taken}, i64 {place}, i64 {before}"))
+        values.array_store(
+            self.result, "int64", f.emit(f"select i1 {is_better}, i64 {position}, i64 {before}")
+        )

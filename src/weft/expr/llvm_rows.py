@@ -13,26 +13,14 @@ from weft.expr.scalar import BITS, FLOATS, Scalar
 __all__ = ["SUM_BLOCK", "Accumulator", "better", "first_extreme", "print_rows"]
 
 SUM_BLOCK = 4096  # elements of float32 that are summed in float32 before the sum goes on in float64
-POSITION_BLOCK = 1024  # elements whose extreme is found before its place is looked for
+POSITION_BLOCK = 1024  # elements whose extreme is found before its index is searched
 SCAN_BLOCK = 1024  # elements that are scanned in the first-level cache
-PAST_BLOCK = 1024  # elements that are computed there before they are stored past the cache
+STREAMING_BLOCK = 1024  # elements that are computed there before they are stored past the cache
 
 
 def print_rows(f: Function) -> None:
     """The loops before the row, and in them the stages."""
-    _outer(f, 0, f.bases, [])
-
-
-def _outer(f: Function, d: int, pointers: list[str], positions: list[str]) -> None:
-    if d == f.kernel.rank - f.kernel.row_rank:
-        _row(f, pointers, positions)
-        return
-
-    def body(i: str) -> list[str]:
-        _outer(f, d + 1, f.advance(pointers, d, i), [*positions, i])
-        return []
-
-    f.loop(f.sizes[d], body)
+    f.nest(0, f.kernel.rank - f.kernel.row_rank, f.bases, [], lambda *at: _row(f, *at))
 
 
 def _row(f: Function, pointers: list[str], positions: list[str]) -> None:
@@ -50,37 +38,38 @@ def _row(f: Function, pointers: list[str], positions: list[str]) -> None:
 
 
 def _each(f: Function, stage: Each, pointers: list[str], positions: list[str]) -> None:
-    d = len(positions)
-    if d == f.kernel.rank - 1:
+    streams = bool(f.kernel.streaming_operands & {store.operand for store in stage.stores})
+    body = _stream_row if streams else _store_row
+    f.nest(len(positions), f.kernel.rank - 1, pointers, positions, lambda *at: body(f, stage, *at))
 
-        def element(values: Values, i: str) -> list[str]:
-            values.store(stage.stores)
-            return []
 
-        roots = [store.value for store in stage.stores]
-        if not f.kernel.past_operands & {store.operand for store in stage.stores}:
-            innermost(f, f.sizes[d], pointers, positions, element, roots, stage.stores)
-            return
-        from weft.expr.llvm_past import through_arrays  # when first needed
+def _store_row(
+    f: Function, stage: Each, pointers: list[str], positions: list[str], begin: str = "", size: str = ""
+) -> None:
+    """The innermost loop of an Each; begin, size: of a part of it."""
 
-        def block(begin: str, length: str) -> list[str]:
-            def compute(pointers: list[str]) -> None:
-                def place(j: str) -> str:
-                    return f.emit(f"add nuw nsw i64 {begin}, {j}")
-
-                innermost(f, length, pointers, positions, element, roots, stage.stores, place=place)
-
-            through_arrays(f, pointers, begin, length, PAST_BLOCK, compute)
-            return []
-
-        f.blocks(f.sizes[d], PAST_BLOCK, block)
-        return
-
-    def turn(i: str) -> list[str]:
-        _each(f, stage, f.advance(pointers, d, i), [*positions, i])
+    def element(values: Values, i: str) -> list[str]:
+        values.store(stage.stores)
         return []
 
-    f.loop(f.sizes[d], turn)
+    def position(j: str) -> str:
+        return f.emit(f"add nuw nsw i64 {begin}, {j}") if begin else j
+
+    roots = [store.value for store in stage.stores]
+    innermost(f, size or f.sizes[-1], pointers, positions, element, roots, stage.stores, position=position)
+
+
+def _stream_row(f: Function, stage: Each, pointers: list[str], positions: list[str]) -> None:
+    from weft.expr.llvm_streaming import through_arrays  # when first needed
+
+    def block(begin: str, length: str) -> list[str]:
+        def compute(pointers: list[str]) -> None:
+            _store_row(f, stage, pointers, positions, begin, length)
+
+        through_arrays(f, pointers, begin, length, STREAMING_BLOCK, compute)
+        return []
+
+    f.blocks(f.sizes[-1], STREAMING_BLOCK, block)
 
 
 def innermost(
@@ -92,28 +81,21 @@ def innermost(
     roots: Sequence[Scalar],
     stores: Iterable[Store] = (),
     *,
-    place: Callable[[str], str] = lambda i: i,
+    position: Callable[[str], str] = lambda i: i,
     carried: Sequence[tuple[str, str]] = (),
 ) -> list[str]:
-    """A loop that becomes vectors: turn i is at place(i) of the innermost loop. Parallel if it carries nothing.
+    """A loop that becomes vectors: turn i is at position(i) of the innermost loop. Parallel if it carries nothing.
 
     roots: what body will compute; of that, what does not change is computed before.
     """
     group = "" if carried else f.mark("distinct !{}")
-    once = f.unchanging(roots, stores, lanes=False)
-    known: dict[int, str] = {}
-
-    def enter() -> None:
-        before = Values(f, pointers, [*positions, "0"], "0", "")
-        for node in once:
-            before[node]
-        known.update(before.known)
+    computed, enter = f.hoist(pointers, [*positions, "0"], roots, stores, lanes=False)
 
     def turn(i: str) -> list[str]:
-        inner = place(i)
-        return body(Values(f, pointers, [*positions, inner], inner, group, known=known), i)
+        inner = position(i)
+        return body(Values(f, pointers, [*positions, inner], inner, group, computed=computed), i)
 
-    return f.loop(size, turn, carried, group, enter if once else None)
+    return f.loop(size, turn, carried, group, enter)
 
 
 # Reductions.
@@ -170,7 +152,7 @@ def first_extreme(op: str, dtype: str) -> float | int:
 
 
 def better(f: Function, op: str, dtype: str, new: str, old: str) -> str:
-    """Whether new takes old's place as the extreme: it is larger (smaller), or the first NaN."""
+    """Whether new replaces old as the extreme: it is larger (smaller), or the first NaN."""
     kind = llvm_type(dtype)
     sign = "g" if op == "max" else "l"
     if dtype not in FLOATS:
@@ -184,11 +166,9 @@ def _fold(f: Function, stage: Fold, pointers: list[str], positions: list[str]) -
     extremes = {id(state): _Extreme(f, state) for state in states if state.position}
     carried = [one for state in states for one in state.carried]
     finals = _fold_loops(f, states, extremes, pointers, positions, [first for _, first in carried])
-    found = {}
     for state in states:
         total = finals.pop(0)
-        found[state.reduction.number] = finals.pop(0) if state.position else state.finish(total)
-    f.results.update(found)
+        f.results[state.reduction.number] = finals.pop(0) if state.position else state.finish(total)
 
 
 def _fold_loops(
@@ -233,15 +213,15 @@ def _fold_loops(
             positions,
             element,
             roots,
-            place=lambda j: f.emit(f"add nuw nsw i64 {begin}, {j}"),
+            position=lambda j: f.emit(f"add nuw nsw i64 {begin}, {j}"),
             carried=[(state.partial_kind, state.neutral) for state in combined],
         )
-        place = _linear(f, [*positions[f.kernel.rank - f.kernel.row_rank :], begin]) if extremes else ""
+        first = f.row_position([*positions[f.kernel.rank - f.kernel.row_rank :], begin]) if extremes else ""
         following = []
         for state in states:
             total = so_far.pop(0)
             if state.position:
-                following += extremes[id(state)].join(total, so_far.pop(0), place, length)
+                following += extremes[id(state)].join(total, so_far.pop(0), first, length)
             else:
                 following.append(state.join(total, partials.pop(0)))
         return following
@@ -249,16 +229,8 @@ def _fold_loops(
     return f.blocks(f.sizes[d], POSITION_BLOCK if extremes else SUM_BLOCK, block, carried)
 
 
-def _linear(f: Function, row: list[str]) -> str:
-    """The position in the row of positions of its loops."""
-    place = row[0]
-    for i, size in zip(row[1:], f.sizes[f.kernel.rank - f.kernel.row_rank + 1 :], strict=True):
-        place = f.emit(f"add i64 {f.emit(f'mul i64 {place}, {size}')}, {i}")
-    return place
-
-
 class _Extreme:
-    """argmax or argmin of a block that is in an array: the extreme by vectors, then its place if it is the best."""
+    """argmax or argmin of a block that is in an array: the extreme by vectors, then its index if it is the best."""
 
     WAYS = 4  # vectors that are compared independently
 
@@ -270,13 +242,15 @@ class _Extreme:
         self.truths = f"<{self.lanes} x i1>"
         self.array = f.array(state.dtype, POSITION_BLOCK + self.WAYS * self.lanes)
 
-    def join(self, best: str, place: str, begin: str, length: str) -> list[str]:
-        """The best until now and its place, after a block that begins at this position of the row."""
+    def join(self, best: str, index: str, begin: str, length: str) -> list[str]:
+        """The best until now and its index, after a block that begins at this position of the row."""
         f, state = self.f, self.state
         extreme = self._of_block(length)
-        taken = better(f, state.op, state.dtype, extreme, best)
-        kept = [(state.kind, best), ("i64", place)]
-        return f.replaced(taken, lambda: [extreme, f.emit(f"add i64 {begin}, {self._search(extreme)}")], kept)
+        is_better = better(f, state.op, state.dtype, extreme, best)
+        old = [(state.kind, best), ("i64", index)]
+        return f.replaced(
+            is_better, lambda: [extreme, f.emit(f"add i64 {begin}, {self._search(extreme)}")], old
+        )
 
     def _load(self, number: str) -> str:
         address = self.f.emit(f"getelementptr {self.vector}, ptr {self.array}, i64 {number}")
@@ -307,16 +281,16 @@ class _Extreme:
 
         carried = [(self.vector, neutral)] * self.WAYS
         nans = [(self.truths, "zeroinitializer")] * floating
-        found = f.loop(count, turn, [*carried, *nans])
-        total = found[0]
-        for other in found[1 : self.WAYS]:
+        partials = f.loop(count, turn, [*carried, *nans])
+        total = partials[0]
+        for other in partials[1 : self.WAYS]:
             total = self._combine(other, total)
         sign = "f" if floating else "u" if state.dtype.startswith("u") else "s"
         suffix = f"v{self.lanes}{'f' if floating else 'i'}{self.bits}"
         extreme = f.reduce(f"{sign}{state.op}.{suffix}", state.kind, self.vector, total)
         if not floating:
             return extreme
-        any_nan = f.reduce(f"or.v{self.lanes}i1", "i1", self.truths, found[-1])
+        any_nan = f.reduce(f"or.v{self.lanes}i1", "i1", self.truths, partials[-1])
         nan_value = number(float("nan"), state.dtype)
         return f.emit(f"select i1 {any_nan}, {state.kind} {nan_value}, {state.kind} {extreme}")
 
@@ -329,22 +303,22 @@ class _Extreme:
         return f.emit(f"select {self.truths} {beyond}, {self.vector} {new}, {self.vector} {old}")
 
     def _search(self, extreme: str) -> str:
-        """The first place in the array of the extreme, or of NaN; it is there."""
+        """The first index in the array of the extreme, or of NaN; it is there."""
         f, state, lanes = self.f, self.state, self.lanes
-        wanted = splat(f, state.kind, lanes, extreme)
+        target = splat(f, state.kind, lanes, extreme)
 
         def mask(v: str) -> str:
             x = self._load(v)
             if state.dtype in FLOATS:
-                same = f.emit(f"fcmp oeq {self.vector} {x}, {wanted}")
+                same = f.emit(f"fcmp oeq {self.vector} {x}, {target}")
                 same = f.emit(f"or {self.truths} {same}, {f.emit(f'fcmp uno {self.vector} {x}, {x}')}")
             else:
-                same = f.emit(f"icmp eq {self.vector} {x}, {wanted}")
+                same = f.emit(f"icmp eq {self.vector} {x}, {target}")
             return f.emit(f"bitcast {self.truths} {same} to i{lanes}")
 
-        v, found = f.first(mask, f"i{lanes}")
+        v, matches = f.first(mask, f"i{lanes}")
         f.declared[f"llvm.cttz.i{lanes}"] = f"declare i{lanes} @llvm.cttz.i{lanes}(i{lanes}, i1)"
-        lane = f.emit(f"call i{lanes} @llvm.cttz.i{lanes}(i{lanes} {found}, i1 true)")
+        lane = f.emit(f"call i{lanes} @llvm.cttz.i{lanes}(i{lanes} {matches}, i1 true)")
         if lanes < 64:
             lane = f.emit(f"zext i{lanes} {lane} to i64")
         return f.emit(f"add i64 {f.emit(f'mul i64 {v}, {lanes}')}, {lane}")
@@ -368,11 +342,8 @@ class _RowScan:
     def run(self, pointers: list[str], positions: list[str]) -> None:
         self._loops(pointers, positions, [state.first for state in self.states])
 
-    def _turned(self, d: int, i: str) -> str:
-        """Turn i of loop d as a position."""
-        if not self.stage.reverse:
-            return i
-        return self.f.emit(f"sub i64 {self.f.emit(f'sub i64 {self.f.sizes[d]}, 1')}, {i}")
+    def _position(self, d: int, i: str) -> str:
+        return self.f.reversed(d, i) if self.stage.reverse else i
 
     def _loops(self, pointers: list[str], positions: list[str], totals: list[str]) -> list[str]:
         f, d = self.f, len(positions)
@@ -380,8 +351,8 @@ class _RowScan:
         if d < f.kernel.rank - 1:
 
             def turn(i: str) -> list[str]:
-                inside, place = list(f.carried), self._turned(d, i)
-                return self._loops(f.advance(pointers, d, place), [*positions, place], inside)
+                inside, position = list(f.carried), self._position(d, i)
+                return self._loops(f.advance(pointers, d, position), [*positions, position], inside)
 
             return f.loop(f.sizes[d], turn, carried)
         return f.blocks(
@@ -393,27 +364,27 @@ class _RowScan:
         totals = list(f.carried)
         roots = [state.reduction.value for state in self.states]
 
-        def place(j: str) -> str:
-            return self._turned(d, f.emit(f"add nuw nsw i64 {begin}, {j}"))
+        def position(j: str) -> str:
+            return self._position(d, f.emit(f"add nuw nsw i64 {begin}, {j}"))
 
         def read(values: Values, j: str) -> list[str]:
             for state, array in zip(self.states, self.arrays, strict=True):
                 values.array_store(array, state.dtype, values[state.reduction.value], j)
             return []
 
-        innermost(f, length, pointers, positions, read, roots, place=place)
+        innermost(f, length, pointers, positions, read, roots, position=position)
         combined = []
         for state, array, lanes, total in zip(self.states, self.arrays, self.lanes, totals, strict=True):
             combined.append(self._scan(state, array, lanes, total, length))
 
         def write(values: Values, j: str) -> list[str]:
             for state, array in zip(self.states, self.arrays, strict=True):
-                values.give(state.reduction, values.array_load(array, state.dtype, j))
+                values.set_result(state.reduction, values.array_load(array, state.dtype, j))
             values.store(stage.stores)
             return []
 
         stored = [store.value for store in stage.stores]
-        innermost(f, length, pointers, positions, write, stored, stage.stores, place=place)
+        innermost(f, length, pointers, positions, write, stored, stage.stores, position=position)
         return combined
 
     def _scan(self, state: Accumulator, array: str, lanes: int, total: str, length: str) -> str:
@@ -443,7 +414,7 @@ class _RowScan:
             f.lines.append(f"  store {vector} {x}, ptr {address}, align {BITS[dtype] // 8 * lanes}")
             if state.op in ("sum", "prod") or dtype not in FLOATS:
                 return [state.join(so_far, last)]
-            taken = better(f, state.op, dtype, last, so_far)
-            return [f.emit(f"select i1 {taken}, {kind} {last}, {kind} {so_far}")]
+            is_better = better(f, state.op, dtype, last, so_far)
+            return [f.emit(f"select i1 {is_better}, {kind} {last}, {kind} {so_far}")]
 
         return f.loop(count, turn, [(state.kind, total)])[0]

@@ -1,4 +1,4 @@
-"""Tiles of two loops: "cross" operands are turned round in an array on the stack, by shuffles of whole vectors.
+"""Tiles of two loops: "cross" operands are transposed in an array on the stack, by shuffles of whole vectors.
 
 A tile's operand is read along its own direction and written into the array along the other, so that memory is only
 touched by whole lines; arithmetic then goes along the innermost loop. Results go the other way.
@@ -11,38 +11,30 @@ from collections.abc import Callable
 from weft.base.record import Record
 from weft.expr.kernel import Each
 from weft.expr.llvm_function import Function, Values
-from weft.expr.llvm_past import byte_size, finish, flush
 from weft.expr.llvm_rows import innermost
+from weft.expr.llvm_streaming import byte_size, finish, flush
 from weft.expr.scalar import walk
 
 __all__ = ["print_tiles"]
 
 TILE = 64  # positions in both loops
 PAGES = 512  # the same for blocks of tiles: their lines are on as many pages, whose addresses the processor can keep
-PAST_CACHE = 1 << 22  # bytes stored from which on they go past the cache
+STREAMING_BYTES = 1 << 22  # bytes of results from which on they are stored past the cache
 SIDES = (PAGES, TILE)
 COPY_SIDES = (PAGES, 16)  # a copy needs no array, and goes along the source's lines
 
 
 def print_tiles(f: Function) -> None:
-    """The other loops, and in them tiles."""
-    _outer(f, 0, f.bases, [])
+    """The other loops, and in them tiles of the loop `cross` and of the innermost one."""
+    cross, last = f.kernel.cross, f.kernel.rank - 1
+    assert cross is not None
 
+    def inside(pointers: list[str], positions: list[str]) -> None:
+        f.nest(
+            cross + 1, last, pointers, [*positions, "0"], lambda pointers, at: _tiles(f, pointers, at, cross)
+        )
 
-def _outer(f: Function, d: int, pointers: list[str], positions: list[str]) -> None:
-    assert f.kernel.cross is not None
-    if d == f.kernel.cross:  # its tiles come with those of the innermost loop
-        _outer(f, d + 1, pointers, [*positions, "0"])
-        return
-    if d == f.kernel.rank - 1:
-        _tiles(f, pointers, positions, f.kernel.cross)
-        return
-
-    def body(i: str) -> list[str]:
-        _outer(f, d + 1, f.advance(pointers, d, i), [*positions, i])
-        return []
-
-    f.loop(f.sizes[d], body)
+    f.nest(0, cross, f.bases, [], inside)
 
 
 class _Extent(Record):
@@ -55,38 +47,38 @@ class _Extent(Record):
 def _tiles(f: Function, pointers: list[str], positions: list[str], cross: int) -> None:
     copied = _copied(f)
     # Copies of two-byte elements are faster without an array, even through the cache.
-    lasting = _whole_lines(f) if not copied or byte_size(f, copied[1]) != 2 else frozenset()
-    made: dict[int, str] = {}
+    streamable = _whole_lines(f) if not copied or byte_size(f, copied[1]) != 2 else frozenset()
+    arrays_by_operand: dict[int, str] = {}
 
     def array(k: int) -> str:
-        if k not in made:
-            made[k] = f.array(f.kernel.operands[k].dtype, TILE * TILE)
-        return made[k]
+        if k not in arrays_by_operand:
+            arrays_by_operand[k] = f.array(f.kernel.operands[k].dtype, TILE * TILE)
+        return arrays_by_operand[k]
 
-    def every(past: frozenset[int]) -> None:
+    def print_loops(streaming: frozenset[int]) -> None:
         # Lines of small elements are put together in an array, to be stored as a whole.
-        direct = copied if copied and (not past or byte_size(f, copied[1]) >= 4) else None
-        through = [k for k, how in enumerate(f.kernel.operands) if how.inner == "cross" or k in past]
-        arrays = {k: array(k) for k in through} if not direct else {}
+        direct = copied if copied and (not streaming or byte_size(f, copied[1]) >= 4) else None
+        staged = [k for k, x in enumerate(f.kernel.operands) if x.inner == "cross" or k in streaming]
+        arrays = {k: array(k) for k in staged} if not direct else {}
 
         def tile(pointers: list[str], row: _Extent, column: _Extent) -> None:
             if direct:
-                _copy(f, *direct, pointers, row, column, bool(past))
+                _copy(f, *direct, pointers, row, column, bool(streaming))
             else:
-                _tile(f, pointers, positions, cross, row, column, arrays, past)
+                _tile(f, pointers, positions, cross, row, column, arrays, streaming)
 
         whole = _Extent("0", f.sizes[cross]), _Extent("0", f.sizes[-1])
         crossing = direct is not None and f.kernel.operands[direct[0]].inner == "cross"
         _split(f, pointers, *whole, COPY_SIDES if direct else SIDES, crossing, tile)
 
-    def past_cache() -> None:
-        every(lasting)
+    def stream() -> None:
+        print_loops(streamable)
         finish(f)
 
-    if lasting:
-        f.branch(_passes_cache(f, lasting, pointers), past_cache, lambda: every(frozenset()))
+    if streamable:
+        f.branch(_exceeds_cache(f, streamable, pointers), stream, lambda: print_loops(frozenset()))
     else:
-        every(frozenset())
+        print_loops(frozenset())
 
 
 def _split(
@@ -138,7 +130,7 @@ def _copied(f: Function) -> tuple[int, int] | None:
 
 
 def _whole_lines(f: Function) -> frozenset[int]:
-    """The operands whose stores may go past the cache: in whole lines of it."""
+    """The operands that may be written with streaming stores: in whole lines of the cache."""
 
     def fills_lines(k: int) -> bool:
         inner = f.kernel.operands[k].inner
@@ -147,23 +139,23 @@ def _whole_lines(f: Function) -> frozenset[int]:
     return frozenset(filter(fills_lines, f.kernel.only_stored))
 
 
-def _passes_cache(f: Function, targets: frozenset[int], pointers: list[str]) -> str:
-    """Whether there is that much to store that the cache would not keep it, at the lines' beginnings."""
+def _exceeds_cache(f: Function, targets: frozenset[int], pointers: list[str]) -> str:
+    """Whether the results are larger than the cache keeps, and their lines aligned."""
     cross, last = f.kernel.cross, f.kernel.rank - 1
     assert cross is not None
-    places = "0"
+    addresses = "0"
     for k in sorted(targets):
         across = last if f.kernel.operands[k].inner == "cross" else cross
         begin = f.emit(f"ptrtoint ptr {pointers[k]} to i64")
-        places = f.emit(f"or i64 {places}, {f.emit(f'or i64 {begin}, {f.strides[k][across]}')}")
-    aligned = f.emit(f"icmp eq i64 {f.emit(f'and i64 {places}, 63')}, 0")
+        addresses = f.emit(f"or i64 {addresses}, {f.emit(f'or i64 {begin}, {f.strides[k][across]}')}")
+    aligned = f.emit(f"icmp eq i64 {f.emit(f'and i64 {addresses}, 63')}, 0")
     elements = f.emit(f"mul i64 {f.sizes[cross]}, {f.sizes[last]}")
-    most = PAST_CACHE // sum(byte_size(f, k) for k in targets)
+    most = STREAMING_BYTES // sum(byte_size(f, k) for k in targets)
     return f.emit(f"and i1 {aligned}, {f.emit(f'icmp sge i64 {elements}, {most}')}")
 
 
 def _copy(
-    f: Function, source: int, target: int, pointers: list[str], row: _Extent, column: _Extent, past: bool
+    f: Function, source: int, target: int, pointers: list[str], row: _Extent, column: _Extent, streaming: bool
 ) -> None:
     crossing = f.kernel.operands[source].inner == "cross"
     cross, last = f.kernel.cross, f.kernel.rank - 1
@@ -172,7 +164,7 @@ def _copy(
     count, length = (column.length, row.length) if crossing else (row.length, column.length)
     lines = _Lines(pointers[source], f.strides[source][along], count, length)
     _transpose(
-        f, lines, _Lines(pointers[target], f.strides[target][across], "", ""), byte_size(f, source), past
+        f, lines, _Lines(pointers[target], f.strides[target][across], "", ""), byte_size(f, source), streaming
     )
 
 
@@ -184,7 +176,7 @@ def _tile(
     row: _Extent,
     column: _Extent,
     arrays: dict[int, str],
-    past: frozenset[int],
+    streaming: frozenset[int],
 ) -> None:
     """One tile: pointers are at its beginning."""
     (stage,) = f.kernel.stages
@@ -203,12 +195,11 @@ def _tile(
         moved = f.advance(pointers, cross, i)
         for k, array in arrays.items():
             moved[k] = f.offset(array, f.emit(f"mul i64 {i}, {step[k]}"))
-        place = f.emit(f"add nuw nsw i64 {row.begin}, {i}")
-        here = [*positions[:cross], place, *positions[cross + 1 :]]
-        shift = "index" if f.kernel.rank - 1 in f.kernel.indexed else ""
+        position = f.emit(f"add nuw nsw i64 {row.begin}, {i}")
+        here = [*positions[:cross], position, *positions[cross + 1 :]]
 
         def element(values: Values, j: str) -> list[str]:
-            if shift:
+            if f.kernel.rank - 1 in f.kernel.indexed:
                 values.positions[-1] = f.emit(f"add nuw nsw i64 {column.begin}, {j}")
             values.store(stage.stores)
             return []
@@ -224,7 +215,7 @@ def _tile(
         elif k in written:
             target = _Lines(pointers[k], f.strides[k][-1], "", "")
             source = _Lines(array, step[k], row.length, column.length)
-            _transpose(f, source, target, byte_size(f, k), k in past)
+            _transpose(f, source, target, byte_size(f, k), k in streaming)
 
 
 class _Lines(Record):
@@ -249,16 +240,16 @@ def _flush(f: Function, source: _Lines, target: _Lines, size: int) -> None:
     f.loop(target.count, line)
 
 
-def _transpose(f: Function, source: _Lines, target: _Lines, size: int, past: bool = False) -> None:
+def _transpose(f: Function, source: _Lines, target: _Lines, size: int, streaming: bool = False) -> None:
     """Elements of `size` bytes: target's line c is source's column c."""
     lanes = 8 if size == 8 else 16
     kind = f"i{8 * size}"
     whole_lines = f.emit(f"and i64 {source.count}, {-lanes}")
     whole_columns = f.emit(f"and i64 {source.length}, {-lanes}")
 
-    def address(lines: _Lines, line: str, place: str) -> str:
+    def address(lines: _Lines, line: str, column: str) -> str:
         pointer = f.offset(lines.pointer, f.emit(f"mul i64 {line}, {lines.step}"))
-        return f.emit(f"getelementptr {kind}, ptr {pointer}, i64 {place}")
+        return f.emit(f"getelementptr {kind}, ptr {pointer}, i64 {column}")
 
     def squares(r: str) -> list[str]:
         line = f.emit(f"mul nuw nsw i64 {r}, {lanes}")
@@ -273,7 +264,7 @@ def _transpose(f: Function, source: _Lines, target: _Lines, size: int, past: boo
                 target.step,
                 kind,
                 lanes,
-                past,
+                streaming,
             )
             return []
 
@@ -309,7 +300,7 @@ def _square(
     target_step: str,
     kind: str,
     lanes: int,
-    past: bool,
+    streaming: bool,
 ) -> None:
     """A square of vectors, transposed in registers: blocks of half the size change places, then theirs."""
     vector = f"<{lanes} x {kind}>"
@@ -319,7 +310,7 @@ def _square(
 
     align = int(kind[1:]) // 8
     rows = [f.emit(f"load {vector}, ptr {p}, align {align}") for p in lines(source, source_step)]
-    one = f.mark("!{i32 1}") if past else ""
+    one = f.mark("!{i32 1}") if streaming else ""
     half = lanes // 2
     while half:
         upper = ", ".join(f"i32 {k + lanes - half if k & half else k}" for k in range(lanes))
@@ -331,5 +322,5 @@ def _square(
                 rows[k + half] = f.emit(f"shufflevector {pair}, <{lanes} x i32> <{lower}>")
         half //= 2
     for row, pointer in zip(rows, lines(target, target_step), strict=True):
-        how = f"64, !nontemporal {one}" if past else align
-        f.lines.append(f"  store {vector} {row}, ptr {pointer}, align {how}")
+        suffix = f"64, !nontemporal {one}" if streaming else align
+        f.lines.append(f"  store {vector} {row}, ptr {pointer}, align {suffix}")

@@ -7,11 +7,10 @@ import struct
 from collections.abc import Collection
 
 from weft.expr.llvm_writer import Writer, llvm_type
-from weft.expr.scalar import BITS, FLOATS, UNSIGNED
+from weft.expr.scalar import BITS, FLOATS, UNARY, UNSIGNED
 
 __all__ = [
     "BY_PROCESSOR",
-    "PREDICATES",
     "binary",
     "cast",
     "combine_vectors",
@@ -32,8 +31,7 @@ _BINARY_FLOAT = {
     "div": "fdiv",
     "rem": "frem",
 }
-_BINARY_INT = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor", "shl": "shl"}
-PREDICATES = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
+_BINARY_INTEGER = ("add", "sub", "mul", "and", "or", "xor", "shl")
 
 
 def number(value: float | int | bool, dtype: str) -> str:
@@ -75,9 +73,9 @@ def compare(f: Writer, op: str, dtype: str, a: str, b: str) -> str:
     """A comparison; with NaN all but ne are false."""
     kind = llvm_type(dtype)
     if dtype in FLOATS:
-        return f.emit(f"fcmp {'une' if op == 'ne' else f'o{PREDICATES[op]}'} {kind} {a}, {b}")
+        return f.emit(f"fcmp {'une' if op == 'ne' else f'o{op}'} {kind} {a}, {b}")
     sign = "" if op in ("eq", "ne") else "u" if dtype in UNSIGNED or dtype == "bool" else "s"
-    return f.emit(f"icmp {sign}{PREDICATES[op]} {kind} {a}, {b}")
+    return f.emit(f"icmp {sign}{op} {kind} {a}, {b}")
 
 
 def unary(f: Writer, op: str, dtype: str, a: str) -> str:
@@ -96,17 +94,9 @@ def unary(f: Writer, op: str, dtype: str, a: str) -> str:
         if op in ("rint", "floor", "ceil", "trunc"):
             return a
         raise NotImplementedError(f"{op} of {dtype}")
-    names = {
-        "abs": "fabs",
-        "sqrt": "sqrt",
-        "rint": "rint",
-        "floor": "floor",
-        "ceil": "ceil",
-        "trunc": "trunc",
-    }
-    if op not in names:
+    if op not in UNARY:
         raise NotImplementedError(f"{op} has not been expanded: weft.expr.functions.expand does that")
-    return f.intrinsic(names[op], dtype, [a])
+    return f.intrinsic("fabs" if op == "abs" else op, dtype, [a])
 
 
 def binary(f: Writer, op: str, dtype: str, a: str, b: str) -> str:
@@ -125,8 +115,8 @@ def binary(f: Writer, op: str, dtype: str, a: str, b: str) -> str:
         raise NotImplementedError(
             f"{op} of {dtype}: not a basic operation; weft.expr.functions.expand writes it in such"
         )
-    if op in _BINARY_INT:
-        return f.emit(f"{_BINARY_INT[op]} {kind} {a}, {b}")
+    if op in _BINARY_INTEGER:
+        return f.emit(f"{op} {kind} {a}, {b}")
     unsigned = dtype in UNSIGNED or dtype == "bool"
     if op == "shr":
         return f.emit(f"{'lshr' if unsigned else 'ashr'} {kind} {a}, {b}")
@@ -371,8 +361,8 @@ def combine_vectors(f: Writer, op: str, dtype: str, lanes: int, a: str, b: str) 
     if floating:  # b if it is beyond a or NaN, unless a is NaN
         beyond = f.emit(f"fcmp u{'l' if op == 'max' else 'g'}t {vector} {a}, {b}")
         ordered = f.emit(f"fcmp ord {vector} {a}, {a}")
-        taken = f.emit(f"and <{lanes} x i1> {beyond}, {ordered}")
-        return f.emit(f"select <{lanes} x i1> {taken}, {vector} {b}, {vector} {a}")
+        is_beyond = f.emit(f"and <{lanes} x i1> {beyond}, {ordered}")
+        return f.emit(f"select <{lanes} x i1> {is_beyond}, {vector} {b}, {vector} {a}")
     name = f"llvm.{'u' if dtype in UNSIGNED else 's'}{op}.v{lanes}i{BITS[dtype]}"
     f.declared[name] = f"declare {vector} @{name}({vector}, {vector})"
     return f.emit(f"call {vector} @{name}({vector} {a}, {vector} {b})")

@@ -1,4 +1,4 @@
-"""Text of LLVM IR while it is written: instructions, labels, loops. Knows no kernels."""
+"""Text of LLVM IR while it is written: instructions, labels, loops; nothing of kernels."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Writer:
         enter: Callable[[], None] | None = None,
         simple: bool = False,
     ) -> list[str]:
-        """A loop over [0, size). carried: (type, first value) of what goes from turn to turn; body gives the next ones.
+        """A loop over [0, size). carried: (type, first value) that go from turn to turn; body returns the next values.
 
         Returns the carried values after the loop. body(i) may open loops of its own. enter: runs before the first turn,
         if there is one; without loops of its own. parallel: the group of accesses that no turn shares with another.
@@ -113,19 +113,17 @@ class Writer:
         more = self.emit(f"icmp slt i64 {position}.next, {size}")
         mark = ""
         if parallel:
-            own = self.mark("distinct !{}")
-            facts = [own, self.mark(f'!{{!"llvm.loop.parallel_accesses", {parallel}}}')]
+            loop_id = self.mark("distinct !{}")
+            facts = [loop_id, self.mark(f'!{{!"llvm.loop.parallel_accesses", {parallel}}}')]
             if self.roundings > roundings:  # LLVM thinks that they cost much, and would take vectors of 4
                 facts.append(self.mark('!{!"llvm.loop.vectorize.width", i32 16}'))
-            index = int(own[1:])
-            self.marks[index] = f"{own} = distinct !{{{', '.join(facts)}}}"
-            mark = f", !llvm.loop {own}"
         if simple:
-            own = self.mark("")
-            still = self.mark('!{!"llvm.loop.vectorize.enable", i1 false}')
-            short = self.mark('!{!"llvm.loop.unroll.disable"}')
-            self.marks[int(own[1:])] = f"{own} = distinct !{{{own}, {still}, {short}}}"
-            mark = f", !llvm.loop {own}"
+            loop_id = self.mark("")
+            facts = [loop_id, self.mark('!{!"llvm.loop.vectorize.enable", i1 false}')]
+            facts.append(self.mark('!{!"llvm.loop.unroll.disable"}'))
+        if parallel or simple:
+            self.marks[int(loop_id[1:])] = f"{loop_id} = distinct !{{{', '.join(facts)}}}"
+            mark = f", !llvm.loop {loop_id}"
         self.lines.append(f"  br i1 {more}, label %{head}, label %{after}{mark}")
         self.label(after)
         return [
@@ -144,9 +142,9 @@ class Writer:
         self.label(after)
 
     def replaced(
-        self, condition: str, body: Callable[[], list[str]], kept: Sequence[tuple[str, str]]
+        self, condition: str, body: Callable[[], list[str]], old: Sequence[tuple[str, str]]
     ) -> list[str]:
-        """What body gives if the condition holds, else the kept (type, value)s."""
+        """What body returns if the condition holds, else the old (type, value)s."""
         self.count += 1
         before, yes, after = self.block, f"then{self.count}", f"join{self.count}"
         self.lines.append(f"  br i1 {condition}, label %{yes}, label %{after}")
@@ -156,31 +154,31 @@ class Writer:
         self.lines.append(f"  br label %{after}")
         self.label(after)
         return [
-            self.emit(f"phi {kind} [ {old}, %{before} ], [ {new}, %{last} ]")
-            for (kind, old), new in zip(kept, news, strict=True)
+            self.emit(f"phi {kind} [ {value}, %{before} ], [ {new}, %{last} ]")
+            for (kind, value), new in zip(old, news, strict=True)
         ]
 
     def first(self, body: Callable[[str], str], kind: str) -> tuple[str, str]:
-        """The first number from 0 on for which body gives another integer than 0, and that; there must be one."""
+        """The first number from 0 on for which body returns another integer than 0, and that; there must be one."""
         self.count += 1
         number = self.count
         before, head, after = self.block, f"head{number}", f"after{number}"
         self.lines.append(f"  br label %{head}")
         self.label(head)
         self.lines.append(f"  %i{number} = phi i64 [ 0, %{before} ], [ %i{number}.next, %{head} ]")
-        found = body(f"%i{number}")
+        value = body(f"%i{number}")
         self.lines.append(f"  %i{number}.next = add nuw nsw i64 %i{number}, 1")
-        missing = self.emit(f"icmp eq {kind} {found}, 0")
+        missing = self.emit(f"icmp eq {kind} {value}, 0")
         self.lines.append(f"  br i1 {missing}, label %{head}, label %{after}")
         self.label(after)
-        return f"%i{number}", found
+        return f"%i{number}", value
 
     def reduce(self, name: str, kind: str, vector: str, value: str) -> str:
         """llvm.vector.reduce.NAME of a vector, without NaN if it is of floats."""
         full = f"llvm.vector.reduce.{name}"
         self.declared[full] = f"declare {kind} @{full}({vector})"
-        known = "nnan " if kind in ("float", "double") else ""
-        return self.emit(f"call {known}{kind} @{full}({vector} {value})")
+        flags = "nnan " if kind in ("float", "double") else ""
+        return self.emit(f"call {flags}{kind} @{full}({vector} {value})")
 
     def blocks(
         self,

@@ -56,26 +56,14 @@ BITS = (
 
 # What code generators must know, by number of operands. Comparisons give bool; the rest the type of their operands.
 UNARY = ("neg", "abs", "sqrt", "rint", "floor", "ceil", "trunc", "not")
-BINARY = (
-    "add",
-    "sub",
-    "mul",
-    "product",
-    "div",
-    "rem",
-    "minimum",
-    "maximum",
-    "copysign",
-    "and",
-    "or",
-    "xor",
-    "shl",
-    "shr",
-)
+SHIFTS = ("shl", "shr")
+LOGICAL = ("and", "or", "xor")
+ARITHMETIC = ("add", "sub", "mul", "product", "div", "rem", "minimum", "maximum", "copysign")
+BINARY = ARITHMETIC + LOGICAL + SHIFTS
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 LEAVES = ("constant", "load", "load_at", "parameter", "index", "result")
 FLOATS_ONLY = ("sqrt", "rint", "floor", "ceil", "trunc", "copysign", "product")
-BITWISE = ("not", "and", "or", "xor", "shl", "shr")
+BITWISE = ("not", *LOGICAL, *SHIFTS)
 # What weft.expr.functions writes in terms of those.
 FUNCTIONS = (
     "exp",
@@ -107,6 +95,19 @@ FUNCTIONS = (
 )
 
 
+def _unary_operator(op: str) -> Callable[[Any], Scalar]:
+    return lambda a: _unary(op, a)
+
+
+def _binary_operators(op: str) -> tuple[Callable[[Any, Any], Scalar], Callable[[Any, Any], Scalar]]:
+    """The methods of an expression on the left, and on the right of something else."""
+    return lambda a, b: _binary(op, a, b), lambda b, a: _binary(op, a, b)
+
+
+def _comparison(op: str) -> Callable[[Any, Any], Scalar]:
+    return lambda a, b: _compare(op, a, b)
+
+
 class Scalar:
     """One expression: an operation, its operands, and for leaves what they stand for. Made by this module's functions.
 
@@ -123,35 +124,35 @@ class Scalar:
 
     # The operands of a key live as long as its expression, so their ids are theirs. Nothing is allocated under the
     # lock: a garbage collection there could run a finalizer that waits for a thread that compiles.
-    _known: ClassVar[dict[tuple[Any, ...], ref[Scalar]]] = {}
+    _interned: ClassVar[dict[tuple[Any, ...], ref[Scalar]]] = {}
     _lock: ClassVar[threading.RLock] = process.guard(threading.RLock())  # an interrupt may come back here
 
     def __new__(cls, op: str, dtype: str, args: tuple[Scalar, ...] = (), value: Any = None) -> Scalar:
         # The sign of a zero counts, and so does NaN, which does not equal itself.
         key = (op, dtype, tuple(map(id, args)), repr(value) if isinstance(value, float) else value)
-        known = cls._find(key)
-        if known is None:
+        expression = cls._find(key)
+        if expression is None:
             new = object.__new__(cls)
             for field, content in (("op", op), ("dtype", dtype), ("args", args), ("value", value)):
                 object.__setattr__(new, field, content)
-            reference = ref(new, lambda gone: cls._forget(key, gone))
+            reference = ref(new, lambda own: cls._forget(key, own))
             with cls._lock:
-                known = cls._find(key)
-                if known is None:
-                    cls._known[key] = reference
-                    known = new
-        return known
+                expression = cls._find(key)
+                if expression is None:
+                    cls._interned[key] = reference
+                    expression = new
+        return expression
 
     @classmethod
     def _find(cls, key: tuple[Any, ...]) -> Scalar | None:
-        found = cls._known.get(key)
-        return None if found is None else found()
+        reference = cls._interned.get(key)
+        return None if reference is None else reference()
 
     @classmethod
-    def _forget(cls, key: tuple[Any, ...], gone: ref[Scalar]) -> None:
+    def _forget(cls, key: tuple[Any, ...], reference: ref[Scalar]) -> None:
         with cls._lock:
-            if cls._known.get(key) is gone:  # else an equal one was made meanwhile
-                del cls._known[key]
+            if cls._interned.get(key) is reference:  # else an equal one was made meanwhile
+                del cls._interned[key]
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"expressions are immutable: cannot set {name}")
@@ -179,106 +180,27 @@ class Scalar:
 
     def __weft_apply__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scalar:
         """What a function of operators does that is called with an expression: the same on one element."""
-        made: Scalar = op.on_elements(args, kwargs)
-        return made
+        value: Scalar = op.on_elements(args, kwargs)
+        return value
 
-    # Arithmetic. Comparison by == builds an expression, too: use `is` to compare expressions.
+    # Arithmetic. Comparison by == builds an expression, too: use `is` to compare expressions. Shifts are by less than
+    # the type's bits; the result of more is not defined. >> is arithmetic for signed integers, else logical.
 
-    def __neg__(self) -> Scalar:
-        return _unary("neg", self)
-
-    def __abs__(self) -> Scalar:
-        return _unary("abs", self)
-
-    def __invert__(self) -> Scalar:
-        return _unary("not", self)
-
-    def __add__(self, other: Number) -> Scalar:
-        return _binary("add", self, other)
-
-    def __radd__(self, other: Number) -> Scalar:
-        return _binary("add", other, self)
-
-    def __sub__(self, other: Number) -> Scalar:
-        return _binary("sub", self, other)
-
-    def __rsub__(self, other: Number) -> Scalar:
-        return _binary("sub", other, self)
-
-    def __mul__(self, other: Number) -> Scalar:
-        return _binary("mul", self, other)
-
-    def __rmul__(self, other: Number) -> Scalar:
-        return _binary("mul", other, self)
-
-    def __truediv__(self, other: Number) -> Scalar:
-        return _binary("div", self, other)
-
-    def __rtruediv__(self, other: Number) -> Scalar:
-        return _binary("div", other, self)
-
-    def __mod__(self, other: Number) -> Scalar:
-        return _binary("rem", self, other)
-
-    def __pow__(self, other: Number) -> Scalar:
-        return call("pow", self, other)
-
-    def __rpow__(self, other: Number) -> Scalar:
-        return call("pow", other, self)
-
-    def __rmod__(self, other: Number) -> Scalar:
-        return _binary("rem", other, self)
-
-    def __and__(self, other: Number) -> Scalar:
-        return _binary("and", self, other)
-
-    def __rand__(self, other: Number) -> Scalar:
-        return _binary("and", other, self)
-
-    def __or__(self, other: Number) -> Scalar:
-        return _binary("or", self, other)
-
-    def __ror__(self, other: Number) -> Scalar:
-        return _binary("or", other, self)
-
-    def __xor__(self, other: Number) -> Scalar:
-        return _binary("xor", self, other)
-
-    def __rxor__(self, other: Number) -> Scalar:
-        return _binary("xor", other, self)
-
-    # By less than the type's bits; the result of more is not defined.
-
-    def __lshift__(self, other: Number) -> Scalar:
-        return _binary("shl", self, other)
-
-    def __rlshift__(self, other: Number) -> Scalar:
-        return _binary("shl", other, self)
-
-    def __rshift__(self, other: Number) -> Scalar:
-        """Arithmetic for signed integers, logical for unsigned ones."""
-        return _binary("shr", self, other)
-
-    def __rrshift__(self, other: Number) -> Scalar:
-        return _binary("shr", other, self)
-
-    def __lt__(self, other: Number) -> Scalar:
-        return _compare("lt", self, other)
-
-    def __le__(self, other: Number) -> Scalar:
-        return _compare("le", self, other)
-
-    def __gt__(self, other: Number) -> Scalar:
-        return _compare("gt", self, other)
-
-    def __ge__(self, other: Number) -> Scalar:
-        return _compare("ge", self, other)
-
-    def __eq__(self, other: object) -> Scalar:  # type: ignore[override]
-        return _compare("eq", self, other)
-
-    def __ne__(self, other: object) -> Scalar:  # type: ignore[override]
-        return _compare("ne", self, other)
+    __neg__, __abs__, __invert__ = _unary_operator("neg"), _unary_operator("abs"), _unary_operator("not")
+    __add__, __radd__ = _binary_operators("add")
+    __sub__, __rsub__ = _binary_operators("sub")
+    __mul__, __rmul__ = _binary_operators("mul")
+    __truediv__, __rtruediv__ = _binary_operators("div")
+    __mod__, __rmod__ = _binary_operators("rem")
+    __pow__, __rpow__ = _binary_operators("pow")
+    __and__, __rand__ = _binary_operators("and")
+    __or__, __ror__ = _binary_operators("or")
+    __xor__, __rxor__ = _binary_operators("xor")
+    __lshift__, __rlshift__ = _binary_operators("shl")
+    __rshift__, __rrshift__ = _binary_operators("shr")
+    __lt__, __le__ = _comparison("lt"), _comparison("le")
+    __gt__, __ge__ = _comparison("gt"), _comparison("ge")
+    __eq__, __ne__ = _comparison("eq"), _comparison("ne")  # type: ignore[assignment]
 
 
 Number = Scalar | int | float | bool
@@ -292,7 +214,7 @@ def constant(value: int | float | bool, dtype: str) -> Scalar:
     >>> constant(2, "float32").value
     2.0
     """
-    _known_type(dtype)
+    _checked_type(dtype)
     if dtype == "bool":
         return Scalar("constant", dtype, (), bool(value))
     if dtype in FLOATS:
@@ -305,7 +227,7 @@ def constant(value: int | float | bool, dtype: str) -> Scalar:
     return Scalar("constant", dtype, (), int(value))
 
 
-def _known_type(dtype: str) -> str:
+def _checked_type(dtype: str) -> str:
     if dtype not in BITS:
         raise ValueError(f"no type {dtype!r}; there are: {', '.join(BITS)}")
     return dtype
@@ -313,27 +235,25 @@ def _known_type(dtype: str) -> str:
 
 def load(operand: int, dtype: str) -> Scalar:
     """The element of an operand at the loops' current position."""
-    return Scalar("load", _known_type(dtype), (), operand)
+    return Scalar("load", _checked_type(dtype), (), operand)
 
 
 def load_at(operand: int, dtype: str, *position: Scalar) -> Scalar:
     """The element at the loops' position and at computed ones, an int64 for each dimension that is gathered.
 
-    Whether a position is within bounds is the caller's affair: where() wraps negative ones, minimum() and maximum()
+    The caller ensures that a position is within bounds: where() wraps negative ones, minimum() and maximum()
     keep any within.
     """
-    if any(place.dtype != "int64" for place in position):
-        raise TypeError(
-            f"load_at: positions must be int64, got {', '.join(place.dtype for place in position)}"
-        )
-    return Scalar("load_at", _known_type(dtype), position, operand)
+    if any(part.dtype != "int64" for part in position):
+        raise TypeError(f"load_at: positions must be int64, got {', '.join(part.dtype for part in position)}")
+    return Scalar("load_at", _checked_type(dtype), position, operand)
 
 
 def parameter(number: int, dtype: str) -> Scalar:
     """A number given when the kernel runs."""
     if number < 0:
         raise ValueError(f"parameter: the number must be at least 0, got {number}")
-    return Scalar("parameter", _known_type(dtype), (), number)
+    return Scalar("parameter", _checked_type(dtype), (), number)
 
 
 def index(dimension: int) -> Scalar:
@@ -343,7 +263,7 @@ def index(dimension: int) -> Scalar:
 
 def result(number: int, dtype: str) -> Scalar:
     """What an earlier reduction of the kernel found for the current row."""
-    return Scalar("result", _known_type(dtype), (), number)
+    return Scalar("result", _checked_type(dtype), (), number)
 
 
 def _lift(value: Any, like: Scalar) -> Scalar:
@@ -370,7 +290,7 @@ def _accepted(op: str, dtype: str) -> str:
     if (
         (op in FLOATS_ONLY + FUNCTIONS and dtype not in FLOATS)
         or (op in BITWISE and dtype in FLOATS)
-        or (dtype == "bool" and op not in ("not", "and", "or", "xor", "minimum", "maximum"))
+        or (dtype == "bool" and op not in ("not", *LOGICAL, "minimum", "maximum"))
     ):
         raise TypeError(f"{op} is not defined for {dtype}")
     return dtype
@@ -405,11 +325,11 @@ def fma(a: Number, b: Number, c: Number) -> Scalar:
     >>> fma(load(0, "float32"), 2, 1)
     fma(x0, 2.0, 1.0)
     """
-    some = next((value for value in (a, b, c) if isinstance(value, Scalar)), None)
-    if some is None or some.dtype not in FLOATS:
+    first = next((value for value in (a, b, c) if isinstance(value, Scalar)), None)
+    if first is None or first.dtype not in FLOATS:
         raise TypeError(f"fma: needs floats, got {a!r}, {b!r}, {c!r}")
-    args = tuple(_pair("fma", some, value)[1] for value in (a, b, c))
-    return Scalar("fma", some.dtype, args)
+    args = tuple(_pair("fma", first, value)[1] for value in (a, b, c))
+    return Scalar("fma", first.dtype, args)
 
 
 def product(a: Number, b: Number) -> Scalar:
@@ -436,12 +356,12 @@ def where(condition: Scalar, a: Number, b: Number) -> Scalar:
 
 def cast(a: Scalar, dtype: str) -> Scalar:
     """The same number as another type, as native/tensor/convert.h converts it."""
-    return a if a.dtype == _known_type(dtype) else Scalar("cast", dtype, (a,))
+    return a if a.dtype == _checked_type(dtype) else Scalar("cast", dtype, (a,))
 
 
 def bitcast(a: Scalar, dtype: str) -> Scalar:
     """The same bits as another type of the same size."""
-    if BITS[a.dtype] != BITS[_known_type(dtype)]:
+    if BITS[a.dtype] != BITS[_checked_type(dtype)]:
         raise TypeError(f"bitcast: {a.dtype} and {dtype} differ in size")
     return a if a.dtype == dtype else Scalar("bitcast", dtype, (a,))
 
@@ -454,29 +374,29 @@ def call(name: str, *args: Number) -> Scalar:
     """
     if name not in FUNCTIONS and name not in UNARY and name not in BINARY:
         raise ValueError(f"no function {name!r}; there are: {', '.join(FUNCTIONS + UNARY + BINARY)}")
-    wanted = 2 if name in BINARY or name in ("pow", "atan2") else 1
-    if len(args) != wanted:
-        raise TypeError(f"{name}: takes {wanted} operands, got {len(args)}")
-    if wanted == 1:
+    count = 2 if name in BINARY or name in ("pow", "atan2") else 1
+    if len(args) != count:
+        raise TypeError(f"{name}: takes {count} operands, got {len(args)}")
+    if count == 1:
         if not isinstance(args[0], Scalar):
             raise TypeError(f"{name}: expected an expression, got {type(args[0]).__name__}")
         return _unary(name, args[0])
     return _binary(name, *args)
 
 
-def walk(*roots: Scalar, known: Container[int] = ()) -> Iterator[Scalar]:
+def walk(*roots: Scalar, skipped: Container[int] = ()) -> Iterator[Scalar]:
     """Every expression below the roots once, operands before what uses them.
 
-    known: the ids of expressions that are left out, and with them what nothing else uses.
+    skipped: the ids of expressions that are left out, and with them what nothing else uses.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     stack: list[Any] = [*reversed(roots)]
     while stack:
         node = stack.pop()
         if node is None:  # the operands of the next one are through
             yield stack.pop()
-        elif id(node) not in seen and id(node) not in known:
-            seen.add(id(node))
+        elif id(node) not in visited and id(node) not in skipped:
+            visited.add(id(node))
             if node.args:
                 stack += (node, None, *reversed(node.args))
             else:
@@ -484,10 +404,10 @@ def walk(*roots: Scalar, known: Container[int] = ()) -> Iterator[Scalar]:
 
 
 def substitute(root: Scalar, replace: Callable[[Scalar], Scalar]) -> Scalar:
-    """The expression made again from its leaves up, each part p as replace(p)."""
-    made: dict[int, Scalar] = {}
+    """The expression rebuilt again from its leaves up, each part p as replace(p)."""
+    rebuilt: dict[int, Scalar] = {}
     for node in walk(root):
-        args = tuple([made[id(arg)] for arg in node.args])
+        args = tuple([rebuilt[id(arg)] for arg in node.args])
         same = all(map(operator.is_, args, node.args))
-        made[id(node)] = replace(node if same else Scalar(node.op, node.dtype, args, node.value))
-    return made[id(root)]
+        rebuilt[id(node)] = replace(node if same else Scalar(node.op, node.dtype, args, node.value))
+    return rebuilt[id(root)]

@@ -132,10 +132,10 @@ def plan_backward(info: PlanInfo, needs_gradient: list[bool], has_cotangent: lis
         optimized = optimize(backward)
     strides: tuple[Any, ...] = ()
     if info.exact:  # gradients must have the outputs' strides; others are copied before
-        with_strides = zip(outputs, info.made, strict=True)
+        with_strides = zip(outputs, info.output_strides, strict=True)
         differentiated = [pair for pair, flag in zip(with_strides, has_cotangent, strict=True) if flag]
         cotangents = (s if is_dense(v.shape, s) else row_major(v.shape) for v, s in differentiated)
-        strides = (*info.strides, *info.made, *cotangents)
+        strides = (*info.strides, *info.output_strides, *cotangents)
     plan = make_plan(optimized, f"{info.name} gradient", strides, gradients=gradients, exact=info.exact)
     if is_program:
         plan.info.graph = backward  # with what its own gradient needs

@@ -271,7 +271,7 @@ class Executor:
         forward = self._plans.forward(self._signature, training, False)
         if not training:
             return forward, [forward.plan]
-        kept_strides = [forward.plan.info.made[k] for k in forward.saved]
+        kept_strides = [forward.plan.info.output_strides[k] for k in forward.saved]
         return forward, [forward.plan, self._plans.backward(self._signature, False, kept_strides)]
 
     def debug_str(self) -> str:

@@ -255,7 +255,7 @@ class _Training:
         """The bytes of what is kept for backward, and of temporary space."""
         self.forward = forward = plans._forward_of(signature, self, False)
         graph, info = forward.plan.info.graph, forward.plan.info
-        backward = plans._backward_of(signature, self, [info.made[k] for k in forward.saved])
+        backward = plans._backward_of(signature, self, [info.output_strides[k] for k in forward.saved])
         saved = [graph.outputs[k] for k in sorted(set(forward.saved) - set(forward.outputs))]
         arenas = [each.info.memory_report().arena_bytes for each in (forward.plan, backward)]
         return sum(size_bytes(v.type) for v in saved) + max(arenas)

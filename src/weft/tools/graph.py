@@ -113,7 +113,7 @@ def _steps(name: str, graph: Graph, strides: Sequence[Any]) -> tuple[list[str], 
     except (NeedsSizes, NotImplementedError):
         return [], {}
     kernel_of = {id(node): k for k, work in enumerate(info.work) for node in work.nodes}
-    return [*info.prepared, *info.steps], kernel_of
+    return [*info.hoisted, *info.steps], kernel_of
 
 
 def _layouts(name: str, graph: Graph, strides: Sequence[Any]) -> dict[int, str]:
@@ -126,7 +126,7 @@ def _layouts(name: str, graph: Graph, strides: Sequence[Any]) -> dict[int, str]:
     layouts = {}
     for node in graph.nodes:
         for value in node.outputs:
-            view = lowering.places.get(id(value))
+            view = lowering.views.get(id(value))
             if view is not None and tuple(view.strides) != row_major(value.shape):
                 layouts[id(value)] = _order(value.shape, view.strides)
     return layouts

@@ -525,7 +525,7 @@ class Recorder:
             )
             if info is not None and serial not in recording.programs:
                 recording.programs[serial] = ProgramFacts(
-                    info.name, (*info.prepared, *info.steps), info.reorders, info.memory
+                    info.name, (*info.hoisted, *info.steps), info.reorders, info.memory
                 )
 
 

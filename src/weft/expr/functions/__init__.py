@@ -50,11 +50,10 @@ def _expand_function(node: Scalar) -> Scalar:
 
 
 def _widen(root: Scalar) -> Scalar:
-    made: dict[int, Scalar] = {}
+    wide: dict[int, Scalar] = {}
     for node in walk(root):
-        args = [made[id(arg)] for arg in node.args]
-        made[id(node)] = _widened(node, args)
-    return _narrowed(made[id(root)], root.dtype)
+        wide[id(node)] = _widened(node, [wide[id(arg)] for arg in node.args])
+    return _narrowed(wide[id(root)], root.dtype)
 
 
 def _narrowed(wide: Scalar, dtype: str) -> Scalar:
@@ -65,19 +64,19 @@ def _narrowed(wide: Scalar, dtype: str) -> Scalar:
     return wide if wide.op == "cast" and wide.args[0].dtype == dtype else cast(wide, dtype)
 
 
-def _exact(wide: Scalar, dtype: str, known: dict[int, Scalar | None]) -> Scalar | None:
+def _exact(wide: Scalar, dtype: str, narrowed: dict[int, Scalar | None]) -> Scalar | None:
     """The value in a half type without rounding, if it only chooses among numbers of that type; else None."""
-    if id(wide) not in known:
-        found = None
+    if id(wide) not in narrowed:
+        narrow = None
         if wide.op == "cast" and wide.args[0].dtype == dtype:
-            found = wide.args[0]
+            narrow = wide.args[0]
         elif wide.op == "constant" and abs(wide.value) <= EXACT and wide.value % 1 == 0:
-            found = constant(wide.value, dtype)
+            narrow = constant(wide.value, dtype)
         elif wide.op == "where":
-            a, b = (_exact(arg, dtype, known) for arg in wide.args[1:])
-            found = None if a is None or b is None else Scalar("where", dtype, (wide.args[0], a, b))
-        known[id(wide)] = found
-    return known[id(wide)]
+            a, b = (_exact(arg, dtype, narrowed) for arg in wide.args[1:])
+            narrow = None if a is None or b is None else Scalar("where", dtype, (wide.args[0], a, b))
+        narrowed[id(wide)] = narrow
+    return narrowed[id(wide)]
 
 
 def _widened(node: Scalar, args: list[Scalar]) -> Scalar:
@@ -111,31 +110,11 @@ def _rare(function: Callable[..., Scalar]) -> Callable[..., Scalar]:
     return meaning
 
 
+_RARE = ("erfc", "tan", "asinh", "acosh", "atanh")
+_MODULES = (error, exponential, logarithm, power, trigonometry)
 _MEANINGS: dict[str, Callable[..., Scalar]] = {
-    "exp": exponential.exp,
-    "expm1": exponential.expm1,
-    "exp2": exponential.exp2,
-    "log": logarithm.log,
-    "log1p": logarithm.log1p,
-    "log2": logarithm.log2,
-    "log10": logarithm.log10,
-    "tanh": exponential.tanh,
-    "sigmoid": exponential.sigmoid,
-    "erf": error.erf,
-    "erfc": _rare(error.erfc),
-    "sin": trigonometry.sin,
-    "cos": trigonometry.cos,
-    "tan": _rare(trigonometry.tan),
-    "asin": trigonometry.asin,
-    "acos": trigonometry.acos,
-    "atan": trigonometry.atan,
-    "atan2": trigonometry.atan2,
-    "sinh": exponential.sinh,
-    "cosh": exponential.cosh,
-    "asinh": _rare(logarithm.asinh),
-    "acosh": _rare(logarithm.acosh),
-    "atanh": _rare(logarithm.atanh),
-    "pow": power.pow,
-    "rsqrt": power.rsqrt,
-    "cbrt": power.cbrt,
+    name: _rare(getattr(module, name)) if name in _RARE else getattr(module, name)
+    for name in FUNCTIONS
+    for module in _MODULES
+    if hasattr(module, name)
 }

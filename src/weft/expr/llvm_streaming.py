@@ -21,13 +21,13 @@ def byte_size(f: Function, operand: int) -> int:
 def through_arrays(
     f: Function, pointers: list[str], begin: str, length: str, most: int, compute: Callable[[list[str]], None]
 ) -> None:
-    """Lets `compute` store elements [begin, begin + length) of the operands that go past the cache into arrays.
+    """compute(pointers) stores elements [begin, begin + length) of streaming operands into arrays; these are streamed.
 
-    It is given the pointers for that; then the arrays are stored. most: of length.
+    most: the largest length.
     """
     moved = list(pointers)
     arrays = {}
-    for k in sorted(f.kernel.past_operands):
+    for k in sorted(f.kernel.streaming_operands):
         arrays[k] = f.array(f.kernel.operands[k].dtype, most)
         moved[k] = f.offset(arrays[k], f.emit(f"mul i64 {begin}, {-byte_size(f, k)}"))
     compute(moved)
@@ -43,17 +43,17 @@ def flush(f: Function, source: str, target: str, length: str, size: int) -> None
     rest = f.emit(f"sub i64 {length}, {first}")
     one = f.mark("!{i32 1}")
 
-    def move(kind: str, begin: str, how: str) -> None:
-        value = f.emit(f"load {kind}, ptr {f.offset(source, begin)}, align {how.split(',')[0]}")
-        f.lines.append(f"  store {kind} {value}, ptr {f.offset(target, begin)}, align {how}")
+    def move(kind: str, begin: str, align: int, hint: str = "") -> None:
+        value = f.emit(f"load {kind}, ptr {f.offset(source, begin)}, align {align}")
+        f.lines.append(f"  store {kind} {value}, ptr {f.offset(target, begin)}, align {align}{hint}")
 
     def vector(v: str) -> list[str]:
-        move("<16 x i32>", f.emit(f"mul i64 {v}, 64"), f"64, !nontemporal {one}")
+        move("<16 x i32>", f.emit(f"mul i64 {v}, 64"), 64, f", !nontemporal {one}")
         return []
 
     def element(j: str) -> list[str]:
-        place = f.emit(f"add i64 {j}, {first}")
-        move(f"i{8 * size}", f.emit(f"mul i64 {place}, {size}"), str(size))
+        index = f.emit(f"add i64 {j}, {first}")
+        move(f"i{8 * size}", f.emit(f"mul i64 {index}, {size}"), size)
         return []
 
     f.loop(whole, vector)

@@ -29,7 +29,7 @@ def untouched(out, memory):
     return (memory == 1).all()
 
 
-def is_past(kernel):
+def has_streaming_stores(kernel):
     return "!nontemporal" in print_kernel(kernel)
 
 
@@ -40,8 +40,8 @@ LENGTHS = (0, 1, 5, 15, 16, 63, 64, 65, 1023, 1024, 1025, 2100)
 def test_rows(dtype):
     """Copies of every type and length; nothing is written beside them."""
     operands = (Operand(dtype), Operand(dtype))
-    kernel = Kernel("copy", 2, operands, (Each((Store(1, load(0, dtype)),)),), past=True)
-    assert is_past(kernel)
+    kernel = Kernel("copy", 2, operands, (Each((Store(1, load(0, dtype)),)),), streaming=True)
+    assert has_streaming_stores(kernel)
     run = Runner(kernel)
     for length in LENGTHS:
         x = np.resize(special(dtype, np.random.default_rng(3)), (3, length))
@@ -65,8 +65,8 @@ def test_stages(dtype, lanes):
     )
     inner = "unit" if lanes else "zero"
     operands = (*(Operand(dtype),) * 5, Operand(dtype, inner))
-    kernel = Kernel("stages", 2, operands, stages, lanes=lanes, past=True)
-    assert kernel.past_operands == {1, 3}
+    kernel = Kernel("stages", 2, operands, stages, lanes=lanes, streaming=True)
+    assert kernel.streaming_operands == {1, 3}
     run = Runner(kernel)
     plain = Runner(Kernel("stages", 2, operands, stages, lanes=lanes))
     rng = np.random.default_rng(4)
@@ -88,10 +88,10 @@ def test_stages(dtype, lanes):
 def test_small_steps_and_tiles_have_nothing_of_it():
     operands = (Operand("float32"), Operand("float32", "any"))
     stages = (Each((Store(1, load(0, "float32")),)),)
-    assert not is_past(Kernel("spread", 1, operands, stages, past=True))
+    assert not has_streaming_stores(Kernel("spread", 1, operands, stages, streaming=True))
     crossing = Kernel("turned", 2, (Operand("float32", "cross"), Operand("float32")), stages, cross=0)
-    assert print_kernel(crossing.replaced(past=True)) == print_kernel(crossing)
-    assert compile_kernel(crossing.replaced(past=True)).address
+    assert print_kernel(crossing.replaced(streaming=True)) == print_kernel(crossing)
+    assert compile_kernel(crossing.replaced(streaming=True)).address
 
 
 # The native core.
