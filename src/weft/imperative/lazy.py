@@ -272,7 +272,7 @@ class LazyTrace(_Deferred):
     ) -> bool:
         """Whether the launch was recorded."""
         self._launches += 1
-        if self._launches > LAUNCHES and not self.is_complete:  # a complete record is the program: it stays whole
+        if self._launches > LAUNCHES and not self.is_complete:  # a complete record becomes the program
             self.flush()
         return self._try(super().launched, info, arrays, numbers, results, where)
 
