@@ -215,8 +215,8 @@ TEST(data_arguments_of_pictures_are_checked) {
   check_inside(x, 1, 3, 1, 1, "test");
   constexpr int64_t kFar = std::numeric_limits<int64_t>::max();
   using Range = std::pair<int64_t, int64_t>;  // the first, how many
-  for (const auto& [y, h] : std::vector<Range>{{1, 2}, {-1, 1}, {0, 3}, {0, -1}, {kFar, 1}, {1, kFar}})
-    CHECK_THROWS(check_inside(x, y, 0, h, 1, "test"), ValueError);
+  for (const auto& [first, h] : std::vector<Range>{{1, 2}, {-1, 1}, {0, 3}, {0, -1}, {kFar, 1}, {1, kFar}})
+    CHECK_THROWS(check_inside(x, first, 0, h, 1, "test"), ValueError);
   for (const auto& [first, w] : std::vector<Range>{{3, 2}, {-1, 1}, {0, 5}, {0, -1}, {kFar, 1}, {1, kFar}})
     CHECK_THROWS(check_inside(x, 0, first, 1, w, "test"), ValueError);
   check_count(3, 3, "test", "mean");

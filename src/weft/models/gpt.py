@@ -118,7 +118,7 @@ class GPT(Module):
     (1, 8)
     """
 
-    shown = ("config",)
+    repr_attributes = ("config",)
 
     def __init__(self, config: GPTConfig | None = None) -> None:
         self.config = config = config or GPTConfig()

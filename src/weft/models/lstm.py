@@ -23,7 +23,7 @@ class LSTMLanguageModel(Module):
     ((7, 3, 50), (2, 3, 16))
     """
 
-    shown = ("vocabulary", "width")
+    repr_attributes = ("vocabulary", "width")
 
     def __init__(self, vocabulary: int, width: int, layers: int = 2) -> None:
         self.vocabulary, self.width = vocabulary, width

@@ -23,7 +23,7 @@ class MLP(Module):
     ((32, 10), 235146)
     """
 
-    shown = ("sizes",)
+    repr_attributes = ("sizes",)
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = tuple(sizes)

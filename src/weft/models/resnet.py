@@ -111,7 +111,7 @@ class ResNet(Module):
     (2, 10)
     """
 
-    shown = ("config",)
+    repr_attributes = ("config",)
 
     def __init__(self, config: ResNetConfig | None = None) -> None:
         self.config = config = config or ResNetConfig()
