@@ -6,14 +6,13 @@ What is shared, broadcast, seen through views, reduced, given twice and written 
 import math
 
 import numpy as np
-import tests.ops.material  # noqa: F401  (references of operators)
+from tests.ops.material import elementary, loss
 
 from weft.base.dtype import as_dtype
 from weft.base.errors import DeviceError, DTypeError, ShapeError
 from weft.graph.graph import Graph
 from weft.graph.rewrite import first_choice
 from weft.ops import functions as F
-from weft.ops.elementary import Elementary
 from weft.ops.node import Value, apply, bind, constant, input_value
 from weft.ops.op import Op
 from weft.ops.pointwise import Pointwise
@@ -239,10 +238,9 @@ class Generator:
 
 def domain_of(cls, k):
     """The range in which an operator's operand k is well away from infinities; None if that is everywhere."""
-    domain = getattr(cls, "domain", Elementary.domain)
-    if domain and isinstance(domain[0], tuple):  # of a loss, for each operand
-        domain = domain[k] if k < len(domain) else Elementary.domain
-    return None if domain == Elementary.domain else domain
+    if cls in elementary.RANGES:
+        return elementary.RANGES[cls]
+    return loss.RANGES[cls][k] if cls in loss.RANGES and k < len(loss.RANGES[cls]) else None
 
 
 def inside(cls, k, value):

@@ -1,5 +1,6 @@
 """Which exchange goes first, and what goes on beside backward; ends with 0 if all is right. No times are looked at."""
 
+import contextlib
 import itertools
 import sys
 import threading
@@ -40,7 +41,7 @@ class Ears:
         pass
 
     def span(self, *_):
-        return events._NOTHING
+        return contextlib.nullcontext()
 
 
 ears = Ears()
