@@ -32,10 +32,10 @@ void bind_ahead(nb::module_& m) {
         if (!level) level = level_here();
         if (!level) return 0;
         const AheadKernel* end = level->kernels + level->count;
-        const AheadKernel* found =
-            std::lower_bound(level->kernels, end, key,
-                             [](const AheadKernel& kernel, uint64_t wanted) { return kernel.key < wanted; });
-        return found != end && found->key == key ? reinterpret_cast<uintptr_t>(found->function) : 0;
+        const AheadKernel* entry = std::lower_bound(
+            level->kernels, end, key,
+            [](const AheadKernel& kernel, uint64_t searched) { return kernel.key < searched; });
+        return entry != end && entry->key == key ? reinterpret_cast<uintptr_t>(entry->function) : 0;
       },
       "key"_a, "The address of a kernel compiled with the package, by its text's hash; 0: none.");
   def(

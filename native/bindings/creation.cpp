@@ -15,15 +15,16 @@ struct CreationArguments {
   // `names`: the names after the first `required`, which cannot be left out.
   CreationArguments(const char* function, std::initializer_list<const char*> names, size_t required,
                     PyObject* const* arguments, Py_ssize_t count, PyObject* keywords) {
-    const auto given = static_cast<size_t>(count);
-    if (given > names.size()) fail(function, "takes at most " + std::to_string(names.size()) + " arguments");
-    for (size_t i = 0; i < given; ++i) values[i] = arguments[i];
+    const auto positional = static_cast<size_t>(count);
+    if (positional > names.size())
+      fail(function, "takes at most " + std::to_string(names.size()) + " arguments");
+    for (size_t i = 0; i < positional; ++i) values[i] = arguments[i];
     const Py_ssize_t named = keywords ? PyTuple_Size(keywords) : 0;
     for (Py_ssize_t k = 0; k < named; ++k) {
       nb::handle name = PyTuple_GetItem(keywords, k);
       size_t i = 0;
-      for (const char* known : names) {
-        if (PyUnicode_CompareWithASCIIString(name.ptr(), known) == 0) break;
+      for (const char* name_of_parameter : names) {
+        if (PyUnicode_CompareWithASCIIString(name.ptr(), name_of_parameter) == 0) break;
         ++i;
       }
       if (i == names.size()) {
@@ -74,10 +75,11 @@ nb::object of_sizes(nb::handle shape, nb::handle value, nb::handle dtype, nb::ha
 
 PyObject* empty(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject* keywords) {
   return guarded_object([&] {
-    const CreationArguments given("empty", {"shape", "dtype", "device"}, 1, arguments, count, keywords);
-    if (nb::object x = of_sizes(given.values[0], nb::int_(0), given.values[1], given.values[2]); x.is_valid())
+    const CreationArguments parsed("empty", {"shape", "dtype", "device"}, 1, arguments, count, keywords);
+    if (nb::object x = of_sizes(parsed.values[0], nb::int_(0), parsed.values[1], parsed.values[2]);
+        x.is_valid())
       return x;
-    return wrap(empty_of("empty", given.values[0], given.values[1], given.values[2]));
+    return wrap(empty_of("empty", parsed.values[0], parsed.values[1], parsed.values[2]));
   });
 }
 
@@ -86,8 +88,8 @@ template <int64_t value>
 PyObject* all(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject* keywords) {
   static constexpr const char* name = value ? "ones" : "zeros";
   return guarded_object([&] {
-    const CreationArguments given(name, {"shape", "dtype", "device"}, 1, arguments, count, keywords);
-    const auto& [shape, dtype, device, _] = given.values;
+    const CreationArguments parsed(name, {"shape", "dtype", "device"}, 1, arguments, count, keywords);
+    const auto& [shape, dtype, device, _] = parsed.values;
     if (nb::object x = of_sizes(shape, nb::int_(value), dtype, device); x.is_valid()) return x;
     Tensor x = empty_of(name, shape, dtype, device);
     push_fill(x, {Scalar::Kind::integer, {.integer = value}});
@@ -97,9 +99,9 @@ PyObject* all(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject*
 
 PyObject* full(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject* keywords) {
   return guarded_object([&] {
-    const CreationArguments given("full", {"shape", "fill_value", "dtype", "device"}, 2, arguments, count,
-                                  keywords);
-    const auto [shape, value, dtype, device] = given.values;
+    const CreationArguments parsed("full", {"shape", "fill_value", "dtype", "device"}, 2, arguments, count,
+                                   keywords);
+    const auto [shape, value, dtype, device] = parsed.values;
     if (!is_number(value)) {
       nb::object source = as_tensor(value, nb::none(), as_tensor_device(device));
       const Tensor& from = self_of(source.ptr());
@@ -127,8 +129,8 @@ PyObject* full(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject
 struct Nested {
   Shape shape;
   bool any_real = false, any_integer = false, any_boolean = false, any_known = false, plain = true;
-  std::vector<PyObject*> leaves;  // borrowed: the sequences are held by `kept`
-  std::vector<nb::object> kept;
+  std::vector<PyObject*> leaves;  // borrowed: the sequences are held by `sequences_held`
+  std::vector<nb::object> sequences_held;
 
   // False as soon as something is found that is not a number, a list or a tuple.
   bool read(nb::handle object, int depth) {
@@ -148,14 +150,14 @@ struct Nested {
       return true;
     }
     const nb::object items = list ? checked(PyList_AsTuple(object.ptr())) : nb::borrow(object);
-    kept.push_back(items);
+    sequences_held.push_back(items);
     const Py_ssize_t count = PyTuple_Size(items.ptr());
-    if (depth == known) {
+    if (depth == depth_known) {
       if (depth == kMaxDims)
         throw ShapeError("tensor: the lists are nested more than " + std::to_string(kMaxDims) + " deep");
       if (!leaves.empty() || closed) ragged(depth);
       shape.sizes[depth] = count;
-      shape.ndim = ++known;
+      shape.ndim = ++depth_known;
       if (count == 0) closed = true;  // nothing deeper can be known
     } else if (shape.sizes[depth] != count) {
       throw ShapeError("tensor: lists of different lengths in dimension " + std::to_string(depth) + ": " +
@@ -167,7 +169,7 @@ struct Nested {
   }
 
  private:
-  int known = 0;
+  int depth_known = 0;
   bool closed = false;
   [[noreturn]] static void ragged(int depth) {
     throw ShapeError("tensor: numbers and lists are mixed in dimension " + std::to_string(depth));
@@ -191,15 +193,15 @@ nb::object from_nested(nb::handle data, nb::handle dtype, nb::handle device) {
   }
   if (!nested.any_known || !context().recorder) return wrap(std::move(x));
   // What is written down has the elements that a trace knows from its arguments; the others are constants.
-  nb::object made = wrap(std::move(x));
-  met(made.ptr());
-  const Tensor& whole = self_of(made.ptr());
+  nb::object array = wrap(std::move(x));
+  met(array.ptr());
+  const Tensor& whole = self_of(array.ptr());
   for (size_t k = 0; k < nested.leaves.size(); ++k) {
     if (!is_known(nested.leaves[k])) continue;
     const Scalar value = as_scalar_for(nested.leaves[k], type);
     if (value.origin) push_fill(whole.as_strided(whole.data + k * size_of(type), Shape{}, Shape{}), value);
   }
-  return made;
+  return array;
 }
 
 nb::object stepped(Py_ssize_t count, nb::handle start, nb::handle step, nb::handle dtype, nb::handle device) {

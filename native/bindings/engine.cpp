@@ -33,8 +33,8 @@ class PythonBackend final : public DeviceBackend {
   void* stream(int index, QueueKind queue) override {
     if (stream_ == Py_None) return nullptr;
     const WithGil gil;
-    const nb::object made = nb::handle(stream_)(index, queue_name(queue));
-    return made.is_none() ? nullptr : reinterpret_cast<void*>(nb::cast<uintptr_t>(made));
+    const nb::object stream = nb::handle(stream_)(index, queue_name(queue));
+    return stream.is_none() ? nullptr : reinterpret_cast<void*>(nb::cast<uintptr_t>(stream));
   }
 
  private:
@@ -251,7 +251,7 @@ void bind_engine(nb::module_& m) {
             auto op = build_op(fn, variables, {name, nb::none()}, is_async);
             op->run_on_error = run_on_error;
             PyObject* function = PyCallable_Check(fn.ptr()) ? fn.ptr() : nullptr;
-            return new PyOperator{self.core, variables.kept(), self.core->new_operator(op.release(), kind),
+            return new PyOperator{self.core, variables.objects(), self.core->new_operator(op.release(), kind),
                                   function};
           },
           "fn"_a, "const_vars"_a = nb::make_tuple(), "mutate_vars"_a = nb::make_tuple(),

@@ -200,9 +200,9 @@ void set_pushing_line(Op& op) {
 
 nb::object device_object(Device device) {
   constexpr int kKnown = 64;
-  static PyObject* known[kDeviceKinds][kKnown];  // GIL; devices live for ever
+  static PyObject* devices[kDeviceKinds][kKnown];  // GIL; devices live for ever
   if (device.index >= kKnown) return call_hook(Hook::device_type, kind_name(device.kind), device.index);
-  PyObject*& object = known[static_cast<int>(device.kind)][device.index];
+  PyObject*& object = devices[static_cast<int>(device.kind)][device.index];
   if (!object) object = call_hook(Hook::device_type, kind_name(device.kind), device.index).release().ptr();
   return nb::borrow(object);
 }

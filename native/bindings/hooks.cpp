@@ -22,12 +22,12 @@ constexpr std::array<const char*, kHooks> kNames{
 size_t number_of(nb::handle name) {
   for (size_t k = 0; k < kHooks; ++k)
     if (PyUnicode_CompareWithASCIIString(name.ptr(), kNames[k]) == 0) return k;
-  std::string known;
+  std::string accepted;
   for (const char* each : kNames) {
-    if (!known.empty()) known += ", ";
-    known += each;
+    if (!accepted.empty()) accepted += ", ";
+    accepted += each;
   }
-  throw type_error("register: no hook " + to_utf8(name) + "; there are: " + known);
+  throw type_error("register: no hook " + to_utf8(name) + "; there are: " + accepted);
 }
 
 // Each of them a loader: what it gives is kept, where it was in use it stays in use.

@@ -39,10 +39,10 @@ void bind_kernels(nb::module_& m) {
       m, "set_kernel_isa",
       [](const std::string& level) {
         static constexpr const char* kNames[] = {"sse4", "avx2", "avx512"};
-        const auto* const wanted = std::find(std::begin(kNames), std::end(kNames), level);
-        if (wanted == std::end(kNames))
+        const auto* const name = std::find(std::begin(kNames), std::end(kNames), level);
+        if (name == std::end(kNames))
           throw ValueError("set_kernel_isa: level is one of 'sse4', 'avx2', 'avx512'; got '" + level + "'");
-        return kNames[static_cast<size_t>(set_kernel_isa(static_cast<Isa>(wanted - kNames)))];
+        return kNames[static_cast<size_t>(set_kernel_isa(static_cast<Isa>(name - kNames)))];
       },
       "level"_a,
       "For tests: native kernels made and run from now on use at most this level. Returns the one before.");

@@ -20,8 +20,8 @@ class Held {
     return !Chunk::is_alive(serial_);
   }
   bool has_faces() const {
-    const Ref<Chunk> found = tensor_.chunk ? Ref<Chunk>() : Chunk::find(serial_);
-    const Chunk* chunk = tensor_.chunk ? tensor_.chunk.get() : found.get();
+    const Ref<Chunk> live_chunk = tensor_.chunk ? Ref<Chunk>() : Chunk::find(serial_);
+    const Chunk* chunk = tensor_.chunk ? tensor_.chunk.get() : live_chunk.get();
     return chunk && chunk->faces != 0;
   }
   Tensor tensor() const {
@@ -104,15 +104,15 @@ class PyLaunchRecorder final : public LaunchRecorder {
   bool on_launch(const Plan& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
                  std::span<const Tracked> results) override {
     const Program& program = *plan.program;
-    nb::list arrays, values, made;
+    nb::list arrays, values, outputs;
     for (const Tracked* x : inputs)
       arrays.append(x->tensor.chunk ? geometry(x->tensor, is_stopped(*x))
                                     : sizes_of(x->tensor, program.device));
     for (const Scalar& value : numbers) values.append(number_of(value));
     for (size_t j = 0; j < results.size(); ++j)
-      made.append(is_alias(program, j) ? nb::none() : geometry(results[j].tensor, is_stopped(results[j])));
+      outputs.append(is_alias(program, j) ? nb::none() : geometry(results[j].tensor, is_stopped(results[j])));
     nb::handle info(plan.info ? plan.info : Py_None);
-    return tell("launched", info, arrays, values, made, Site::here().text());
+    return tell("launched", info, arrays, values, outputs, Site::here().text());
   }
   bool defers() const noexcept override { return defers_; }
 

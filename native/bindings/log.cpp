@@ -50,13 +50,13 @@ nb::object told(const LoggedOperation& operation) {
 LoggedProgram host::program_of(const LoggedSegment& segment) {
   nb::list operations;
   for (const LoggedOperation& operation : segment.operations) operations.append(told(operation));
-  const nb::object found =
+  const nb::object parts =
       nb::handle(segment.target).attr("program_of")(operations, nb::cast(segment.live_serials), segment.mark);
   LoggedProgram program;
-  if (found.is_none()) return program;
-  program.plan = nb::cast<PyPlan&>(nb::object(found[0])).plan;
-  for (nb::handle tensor : found[1]) program.inputs.push_back(tensor_of(tensor, "lazy"));
-  program.numbers = nb::cast<std::vector<size_t>>(nb::object(found[2]));
+  if (parts.is_none()) return program;
+  program.plan = nb::cast<PyPlan&>(nb::object(parts[0])).plan;
+  for (nb::handle tensor : parts[1]) program.inputs.push_back(tensor_of(tensor, "lazy"));
+  program.numbers = nb::cast<std::vector<size_t>>(nb::object(parts[2]));
   return program;
 }
 

@@ -17,7 +17,7 @@ struct PyRecord {
 }  // namespace
 
 void PyEngine::Watcher::call(int which, const Event& event) {
-  if (!wanted[which] || python_is_ending()) return;
+  if (!observes[which] || python_is_ending()) return;
   const WithGil gil;
   nb::object target = object;  // may be removed meanwhile
   if (!target.is_valid()) return;

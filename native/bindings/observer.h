@@ -8,7 +8,7 @@ namespace weft {
 // Calls the methods an observer object has. What they raise is reported and dropped.
 struct PyEngine::Watcher : Observer {
   explicit Watcher(nb::object o) : object(std::move(o)) {
-    for (int i = 0; i < 3; ++i) wanted[i] = nb::hasattr(object, kMethods[i]);
+    for (int i = 0; i < 3; ++i) observes[i] = nb::hasattr(object, kMethods[i]);
   }
   ~Watcher() override {
     if (!object.is_valid()) return;
@@ -25,7 +25,7 @@ struct PyEngine::Watcher : Observer {
 
   static constexpr const char* kMethods[3] = {"on_push", "on_start", "on_end"};
   nb::object object;
-  bool wanted[3];
+  bool observes[3];
 
  private:
   void call(int which, const Event& event);

@@ -275,11 +275,11 @@ void bind_pooling(nb::module_& m) {
 }
 
 void bind_lstm(nb::module_& m) {
-  const auto made = [](const Lstm& request) { return supported([&] { return make_lstm(request); }); };
+  const auto lstm_kernel = [](const Lstm& request) { return supported([&] { return make_lstm(request); }); };
   def(
       m, "onednn_lstm",
-      [made](Geometry src, Geometry dst, int64_t layers, bool bidirectional, bool training) {
-        return made({src, dst, layers, bidirectional, training, false});
+      [lstm_kernel](Geometry src, Geometry dst, int64_t layers, bool bidirectional, bool training) {
+        return lstm_kernel({src, dst, layers, bidirectional, training, false});
       },
       "src"_a, "dst"_a, nb::kw_only(), "layers"_a = 1, "bidirectional"_a = false, "training"_a = false,
       "src[t,n,c], dst[t,n,d*h]. Operands: src, h0, c0, for each layer and direction w_ih, w_hh, b_ih, b_hh; "
@@ -287,8 +287,8 @@ void bind_lstm(nb::module_& m) {
       "hn, cn, [workspace if training]. All are row-major and of one type, float32 or bfloat16.");
   def(
       m, "onednn_lstm_backward",
-      [made](Geometry src, Geometry dst, int64_t layers, bool bidirectional) {
-        return made({src, dst, layers, bidirectional, true, true});
+      [lstm_kernel](Geometry src, Geometry dst, int64_t layers, bool bidirectional) {
+        return lstm_kernel({src, dst, layers, bidirectional, true, true});
       },
       "src"_a, "dst"_a, nb::kw_only(), "layers"_a = 1, "bidirectional"_a = false,
       "Operands: src, h0, c0, the parameters, dst, hn, cn, workspace, ddst, dhn, dcn; dsrc, dh0, dc0, and "

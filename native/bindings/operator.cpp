@@ -96,12 +96,12 @@ struct Few {
   operator std::span<const T>() const { return {data, count}; }
 };
 
-// A call, read. References are borrowed from the caller, but for `kept`.
+// A call, read. References are borrowed from the caller, but for `owned`.
 struct OperatorFunction::Arguments {
   static constexpr size_t kFew = 8;
   Few<PyObject*, kFew> inputs;
   PyObject* attributes[16];
-  std::vector<nb::object> kept;
+  std::vector<nb::object> owned;
 
   // Filled by plan_for.
   Few<const Tracked*, kFew> tensors;
@@ -165,8 +165,8 @@ OperatorFunction::OperatorFunction(nb::handle cls) : cls_(nb::borrow(cls).releas
 OperatorFunction::~OperatorFunction() {
   for (const std::deque<Variant>* variants : {&variants_, &variants_retired_})
     for (const Variant& variant : *variants) {
-      for (PyObject* value : variant.given) Py_XDECREF(value);
-      Py_XDECREF(variant.made);
+      for (PyObject* value : variant.attributes) Py_XDECREF(value);
+      Py_XDECREF(variant.op);
     }
   for (const Input& input : inputs_) Py_DECREF(input.name);
   for (const Attribute& attribute : attributes_) {
@@ -180,9 +180,9 @@ OperatorFunction::~OperatorFunction() {
 OperatorFunction::Direct OperatorFunction::direct_for(const std::string& name) {
   if (name == "reshape")
     return [](const Tensor& x, PyObject* const* attributes, Tensor& result) {
-      const Shape asked = as_shape(attributes[0], "reshape");
-      Shape shape = asked;
-      resolve_shape(x, asked, shape.sizes);
+      const Shape sizes = as_shape(attributes[0], "reshape");
+      Shape shape = sizes;
+      resolve_shape(x, sizes, shape.sizes);
       if (attributes[1] != Py_True && reshape_view(x, shape, result)) return true;
       if (attributes[1] == Py_False && x.size)
         throw ValueError("reshape: copy=False, but this needs a copy: x is " + describe(x));
@@ -230,9 +230,9 @@ void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_
   Py_ssize_t next = 0;
   if (!order_.empty()) {
     for (size_t k = 0; k < inputs_.size(); ++k) a.inputs.add(nullptr);
-    for (const int place : order_) {
+    for (const int slot : order_) {
       if (next == count) break;
-      (place >= 0 ? a.inputs[place] : a.attributes[-1 - place]) = arguments[next++];
+      (slot >= 0 ? a.inputs[slot] : a.attributes[-1 - slot]) = arguments[next++];
     }
   }
   if (prefix_ >= 0 && next < count && !is_named(prefix_, names)) a.attributes[prefix_] = arguments[next++];
@@ -242,7 +242,7 @@ void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_
         nb::object items = nb::steal(PySequence_Tuple(arguments[next++]));
         for (Py_ssize_t i = 0, n = PyTuple_Size(items.ptr()); i < n; ++i)
           a.inputs.add(PyTuple_GetItem(items.ptr(), i));
-        a.kept.push_back(std::move(items));
+        a.owned.push_back(std::move(items));
       } else {
         while (next < count) a.inputs.add(arguments[next++]);
       }
@@ -261,9 +261,9 @@ void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_
   for (Py_ssize_t i = 0; i < named; ++i) {
     PyObject* name = PyTuple_GetItem(names, i);
     PyObject* value = arguments[count + i];
-    if (const int found = attribute_named(name); found >= 0) {
-      if (a.attributes[found]) refuse(to_utf8(name) + " is given twice");
-      a.attributes[found] = value;
+    if (const int attribute = attribute_named(name); attribute >= 0) {
+      if (a.attributes[attribute]) refuse(to_utf8(name) + " is given twice");
+      a.attributes[attribute] = value;
       continue;
     }
     bool taken = false;
@@ -306,10 +306,10 @@ size_t OperatorFunction::variant_of(Arguments& a) {
     const uint64_t began = variants_cleared_;  // comparing may run Python, and other threads
     for (size_t v = 0; v < variants_.size(); ++v) {
       const Variant& variant = variants_[v];
-      if (variant.given.empty() && !attributes_.empty()) continue;
+      if (variant.attributes.empty() && !attributes_.empty()) continue;
       bool same = true;
       for (size_t i = 0; same && i < attributes_.size(); ++i)
-        same = attributes_[i].runtime || same_value(variant.given[i], a.attributes[i]);
+        same = attributes_[i].runtime || same_value(variant.attributes[i], a.attributes[i]);
       if (began != variants_cleared_) return variant_of(a);
       if (same) return v;
     }
@@ -320,32 +320,33 @@ size_t OperatorFunction::variant_of(Arguments& a) {
   for (size_t i = 0; i < attributes_.size(); ++i)
     if (!attributes_[i].runtime || !attributes_[i].standard)
       named[nb::handle(attributes_[i].name)] = nb::handle(a.attributes[i]);
-  nb::object made = nb::handle(cls_)(**named);
+  nb::object op = nb::handle(cls_)(**named);
   if (!lasting_all) {
     const uint64_t began = variants_cleared_;
     for (size_t v = 0; v < variants_.size() && began == variants_cleared_; ++v) {
-      const nb::object known = nb::borrow(variants_[v].made);
-      if (known.equal(made) && began == variants_cleared_) return v;
+      const nb::object equal_op = nb::borrow(variants_[v].op);
+      if (equal_op.equal(op) && began == variants_cleared_) return v;
     }
   }
-  std::deque<Variant> gone;
+  std::deque<Variant> dropped;
   if (variants_.size() >= 4096) {  // attributes that never come again: start over
     ++variants_cleared_;
     std::swap(variants_retired_,
-              gone);  // another thread may be comparing with those of now, hardly with these
+              dropped);  // another thread may be comparing with those of now, hardly with these
     std::swap(variants_, variants_retired_);
     plans_.clear();
   }
   Variant variant;
   if (lasting_all)
     for (size_t i = 0; i < attributes_.size(); ++i)
-      variant.given.push_back(attributes_[i].runtime ? nullptr : nb::borrow(a.attributes[i]).release().ptr());
-  variant.made = made.release().ptr();
+      variant.attributes.push_back(attributes_[i].runtime ? nullptr
+                                                          : nb::borrow(a.attributes[i]).release().ptr());
+  variant.op = op.release().ptr();
   variants_.push_back(std::move(variant));
   const size_t number = variants_.size() - 1;
-  for (Variant& old : gone) {
-    for (PyObject* value : old.given) Py_XDECREF(value);
-    Py_DECREF(old.made);
+  for (Variant& old : dropped) {
+    for (PyObject* value : old.attributes) Py_XDECREF(value);
+    Py_DECREF(old.op);
   }
   return number;
 }
@@ -360,7 +361,7 @@ nb::builtin_exception OperatorFunction::unfit(const Attribute& attribute, PyObje
 Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
   const size_t variant = attributes_.empty() && !variants_.empty() ? 0 : variant_of(a);
   const uint64_t began = variants_cleared_;  // the planner runs Python, and other threads
-  const nb::object made = nb::borrow(variants_[variant].made);
+  const nb::object op = nb::borrow(variants_[variant].op);
   CallKey key(variant, records, a.inputs.count);
   for (size_t k = 0; k < a.inputs.count; ++k) {
     PyObject* input = a.inputs[k];
@@ -399,15 +400,15 @@ Ref<Plan> OperatorFunction::plan_for(Arguments& a, bool records) {
     }
   }
   const std::span<const Tracked* const> tensors = a.tensors;
-  bool asked = false;
+  bool is_miss = false;
   const auto ask = [&](Scope scope) {
-    if (!std::exchange(asked, true)) ++misses;
-    return ask_planner(a, made, scope, records);
+    if (!std::exchange(is_miss, true)) ++misses;
+    return ask_planner(a, op, scope, records);
   };
   // Whether the key's number stands for other attributes now.
   const auto is_stale = [&] { return began != variants_cleared_; };
   Ref<Plan> plan = find_plan(plans_, key, tensors, ask, is_stale);
-  if (!asked) ++hits;
+  if (!is_miss) ++hits;
   return plan;
 }
 
@@ -421,10 +422,10 @@ Ref<Plan> OperatorFunction::ask_planner(Arguments& a, nb::handle op, Scope scope
   for (size_t i = 0; i < attributes_.size(); ++i)
     if (attributes_[i].runtime) runtime[nb::handle(attributes_[i].name)] = nb::handle(a.attributes[i]);
   static constexpr const char* kNames[] = {"aligned", "extents", "exact"};
-  nb::object made =
+  nb::object plan =
       call_hook(Hook::plan_call, op, operands, runtime, kNames[static_cast<int>(scope)], records);
-  if (made.is_none()) return {};
-  return nb::cast<PyPlan&>(made).plan;
+  if (plan.is_none()) return {};
+  return nb::cast<PyPlan&>(plan).plan;
 }
 
 namespace {
@@ -439,7 +440,7 @@ bool is_foreign(PyObject* object) noexcept {
 // The argument that decides what a call means, if it is not about arrays: an object of a foreign type, else a
 // value of a graph or a symbol.
 PyObject* OperatorFunction::interpreter_among(PyObject* const* arguments, Py_ssize_t count) noexcept {
-  PyObject* found = nullptr;
+  PyObject* interpreter = nullptr;
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* argument = arguments[i];
     if (Py_TYPE(argument) == tensor_type || is_number(argument) || argument == Py_None ||
@@ -452,15 +453,15 @@ PyObject* OperatorFunction::interpreter_among(PyObject* const* arguments, Py_ssi
         PyObject* item = list ? PyList_GetItem(argument, k) : PyTuple_GetItem(argument, k);
         if (Py_TYPE(item) == tensor_type || is_number(item)) continue;
         if (is_foreign(item)) return item;
-        if (!found && PyObject_HasAttrString(item, "__weft_apply__")) found = item;
+        if (!interpreter && PyObject_HasAttrString(item, "__weft_apply__")) interpreter = item;
       }
     } else if (is_foreign(argument)) {
       return argument;
-    } else if (!found && PyObject_HasAttrString(argument, "__weft_apply__")) {
-      found = argument;
+    } else if (!interpreter && PyObject_HasAttrString(argument, "__weft_apply__")) {
+      interpreter = argument;
     }
   }
-  return found;
+  return interpreter;
 }
 
 // Numbers that are written to x have to fit its type, where that is one of integers.
@@ -470,8 +471,8 @@ void OperatorFunction::fit_numbers(Arguments& a) const {
   if (!is_integer(dtype)) return;
   const auto fit = [&](PyObject*& number) {
     if (!number || !is_number(number)) return;
-    a.kept.push_back(to_number(as_scalar_for(number, dtype)));
-    number = a.kept.back().ptr();
+    a.owned.push_back(to_number(as_scalar_for(number, dtype)));
+    number = a.owned.back().ptr();
   };
   for (const size_t k : fitted_inputs_) fit(a.inputs[k]);
   for (const size_t k : fitted_attributes_) fit(a.attributes[k]);
@@ -479,20 +480,20 @@ void OperatorFunction::fit_numbers(Arguments& a) const {
 
 // The operator of a call, with all its attributes.
 nb::object OperatorFunction::operator_of(Arguments& a) {
-  nb::object made = nb::borrow(variants_[variant_of(a)].made);
+  nb::object op = nb::borrow(variants_[variant_of(a)].op);
   nb::dict runtime;
   for (size_t i = 0; i < attributes_.size(); ++i)
     if (attributes_[i].runtime) runtime[nb::handle(attributes_[i].name)] = nb::handle(a.attributes[i]);
-  return nb::len(runtime) ? made.attr("with_runtime")(runtime) : made;
+  return nb::len(runtime) ? op.attr("with_runtime")(runtime) : op;
 }
 
 // A call's inputs as rules have them: None for one that is missing.
 nb::object OperatorFunction::inputs_of(Arguments& a) {
   for (size_t k = 0; k < a.inputs.count; ++k) {
     if (!a.inputs[k]) continue;
-    if (nb::object made = from_numpy(a.inputs[k]); made.is_valid()) {
-      a.inputs[k] = made.ptr();
-      a.kept.push_back(std::move(made));
+    if (nb::object array = from_numpy(a.inputs[k]); array.is_valid()) {
+      a.inputs[k] = array.ptr();
+      a.owned.push_back(std::move(array));
     }
   }
   return tuple_of(static_cast<Py_ssize_t>(a.inputs.count),
@@ -515,17 +516,17 @@ nb::object OperatorFunction::call_layers(PyObject* const* arguments, Py_ssize_t 
   Arguments a;
   parse(a, arguments, count, names);
   const nb::object inputs = inputs_of(a);
-  nb::object made = emit_to_layers(operator_of(a), inputs);
-  if (!destination || made.is(destination)) return made;
+  nb::object result = emit_to_layers(operator_of(a), inputs);
+  if (!destination || result.is(destination)) return result;
   const Tensor& into = self_of(destination);
-  check_fits_in_place(name_, tensor_of(made, name_.c_str()).dtype, into);
+  check_fits_in_place(name_, tensor_of(result, name_.c_str()).dtype, into);
   static constinit OperatorFunction* cast = nullptr;
   if (!cast) cast = &OperatorFunction::named("cast");
   const nb::tuple cast_names = nb::make_tuple("dtype");
   nb::object dtype = dtype_object(into.dtype);
-  PyObject* const written[] = {made.ptr(), dtype.ptr()};
+  PyObject* const astype_arguments[] = {result.ptr(), dtype.ptr()};
   const BelowLayers below;
-  return cast->call(written, 1, cast_names.ptr(), destination);
+  return cast->call(astype_arguments, 1, cast_names.ptr(), destination);
 }
 
 nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
@@ -544,16 +545,16 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
     interpreter = context().layers.capture;  // it happens each time that the function runs
   if (interpreter) {
     const auto as_operand = [](PyObject* object) {
-      nb::object made = object == Py_None || PyUnicode_Check(object) ? nb::object() : from_numpy(object);
-      return made.is_valid() ? made : nb::borrow(object);
+      nb::object array = object == Py_None || PyUnicode_Check(object) ? nb::object() : from_numpy(object);
+      return array.is_valid() ? array : nb::borrow(object);
     };
     const nb::object positional = tuple_of(count, [&](Py_ssize_t i) { return as_operand(arguments[i]); });
     nb::dict named;
     for (Py_ssize_t i = count; i < all; ++i)
       named[nb::handle(PyTuple_GetItem(names, i - count))] = as_operand(arguments[i]);
-    nb::object made = nb::handle(interpreter).attr("__weft_apply__")(nb::handle(cls_), positional, named);
-    if (!destination || !context().layers.capture) return made;
-    call_hook(Hook::assign, nb::handle(destination), nb::ellipsis(), made);
+    nb::object result = nb::handle(interpreter).attr("__weft_apply__")(nb::handle(cls_), positional, named);
+    if (!destination || !context().layers.capture) return result;
+    call_hook(Hook::assign, nb::handle(destination), nb::ellipsis(), result);
     return nb::borrow(destination);
   }
   Arguments a;
@@ -573,9 +574,9 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
       continue;
     }
     if (is_number(input)) continue;
-    if (nb::object made = PyList_CheckExact(input) ? as_array(input) : from_numpy(input); made.is_valid()) {
-      a.kept.push_back(std::move(made));
-      a.inputs[k] = input = a.kept.back().ptr();
+    if (nb::object array = PyList_CheckExact(input) ? as_array(input) : from_numpy(input); array.is_valid()) {
+      a.owned.push_back(std::move(array));
+      a.inputs[k] = input = a.owned.back().ptr();
       if (is_tensor(input)) met(input);
       continue;
     }

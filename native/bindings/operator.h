@@ -49,10 +49,10 @@ class OperatorFunction {
     bool ranged = false;
     double low = 0, high = 0;
   };
-  // Static attributes as they were given, and the operator they make.
+  // Static attributes as they were given, and the operator that they make.
   struct Variant {
-    std::vector<PyObject*> given;
-    PyObject* made = nullptr;
+    std::vector<PyObject*> attributes;
+    PyObject* op = nullptr;
   };
 
   nb::builtin_exception unfit(const Attribute& attribute, PyObject* value) const;

@@ -8,14 +8,14 @@ namespace weft {
 
 OperatorFunction& OperatorFunction::of(nb::handle function) {
   nb::object self = function.attr("__self__");
-  void* found = PyCapsule_GetPointer(self.ptr(), nullptr);
-  if (!found) throw nb::python_error();
-  return *static_cast<OperatorFunction*>(found);
+  void* pointer = PyCapsule_GetPointer(self.ptr(), nullptr);
+  if (!pointer) throw nb::python_error();
+  return *static_cast<OperatorFunction*>(pointer);
 }
 
 OperatorFunction& OperatorFunction::named(const char* name) {
-  nb::object found = call_hook(Hook::operator_function, name);
-  return of(found.release());  // as long as the process
+  nb::object function = call_hook(Hook::operator_function, name);
+  return of(function.release());  // as long as the process
 }
 
 namespace {
@@ -51,9 +51,9 @@ PyObject* call_method_at(size_t k, PyObject* self, PyObject* const* arguments, P
                          PyObject* names) {
   return guarded_object([&] {
     if (!method_functions[k].object) {
-      nb::object found = call_hook(Hook::operator_function, method_texts[k][0]);
-      OperatorFunction& function = OperatorFunction::of(found);
-      if (!method_functions[k].object) method_functions[k] = {found.release().ptr(), &function};
+      nb::object method = call_hook(Hook::operator_function, method_texts[k][0]);
+      OperatorFunction& function = OperatorFunction::of(method);
+      if (!method_functions[k].object) method_functions[k] = {method.release().ptr(), &function};
     }
     const auto [object, function] = method_functions[k];
     const nb::object held = nb::borrow(object);  // another may take its place meanwhile
@@ -142,8 +142,8 @@ void bind_operator(nb::module_& m) {
         checked(PyCapsule_New(static_cast<OperatorFunction*>(function.get()), nullptr, drop_function));
     function.release();
     nb::str module("weft.functional");
-    nb::object made = checked(PyCFunction_NewEx(definition, self.ptr(), module.ptr()));
-    return made;
+    nb::object method = checked(PyCFunction_NewEx(definition, self.ptr(), module.ptr()));
+    return method;
   });
   // A method of tensors: the function of the operator of that name, found at the first call. Added again, it
   // is found again: the name stands for another operator now.

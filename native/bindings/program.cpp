@@ -31,10 +31,10 @@ class PythonCompiler {
     call_away_from_signals([&] {
       std::string inner;
       for (int k = 0; k < pattern.operands; ++k) inner += "uzac"[pattern.inner[k]];
-      nb::object made = nb::handle(compile_)(pattern.rank, pattern.row_rank, pattern.lanes, pattern.tile,
-                                             inner, pattern.streaming);
-      code = reinterpret_cast<Loop::Code>(nb::cast<uintptr_t>(made[0]));
-      owners_.push_back(nb::object(made[1]).release().ptr());
+      nb::object code_and_owner = nb::handle(compile_)(pattern.rank, pattern.row_rank, pattern.lanes,
+                                                       pattern.tile, inner, pattern.streaming);
+      code = reinterpret_cast<Loop::Code>(nb::cast<uintptr_t>(code_and_owner[0]));
+      owners_.push_back(nb::object(code_and_owner[1]).release().ptr());
     });
     return code;
   }
@@ -60,9 +60,9 @@ class PythonStages {
  private:
   Loop::Stages ask() const {
     Loop::Stages stages;
-    const nb::object made = nb::handle(make_)();
-    if (made.is_none()) return stages;
-    for (nb::handle one : made) {
+    const nb::object loop_stages = nb::handle(make_)();
+    if (loop_stages.is_none()) return stages;
+    for (nb::handle one : loop_stages) {
       using Kind = Loop::Stage::Kind;
       const auto kind = nb::cast<std::string>(one[0]);
       Loop::Stage stage;
@@ -263,20 +263,20 @@ void bind_program(nb::module_& m) {
   // What was written down: (program, number, operators, line, device, thread, bytes, start_ns, end_ns) of
   // each step.
   def(m, "close_step_log", [] {
-    nb::list found;
+    nb::list spans;
     for (const StepLog::Span& span : StepLog::close().spans) {
       const Program::Step& step = span.program->steps[span.step];
-      found.append(nb::make_tuple(span.program->name, span.step, step.name, step.where,
+      spans.append(nb::make_tuple(span.program->name, span.step, step.name, step.where,
                                   device_object(span.program->device), span.thread, span.bytes, span.start_ns,
                                   span.end_ns));
     }
-    return found;
+    return spans;
   });
   // Runs a kernel here and now; for tests of kernels by themselves.
   def(
       m, "run_kernel",
-      [](const Ref<Kernel>& kernel, nb::sequence given, nb::bytes parameters) {
-        const nb::tuple operands(given);
+      [](const Ref<Kernel>& kernel, nb::sequence arrays, nb::bytes parameters) {
+        const nb::tuple operands(arrays);
         const int count = kernel->operand_count();
         if (count >= 0 && static_cast<size_t>(count) != nb::len(operands))
           throw ValueError("run_kernel: the kernel takes " + std::to_string(count) + " operands, got " +

@@ -35,7 +35,7 @@ struct Variables {
       : reads(const_vars, "const_vars"),
         writes(mutate_vars, "mutate_vars"),
         overwrites(overwrite_vars, "overwrite_vars") {}
-  nb::object kept() const { return nb::make_tuple(reads.tuple(), writes.tuple(), overwrites.tuple()); }
+  nb::object objects() const { return nb::make_tuple(reads.tuple(), writes.tuple(), overwrites.tuple()); }
 };
 
 // Ends an operation that was not submitted.

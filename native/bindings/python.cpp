@@ -130,7 +130,7 @@ void call_away_from_signals(const std::function<void()>& call) {
   if (main) {
     try {
       thread = std::thread([&] {
-        const WithGil own;
+        const WithGil gil_of_thread;
         try {
           call();
         } catch (...) {
@@ -356,8 +356,8 @@ bool is_ours(PyObject* code) {
     nb::object* file = nullptr;
     bool ours = false;
   };
-  static constinit Known known[64]{};
-  Known& entry = known[reinterpret_cast<uintptr_t>(file.ptr()) / 64 % 64];
+  static constinit Known entries[64]{};
+  Known& entry = entries[reinterpret_cast<uintptr_t>(file.ptr()) / 64 % 64];
   if (!entry.file) entry.file = new nb::object;  // never destroyed: the interpreter ends before
   if (!entry.file->is(file)) {
     entry.ours = lies_in_package(file.ptr());

@@ -155,8 +155,8 @@ Ref<Error> error_from_object(nb::handle object);
 // pointer.
 template <class T>
 T* as(nb::handle object) {
-  T* found = nullptr;
-  return nb::try_cast(object, found) ? found : nullptr;
+  T* value = nullptr;
+  return nb::try_cast(object, value) ? value : nullptr;
 }
 // The str of a text, made at the first use and kept for ever. Instances are static and `constinit`, and the
 // GIL guards them. A static whose initializer ran Python would deadlock: the initializer gives the GIL up, a

@@ -16,9 +16,9 @@ namespace weft {
 namespace {
 
 Tensor copied(const View& x, Device device) {
-  Tensor made = Tensor::empty({x.shape, static_cast<size_t>(x.ndim)}, x.dtype, device);
-  copy(made.view(), x);
-  return made;
+  Tensor dense = Tensor::empty({x.shape, static_cast<size_t>(x.ndim)}, x.dtype, device);
+  copy(dense.view(), x);
+  return dense;
 }
 
 // An output that begins as an input: the function gets one tensor for both. always: it is given the input's
@@ -86,11 +86,11 @@ class CallsPython final : public Kernel {
     const Unobserved unobserved;
     const NoWaitScope lent(arrays);
     try {
-      std::vector<nb::object> made;
-      for (const Tensor& array : arrays) made.push_back(wrap(Tensor(array)));
+      std::vector<nb::object> tensors;
+      for (const Tensor& array : arrays) tensors.push_back(wrap(Tensor(array)));
       nb::list inputs, outputs;
       for (size_t k = 0; k < places.size(); ++k)
-        (k < static_cast<size_t>(inputs_) ? inputs : outputs).append(made[places[k]]);
+        (k < static_cast<size_t>(inputs_) ? inputs : outputs).append(tensors[places[k]]);
       const nb::handle function(function_);
       if (context_)
         function(inputs, outputs, context_object(context));

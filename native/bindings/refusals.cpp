@@ -59,10 +59,10 @@ constexpr auto kCalls = all_calls(std::make_integer_sequence<int, kMost>());
 // Where a function's pointer is: behind the head that all objects of a variable size have. The type has a
 // member for it, whose value is the pointer; where the two differ, nanobind has changed, and its errors stay.
 Call* call_of(nb::handle object) {
-  auto* const place = reinterpret_cast<Call*>(reinterpret_cast<char*>(object.ptr()) + sizeof(PyVarObject));
+  auto* const call = reinterpret_cast<Call*>(reinterpret_cast<char*>(object.ptr()) + sizeof(PyVarObject));
   nb::object told = nb::steal(PyObject_GetAttrString(object.ptr(), "__vectorcalloffset__"));
   if (!told.is_valid()) PyErr_Clear();
-  return told.is_valid() && nb::cast<intptr_t>(told) == reinterpret_cast<intptr_t>(*place) ? place : nullptr;
+  return told.is_valid() && nb::cast<intptr_t>(told) == reinterpret_cast<intptr_t>(*call) ? call : nullptr;
 }
 
 void replace_in(nb::handle object) {

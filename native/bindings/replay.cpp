@@ -40,13 +40,13 @@ nb::object look_up(const Find& find, nb::list leaves, nb::list outputs) {
       throw ValueError(std::string("Find: no ") + word_of(find.kind) + " " + std::to_string(find.number));
     return nb::object(list[find.number]);
   };
-  nb::object found = find.kind == Find::Kind::leaf     ? at(leaves)
-                     : find.kind == Find::Kind::output ? at(outputs)
-                     : find.kind == Find::Kind::object ? find.object
-                                                       : find.object(leaves);
-  if (!find.window) return found;
+  nb::object source = find.kind == Find::Kind::leaf     ? at(leaves)
+                      : find.kind == Find::Kind::output ? at(outputs)
+                      : find.kind == Find::Kind::object ? find.object
+                                                        : find.object(leaves);
+  if (!find.window) return source;
   return wrap(
-      tensor_of(found, "window").window(find.window->offset, find.window->shape, find.window->strides));
+      tensor_of(source, "window").window(find.window->offset, find.window->shape, find.window->strides));
 }
 
 void bind_find(nb::module_& m) {
@@ -105,7 +105,7 @@ void bind_spec(nb::module_& m) {
       m, "ReplaySpec",
       "A program of a traced function, and how calls use it.\n\n"
       "arrays, numbers: where what it takes is found; results, of which those that are `stopped` have no\n"
-      "history. environment: (place, name, value) of what was found outside of the arguments; watched, "
+      "history. environment: (container, name, value) of what was found outside of the arguments; watched, "
       "containers:\nthings whose states matter; gradients: whether tensors had one; guard: what else has "
       "to hold of the leaves.\n"
       "build: makes the result of the list of results; effect: sets gradients; elsewhere: memory that "
@@ -136,18 +136,18 @@ nb::tuple to_tuple(const Window& window) {
 }
 
 bool is_as_it_was(const Outside& outside) {
-  const auto& [place, name, value] = outside;
+  const auto& [container, name, value] = outside;
   nb::object now;
-  if (PyList_Check(place.ptr())) {
-    const Py_ssize_t size = PyList_Size(place.ptr()), given = PyLong_AsSsize_t(name.ptr()),
-                     index = given < 0 ? given + size : given;
-    if (0 <= index && index < size) now = nb::borrow(PyList_GetItem(place.ptr(), index));
-  } else if (name.is_none() || !PyDict_Check(place.ptr())) {
-    now = nb::steal(name.is_none() ? PyObject_GetAttrString(place.ptr(), "cell_contents")
-                                   : PyObject_GetAttr(place.ptr(), name.ptr()));
+  if (PyList_Check(container.ptr())) {
+    const Py_ssize_t size = PyList_Size(container.ptr()), signed_index = PyLong_AsSsize_t(name.ptr()),
+                     index = signed_index < 0 ? signed_index + size : signed_index;
+    if (0 <= index && index < size) now = nb::borrow(PyList_GetItem(container.ptr(), index));
+  } else if (name.is_none() || !PyDict_Check(container.ptr())) {
+    now = nb::steal(name.is_none() ? PyObject_GetAttrString(container.ptr(), "cell_contents")
+                                   : PyObject_GetAttr(container.ptr(), name.ptr()));
     if (!now.is_valid()) PyErr_Clear();
   } else {
-    now = nb::borrow(PyDict_GetItemWithError(place.ptr(), name.ptr()));
+    now = nb::borrow(PyDict_GetItemWithError(container.ptr(), name.ptr()));
     if (!now.is_valid()) PyErr_Clear();
   }
   if (now.ptr() == value.ptr()) return true;
@@ -166,8 +166,8 @@ std::vector<PyObject*> ReplaySpec::references() const {
   for (const std::vector<Find>* finds : {&arrays, &numbers, &results})
     for (const Find& find : *finds) all.push_back(find.object.ptr());
   for (const auto& [find, had] : gradients) all.push_back(find.object.ptr());
-  for (const auto& [place, name, value] : environment)
-    all.insert(all.end(), {place.ptr(), name.ptr(), value.ptr()});
+  for (const auto& [container, name, value] : environment)
+    all.insert(all.end(), {container.ptr(), name.ptr(), value.ptr()});
   for (const nb::object& container : containers) all.push_back(container.ptr());
   for (const nb::object& x : shared) all.push_back(x.ptr());
   return all;
@@ -178,10 +178,10 @@ void bind_replay(nb::module_& m) {
   bind_spec(m);
   def(
       m, "is_as_it_was",
-      [](nb::object place, nb::object name, nb::object value) {
-        return is_as_it_was({std::move(place), std::move(name), std::move(value)});
+      [](nb::object container, nb::object name, nb::object value) {
+        return is_as_it_was({std::move(container), std::move(name), std::move(value)});
       },
-      "place"_a, "name"_a.none(), "value"_a.none());
+      "container"_a, "name"_a.none(), "value"_a.none());
 }
 
 }  // namespace weft

@@ -18,41 +18,43 @@ Ref<Plan> plan_backward(const Plan& plan, const std::vector<bool>& needs_gradien
   };
   ++OperatorFunction::planner_calls;
   const BelowLayers below;
-  const nb::object made =
+  const nb::object backward =
       call_hook(Hook::plan_backward, nb::handle(plan.info), listed(needs_gradient), listed(has_cotangent));
-  return made.is_none() ? Ref<Plan>() : nb::cast<PyPlan&>(made).plan;
+  return backward.is_none() ? Ref<Plan>() : nb::cast<PyPlan&>(backward).plan;
 }
 
 std::pair<Ref<Plan>, std::vector<std::pair<size_t, size_t>>> plan_recording(const Plan& plan) {
-  nb::object found;
+  nb::object form_and_writes;
   {
     const BelowLayers below;
-    found = call_hook(Hook::plan_recording, nb::handle(plan.info));
+    form_and_writes = call_hook(Hook::plan_recording, nb::handle(plan.info));
   }
-  std::pair<Ref<Plan>, std::vector<std::pair<size_t, size_t>>> made;
-  if (const nb::object form = found[0]; !form.is_none()) made.first = nb::cast<PyPlan&>(form).plan;
-  for (nb::handle pair : nb::list(found[1]))
-    made.second.emplace_back(nb::cast<size_t>(pair[0]), nb::cast<size_t>(pair[1]));
-  return made;
+  std::pair<Ref<Plan>, std::vector<std::pair<size_t, size_t>>> recording;
+  if (const nb::object form = form_and_writes[0]; !form.is_none())
+    recording.first = nb::cast<PyPlan&>(form).plan;
+  for (nb::handle pair : nb::list(form_and_writes[1]))
+    recording.second.emplace_back(nb::cast<size_t>(pair[0]), nb::cast<size_t>(pair[1]));
+  return recording;
 }
 
 Tracked sum(Tracked&& first, Tracked&& second) {
   const nb::object a = wrap(std::move(first)), b = wrap(std::move(second));
-  const nb::object made = checked(call_slot(Slot::add, a.ptr(), b.ptr()));
-  return tracked_of(made.ptr());
+  const nb::object total = checked(call_slot(Slot::add, a.ptr(), b.ptr()));
+  return tracked_of(total.ptr());
 }
 
 std::vector<std::optional<Tracked>> call_backward(const TapeNode& node, std::vector<Tracked>&& cotangents) {
-  nb::list given;
-  for (Tracked& cotangent : cotangents) given.append(wrap(std::move(cotangent)));
-  const nb::object made = nb::handle(node.function)(*nb::tuple(given));
+  nb::list arguments;
+  for (Tracked& cotangent : cotangents) arguments.append(wrap(std::move(cotangent)));
+  const nb::object returned = nb::handle(node.function)(*nb::tuple(arguments));
   const std::string at = "\n  called at " + node.site.text();
-  if (!made.is_none() && !is_tensor(made) && !PyTuple_Check(made.ptr()) && !PyList_Check(made.ptr()))
+  if (!returned.is_none() && !is_tensor(returned) && !PyTuple_Check(returned.ptr()) &&
+      !PyList_Check(returned.ptr()))
     throw type_error(
         "backward: expected a Tensor, None, or a tuple of them for the tensors of forward, got " +
-        type_of(made) + at);
-  const nb::object items =
-      made.is_none() || is_tensor(made) ? nb::object(nb::make_tuple(made)) : nb::object(nb::tuple(made));
+        type_of(returned) + at);
+  const nb::object items = returned.is_none() || is_tensor(returned) ? nb::object(nb::make_tuple(returned))
+                                                                     : nb::object(nb::tuple(returned));
   const size_t inputs = node.edges.size();
   if (nb::len(items) != inputs)
     throw value_error("backward gave " + std::to_string(nb::len(items)) + " gradients for " +
@@ -66,7 +68,8 @@ std::vector<std::optional<Tracked>> call_backward(const TapeNode& node, std::vec
                        type_of(item) + at);
     const DType dtype = node.saved[k].dtype;
     if (!node.edges[k].node || !is_differentiable(dtype)) continue;  // of which none is wanted
-    if (const DType found = self_of(item.ptr()).dtype; is_differentiable(found) && found != dtype)
+    if (const DType item_dtype = self_of(item.ptr()).dtype;
+        is_differentiable(item_dtype) && item_dtype != dtype)
       item = call_hook(Hook::operator_function, "cast")(item, "dtype"_a = dtype_object(dtype));
     gradients[k] = tracked_of(item.ptr());
   }
@@ -143,9 +146,9 @@ void bind_tape(nb::module_& m) {
         for (nb::handle x : held_into) destinations.push_back(&tensor_of(x, "run_plan"));
         std::vector<Tracked> results(plan.plan->program->outputs.size());
         call_checked(plan.plan, inputs, values, destinations, results, late);
-        nb::list made;
-        for (Tracked& y : results) made.append(wrap(std::move(y)));
-        return made;
+        nb::list arrays_of_results;
+        for (Tracked& y : results) arrays_of_results.append(wrap(std::move(y)));
+        return arrays_of_results;
       },
       "plan"_a, "arrays"_a, "numbers"_a = nb::list(), "into"_a = nb::list(), "late"_a = false);
   // x is again what it was before the leaf; if it was written meanwhile and had a past, that goes on.
@@ -212,7 +215,7 @@ void bind_tape(nb::module_& m) {
         const BelowLayers below;
         const NotRecording off(!create_graph);
         std::vector<const Tracked*> from, with;
-        std::vector<nb::object> kept;
+        std::vector<nb::object> held_objects;
         if (nb::len(roots) != nb::len(cotangents))
           throw ValueError("backward: " + std::to_string(nb::len(roots)) + " values, but " +
                            std::to_string(nb::len(cotangents)) + " gradients of them");
@@ -228,14 +231,14 @@ void bind_tape(nb::module_& m) {
             met(cotangent.ptr());
           from.push_back(&tracked_of(root.ptr()));
           with.push_back(&tracked_of(cotangent.ptr()));
-          kept.push_back(root);
-          kept.push_back(cotangent);
+          held_objects.push_back(root);
+          held_objects.push_back(cotangent);
         }
-        std::vector<TapeNode*> wanted;
+        std::vector<TapeNode*> leaf_nodes;
         std::vector<Ref<TapeNode>> held;
         for (nb::handle leaf : leaves) {
           held.push_back(nb::cast<PyLeaf&>(leaf).node);
-          wanted.push_back(held.back().get());
+          leaf_nodes.push_back(held.back().get());
         }
         OnFinal tell;
         if (!on_final.is_none())
@@ -243,20 +246,20 @@ void bind_tape(nb::module_& m) {
             const WithLayers of_caller(callers);
             on_final(leaf, wrap(Tracked(gradient)));
           };
-        auto found = walk_back(from, with, wanted, create_graph, tell);
+        auto gradients = walk_back(from, with, leaf_nodes, create_graph, tell);
         nb::list results;
-        for (auto& gradient : found) results.append(gradient ? wrap(std::move(*gradient)) : nb::none());
+        for (auto& gradient : gradients) results.append(gradient ? wrap(std::move(*gradient)) : nb::none());
         return results;
       },
       "roots"_a, "cotangents"_a, "leaves"_a, "create_graph"_a, "on_final"_a = nb::none());
   // A region begins that is not recorded.
   def(m, "begin_noting", begin_noting);
   // It ends: whether it read a recorded array that is none of these.
-  def(m, "end_noting", [](nb::list given) {
-    std::vector<const Tracked*> known;
-    for (nb::handle x : given)
-      if (is_tensor(x)) known.push_back(&tracked_of(x.ptr()));
-    return end_noting(known);
+  def(m, "end_noting", [](nb::list arguments) {
+    std::vector<const Tracked*> arrays;
+    for (nb::handle x : arguments)
+      if (is_tensor(x)) arrays.push_back(&tracked_of(x.ptr()));
+    return end_noting(arrays);
   });
   // Remembers that outputs came from inputs by way of a Python function; `backward` is called with their
   // gradients.

@@ -40,9 +40,9 @@ void collect_through(PyObject* tensor) noexcept {
 }
 
 nb::object wrap(Tracked&& tracked) {
-  NewTensor made;
-  made.tracked() = std::move(tracked);
-  return made.take();
+  NewTensor tensor;
+  tensor.tracked() = std::move(tracked);
+  return tensor.take();
 }
 
 Tensor& tensor_of(nb::handle object, const char* function) {
@@ -331,12 +331,12 @@ PyObject* reshape(PyObject* self, PyObject* const* arguments, Py_ssize_t count) 
   return guarded_object([&]() -> nb::object {
     const Tensor& x = self_of(self);
     const bool is_sequence = count == 1 && !PyLong_Check(arguments[0]);
-    const Shape asked =
+    const Shape sizes =
         as_shape(is_sequence ? nb::borrow(arguments[0])
                              : tuple_of(count, [&](Py_ssize_t i) { return nb::borrow(arguments[i]); }),
                  "reshape");
-    Shape shape = asked;
-    resolve_shape(x, asked, shape.sizes);
+    Shape shape = sizes;
+    resolve_shape(x, sizes, shape.sizes);
     met(self);
     Tensor y;
     if (by_operators(self) || !reshape_view(x, shape, y))

@@ -72,8 +72,8 @@ int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
   return guarded<int>(-1, [&] {
     const Tensor& x = self_of(self);
     const bool may_write = writable(x) && !only_reading;
-    auto need = [](bool given, const char* what) {
-      if (!given) throw BufferError(what);
+    auto need = [](bool condition, const char* what) {
+      if (!condition) throw BufferError(what);
     };
     need(info_of(x.dtype).format, "bfloat16 has no format in the buffer protocol; use numpy() or DLPack");
     need(!(flags & PyBUF_WRITABLE) || may_write, "the tensor's memory is read-only");

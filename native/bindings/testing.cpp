@@ -67,7 +67,7 @@ void bind_testing(nb::module_& m) {
       },
       "root"_a, "membership"_a);
   // Whether what nanobind still knows of at the end of the process is printed.
-  def(testing, "set_leak_warnings", [](bool wanted) { nb::set_leak_warnings(wanted); });
+  def(testing, "set_leak_warnings", [](bool enabled) { nb::set_leak_warnings(enabled); });
   testing.attr("noop") = address(noop);
   testing.attr("spin_us") = address(spin_us);                    // data: microseconds
   testing.attr("parallel_spin_us") = address(parallel_spin_us);  // data: microseconds; for the queue "wide"

@@ -292,7 +292,7 @@ struct Replay : ReplaySpec {
   std::vector<std::pair<size_t, size_t>>
       overlapping;  // arguments that lie in one memory, of Arguments::tensors
   int64_t runs = 0;
-  uint64_t seen_changes = 0;           // what `changes` was when `watched` was asked last,
+  uint64_t checked_changes = 0;        // what `changes` was when `watched` was asked last,
   bool unchanged = true;               // and what came of that
   std::vector<Contents> contents;      // of the containers
   std::vector<nb::object> identities;  // of Arguments: their addresses stay theirs
@@ -304,10 +304,10 @@ struct Replay : ReplaySpec {
     if (!std::ranges::all_of(environment, is_as_it_was)) return false;
     bool same_contents = true;
     for (Contents& each : contents) same_contents &= each.same();
-    if (!watched.is_none() && (seen_changes != changes || !same_contents)) {
-      const uint64_t seen = changes;
+    if (!watched.is_none() && (checked_changes != changes || !same_contents)) {
+      const uint64_t changes_before = changes;
       unchanged = nb::cast<bool>(watched());
-      seen_changes = seen;
+      checked_changes = changes_before;
     }
     if (!unchanged) return false;
     for (const auto& [find, had] : gradients) {
@@ -317,14 +317,14 @@ struct Replay : ReplaySpec {
     return guard.is_none() || nb::cast<bool>(guard(as_list(a, leaves)));
   }
 
-  enum class History : uint8_t { kept, lost, lost_with_writes };
+  enum class History : uint8_t { unchanged, lost, lost_with_writes };
 
   // Whether the results would have the history that operations one by one give them. A window of an array has
   // none, and memory that several arrays share has only that of one of them.
   History history(const Arguments& a) const {
-    if ((!has_windows && overlapping.empty() && shared.empty()) || !recording()) return History::kept;
+    if ((!has_windows && overlapping.empty() && shared.empty()) || !recording()) return History::unchanged;
     const Plan& form = plan->recorded ? *plan->recorded : *plan;
-    if (!loses_windows(a, form) && !loses_shared(a)) return History::kept;
+    if (!loses_windows(a, form) && !loses_shared(a)) return History::unchanged;
     return form.writes.empty() ? History::lost : History::lost_with_writes;
   }
 
@@ -400,29 +400,29 @@ struct Replay : ReplaySpec {
 
   static nb::object as_list(const Arguments& a, nb::object& leaves) {
     if (!leaves.is_valid()) {
-      nb::list made;
-      for (const nb::object& leaf : a.leaves) made.append(leaf);
-      leaves = made;
+      nb::list list;
+      for (const nb::object& leaf : a.leaves) list.append(leaf);
+      leaves = list;
     }
     return leaves;
   }
 
   // What was written has the history of its new content.
   void rewrite_histories(PyObject* const* objects, std::span<const Tracked* const> inputs,
-                         std::span<const Tracked> made) const {
+                         std::span<const Tracked> plan_results) const {
     const auto has_history = [](const Tracked* x) { return static_cast<bool>(x->node); };
     if (!recording() || !std::ranges::any_of(inputs, has_history)) return;
     const Plan& form = plan->recorded ? *plan->recorded : *plan;
     for (const auto& [output, input] : form.writes) {
       Tracked& x = tracked_of(objects[input]);
-      if (!x.node && !made[output].node) continue;
+      if (!x.node && !plan_results[output].node) continue;
       if (arrays[input].window || x.tensor.chunk->faces != 1 || !x.tensor.covers_chunk())
         throw ValueError(
             plan->program->name +
             ": a recorded tensor that shares its memory with others cannot be written in place: x is " +
             describe(x.tensor));
-      x.node = made[output].node;
-      x.index = made[output].index;
+      x.node = plan_results[output].node;
+      x.index = plan_results[output].index;
     }
   }
 
@@ -458,30 +458,30 @@ struct Replay : ReplaySpec {
     std::optional<NewTensor> single;
     std::vector<Tracked> several(count == 1 ? 0 : count);
     if (count == 1) single.emplace();
-    const std::span<Tracked> made = single ? std::span(&single->tracked(), 1) : std::span(several);
-    call_plan(plan, inputs, given_numbers, {}, made);
-    rewrite_histories(objects.get(), inputs, made);
+    const std::span<Tracked> plan_results = single ? std::span(&single->tracked(), 1) : std::span(several);
+    call_plan(plan, inputs, given_numbers, {}, plan_results);
+    rewrite_histories(objects.get(), inputs, plan_results);
     nb::object first = single ? single->take() : nb::object();
     std::vector<nb::object> outputs(several.size());
     const auto output = [&](size_t j) {
       if (single) return first;
-      if (!outputs[j].is_valid()) outputs[j] = wrap(std::move(made[j]));
+      if (!outputs[j].is_valid()) outputs[j] = wrap(std::move(plan_results[j]));
       return outputs[j];
     };
     const auto result = [&](size_t k) -> nb::object {
       const Find& find = results[k];
-      nb::object found = find.kind == Find::Kind::leaf     ? a.leaves[find.number]
-                         : find.kind == Find::Kind::object ? find.object
-                         : find.kind == Find::Kind::output ? output(find.number)
-                                                           : find.object(as_list(a, leaves));
-      if (!find.window) return found;
-      if (is_recorded(found.ptr()) && std::ranges::find(stopped, k) == stopped.end())
-        return call_hook(Hook::window_of, found, to_tuple(*find.window));
-      return wrap(find.window->of(self_of(found.ptr())));
+      nb::object source = find.kind == Find::Kind::leaf     ? a.leaves[find.number]
+                          : find.kind == Find::Kind::object ? find.object
+                          : find.kind == Find::Kind::output ? output(find.number)
+                                                            : find.object(as_list(a, leaves));
+      if (!find.window) return source;
+      if (is_recorded(source.ptr()) && std::ranges::find(stopped, k) == stopped.end())
+        return call_hook(Hook::window_of, source, to_tuple(*find.window));
+      return wrap(find.window->of(self_of(source.ptr())));
     };
     if (!effect.is_none()) {
       nb::list all;
-      for (size_t j = 0; j < made.size(); ++j) all.append(output(j));
+      for (size_t j = 0; j < plan_results.size(); ++j) all.append(output(j));
       effect(as_list(a, leaves), all);
     }
     if (build.is_none()) return result(0);
@@ -510,8 +510,8 @@ class Replays {
     const CallArguments arguments;
     Arguments& a = *arguments;
     read(args, kwargs, a);
-    if (const auto found = table_.find(a.key); found != table_.end())
-      for (const std::shared_ptr<Replay>& replay : found->second) replay->direct = !replay->owner.is_valid();
+    if (const auto it = table_.find(a.key); it != table_.end())
+      for (const std::shared_ptr<Replay>& replay : it->second) replay->direct = !replay->owner.is_valid();
   }
 
   // owner: what made the program; None, without a spec: calls of this kind run as Python.
@@ -523,7 +523,7 @@ class Replays {
     if (!owner.is_none()) {
       static_cast<ReplaySpec&>(*replay) = nb::cast<const ReplaySpec&>(spec);
       if (!replay->plan) throw ValueError("Replays.add: the spec has been cleared");
-      replay->seen_changes = changes;
+      replay->checked_changes = changes;
       replay->has_windows =
           std::ranges::any_of(replay->arrays, [](const Find& find) { return find.window.has_value(); });
       for (size_t j = 0; j < a.tensors.size(); ++j)
@@ -569,11 +569,11 @@ class Replays {
   // What goes is released at the end: that may run Python, which may come back here.
   template <class F>
   void drop_if(F&& goes) {
-    std::vector<std::shared_ptr<Replay>> gone;
+    std::vector<std::shared_ptr<Replay>> dropped;
     for (auto& [key, several] : table_)
       std::erase_if(several, [&](const std::shared_ptr<Replay>& r) {
         if (!goes(*r)) return false;
-        gone.push_back(r);
+        dropped.push_back(r);
         return true;
       });
     std::erase_if(table_, [](const auto& entry) { return entry.second.empty(); });
@@ -586,18 +586,18 @@ class Replays {
     Arguments& a = *arguments;
     read(args, kwargs, a);
     if (a.foreign) return nb::make_tuple(false, nb::ellipsis());
-    const auto found = table_.find(a.key);
-    if (found == table_.end() || closed) return miss(false);
+    const auto it = table_.find(a.key);
+    if (it == table_.end() || closed) return miss(false);
     nb::object leaves;
-    for (const std::shared_ptr<Replay>& replay : found->second) {
+    for (const std::shared_ptr<Replay>& replay : it->second) {
       if (!replay->owner.is_valid()) return replay->direct ? nb::object() : miss(true);
       if (!replay->fits(a, leaves)) continue;
       const Replay::History history = replay->history(a);
       if (history == Replay::History::lost_with_writes) return nb::object();
       if (history == Replay::History::lost) return nb::make_tuple(false, nb::borrow(Py_NotImplemented));
-      const std::shared_ptr<Replay> kept = replay;  // the table may change while it runs
-      ++kept->runs;
-      return nb::make_tuple(true, kept->run(a, leaves));
+      const std::shared_ptr<Replay> running = replay;  // the table may change while it runs
+      ++running->runs;
+      return nb::make_tuple(true, running->run(a, leaves));
     }
     return miss(false);
   }

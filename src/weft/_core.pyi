@@ -699,7 +699,7 @@ class ReplaySpec:
     A program of a traced function, and how calls use it.
 
     arrays, numbers: where what it takes is found; results, of which those that are `stopped` have no
-    history. environment: (place, name, value) of what was found outside of the arguments; watched, containers:
+    history. environment: (container, name, value) of what was found outside of the arguments; watched, containers:
     things whose states matter; gradients: whether tensors had one; guard: what else has to hold of the leaves.
     build: makes the result of the list of results; effect: sets gradients; elsewhere: memory that arguments
     may not share, by serial, ascending; shared: tensors found outside of them that lie in one memory with others.
@@ -785,7 +785,7 @@ class ReplaySpec:
     @shared.setter
     def shared(self, arg: Sequence[object], /) -> None: ...
 
-def is_as_it_was(place: object, name: object | None, value: object | None) -> bool: ...
+def is_as_it_was(container: object, name: object | None, value: object | None) -> bool: ...
 
 class Replays:
     """The programs of a traced function, by the kind of its arguments."""
