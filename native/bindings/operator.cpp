@@ -77,6 +77,10 @@ nb::object from_numpy(PyObject* object) {
 // Values one behind the other, the first `kFew` of them without an allocation.
 template <class T, size_t kFew>
 struct Few {
+  Few() = default;
+  Few(const Few&) = delete;  // `data` may point into it
+  Few& operator=(const Few&) = delete;
+
   std::vector<T> many;  // all of them, where they are more
   T few[kFew];
   T* data = few;

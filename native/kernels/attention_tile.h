@@ -24,7 +24,7 @@ struct TileFunctions {
   void (*multiply)(int64_t rows, int64_t depth, const Scalars& a, const float* b, int64_t b_stride, float* c,
                    int64_t c_stride, int64_t columns, bool add);
   // scores become exp(scores - maximum); maximum and sum go on from earlier tiles, whose results are to be
-  // multiplied by `shrink`. A lane that has only seen -inf has maximum -inf and sum 0.
+  // multiplied by `rescale`. A lane that has only seen -inf has maximum -inf and sum 0.
   void (*online_softmax)(float* scores, int64_t keys, int64_t lanes, float* maximum, float* sum,
                          float* rescale);
   // x[i][lane] *= factor[lane].

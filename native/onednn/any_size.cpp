@@ -16,8 +16,8 @@ namespace weft::onednn {
 
 namespace {
 
-constexpr size_t kMaxGeometries = 256;  // geometries
-constexpr int kMaxOperands = 4;         // operands: a, b, bias, c
+constexpr size_t kMaxGeometries = 256;
+constexpr int kMaxOperands = 4;  // operands: a, b, bias, c
 
 // Whether oneDNN can describe its strides, except perhaps for matrices that are repeated.
 bool is_plain(const View& x) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <thread>
 
@@ -146,13 +145,12 @@ void Steps::run(const Call& call) const {
     for (const Argument& argument : step.arguments) {
       char* const data = address_of(argument.location, call);
       check(dnnl_memory_set_data_handle(frame->memories[next++].get(), data));
-      if (!step.primitive && step.copied.empty()) std::memset(data, 0, argument.desc.get_size());
     }
     const auto& arguments = frame->arguments[i];
     if (step.primitive) {
       check(dnnl_primitive_execute(step.primitive.get(), stream().get(), static_cast<int>(arguments.size()),
                                    arguments.data()));
-    } else if (!step.copied.empty()) {
+    } else {
       copy(call, step);
     }
   }

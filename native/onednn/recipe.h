@@ -46,7 +46,6 @@ struct Location {
   enum class Base : uint8_t { operand, scratch } base = Base::operand;
   int operand = 0;
   size_t offset = 0;
-  Location at(size_t more) const { return {base, operand, offset + more}; }
 };
 
 struct Argument {
@@ -105,9 +104,6 @@ class Recipe {
   void add(const typename Primitive::primitive_desc& pd, std::vector<Argument> arguments) {
     add_step(Primitive(pd), pd.scratchpad_desc(), std::move(arguments));
   }
-  void clear(const memory::desc& desc, Location location) {
-    steps_->steps.push_back({{}, {{0, desc, location}}, {}});
-  }
   void reorder(const memory::desc& from, Location source, const memory::desc& to, Location target,
                bool add = false);
   void set_precision(Precision precision) { steps_->precision = precision; }
@@ -123,9 +119,6 @@ class Recipe {
     if (x.layout) steps_->requested.push_back(x.layout);
   }
   std::unique_ptr<Steps> finish_steps(std::string implementation);
-  KernelRef finish(std::string implementation) {
-    return make_ref<OnednnKernel>(finish_steps(std::move(implementation)));
-  }
 
  private:
   struct FinalReorder {
@@ -161,17 +154,14 @@ Precision precision_of_product(DType a, DType b, DType c, int64_t products, bool
 // -- descriptions --
 
 memory::data_type type_of(DType dtype);  // throws Unsupported
-DType dtype_of(memory::data_type type);  // throws Unsupported
+// Throws Unsupported, for float64, too: a copy would round it twice on its way through float32.
+DType dtype_of(memory::data_type type);
 // With strides that oneDNN takes: those of sizes 1 are replaced. Throws Unsupported for an empty array, and
 // for strides that are negative, or 0 where a size is not 1.
 memory::desc desc_of(DType dtype, const std::vector<int64_t>& shape, const std::vector<int64_t>& strides);
 memory::desc desc_of(const Geometry& x);
 memory::desc row_major_desc(DType dtype, const std::vector<int64_t>& shape);
 memory::desc any_desc(DType dtype, const std::vector<int64_t>& shape);
-// The same layout for an array of another type.
-inline memory::desc like(const memory::desc& layout, DType dtype) {
-  return {layout.get_dims(), type_of(dtype), layout.get_strides()};
-}
 // [n,c,*spatial]; strides that could mean several layouts are read as channels last, then as channels first.
 memory::desc activation_desc(const Geometry& x);
 memory::desc channels_last_desc(const Geometry& x);

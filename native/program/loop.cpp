@@ -313,7 +313,7 @@ Loop::Code Loop::code_for(char* const* data, const Work& work) const {
   return find(pattern);
 }
 
-// What `run` comes to for size_in_line elements.
+// What `run` comes to for `size` elements in one line.
 void Loop::run_contiguous(const Call& call, int64_t size) const {
   if (size == 0) return;
   const int operands = form_.operands;

@@ -235,8 +235,8 @@ void Program::finish() {
   constant_slots_.resize(slots.size() + 1);
   for (size_t s = 0; s < slots.size(); ++s) {
     const Slot& slot = slots[s];
-    const bool uses_here = slot.from == Slot::From::constant || (exact && slot.from == Slot::From::reg);
-    if (!uses_here)
+    const bool is_constant = slot.from == Slot::From::constant || (exact && slot.from == Slot::From::reg);
+    if (!is_constant)
       call_slots_.push_back(s);
     else
       store(reinterpret_cast<char*>(&constant_slots_[s]), slot.dtype,

@@ -225,7 +225,7 @@ void Pool::release(void* memory) noexcept {
 }
 
 // The lock is held: rather than wait for it, leaves the block in a list for the next allocation. False if
-// it does not look like a live block. The release of the exchange makes the link visible to take_returned.
+// it does not look like a live block. The release of the exchange makes the link visible to reclaim_returned.
 bool Pool::defer_release(Block* block) noexcept {
   const uint64_t offset = reinterpret_cast<uint64_t>(block) - reinterpret_cast<uint64_t>(base_);
   if (offset >= usable_.load(std::memory_order_relaxed) || offset % kUnit != 0) return false;

@@ -234,7 +234,7 @@ class Pool {
   Block* quarantine_first_ = nullptr;  // the oldest
   Block* quarantine_last_ = nullptr;
   uint64_t quarantine_bytes_ = 0;
-  uint64_t next_give_back_ = 0;  // see keep_near_live
+  uint64_t next_give_back_ = 0;  // see limit_overhead
   PoolStats stats_{};
 };
 

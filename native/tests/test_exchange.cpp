@@ -34,8 +34,8 @@ TEST(exchange_loan_counts_until_it_ends) {
   for (const bool versioned : {false, true}) {
     Loan* const loan = Loan::make(x, true);
     CHECK_EQ(x.chunk->shares.load(), 1u);
-    const dlpack::Tensor& exports = versioned ? loan->versioned.tensor : loan->managed.tensor;
-    CHECK(exports.data == x.data && exports.ndim == 2 && exports.shape[1] == 3 && exports.strides[0] == 3);
+    const dlpack::Tensor& tensor = versioned ? loan->versioned.tensor : loan->managed.tensor;
+    CHECK(tensor.data == x.data && tensor.ndim == 2 && tensor.shape[1] == 3 && tensor.strides[0] == 3);
     CHECK(loan->versioned.flags == dlpack::ManagedVersioned::kCopied);
     if (versioned)
       loan->versioned.deleter(&loan->versioned);

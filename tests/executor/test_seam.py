@@ -123,6 +123,22 @@ def test_finds():
         part.with_window((0, (1,) * 17, (1,) * 17))
 
 
+@pytest.mark.parametrize("field", ["arrays", "numbers", "results", "gradients"])
+def test_what_a_replay_spec_gives_is_its_own(field):
+    """Not part of the field, whose memory goes when the field is set again."""
+    spec = _core.ReplaySpec(builder().plan(0, False, "info"))
+    find = _core.Find.object("x")
+    content = [(find, True)] if field == "gradients" else [find]
+    setattr(spec, field, content)
+    items = [
+        each[0] if field == "gradients" else each for each in (*getattr(spec, field), *getattr(spec, field))
+    ]
+    assert items[0] is not items[1]
+    setattr(spec, field, [])
+    assert [each.what for each in items] == ["x", "x"]
+    assert find.what == "x"
+
+
 def test_other_hooks_are_refused():
     with pytest.raises(TypeError, match=r"no hook planner; there are: as_device, .*plan_call"):
         _core.register(planner=lambda: None)
