@@ -186,6 +186,8 @@ def test_attributes_of_repr(name):
     layer = type("Scale", (M.Module,), {name: ("factor",)})()
     layer.factor = 2
     assert repr(layer) == "Scale(factor=2)"
+    assert type(layer).shown == layer.shown == ("factor",)
+    assert M.Linear.shown == M.Linear.repr_attributes
 
 
 def test_state_goes_from_one_to_the_other():

@@ -58,7 +58,9 @@ class Space(Record):
         """An operand without the axes of rows, as one with a size of 1 there."""
         outer = [d for d in range(len(self.shape)) if d not in self.axes]
         shape, strides = [1] * len(self.shape), [0] * len(self.shape)
-        for d, n, s in zip(outer[len(outer) - operand.ndim :], operand.shape, operand.strides, strict=True):
+        dimensions = outer[max(len(outer) - operand.ndim, 0) :]
+        # What an operand has beyond these are sizes of 1, for axes of rows.
+        for d, n, s in zip(dimensions, operand.shape, operand.strides, strict=False):
             shape[d], strides[d] = n, s
         return BufferView(operand.buffer, operand.type.like(shape), strides, operand.offset)
 

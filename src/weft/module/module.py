@@ -89,6 +89,16 @@ class Handle:
 _numbers = itertools.count()
 
 
+class _EarlierName:
+    """Reads an attribute by the name that it had in earlier versions."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return getattr(owner if instance is None else instance, self._name)
+
+
 class Module:
     """Base class of layers and models: assign parameters and other modules to attributes, and define forward().
 
@@ -119,6 +129,7 @@ class Module:
 
     training: bool = True
     repr_attributes: ClassVar[tuple[str, ...]] = ()  # attributes in repr
+    shown = _EarlierName("repr_attributes")
     ignored_state: ClassVar[
         tuple[str, ...]
     ] = ()  # entries of other libraries' states, which load_state_dict skips
@@ -451,8 +462,9 @@ class Module:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "shown" in vars(cls):  # the name of repr_attributes in earlier versions
+        if "shown" in vars(cls):
             cls.repr_attributes = vars(cls)["shown"]
+            del cls.shown
         if cls.__module__.startswith("weft."):
             names_keywords(cls)
 

@@ -99,9 +99,9 @@ class Plans:
         return self.table.get(key, lambda: self._make_forward(signature, training, monitored))
 
     def backward(self, signature: Signature, monitored: bool, saved: Sequence[Strides]) -> Any:
-        """The plan of the gradients: of arguments and states, what was kept, outputs' gradients, gradient arrays.
+        """The plan of the gradients: of arguments and states, what was saved, outputs' gradients, gradient arrays.
 
-        kept: the strides of what forward kept. None if nothing has a gradient.
+        saved: the strides of what forward saved. None if nothing has a gradient.
         """
         key = ("backward", signature, monitored, tuple(saved))
         return self.table.get(
