@@ -56,7 +56,8 @@ class Network:
         return self.run_of(wf.trace(wf.grad(self.loss, argnums=self.numbers)))
 
     def _examples(self, argnums):
-        return wf.vmap(wf.grad(self.loss, argnums=argnums), in_axes=(0, 0, *[None] * len(self.parameters)))
+        axes = (0, 0, *[None] * len(self.parameters))
+        return wf.trace(wf.vmap(wf.grad(self.loss, argnums=argnums), in_axes=axes))
 
     def single(self) -> Run:
         return self.run_of(self._examples(self.numbers))
@@ -85,7 +86,7 @@ def objective(p, w):
 def hessian(variant: str, precision: str) -> Run:
     rng = np.random.default_rng(0)
     p, w = normal(rng, PARAMETERS), normal(rng, 50, PARAMETERS)
-    second = wf.hessian(objective)
+    second = wf.trace(wf.hessian(objective))
 
     def run() -> float:
         for _ in range(CALLS):

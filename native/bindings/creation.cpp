@@ -63,9 +63,7 @@ Tensor empty_of(const char* function, nb::handle shape, nb::handle dtype, nb::ha
 // is a value of the graph; an invalid object for any other shape.
 nb::object of_sizes(nb::handle shape, nb::handle value, nb::handle dtype, nb::handle device) {
   if (!context().layers.capture) return {};
-  const auto is_size = [](nb::handle n) {
-    return !PyLong_Check(n.ptr()) && PyObject_HasAttrString(n.ptr(), "is_dynamic");
-  };
+  const auto is_size = [](nb::handle n) { return !PyLong_Check(n.ptr()) && type_has(n.ptr(), "is_dynamic"); };
   bool any = is_size(shape);
   if (PyTuple_Check(shape.ptr()) || PyList_Check(shape.ptr()))
     for (nb::handle n : shape) any = any || is_size(n);

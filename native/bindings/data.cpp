@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <cstring>
 #include <system_error>
 
@@ -41,12 +42,12 @@ nb::object as_array(std::vector<int64_t>&& values) {
   return nb::cast(nb::ndarray<nb::numpy, int64_t, nb::ndim<1>>(held->data(), {held->size()}, owner));
 }
 
-nb::object bytes_of(const RecordFile& file, const Record& record) {
-  if (!record.split) return nb::bytes(file.content(record), static_cast<size_t>(record.size));
+// Invalid: the file has been cut.
+nb::object bytes_of(RecordFile::Reader& reader, const Record& record) {
   nb::object bytes = checked(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(record.size)));
-  file.copy(record, PyBytes_AsString(bytes.ptr()));
-  return bytes;
+  return reader.copy(record, PyBytes_AsString(bytes.ptr())) ? bytes : nb::object();
 }
+constexpr const char* kCut = "the file has been cut or changed since it was opened";
 
 void bind_records(nb::module_& m) {
   Class<RecordFile>(m, "RecordFile")
@@ -62,28 +63,37 @@ void bind_records(nb::module_& m) {
       .def(
           "find",
           [](const RecordFile& file, int64_t offset) {
-            const nb::gil_scoped_release released;
-            return file.find(offset);
+            const Blocking blocking;
+            return RecordFile::Reader(file).find(offset);
           },
           "offset"_a)
       .def(
           "read",
           [](const RecordFile& file, int64_t offset) {
-            const Record record = file.at(offset);
+            RecordFile::Reader reader(file);
+            const Record record = reader.at(offset);
             if (record.problem) return nb::make_tuple(nb::none(), nb::str(record.problem));
-            return nb::make_tuple(bytes_of(file, record), record.next);
+            const nb::object bytes = bytes_of(reader, record);
+            if (!bytes.is_valid()) return nb::make_tuple(nb::none(), nb::str(kCut));
+            return nb::make_tuple(bytes, record.next);
           },
           "offset"_a, "(content, offset of the next record), or (None, what is wrong).")
       .def(
           "read_many",
           [](const RecordFile& file, int64_t offset, int64_t end, int64_t count, int64_t most_bytes) {
             nb::list contents;
+            RecordFile::Reader reader(file);
             const char* problem = nullptr;
             for (int64_t bytes = 0; offset < end && offset < file.size() && count > 0 && bytes < most_bytes;
                  --count) {
-              const Record record = file.at(offset);
+              const Record record = reader.at(offset);
               if ((problem = record.problem)) break;
-              contents.append(bytes_of(file, record));
+              const nb::object content = bytes_of(reader, record);
+              if (!content.is_valid()) {
+                problem = kCut;
+                break;
+              }
+              contents.append(content);
               bytes += record.size;
               offset = record.next;
             }
@@ -98,8 +108,8 @@ void bind_records(nb::module_& m) {
             int64_t skipped = 0;
             Record stop;
             {
-              const nb::gil_scoped_release released;
-              stop = file.scan(from, to, skip, begins, skipped);
+              const Blocking blocking;
+              stop = RecordFile::Reader(file).scan(from, to, skip, begins, skipped);
             }
             return nb::make_tuple(as_array(std::move(begins)), stop.begin,
                                   stop.problem ? nb::object(nb::str(stop.problem)) : nb::none(), skipped);
@@ -152,6 +162,9 @@ void bind_pictures(nb::module_& m) {
         check_same_channels(from, to, "resize");
         const Resample kind = resample_of(filter);
         if (!(h > 0 && w > 0)) throw ValueError("resize: the part is empty");
+        constexpr double kMost = 1e9;  // pixels are counted with 32 bits
+        if (!(std::abs(y) <= kMost && std::abs(x) <= kMost && h <= kMost && w <= kMost))
+          throw ValueError("resize: the part reaches further than 1e9 pixels");
         resize(from, y, x, h, w, to, kind, mirror);
       },
       "y"_a, "x"_a, "h"_a, "w"_a, "filter"_a, "mirror"_a = false);

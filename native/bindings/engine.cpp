@@ -117,7 +117,8 @@ changes, and writes without reading. A variable listed twice, or read and writte
 priority: higher runs first among the ready operations of a queue. name: for errors and observers.
 queue: "compute", "wide" (opens a parallel region: has the device's compute work to itself), "copy", "io",
 "priority". size_bytes: memory the operation holds while it is pending, for back-pressure.
-on_done: called with None or the EngineError when this operation has finished, failed or been skipped.
+on_done: called with None or the EngineError when this operation has finished, failed or been skipped. If it
+    returns False, the error still counts as one that nothing has raised.
 run_on_error: it also runs where a variable that it reads or changes is poisoned; run_context.error says so.
 What it changes stays poisoned where it was; what else it writes is good if it succeeds.
 
@@ -373,10 +374,22 @@ void bind_engine(nb::module_& m) {
   def(
       m, "shut_down_engines",
       [](double timeout_s) {
-        const Deadline deadline = as_deadline(nb::float_(timeout_s));
+        Deadline deadline = as_deadline(nb::float_(timeout_s));
         std::vector<std::string> stuck, failures;
+        bool interruptible = true;
+        const auto shut_down = [&](Engine& engine) {
+          try {
+            return engine.shutdown(deadline, interruptible);
+          } catch (const Interrupted&) {  // Ctrl-C at the end: what may go on for ever is not waited for
+            PyErr_Clear();
+            interruptible = false;
+            deadline = std::min(deadline, Clock::now() + Engine::kLoopGrace);
+            for (const auto& other : Engine::all()) other->end_loops();
+            return engine.shutdown(deadline);
+          }
+        };
         for (const auto& engine : Engine::all()) {
-          for (std::string& thread : engine->shutdown(deadline)) stuck.push_back(std::move(thread));
+          for (std::string& thread : shut_down(*engine)) stuck.push_back(std::move(thread));
           for (const Ref<Error>& error : engine->take_unseen_errors()) failures.push_back(describe(*error));
         }
         if (!Engine::wait_for_dying(deadline)) stuck.push_back("an engine without handles");

@@ -42,10 +42,14 @@ void drop(void* state) noexcept {
 void call_on_done(PyObject* on_done, Error* error) noexcept {
   if (python_is_ending()) return;
   const WithGil gil;
-  if (error) error->seen.store(true, std::memory_order_relaxed);
+  if (!error) {
+    call_unraisable(on_done, [&] { nb::handle{on_done}(nb::none()); });
+    return;
+  }
+  error->seen.store(true, std::memory_order_relaxed);
   call_unraisable(on_done, [&] {
-    const nb::handle callback = on_done;
-    callback(error ? to_engine_error({Ref<Error>(error)}) : nb::none());
+    const nb::object answer = nb::handle{on_done}(to_engine_error({Ref<Error>(error)}));
+    if (answer.is(nb::bool_(false))) error->seen.store(false, std::memory_order_relaxed);
   });
 }
 

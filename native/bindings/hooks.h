@@ -21,6 +21,7 @@ namespace weft {
   H(dtype_error, "type[Exception]")                                                                   \
   H(dtype_type, "type")                                                                               \
   H(dtypes, "collections.abc.Sequence[object]")                                                       \
+  H(elements_exported, "collections.abc.Callable[[object], None]")                                    \
   H(engine_error, "type[Exception]")                                                                  \
   H(engine_error_group, "type[Exception]")                                                            \
   H(ever_scoped, "list[bool]")                                                                        \

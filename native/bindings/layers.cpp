@@ -1,5 +1,7 @@
 #include "bindings/layers.h"
 
+#include "tensor/captured_read.h"
+
 namespace weft {
 
 nb::object emit_to_layers(nb::handle op, nb::handle args) {
@@ -20,7 +22,24 @@ nb::object emit_to_layers(nb::handle op, nb::handle args) {
   return result;
 }
 
+void drop_at_end_of_thread() {
+  struct Drop {
+    ~Drop() {  // Python no longer knows the thread
+      Context& c = context();
+      release_later(std::exchange(c.layers.first, nullptr));
+      release_later(std::exchange(c.layers.capture, nullptr));
+      release_later(std::exchange(c.stream_object, nullptr));
+      c.stream = nullptr;
+    }
+  };
+  thread_local const Drop drop;
+  static_cast<void>(drop);
+}
+
 void bind_layers(nb::module_& m) {
+  check_captured_read = [](const Tensor& x) {
+    if (x.chunk) nb::handle(context().layers.capture).attr("check_read")(x.chunk->serial);
+  };
   // This thread's layers: (emit, those below), or None.
   def(m, "layers", [] { return nb::borrow(context().layers.first ? context().layers.first : Py_None); });
   def(
@@ -28,6 +47,7 @@ void bind_layers(nb::module_& m) {
       [](nb::object layers) {
         if (!layers.is_none() && !(PyTuple_Check(layers.ptr()) && PyTuple_Size(layers.ptr()) == 2))
           throw nb::type_error("set_layers: expected None or a tuple (emit, the layers below)");
+        drop_at_end_of_thread();
         PyObject* before = context().layers.first;
         context().layers.first = layers.is_none() ? nullptr : layers.release().ptr();
         Py_XDECREF(before);
@@ -46,6 +66,7 @@ void bind_layers(nb::module_& m) {
   def(
       m, "set_capture",
       [](nb::object capture) {
+        drop_at_end_of_thread();
         PyObject* before = context().layers.capture;
         context().layers.capture = capture.is_none() ? nullptr : capture.release().ptr();
         Py_XDECREF(before);

@@ -20,9 +20,9 @@ class WithLayers {
     context().layers = layers;
   }
   ~WithLayers() {
-    Py_XDECREF(context().layers.first);
-    Py_XDECREF(context().layers.capture);
-    context().layers = before_;
+    const Layers within = std::exchange(context().layers, before_);  // first: what is dropped may run Python
+    Py_XDECREF(within.first);
+    Py_XDECREF(within.capture);
   }
   WithLayers(const WithLayers&) = delete;
 
@@ -34,6 +34,9 @@ class WithLayers {
 struct BelowLayers : WithLayers {
   BelowLayers() noexcept : WithLayers({}) {}
 };
+
+// Has this thread drop the objects of its context when it ends, unless they are taken out before.
+void drop_at_end_of_thread();
 
 // What the first layer makes of a call; only while there is one. Raises TypeError if it gives None.
 nb::object emit_to_layers(nb::handle op, nb::handle args);

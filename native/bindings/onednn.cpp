@@ -335,9 +335,6 @@ void bind_onednn(nb::module_& m) {
       .def_prop_ro("scratch_bytes", [](const PyOnednnKernel& k) { return k.core().scratch_bytes(nullptr); })
       .def_prop_ro("implementation", [](const PyOnednnKernel& k) { return k.core().implementation(); })
       .def_prop_ro(
-          "is_reference", [](const PyOnednnKernel& k) { return k.core().is_reference(); },
-          "Whether this is oneDNN's slow reference code.")
-      .def_prop_ro(
           "is_wide", [](const PyOnednnKernel& k) { return k.core().is_wide(); },
           "Whether half types are computed in float32, because oneDNN has no code for them.")
       .def_prop_ro("operands", [](const PyOnednnKernel& k) { return k.core().operands(); })

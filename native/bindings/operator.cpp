@@ -4,6 +4,8 @@
 #include "bindings/launch_recorder.h"
 
 #include <algorithm>
+#include <iterator>
+#include <unordered_set>
 
 #include "bindings/layers.h"
 #include "tensor/scalar.h"
@@ -48,8 +50,8 @@ bool same_value(PyObject* a, PyObject* b) {
 }
 
 bool is_other_number(PyObject* object) noexcept {  // numpy.float32(2) and the like
-  return !is_tensor(object) && PyObject_HasAttrString(object, "__array_priority__") &&
-         PyObject_HasAttrString(object, "item") && !PyObject_HasAttrString(object, "__setitem__");
+  return !is_tensor(object) && type_has(object, "__array_priority__") && type_has(object, "item") &&
+         !type_has(object, "__setitem__");
 }
 
 // As Python writes a float.
@@ -59,8 +61,7 @@ nb::object as_python_number(PyObject* object) { return nb::handle(object).attr("
 
 // numpy.ndarray: operators take it as the Tensor over its memory.
 bool is_other_array(PyObject* object) noexcept {
-  return object != Py_None && !PyUnicode_Check(object) &&
-         PyObject_HasAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__array_interface__");
+  return object != Py_None && !PyUnicode_Check(object) && type_has(object, "__array_interface__");
 }
 
 nb::object as_array(PyObject* object) { return call_hook(Hook::asarray, nb::handle(object)); }
@@ -82,7 +83,7 @@ struct Few {
   Few& operator=(const Few&) = delete;
 
   std::vector<T> many;  // all of them, where they are more
-  T few[kFew];
+  T few[kFew];          // up to `count` of them are set
   T* data = few;
   size_t count = 0;
 
@@ -117,7 +118,18 @@ struct OperatorFunction::Arguments {
   }
 };
 
-OperatorFunction::OperatorFunction(nb::handle cls) : cls_(nb::borrow(cls).release().ptr()) {
+namespace {
+
+// The functions whose plans are not fixed. GIL; it lives as long as the process.
+std::unordered_set<OperatorFunction*>& changeable() {
+  static auto* const functions = new std::unordered_set<OperatorFunction*>;
+  return *functions;
+}
+
+}  // namespace
+
+OperatorFunction::OperatorFunction(nb::handle cls)
+    : cls_(nb::borrow(cls).release().ptr()), fixed_(nb::cast<bool>(cls.attr("has_fixed_plans")())) {
   const auto intern = [](nb::handle text) {
     PyObject* name = nb::borrow(text).release().ptr();
     PyUnicode_InternInPlace(&name);
@@ -164,14 +176,12 @@ OperatorFunction::OperatorFunction(nb::handle cls) : cls_(nb::borrow(cls).releas
       if (inputs_[k].name == name) fitted_inputs_.push_back(k);
   }
   if (!cls.attr("prefix").is_none()) prefix_ = attribute_named(intern(cls.attr("prefix")));
+  if (!fixed_) changeable().insert(this);
 }
 
 OperatorFunction::~OperatorFunction() {
-  for (const std::deque<Variant>* variants : {&variants_, &variants_retired_})
-    for (const Variant& variant : *variants) {
-      for (PyObject* value : variant.attributes) Py_XDECREF(value);
-      Py_XDECREF(variant.op);
-    }
+  changeable().erase(this);
+  for (std::deque<Variant>* variants : {&variants_, &variants_retired_}) release(*variants);
   for (const Input& input : inputs_) Py_DECREF(input.name);
   for (const Attribute& attribute : attributes_) {
     Py_DECREF(attribute.name);
@@ -333,13 +343,7 @@ size_t OperatorFunction::variant_of(Arguments& a) {
     }
   }
   std::deque<Variant> dropped;
-  if (variants_.size() >= 4096) {  // attributes that never come again: start over
-    ++variants_cleared_;
-    std::swap(variants_retired_,
-              dropped);  // another thread may be comparing with those of now, hardly with these
-    std::swap(variants_, variants_retired_);
-    plans_.clear();
-  }
+  if (variants_.size() >= 4096) dropped = forget();  // attributes that never come again: start over
   Variant variant;
   if (lasting_all)
     for (size_t i = 0; i < attributes_.size(); ++i)
@@ -348,11 +352,29 @@ size_t OperatorFunction::variant_of(Arguments& a) {
   variant.op = op.release().ptr();
   variants_.push_back(std::move(variant));
   const size_t number = variants_.size() - 1;
-  for (Variant& old : dropped) {
-    for (PyObject* value : old.attributes) Py_XDECREF(value);
-    Py_DECREF(old.op);
-  }
+  release(dropped);
   return number;
+}
+
+// Returns variants to be released. Another thread may be comparing with those of now, hardly with these.
+std::deque<OperatorFunction::Variant> OperatorFunction::forget() {
+  ++variants_cleared_;
+  plans_.clear();
+  return std::exchange(variants_retired_, std::exchange(variants_, {}));
+}
+
+void OperatorFunction::release(std::deque<Variant>& variants) {
+  for (const Variant& variant : std::exchange(variants, {})) {
+    for (PyObject* value : variant.attributes) Py_XDECREF(value);
+    Py_XDECREF(variant.op);
+  }
+}
+
+void OperatorFunction::forget_users_plans() {
+  std::deque<Variant> dropped;  // what is released last may run Python
+  for (OperatorFunction* function : changeable())
+    std::ranges::move(function->forget(), std::back_inserter(dropped));
+  release(dropped);
 }
 
 // The error for a Runtime attribute that is no number.
@@ -435,16 +457,20 @@ Ref<Plan> OperatorFunction::ask_planner(Arguments& a, nb::handle op, Scope scope
 namespace {
 
 // Whether an object's type decides what operators make of it (weft.ops.foreign).
-bool is_foreign(PyObject* object) noexcept {
-  return PyObject_HasAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__weft_function__");
-}
+bool is_foreign(PyObject* object) noexcept { return type_has(object, "__weft_function__"); }
 
 }  // namespace
 
 // The argument that decides what a call means, if it is not about arrays: an object of a foreign type, else a
-// value of a graph or a symbol.
-PyObject* OperatorFunction::interpreter_among(PyObject* const* arguments, Py_ssize_t count) noexcept {
-  PyObject* interpreter = nullptr;
+// value of a graph or a symbol. Looking may run Python (of a metaclass), so items of a list, which may be
+// changed meanwhile, are owned while they are looked at.
+nb::object OperatorFunction::interpreter_among(PyObject* const* arguments, Py_ssize_t count) {
+  nb::object interpreter;
+  const auto decides = [&](PyObject* argument) {
+    if (is_foreign(argument)) return true;
+    if (!interpreter.is_valid() && type_has(argument, "__weft_apply__")) interpreter = nb::borrow(argument);
+    return false;
+  };
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* argument = arguments[i];
     if (Py_TYPE(argument) == tensor_type || is_number(argument) || argument == Py_None ||
@@ -452,17 +478,14 @@ PyObject* OperatorFunction::interpreter_among(PyObject* const* arguments, Py_ssi
       continue;
     if (PyList_Check(argument) || PyTuple_Check(argument)) {
       const bool list = PyList_Check(argument);
-      const Py_ssize_t size = list ? PyList_Size(argument) : PyTuple_Size(argument);
-      for (Py_ssize_t k = 0; k < size; ++k) {
-        PyObject* item = list ? PyList_GetItem(argument, k) : PyTuple_GetItem(argument, k);
-        if (Py_TYPE(item) == tensor_type || is_number(item)) continue;
-        if (is_foreign(item)) return item;
-        if (!interpreter && PyObject_HasAttrString(item, "__weft_apply__")) interpreter = item;
+      for (Py_ssize_t k = 0; k < (list ? PyList_Size(argument) : PyTuple_Size(argument)); ++k) {
+        PyObject* borrowed = list ? PyList_GetItem(argument, k) : PyTuple_GetItem(argument, k);
+        if (Py_TYPE(borrowed) == tensor_type || is_number(borrowed)) continue;
+        nb::object item = nb::borrow(borrowed);
+        if (decides(borrowed)) return item;
       }
-    } else if (is_foreign(argument)) {
-      return argument;
-    } else if (!interpreter && PyObject_HasAttrString(argument, "__weft_apply__")) {
-      interpreter = argument;
+    } else if (decides(argument)) {
+      return nb::borrow(argument);
     }
   }
   return interpreter;
@@ -536,18 +559,17 @@ nb::object OperatorFunction::call_layers(PyObject* const* arguments, Py_ssize_t 
 nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
                                   PyObject* destination) {
   const Py_ssize_t all = count + (names ? PyTuple_Size(names) : 0);
-  PyObject* interpreter = interpreter_among(arguments, all);
-  if (interpreter && is_foreign(interpreter)) [[unlikely]] {
+  nb::object interpreter = interpreter_among(arguments, all);
+  if (interpreter.is_valid() && is_foreign(interpreter.ptr())) [[unlikely]] {
     if (destination)
-      throw type_error(name_ + ": a " + type_of(nb::handle(interpreter)) +
-                       " cannot be written to a Tensor in place");
+      throw type_error(name_ + ": a " + type_of(interpreter) + " cannot be written to a Tensor in place");
     return call_foreign(arguments, count, names);
   }
-  if (layers_active() && (!interpreter || context().layers.capture))
+  if (layers_active() && (!interpreter.is_valid() || context().layers.capture))
     return call_layers(arguments, count, names, destination);
-  if (!interpreter && context().layers.capture) [[unlikely]]
-    interpreter = context().layers.capture;  // it happens each time that the function runs
-  if (interpreter) {
+  if (!interpreter.is_valid() && context().layers.capture) [[unlikely]]
+    interpreter = nb::borrow(context().layers.capture);  // it happens each time that the function runs
+  if (interpreter.is_valid()) {
     const auto as_operand = [](PyObject* object) {
       nb::object array = object == Py_None || PyUnicode_Check(object) ? nb::object() : from_numpy(object);
       return array.is_valid() ? array : nb::borrow(object);
@@ -556,7 +578,7 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
     nb::dict named;
     for (Py_ssize_t i = count; i < all; ++i)
       named[nb::handle(PyTuple_GetItem(names, i - count))] = as_operand(arguments[i]);
-    nb::object result = nb::handle(interpreter).attr("__weft_apply__")(nb::handle(cls_), positional, named);
+    nb::object result = interpreter.attr("__weft_apply__")(nb::handle(cls_), positional, named);
     if (!destination || !context().layers.capture) return result;
     call_hook(Hook::assign, nb::handle(destination), nb::ellipsis(), result);
     return nb::borrow(destination);
@@ -584,14 +606,17 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
       if (is_tensor(input)) met(input);
       continue;
     }
-    throw type_error(name_ + ": expected a Tensor or a number, got " + type_of(nb::handle(input)));
+    // What has elements and is not NumPy's: a tensor of another library.
+    const bool is_array = PyObject_HasAttrString(reinterpret_cast<PyObject*>(Py_TYPE(input)), "__dlpack__");
+    throw type_error(name_ + ": expected a Tensor or a number, got " + type_of(nb::handle(input)) +
+                     (is_array ? "; weft.asarray(x) shares its memory" : ""));
   }
   fit_numbers(a);
   const bool records = tracked && recording();
   // A view of what leaves the history of a program that is written down is noted by its plan.
-  const bool noted =
-      stopping() || context().noting ||
-      (context().stop_epoch && a.inputs[0] && is_tensor(a.inputs[0]) && is_stopped(tracked_of(a.inputs[0])));
+  const bool noted = stopping() || context().noting ||
+                     (context().stop_epoch && a.inputs.count && a.inputs[0] && is_tensor(a.inputs[0]) &&
+                      is_stopped(tracked_of(a.inputs[0])));
   if (direct_ && !records && !noted && !destination && Py_TYPE(a.inputs[0]) == tensor_type) {
     Tensor result;
     if (direct_(self_of(a.inputs[0]), a.attributes, result)) return wrap(std::move(result));

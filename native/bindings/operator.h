@@ -30,6 +30,8 @@ class OperatorFunction {
   const std::string& name() const noexcept { return name_; }
   static inline uint64_t hits = 0, misses = 0, planner_calls = 0;
   size_t plans() const noexcept { return plans_.size(); }
+  // Forget the plans of all functions that may depend on what names of users' operators mean.
+  static void forget_users_plans();
   // Whether a call could take this as an operand.
   static bool accepts(PyObject* object) noexcept {
     return Py_TYPE(object) == tensor_type || accepts_other(object);
@@ -60,8 +62,10 @@ class OperatorFunction {
   int attribute_named(PyObject* name) const;
   bool is_named(int attribute, PyObject* names) const;
   static bool accepts_other(PyObject* object) noexcept;
-  static PyObject* interpreter_among(PyObject* const* arguments, Py_ssize_t count) noexcept;
+  static nb::object interpreter_among(PyObject* const* arguments, Py_ssize_t count);
   size_t variant_of(Arguments& a);
+  [[nodiscard]] std::deque<Variant> forget();
+  static void release(std::deque<Variant>& variants);
   nb::object call_layers(PyObject* const* arguments, Py_ssize_t count, PyObject* names,
                          PyObject* destination);
   nb::object call_foreign(PyObject* const* arguments, Py_ssize_t count, PyObject* names);
@@ -91,6 +95,7 @@ class OperatorFunction {
   std::deque<Variant> variants_retired_;  // those of before the last time that they were cleared
   uint64_t variants_cleared_ = 0;         // how often
   PlanTable plans_;
+  bool fixed_;  // a user's operator that is made again changes no plan
 };
 
 // Python's operators on tensors; the functions are found on first use.

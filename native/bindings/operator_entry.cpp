@@ -99,7 +99,7 @@ OperatorFunction& function_for(Slot slot) {
 
 bool takes_part(PyObject* operand) noexcept { return OperatorFunction::accepts(operand); }
 bool has_rules(PyObject* operand) noexcept {  // weft.ops.foreign
-  return PyObject_HasAttrString(reinterpret_cast<PyObject*>(Py_TYPE(operand)), "__weft_function__");
+  return type_has(operand, "__weft_function__");
 }
 
 }  // namespace
@@ -117,7 +117,7 @@ PyObject* call_slot(Slot slot, PyObject* a, PyObject* b) noexcept {
 
 PyObject* call_slot_in_place(Slot slot, PyObject* a, PyObject* b) noexcept {
   // Written down, the value of a graph is written to the tensor, too.
-  if (!takes_part(b) && !(context().layers.capture && PyObject_HasAttrString(b, "__weft_apply__"))) {
+  if (!takes_part(b) && !(context().layers.capture && type_has(b, "__weft_apply__"))) {
     Py_INCREF(Py_NotImplemented);
     return Py_NotImplemented;
   }
@@ -147,7 +147,7 @@ void bind_operator(nb::module_& m) {
   });
   // A method of tensors: the function of the operator of that name, found at the first call. Added again, it
   // is found again: the name stands for another operator now.
-  def(m, "add_method", [](const std::string& name) {
+  def(m, "add_method", [](const std::string& name, const std::string& signature) {
     static constexpr auto table = method_table(std::make_index_sequence<kMethods>());
     for (size_t k = 0; k < methods_made; ++k) {
       if (method_texts[k][0] != name) continue;
@@ -157,7 +157,7 @@ void bind_operator(nb::module_& m) {
     if (methods_made == kMethods) throw ValueError("add_method: too many methods");
     auto& [own_name, text] = method_texts[methods_made];
     own_name = name;
-    text = name + "(...)\n\nSee weft.functional." + name + ".";
+    text = signature + "\n--\n\nSee weft.functional." + name + ".";
     auto* definition = new PyMethodDef{};
     definition->ml_name = own_name.c_str();
     definition->ml_doc = text.c_str();
@@ -185,6 +185,7 @@ void bind_operator(nb::module_& m) {
     using F = OperatorFunction;
     return counts_of({{"hits", F::hits}, {"misses", F::misses}, {"planner_calls", F::planner_calls}});
   });
+  def(m, "forget_users_plans", [] { OperatorFunction::forget_users_plans(); });
   def(m, "plan_count", [](nb::handle function) { return OperatorFunction::of(function).plans(); });
 }
 

@@ -170,7 +170,10 @@ void bind_program(nb::module_& m) {
   Class<PyKernel>(m, "Kernel", "A computation on memory that native code runs.")
       .def_prop_ro(
           "reorders", [](const PyKernel& kernel) { return kernel.kernel->reorders(); },
-          "How many copies into other layouts a run makes.");
+          "How many copies into other layouts a run makes.")
+      .def_prop_ro(
+          "is_reference", [](const PyKernel& kernel) { return kernel.kernel->is_reference(); },
+          "Whether it runs oneDNN's slow reference code.");
   Class<PyPlan>(m, "Plan", "A program, and what it was made from.")
       .def_prop_ro("info",
                    [](const PyPlan& plan) { return nb::borrow(plan.plan->info ? plan.plan->info : Py_None); })

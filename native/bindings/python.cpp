@@ -3,7 +3,6 @@
 
 #include <stdexcept>
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <exception>
@@ -12,6 +11,7 @@
 #include <thread>
 
 #include "calls/tape.h"
+#include "engine/fork.h"
 #include "engine/team.h"
 #include "tensor/exchange.h"
 
@@ -26,6 +26,9 @@ thread_local bool holds_gil = false;
 // the process at the first noexcept function. So such a thread sleeps until the process is gone, and the end
 // waits for those that ask already.
 std::atomic<int> asking{0};
+// Pieces of regions hold no Python object and no Error, and throw to the region's own thread: so what drops
+// such a thing and must not throw (~PythonError, drop, name_of) is never reached within one, and if it were,
+// ending the process there is right: the piece's caller may hold the GIL and wait for this thread.
 template <class F>
 auto take_gil(F&& take) {
   if (inside_region()) throw std::logic_error("the GIL is wanted inside a piece of a parallel region");
@@ -41,8 +44,8 @@ auto take_gil(F&& take) {
 
 // PyGILState_Ensure, but a fork never finds another thread while it makes its thread state: that takes a lock
 // of the interpreter's without the GIL, and CPython 3.11 waits for this lock in the child before it makes it
-// anew.
-std::mutex making_state;
+// again.
+ForkMutex& making_state = lasting_fork_mutex<struct MakingState>();
 PyInterpreterState* interpreter = nullptr;
 PyGILState_STATE ensure_gil() {
   if (PyGILState_GetThisThreadState()) return PyGILState_Ensure();
@@ -62,12 +65,15 @@ class PythonDomain : public Domain {
   // microseconds.
   void thread_begin() override {
     if (python_is_ending()) return;
-    pin_ = ensure_gil();
+    pin_ = take_gil(ensure_gil);
     pinned_ = PyEval_SaveThread();
   }
   void thread_end() override {
     if (python_is_ending() || !pinned_) return;
-    PyEval_RestoreThread(std::exchange(pinned_, nullptr));
+    take_gil([] {
+      PyEval_RestoreThread(std::exchange(pinned_, nullptr));
+      return true;
+    });
     PyGILState_Release(pin_);
   }
   void enter() override {
@@ -95,7 +101,7 @@ thread_local PyThreadState* PythonDomain::pinned_ = nullptr;
 thread_local PyGILState_STATE PythonDomain::pin_{};
 thread_local std::vector<PythonDomain::Held> PythonDomain::held_;
 
-std::mutex left_mutex;
+ForkMutex& left_mutex = lasting_fork_mutex<struct Left>();
 std::vector<PyObject*>& left() {
   static auto* list = new std::vector<PyObject*>;
   return *list;
@@ -121,6 +127,10 @@ thread_local LatestSite latest_site;
 
 }  // namespace
 
+// The caller waits for the thread, which may not need what the caller holds. Module locks are such things:
+// the planners and compilers that run there import modules of the package, none of which computes while it is
+// imported. A user's rule that imports a module which computes at its import, and is being imported by the
+// caller, waits for ever, as in any thread that a module starts and waits for.
 void call_away_from_signals(const std::function<void()>& call) {
   const WithGil gil;
   // Python's main thread is the process's first, in a forked child, too. At the end no thread gets the GIL.
@@ -510,9 +520,6 @@ void raise_current_exception() noexcept {
 void bind_python(nb::module_& m) {
   install_host_hooks();
   interpreter = PyInterpreterState_Get();
-  // Before those of the engine, so that it is taken after the engine has waited for its operations.
-  pthread_atfork([] { making_state.lock(); }, [] { making_state.unlock(); }, [] { making_state.unlock(); });
-  pthread_atfork([] { left_mutex.lock(); }, [] { left_mutex.unlock(); }, [] { left_mutex.unlock(); });
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) { raise(thrown); });
   def(m, "end_python", [] {
     main_thread = std::this_thread::get_id();

@@ -112,6 +112,12 @@ class Class : public nb::class_<T, Bases...> {
   }
 };
 
+// Whether an object's type has an attribute. What an object can do is asked of its type, as Python itself
+// does: `__getattr__` of the object does not run, which may change the container that it was taken from.
+inline bool type_has(PyObject* object, const char* name) noexcept {
+  return PyObject_HasAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), name);
+}
+
 // Whether this thread holds the GIL, as far as marks tell.
 bool holds_gil_here() noexcept;
 

@@ -105,8 +105,10 @@ void bind_spec(nb::module_& m) {
       m, "ReplaySpec",
       "A program of a traced function, and how calls use it.\n\n"
       "arrays, numbers: where what it takes is found; results, of which those that are `stopped` have no\n"
-      "history. environment: (container, name, value) of what was found outside of the arguments; watched, "
-      "containers:\nthings whose states matter; gradients: whether tensors had one; guard: what else has "
+      "history. environment: (container, name, value) of what was found outside of the arguments; "
+      "is_doubted: it may "
+      "read more; watched,\ncontainers:\nthings whose states matter; gradients: whether tensors had one; "
+      "guard: what else has "
       "to hold of the leaves.\n"
       "build: makes the result of the list of results; effect: sets gradients; elsewhere: memory that "
       "arguments\nmay not share, by serial, ascending; shared: tensors found outside of them that lie in one "
@@ -120,6 +122,7 @@ void bind_spec(nb::module_& m) {
       .def_rw("results", &S::results, nb::for_getter(nb::rv_policy::copy))
       .def_rw("stopped", &S::stopped)
       .def_rw("environment", &S::environment)
+      .def_rw("is_doubted", &S::is_doubted)
       .def_rw("watched", &S::watched)
       .def_rw("containers", &S::containers)
       .def_rw("gradients", &S::gradients, nb::for_getter(nb::rv_policy::copy))
@@ -130,6 +133,68 @@ void bind_spec(nb::module_& m) {
       .def_rw("shared", &S::shared);
 }
 
+// What raises is not there; an interrupt goes on.
+void forgive() {
+  if (!PyErr_Occurred()) return;
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) throw nb::python_error();
+  PyErr_Clear();
+}
+
+// Whether two values cannot be distinguished: numbers, texts and tuples of such by value, all else by
+// identity.
+bool is_same(PyObject* now, PyObject* before) {
+  if (now == before) return true;
+  if (Py_TYPE(now) != Py_TYPE(before)) return false;
+  if (PyFloat_CheckExact(now))  // the sign of a zero counts, and NaN is NaN
+    return std::bit_cast<uint64_t>(PyFloat_AsDouble(now)) ==
+           std::bit_cast<uint64_t>(PyFloat_AsDouble(before));
+  if (PyTuple_Check(now)) {
+    const Py_ssize_t size = PyTuple_Size(now);
+    if (PyTuple_Size(before) != size) return false;
+    for (Py_ssize_t k = 0; k < size; ++k)
+      if (!is_same(PyTuple_GetItem(now, k), PyTuple_GetItem(before, k))) return false;
+    return true;
+  }
+  const bool plain = PyLong_Check(now) || PyUnicode_CheckExact(now) || PyBytes_CheckExact(now);
+  const int same = plain ? PyObject_RichCompareBool(now, before, Py_EQ) : 0;
+  if (same < 0) forgive();
+  return same == 1;
+}
+
+// Whether a container has what it had: the items of a list, keys and values of a dict in their order, of
+// anything else the objects that it refers to.
+bool has_contents(PyObject* container, PyObject* before) {
+  const Py_ssize_t size = PyTuple_Size(before);
+  // Comparing may run Python, which may take the item out.
+  const auto is_same_at = [&](Py_ssize_t k, PyObject* item) {
+    const nb::object now = nb::borrow(item);
+    return is_same(now.ptr(), PyTuple_GetItem(before, k));
+  };
+  if (PyDict_Check(container)) {
+    if (2 * PyDict_Size(container) != size) return false;
+    PyObject *key, *item;
+    Py_ssize_t k = 0;
+    for (Py_ssize_t i = 0; PyDict_Next(container, &i, &key, &item); k += 2) {
+      const nb::object value = nb::borrow(item);
+      if (k + 2 > size || !is_same_at(k, key) || !is_same_at(k + 1, value.ptr())) return false;
+    }
+    return k == size;
+  }
+  nb::object referents;
+  if (!PyList_Check(container)) {
+    const nb::object get_referents = nb::module_::import_("gc").attr("get_referents");
+    nb::list values;
+    for (const nb::handle each : get_referents(nb::handle(container)))
+      if (!PyType_Check(each.ptr())) values.append(each);
+    referents = values;
+    container = referents.ptr();
+  }
+  if (PyList_Size(container) != size) return false;
+  for (Py_ssize_t k = 0; k < size; ++k)
+    if (PyList_Size(container) <= k || !is_same_at(k, PyList_GetItem(container, k))) return false;
+  return true;
+}
+
 }  // namespace
 
 nb::tuple to_tuple(const Window& window) {
@@ -138,6 +203,7 @@ nb::tuple to_tuple(const Window& window) {
 
 bool is_as_it_was(const Outside& outside) {
   const auto& [container, name, value] = outside;
+  if (name.is(nb::ellipsis())) return has_contents(container.ptr(), value.ptr());
   nb::object now;
   if (PyList_Check(container.ptr())) {
     const Py_ssize_t size = PyList_Size(container.ptr()), signed_index = PyLong_AsSsize_t(name.ptr()),
@@ -146,20 +212,13 @@ bool is_as_it_was(const Outside& outside) {
   } else if (name.is_none() || !PyDict_Check(container.ptr())) {
     now = nb::steal(name.is_none() ? PyObject_GetAttrString(container.ptr(), "cell_contents")
                                    : PyObject_GetAttr(container.ptr(), name.ptr()));
-    if (!now.is_valid()) PyErr_Clear();
+    if (!now.is_valid()) forgive();
   } else {
     now = nb::borrow(PyDict_GetItemWithError(container.ptr(), name.ptr()));
-    if (!now.is_valid()) PyErr_Clear();
+    if (!now.is_valid()) forgive();
   }
-  if (now.ptr() == value.ptr()) return true;
   if (!now.is_valid()) return value.is(nb::handle(Py_NotImplemented));  // there was nothing, either
-  if (Py_TYPE(now.ptr()) != Py_TYPE(value.ptr())) return false;
-  if (PyFloat_CheckExact(now.ptr()))  // the sign of a zero counts, and NaN is NaN
-    return std::bit_cast<uint64_t>(PyFloat_AsDouble(now.ptr())) ==
-           std::bit_cast<uint64_t>(PyFloat_AsDouble(value.ptr()));
-  const bool plain =
-      PyLong_Check(now.ptr()) || PyUnicode_CheckExact(now.ptr()) || PyBytes_CheckExact(now.ptr());
-  return plain && PyObject_RichCompareBool(now.ptr(), value.ptr(), Py_EQ) == 1;
+  return is_same(now.ptr(), value.ptr());
 }
 
 std::vector<PyObject*> ReplaySpec::references() const {

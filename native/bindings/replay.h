@@ -34,7 +34,8 @@ struct Find {
 nb::tuple to_tuple(const Window& window);
 
 // Something that a function found outside of its arguments: where; by which name (of a cell: none; else a key
-// of a dict, an index of a list, or an attribute); the value (NotImplemented: there was nothing).
+// of a dict, an index of a list, or an attribute); the value (NotImplemented: there was nothing). Under the
+// name Ellipsis: all that a container has in it, as a tuple.
 using Outside = std::tuple<nb::object, nb::object, nb::object>;
 bool is_as_it_was(const Outside& outside);
 
@@ -44,6 +45,7 @@ struct ReplaySpec {
   std::vector<Find> arrays, numbers, results;
   std::vector<size_t> stopped;  // results that have no history, whatever the array has that they are seen in
   std::vector<Outside> environment;
+  bool is_doubted = false;  // whether the function may read what is not in the environment
   nb::object watched =
       nb::none();  // whether things that `changes` counts are as they were; None: there are none
   std::vector<nb::object> containers;  // lists and dicts that belong to those things

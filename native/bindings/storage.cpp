@@ -4,6 +4,7 @@
 
 #include "bindings/convert.h"
 #include "bindings/launch_recorder.h"
+#include "bindings/layers.h"
 #include "program/builder.h"
 #include "storage/runtime.h"
 #include "tensor/exchange.h"
@@ -53,6 +54,7 @@ std::array<int64_t, 2> take_stream_words(Device device) {
 
 nb::object set_random_stream(nb::object stream) {
   Generator* const generator = stream.is_none() ? nullptr : &nb::cast<PyRandomStream&>(stream).generator;
+  drop_at_end_of_thread();
   nb::object before =
       nb::steal(context().stream_object ? context().stream_object : nb::none().release().ptr());
   context().stream = generator;

@@ -153,7 +153,7 @@ Scalar as_scalar(nb::handle number) {
 }
 
 Scalar as_scalar_for(nb::handle number, DType dtype) {
-  if (!is_number(number) && PyObject_HasAttrString(number.ptr(), "__float__") &&
+  if (!is_number(number) && type_has(number.ptr(), "__float__") &&
       !PyIndex_Check(number.ptr())) {  // numpy.float32 and the like
     nb::object real = checked(PyNumber_Float(number.ptr()));
     return as_scalar(real);
@@ -315,7 +315,7 @@ PyObject* item(PyObject* self, PyObject*) {
 }
 
 PyObject* numpy(PyObject* self, PyObject*) {
-  return guarded_object([&] { return to_numpy(self_of(self)); });
+  return guarded_object([&] { return to_numpy(self); });
 }
 
 PyObject* wait(PyObject* self, PyObject*) {

@@ -85,7 +85,7 @@ int assign(PyObject* self, PyObject* key, PyObject* value) noexcept;
 nb::object as_tensor(nb::handle value, nb::handle dtype, Device device);
 
 // tensor_exchange.cpp
-nb::object to_numpy(const Tensor& x);
+nb::object to_numpy(nb::handle self);
 int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept;
 void release_buffer(PyObject* self, Py_buffer* buffer) noexcept;
 

@@ -6,6 +6,8 @@
 
 #include <numpy/arrayobject.h>
 
+#include "bindings/hooks.h"
+#include "bindings/tape.h"
 #include "bindings/tensor.h"
 
 namespace weft {
@@ -28,9 +30,16 @@ PyArray_Descr* descr_of(DType dtype) {
   return reinterpret_cast<PyArray_Descr*>(descr);
 }
 
+// Elements of a recorded array are about to leave for readers that record nothing.
+void tell_of_export(nb::handle self) {
+  if (is_recorded(self.ptr())) call_hook(Hook::elements_exported, self);
+}
+
 }  // namespace
 
-nb::object to_numpy(const Tensor& x) {
+nb::object to_numpy(nb::handle self) {
+  tell_of_export(self);
+  const Tensor& x = self_of(self.ptr());
   import_numpy();
   Share share(x);
   const bool may_write = writable(x);
@@ -70,6 +79,7 @@ struct Exported {
 int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
   buffer->obj = nullptr;
   return guarded<int>(-1, [&] {
+    tell_of_export(self);
     const Tensor& x = self_of(self);
     const bool may_write = writable(x) && !only_reading;
     auto need = [](bool condition, const char* what) {
@@ -122,6 +132,14 @@ void release_foreign_buffer(void* owner) noexcept {
   delete buffer;
 }
 
+// Releases it unless it has been taken over.
+struct BufferGuard {
+  Py_buffer* buffer;
+  ~BufferGuard() {
+    if (buffer) PyBuffer_Release(buffer);
+  }
+};
+
 // A Tensor over the memory of an object with the buffer protocol. Raises BufferError if the strides are not
 // whole elements.
 nb::object from_buffer(nb::handle object, nb::handle device) {
@@ -132,12 +150,7 @@ nb::object from_buffer(nb::handle object, nb::handle device) {
     read_only = true;
     if (PyObject_GetBuffer(object.ptr(), buffer.get(), PyBUF_RECORDS_RO) < 0) throw nb::python_error();
   }
-  struct Guard {
-    Py_buffer* buffer;
-    ~Guard() {
-      if (buffer) PyBuffer_Release(buffer);
-    }
-  } guard{buffer.get()};
+  BufferGuard guard{buffer.get()};
   Tensor x;
   x.dtype = dtype_of_format(buffer->format, static_cast<size_t>(buffer->itemsize));
   x.data = static_cast<char*>(buffer->buf);
@@ -173,16 +186,19 @@ nb::object over_buffer(nb::handle object, Py_ssize_t offset, nb::handle shape, n
   row_major(sizes, x.strides);
   auto buffer = std::make_unique<Py_buffer>();
   if (PyObject_GetBuffer(object.ptr(), buffer.get(), PyBUF_WRITABLE) < 0) throw nb::python_error();
+  BufferGuard guard{buffer.get()};
   const auto bytes = static_cast<Py_ssize_t>(static_cast<size_t>(x.size) * x.itemsize());
   x.data = static_cast<char*>(buffer->buf) + offset;
-  if (offset < 0 || bytes > buffer->len - offset || reinterpret_cast<uintptr_t>(x.data) % x.itemsize() != 0) {
-    PyBuffer_Release(buffer.get());
+  // Where no elements are, Python's empty buffers have any address.
+  const bool is_aligned = bytes == 0 || reinterpret_cast<uintptr_t>(x.data) % x.itemsize() == 0;
+  if (offset < 0 || bytes > buffer->len - offset || !is_aligned) {
     throw ValueError("tensor_from_buffer: " + std::to_string(bytes) + " bytes at " + std::to_string(offset) +
                      " do not lie in the buffer, or not aligned to the elements");
   }
   Chunk::Foreign foreign{x.data, static_cast<size_t>(bytes), release_foreign_buffer, buffer.get(), false,
                          false};
   x.chunk = Chunk::adopt(as_tensor_device(device), foreign);
+  guard.buffer = nullptr;
   static_cast<void>(buffer.release());
   return wrap(std::move(x));
 }
@@ -251,14 +267,14 @@ void return_foreign(void* owner) noexcept {
 }
 
 template <class M>
-nb::object adopt_dlpack(M* managed, bool read_only, Device device) {
-  return wrap(take_over(managed->tensor, device, return_foreign<M>, managed, read_only));
+Tensor adopt_dlpack(M* managed, bool read_only, Device device) {
+  return take_over(managed->tensor, device, return_foreign<M>, managed, read_only);
 }
 
-// Takes the tensor in the capsule over; on an error the capsule keeps it.
+// Takes the tensor in the capsule over; on an error until then the capsule keeps it.
 nb::object from_capsule(nb::handle capsule, nb::handle device) {
   const Device where = as_tensor_device(device);
-  nb::object result;
+  Tensor result;
   bool versioned = false;
   if (PyCapsule_IsValid(capsule.ptr(), kNames[1])) {
     versioned = true;
@@ -273,7 +289,7 @@ nb::object from_capsule(nb::handle capsule, nb::handle device) {
     throw nb::type_error("from_dlpack: expected a DLPack capsule that nobody has consumed yet");
   }
   PyCapsule_SetName(capsule.ptr(), kUsedNames[versioned]);
-  return result;
+  return wrap(std::move(result));
 }
 
 // The C exchange API.
@@ -299,7 +315,8 @@ int api_from_object(void* object, dlpack::ManagedVersioned** result) {
 
 int api_to_object(dlpack::ManagedVersioned* tensor, void** object) {
   return guarded<int>(-1, [&] {
-    *object = adopt_dlpack(tensor, tensor->flags & dlpack::ManagedVersioned::kReadOnly, {}).release().ptr();
+    *object =
+        wrap(adopt_dlpack(tensor, tensor->flags & dlpack::ManagedVersioned::kReadOnly, {})).release().ptr();
     return 0;
   });
 }

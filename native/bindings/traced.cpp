@@ -4,8 +4,11 @@
 // they are nested; dtype, sizes, strides, device of arrays and which of them share memory; values of
 // integers, flags, texts, slices, keys of dicts; the identity of others, which programs keep alive. Floats
 // are inputs. What else has to hold is a guard. All of it is guarded by the GIL; running a program gives it
-// up where launching one does.
+// up where launching one does, and so does all Python that is run to compare: guards, attributes of objects,
+// destructors. So whoever may run Python holds what it looks at: a list of programs never changes once it is
+// in the table (another takes its place), and items of containers are owned while they are read.
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -78,49 +81,61 @@ class Reader {
     std::vector<uint64_t>& key = to_.key;
     if (Py_TYPE(object) == tensor_type) {
       add_tensor(object);
-    } else if (PyTuple_CheckExact(object) ||
-               (PyTuple_Check(object) && PyObject_HasAttrString(object, "_fields"))) {
-      const Deeper deeper;
+    } else if (PyTuple_CheckExact(object) || (PyTuple_Check(object) && type_has(object, "_fields"))) {
+      const Deeper deeper(depth_);
       const Py_ssize_t count = PyTuple_Size(object);
       if (!PyTuple_CheckExact(object)) add_kept_identity(reinterpret_cast<PyObject*>(Py_TYPE(object)));
       key.push_back(word(Tag::tuple, static_cast<uint64_t>(count)));
       for (Py_ssize_t i = 0; i < count; ++i) read(PyTuple_GetItem(object, i));
     } else if (PyList_CheckExact(object)) {
-      const Deeper deeper;
+      const Deeper deeper(depth_);
       const Py_ssize_t count = PyList_Size(object);
       key.push_back(word(Tag::list, static_cast<uint64_t>(count)));
       for (Py_ssize_t i = 0; i < count; ++i) {
-        PyObject* const item = PyList_GetItem(object, i);
-        if (!item) throw nb::python_error();  // it has become shorter
-        read(item);
+        PyObject* const borrowed = PyList_GetItem(object, i);
+        if (!borrowed) throw nb::python_error();  // it has become shorter
+        const nb::object item = nb::borrow(borrowed);
+        read(item.ptr());
       }
     } else if (PyDict_CheckExact(object)) {
-      const Deeper deeper;
-      key.push_back(word(Tag::dict, static_cast<uint64_t>(PyDict_Size(object))));
-      PyObject *name, *value;
-      for (Py_ssize_t i = 0; PyDict_Next(object, &i, &name, &value);) {
-        if (!add_plain(name)) {
-          if (PyFloat_CheckExact(name))
-            key.insert(key.end(), {word(Tag::real, 1), std::bit_cast<uint64_t>(PyFloat_AsDouble(name))});
+      const Deeper deeper(depth_);
+      Py_ssize_t left = PyDict_Size(object);
+      key.push_back(word(Tag::dict, static_cast<uint64_t>(left)));
+      PyObject *borrowed_name, *borrowed_value;
+      for (Py_ssize_t i = 0; PyDict_Next(object, &i, &borrowed_name, &borrowed_value); --left) {
+        const nb::object name = nb::borrow(borrowed_name), value = nb::borrow(borrowed_value);
+        if (!add_plain(name.ptr())) {
+          if (PyFloat_CheckExact(name.ptr()))
+            key.insert(key.end(),
+                       {word(Tag::real, 1), std::bit_cast<uint64_t>(PyFloat_AsDouble(name.ptr()))});
           else
-            add_kept_identity(name);
+            add_kept_identity(name.ptr());
         }
-        read(value);
+        read(value.ptr());
       }
+      if (left != 0) raise_error(PyExc_RuntimeError, "trace: a dict changed its size while it was read");
     } else {
       add_leaf(object);
     }
   }
 
  private:
-  // Raises RecursionError where structures are cyclic, or very deep.
+  // Raises RecursionError where structures are cyclic, or deeper than weft.base.structure.DEPTH.
+  static constexpr int most_deep = 10000;
   struct Deeper {
-    Deeper() {
-      if (Py_EnterRecursiveCall(" while reading the arguments of a traced function"))
+    explicit Deeper(int& depth) : depth_(depth) {
+      if (++depth_ > most_deep) {
+        --depth_;
+        PyErr_Format(PyExc_RecursionError,
+                     "containers in the arguments of a traced function are nested more than %d deep, or "
+                     "one contains itself",
+                     most_deep);
         throw nb::python_error();
+      }
     }
-    ~Deeper() { Py_LeaveRecursiveCall(); }
+    ~Deeper() { --depth_; }
     Deeper(const Deeper&) = delete;
+    int& depth_;
   };
 
   // What is part of the key by its type and value; false: something else.
@@ -182,9 +197,7 @@ class Reader {
   }
 
   static bool is_foreign(PyObject* object) noexcept {
-    if (is_known(object)) return false;
-    PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
-    return PyObject_HasAttrString(type, "__array_interface__") || PyObject_HasAttrString(type, "__dlpack__");
+    return !is_known(object) && (type_has(object, "__array_interface__") || type_has(object, "__dlpack__"));
   }
 
   // By its three parts where they are integers or missing.
@@ -239,6 +252,7 @@ class Reader {
   }
 
   Arguments& to_;
+  int depth_ = 0;
 };
 
 // What a list or a dict had in it, by identity.
@@ -248,32 +262,35 @@ struct Contents {
 
   explicit Contents(nb::handle of) : container(nb::borrow(of)) { same(); }
 
-  // Whether it has that still; remembers what it has now.
+  // Whether it has that still; remembers what it has now. Comparing runs no Python; releasing what it had
+  // may, which may come back here.
   bool same() {
     bool is = true;
     size_t count = 0;
-    const auto next = [&](PyObject* item) {
-      if (count == items.size()) {
-        items.push_back(nb::borrow(item));
-        is = false;
-      } else if (items[count].ptr() != item) {
-        items[count] = nb::borrow(item);
-        is = false;
-      }
+    for_each([&](PyObject* item) {
+      is = is && count < items.size() && items[count].ptr() == item;
       ++count;
-    };
+    });
+    if (is && count == items.size()) return true;
+    std::vector<nb::object> now;
+    now.reserve(count);
+    for_each([&](PyObject* item) { now.push_back(nb::borrow(item)); });
+    items.swap(now);
+    return false;
+  }
+
+ private:
+  template <class F>
+  void for_each(F&& f) const {
     if (PyList_Check(container.ptr())) {
-      for (Py_ssize_t k = 0; k < PyList_Size(container.ptr()); ++k) next(PyList_GetItem(container.ptr(), k));
+      for (Py_ssize_t k = 0; k < PyList_Size(container.ptr()); ++k) f(PyList_GetItem(container.ptr(), k));
     } else {
       PyObject *key, *value;
       for (Py_ssize_t i = 0; PyDict_Next(container.ptr(), &i, &key, &value);) {
-        next(key);
-        next(value);
+        f(key);
+        f(value);
       }
     }
-    if (count < items.size()) is = false;
-    items.resize(count);
-    return is;
   }
 };
 
@@ -284,6 +301,22 @@ bool lie_together(const Tensor& x, const Tensor& y) {
   return x_first < y_end && y_first < x_end;
 }
 
+// What becomes of a call.
+enum class Outcome : uint8_t {
+  done,     // with the result
+  convert,  // some arguments are arrays of other libraries, which become Tensors first
+  dense,    // the program would lose histories: it needs dense arguments that share no memory
+  python,   // calls of this kind run as Python
+  record,   // there is no program
+  again,    // the program is doubted: the call is recorded again, and compared with it
+};
+
+// (outcome, value)
+nb::object answer(Outcome outcome, nb::object value = nb::none()) {
+  static constinit Interned words[] = {"done", "convert", "dense", "python", "record", "again"};
+  return nb::make_tuple(nb::borrow(words[static_cast<size_t>(outcome)].get()), std::move(value));
+}
+
 // One program of a traced function.
 struct Replay : ReplaySpec {
   nb::object owner;          // weft.imperative.traced.Traced; null: calls of this kind run as Python
@@ -292,10 +325,11 @@ struct Replay : ReplaySpec {
   std::vector<std::pair<size_t, size_t>>
       overlapping;  // arguments that lie in one memory, of Arguments::tensors
   int64_t runs = 0;
-  uint64_t checked_changes = 0;        // what `changes` was when `watched` was asked last,
-  bool unchanged = true;               // and what came of that
-  std::vector<Contents> contents;      // of the containers
-  std::vector<nb::object> identities;  // of Arguments: their addresses stay theirs
+  uint64_t questions = 0;                // how often `watched` has been asked;
+  uint64_t checked_changes = 0;          // what `changes` was when it was asked last,
+  std::optional<bool> unchanged = true;  // and what came of that; none: another has to ask
+  std::vector<Contents> contents;        // of the containers
+  std::vector<nb::object> identities;    // of Arguments: their addresses stay theirs
 
   bool fits(const Arguments& a, nb::object& leaves) {
     if (!elsewhere.empty())
@@ -304,17 +338,26 @@ struct Replay : ReplaySpec {
     if (!std::ranges::all_of(environment, is_as_it_was)) return false;
     bool same_contents = true;
     for (Contents& each : contents) same_contents &= each.same();
-    if (!watched.is_none() && (checked_changes != changes || !same_contents)) {
-      const uint64_t changes_before = changes;
-      unchanged = nb::cast<bool>(watched());
-      checked_changes = changes_before;
+    if (!watched.is_none()) {
+      if (!same_contents || checked_changes != changes) unchanged.reset();
+      if (!(unchanged ? *unchanged : ask_watched())) return false;
     }
-    if (!unchanged) return false;
     for (const auto& [find, had] : gradients) {
       PyObject* const x = find.kind == Find::Kind::leaf ? a.leaves[find.number].ptr() : find.object.ptr();
       if ((gradient_of(x) != nullptr) != had) return false;
     }
     return guard.is_none() || nb::cast<bool>(guard(as_list(a, leaves)));
+  }
+
+  // Another thread may ask meanwhile: what the one that began last gets is remembered.
+  bool ask_watched() {
+    const uint64_t question = ++questions, changes_before = changes;
+    const bool answer = nb::cast<bool>(watched());
+    if (question == questions) {
+      unchanged = answer;
+      checked_changes = changes_before;
+    }
+    return answer;
   }
 
   enum class History : uint8_t { unchanged, lost, lost_with_writes };
@@ -495,14 +538,11 @@ class Replays {
  public:
   bool closed = false;  // finds nothing for a while
 
-  // (True, result) of the program for these arguments, or of the function itself where calls of this kind are
-  // direct, or the program writes and would lose histories; (False, None) if there is none, (False, True) if
-  // such calls run as Python, (False, ...) if some arguments are other libraries' and have to be converted
-  // first, (False, NotImplemented) if the program would lose histories: it needs dense arguments that share
-  // no memory.
+  // (outcome, value). done: by a program, or by the function itself where calls of this kind are direct, or
+  // the program writes and would lose histories.
   nb::object run(nb::handle args, nb::handle kwargs, nb::handle function) {
-    if (nb::object answer = replay(args, kwargs); answer.is_valid()) return answer;
-    return nb::make_tuple(true, checked(PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr())));
+    if (nb::object result = replay(args, kwargs); result.is_valid()) return result;
+    return answer(Outcome::done, checked(PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr())));
   }
 
   // Calls of this kind run the function, and nothing else.
@@ -511,11 +551,12 @@ class Replays {
     Arguments& a = *arguments;
     read(args, kwargs, a);
     if (const auto it = table_.find(a.key); it != table_.end())
-      for (const std::shared_ptr<Replay>& replay : it->second) replay->direct = !replay->owner.is_valid();
+      for (const std::shared_ptr<Replay>& replay : *it->second) replay->direct = !replay->owner.is_valid();
   }
 
   // owner: what made the program; None, without a spec: calls of this kind run as Python.
-  void add(nb::handle args, nb::handle kwargs, nb::object owner, nb::handle spec) {
+  // runs: of an equal program whose place it takes.
+  void add(nb::handle args, nb::handle kwargs, nb::object owner, nb::handle spec, int64_t runs) {
     const CallArguments arguments;
     Arguments& a = *arguments;
     read(args, kwargs, a);
@@ -531,6 +572,7 @@ class Replays {
           if (lie_together(self_of(a.tensors[i]), self_of(a.tensors[j])))
             replay->overlapping.emplace_back(i, j);
       replay->owner = std::move(owner);
+      replay->runs = runs;
       replay->check(a);
       for (const nb::object& container : replay->containers) replay->contents.emplace_back(container);
     } else if (++without_program_ >
@@ -539,14 +581,17 @@ class Replays {
       without_program_ = 1;
     }
     replay->identities = std::move(a.identities);
-    table_[a.key].push_back(replay);
+    std::shared_ptr<const List>& entry = table_[a.key];
+    auto several = entry ? std::make_shared<List>(*entry) : std::make_shared<List>();
+    several->push_back(std::move(replay));
+    entry = std::move(several);
   }
 
   // An object that holds its own traced function is a cycle that goes through what programs depend on.
   std::vector<PyObject*> references() const {
     std::vector<PyObject*> objects;
     for (const auto& [key, several] : table_)
-      for (const std::shared_ptr<Replay>& replay : several)
+      for (const std::shared_ptr<Replay>& replay : *several)
         for (PyObject* object : replay->all_references()) objects.push_back(object);
     return objects;
   }
@@ -565,18 +610,19 @@ class Replays {
 
  private:
   static constexpr size_t kMostWithoutProgram = 256;
+  using List = std::vector<std::shared_ptr<Replay>>;
 
   // What goes is released at the end: that may run Python, which may come back here.
   template <class F>
   void drop_if(F&& goes) {
-    std::vector<std::shared_ptr<Replay>> dropped;
-    for (auto& [key, several] : table_)
-      std::erase_if(several, [&](const std::shared_ptr<Replay>& r) {
-        if (!goes(*r)) return false;
-        dropped.push_back(r);
-        return true;
-      });
-    std::erase_if(table_, [](const auto& entry) { return entry.second.empty(); });
+    std::vector<std::shared_ptr<const List>> before;
+    for (auto& [key, entry] : table_) {
+      auto several = std::make_shared<List>();
+      for (const std::shared_ptr<Replay>& replay : *entry)
+        if (!goes(*replay)) several->push_back(replay);
+      if (several->size() < entry->size()) before.push_back(std::exchange(entry, std::move(several)));
+    }
+    std::erase_if(table_, [](const auto& entry) { return entry.second->empty(); });
   }
 
   // As run; null: the function is to be called.
@@ -585,25 +631,28 @@ class Replays {
     const CallArguments arguments;
     Arguments& a = *arguments;
     read(args, kwargs, a);
-    if (a.foreign) return nb::make_tuple(false, nb::ellipsis());
+    if (a.foreign) return answer(Outcome::convert);
     const auto it = table_.find(a.key);
-    if (it == table_.end() || closed) return miss(false);
+    if (it == table_.end() || closed) return answer(Outcome::record);
+    const std::shared_ptr<const List> several = it->second;  // the table may change while they are compared
     nb::object leaves;
-    for (const std::shared_ptr<Replay>& replay : it->second) {
-      if (!replay->owner.is_valid()) return replay->direct ? nb::object() : miss(true);
+    for (const std::shared_ptr<Replay>& replay : *several) {
+      if (!replay->owner.is_valid()) return replay->direct ? nb::object() : answer(Outcome::python);
       if (!replay->fits(a, leaves)) continue;
       const Replay::History history = replay->history(a);
       if (history == Replay::History::lost_with_writes) return nb::object();
-      if (history == Replay::History::lost) return nb::make_tuple(false, nb::borrow(Py_NotImplemented));
-      const std::shared_ptr<Replay> running = replay;  // the table may change while it runs
-      ++running->runs;
-      return nb::make_tuple(true, running->run(a, leaves));
+      if (history == Replay::History::lost) return answer(Outcome::dense);
+      ++replay->runs;
+      if (replay->is_doubted && is_checked(replay->runs + 1)) return answer(Outcome::again, replay->owner);
+      return answer(Outcome::done, replay->run(a, leaves));
     }
-    return miss(false);
+    return answer(Outcome::record);
   }
 
-  static nb::object miss(bool python) {
-    return nb::make_tuple(false, python ? nb::object(nb::bool_(true)) : nb::none());
+  // Of the calls of a doubted program, the first of which recorded it, the 2nd, 8th, 64th, 512th and so on.
+  static bool is_checked(int64_t call) noexcept {
+    return call == 2 || (std::has_single_bit(static_cast<uint64_t>(call)) &&
+                         std::countr_zero(static_cast<uint64_t>(call)) % 3 == 0);
   }
 
   void read(nb::handle args, nb::handle kwargs, Arguments& a) {
@@ -613,7 +662,7 @@ class Replays {
   }
 
   size_t without_program_ = 0;
-  std::unordered_map<std::vector<uint64_t>, std::vector<std::shared_ptr<Replay>>, PlanKeyHash> table_;
+  std::unordered_map<std::vector<uint64_t>, std::shared_ptr<const List>, PlanKeyHash> table_;
 };
 
 }  // namespace
@@ -630,12 +679,14 @@ void bind_traced(nb::module_& m) {
             replays.closed = is_true;
           },
           nb::for_setter(nb::sig("def closed(self, value: bool, /) -> None")))
-      .def("run", &Replays::run, "args"_a, "kwargs"_a, "function"_a = nb::none())
+      .def("run", &Replays::run, "args"_a, "kwargs"_a, "function"_a = nb::none(),
+           nb::sig(
+               "def run(self, args: object, kwargs: object, function: object | None = None) -> "
+               "tuple[typing.Literal['done', 'convert', 'dense', 'python', 'record', 'again'], typing.Any]"))
       .def("call_directly", &Replays::call_directly, "args"_a, "kwargs"_a)
-      .def("add", &Replays::add, "args"_a, "kwargs"_a, "owner"_a.none(), "spec"_a = nb::none(),
+      .def("add", &Replays::add, "args"_a, "kwargs"_a, "owner"_a.none(), "spec"_a = nb::none(), "runs"_a = 0,
            nb::sig("def add(self, args: tuple, kwargs: dict, owner: object | None, spec: ReplaySpec | None = "
-                   "None) -> "
-                   "None"))
+                   "None, runs: int = 0) -> None"))
       .def("drop", &Replays::drop, "owner"_a);
 }
 

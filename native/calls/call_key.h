@@ -6,6 +6,8 @@
 // has a plan is taken: where a rule has to know more, the table says so with a null plan.
 #pragma once
 
+#include <stdexcept>
+
 #include "calls/plan_table.h"
 #include "calls/tracked.h"
 
@@ -82,6 +84,7 @@ Ref<Plan> find_plan(PlanTable& plans, CallKey& key, std::span<const Tracked* con
   std::vector<PlanKey> refused;  // what asked for more this time
   for (Scope scope = key.is_aligned() ? Scope::aligned : Scope::extents;;
        scope = static_cast<Scope>(static_cast<int>(scope) + 1)) {
+    if (scope > Scope::exact) throw std::logic_error("the planner made no plan for exact sizes");
     const std::span<const uint64_t> words = key.of(scope, arrays);
     if (words.empty()) continue;
     if (const Ref<Plan>* cached = plans.find(words)) {

@@ -50,8 +50,10 @@ class Log::Segments {
     if (!is_new) return;  // another thread made it meanwhile
     order_.push_back(&it->first);
     if (order_.size() <= kSegments) return;
-    table_.erase(table_.find(*order_.front()));
+    const PlanKey& oldest = *order_.front();
     order_.pop_front();
+    const auto evicted =
+        table_.extract(table_.find(oldest));  // ends last: that may run Python, which comes back
   }
 
   // Whether some segment begins like this. If so, its program exists, and lines of code are not needed;

@@ -1,6 +1,5 @@
 #include "calls/recording.h"
 
-#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -56,12 +55,11 @@ class Recorder::Watcher final : public Observer {
 };
 
 Recorder::Recorder() {
-  pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
-                 [] {  // the child's work is not written down
-                   Pool::watch.store(nullptr, std::memory_order_release);
-                   get().is_open_ = false;
-                   get().mutex_.unlock();
-                 });
+  after_fork([](bool in_child) {
+    if (!in_child) return;
+    Pool::watch.store(nullptr, std::memory_order_release);  // the child's work is not written down
+    get().is_open_ = false;
+  });
 }
 
 Recorder& Recorder::get() {

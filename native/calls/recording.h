@@ -117,7 +117,7 @@ class Recorder final : public PoolWatch {
   void waited(std::chrono::steady_clock::time_point start);
   void add(MemoryEvent event, const Pool& pool, const void* memory) noexcept;
 
-  std::mutex mutex_;
+  ForkMutex mutex_;
   bool is_open_ = false;
   size_t limit_ = 0;
   Recording data_;

@@ -321,15 +321,21 @@ void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std
 
 }  // namespace
 
-KeptCounts::KeptCounts(std::span<const Tracked* const> inputs, std::span<const Tensor* const> destinations) {
-  for (const Tracked* x : inputs) keep(x->tensor);
-  for (const Tensor* x : destinations) keep(*x);
+KeptCounts::KeptCounts(std::span<const Tracked* const> inputs, std::span<const Tensor* const> destinations)
+    : outer_(std::exchange(context().counted_writes, &counted_)) {
+  for (const Tracked* x : inputs) chunks_.push_back(x->tensor.chunk);
+  for (const Tensor* x : destinations) chunks_.push_back(x->chunk);
 }
 KeptCounts::~KeptCounts() {
-  for (const auto& [chunk, count] : counts_) chunk->writes.store(count, std::memory_order_relaxed);
-}
-void KeptCounts::keep(const Tensor& x) {
-  if (x.chunk) counts_.emplace_back(x.chunk, x.chunk->writes.load(std::memory_order_relaxed));
+  context().counted_writes = outer_;
+  std::ranges::sort(
+      counted_);  // chunks that the launch made may have gone: only those that are kept are touched
+  for (const Ref<Chunk>& chunk : chunks_) {
+    const auto [first, last] = std::ranges::equal_range(counted_, chunk.get());
+    if (!chunk || first == last) continue;
+    chunk->writes.fetch_sub(static_cast<uint32_t>(last - first), std::memory_order_relaxed);
+    counted_.erase(first, last);
+  }
 }
 
 void note_overwriting(const Tensor& x) {

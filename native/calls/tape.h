@@ -103,7 +103,8 @@ struct UnrecordedRegion {
 void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
                std::span<const Tensor* const> destinations, std::span<Tracked> results);
 // For launches that were put off: how often arrays were written is counted when that is said, not when it is
-// done, so that what gradients have saved meanwhile is not found overwritten.
+// done, so that what gradients have saved meanwhile is not found overwritten. So what this thread counts
+// within is taken back at the end; what other threads write meanwhile stays counted.
 class KeptCounts {
  public:
   KeptCounts(std::span<const Tracked* const> inputs, std::span<const Tensor* const> destinations);
@@ -111,8 +112,9 @@ class KeptCounts {
   ~KeptCounts();
 
  private:
-  void keep(const Tensor& x);
-  std::vector<std::pair<Ref<Chunk>, uint32_t>> counts_;
+  std::vector<Ref<Chunk>> chunks_;
+  std::vector<Chunk*> counted_;
+  std::vector<Chunk*>* const outer_;
 };
 // After an operation that changes x in place was pushed from Python: remembers the line, for check of saved
 // values.

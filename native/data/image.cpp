@@ -38,7 +38,7 @@ struct Taps {
     const bool wide = filter == Resample::area || filter == Resample::cubic;
     const double stretch = wide && scale > 1 ? scale : 1;
     const double support = filter == Resample::nearest ? 0 : (filter == Resample::cubic ? 2 : 1) * stretch;
-    most = static_cast<int>(std::ceil(support)) * 2 + 1;
+    most = static_cast<int>(std::min(std::ceil(support) * 2 + 1, static_cast<double>(from)));
     first.resize(static_cast<size_t>(to));
     count.resize(static_cast<size_t>(to));
     weights.resize(static_cast<size_t>(to * most));
@@ -270,8 +270,9 @@ void mix_channels(const Picture& from, const float* matrix, const Picture& to) {
       const auto r = static_cast<float>(in[0]), g = static_cast<float>(in[1]), b = static_cast<float>(in[2]);
       for (int c = 0; c < 3; ++c) {
         const float* row = matrix + 4 * c;
+        // 0 for NaN: `max` gives its first argument where the two do not compare.
         const float value = row[0] * r + row[1] * g + row[2] * b + row[3];
-        out[c] = static_cast<uint8_t>(std::min(std::max(value, 0.0f), 255.0f) + 0.5f);
+        out[c] = static_cast<uint8_t>(std::min(std::max(0.0f, value), 255.0f) + 0.5f);
       }
     }
   }

@@ -6,11 +6,14 @@
 // the begin of a record and nothing else; a reader that has lost its way finds the next one by that. All
 // numbers are little endian.
 //
-// A RecordFile never changes; any thread may read. A file that is truncated while it is mapped ends the
-// process (SIGBUS), as with every mapping.
+// A RecordFile never changes; any thread may read, each with Readers of its own. Files are read (pread), not
+// mapped: the host's lock is given up while the disk is waited for, and a file that is cut under a reader is
+// a problem, not the end of the process.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,23 +36,41 @@ class RecordFile {
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;
 
-  int64_t size() const noexcept { return size_; }
-  // What is at an offset: a record, or a problem.
-  Record at(int64_t offset) const noexcept;
-  // The begin of the first record at or after an offset; size() if there is none.
-  int64_t find(int64_t offset) const noexcept;
-  // Its content; of one that is not split a pointer into the file.
-  const char* content(const Record& record) const noexcept { return data_ + record.begin + 8; }
-  void copy(const Record& record, char* to) const noexcept;
-  // The begins of all records in [from, to). Stops at a problem, which it returns with its offset in `next`;
-  // with `skip` it goes on at the next record, and counts the places.
-  Record scan(int64_t from, int64_t to, bool skip, std::vector<int64_t>& begins, int64_t& skipped) const;
+  int64_t size() const noexcept { return size_; }  // as it was when the file was opened
+
+  // Reads at any places, one after the other. All raise std::system_error if the system cannot read, and
+  // Interrupted if the host wants to.
+  class Reader {
+   public:
+    explicit Reader(const RecordFile& file) : file_(file) {}
+    // What is at an offset: a record, or a problem.
+    Record at(int64_t offset) { return at(offset, nullptr); }
+    // The begin of the first record at or after an offset; size() if there is none.
+    int64_t find(int64_t offset);
+    // Its content. False: the file has been cut meanwhile.
+    bool copy(const Record& record, char* to);
+    // The begins of all records in [from, to). Stops at a problem, which it returns with its offset in
+    // `next`; with `skip` it goes on at the next record, and counts the places. Takes time linear in to -
+    // from, and what the last record takes.
+    Record scan(int64_t from, int64_t to, bool skip, std::vector<int64_t>& begins, int64_t& skipped);
+
+   private:
+    class Dead;
+    Record at(int64_t offset, Dead* dead);
+    bool header(int64_t offset, uint32_t& magic, uint32_t& length);
+    bool read(int64_t offset, char* to, int64_t count);
+
+    const RecordFile& file_;
+    std::unique_ptr<char[]> buffer_;  // of the bytes [begin_, end_)
+    int64_t begin_ = 0, end_ = 0;
+    std::chrono::steady_clock::time_point asked_{};  // when the host was last asked whether to go on
+  };
 
  private:
-  uint32_t word(int64_t offset) const noexcept;
+  int64_t read(int64_t offset, char* to, int64_t count) const;
 
-  int64_t size_ = 0;  // before data_, whose initializer sets it
-  const char* data_;
+  int64_t size_ = 0;  // before file_, whose initializer sets it
+  const int file_;
 };
 
 // An index file: lines "key<TAB>offset". `keys` stays empty if they are 0, 1, 2, ... Returns 0, or the number

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
 
 #include "engine/error.h"
+#include "engine/fork.h"
 
 namespace weft {
 namespace {
 
 struct Kinds {
-  std::mutex mutex;
   std::array<std::atomic<DeviceBackend*>, kDeviceKinds> backends{};  // never destroyed: devices stay
   // How many numbers may have a backend: 1, cpu, until one is added.
   std::atomic<int> used{1};
@@ -20,7 +19,7 @@ constinit Kinds kinds;
 }  // namespace
 
 DeviceKind add_device_kind(std::unique_ptr<DeviceBackend> backend) {
-  const std::lock_guard guard(kinds.mutex);
+  const std::lock_guard guard(lasting_fork_mutex<Kinds>());
   if (find_device_kind(backend->name()))
     throw ValueError("device: there is a kind " + backend->name() + " already");
   const int used = kinds.used.load(std::memory_order_relaxed);

@@ -23,6 +23,7 @@
 
 #include "engine/device_kind.h"
 #include "engine/error.h"
+#include "engine/fork.h"
 #include "engine/inbox.h"
 #include "engine/operation.h"
 #include "engine/parking.h"
@@ -96,11 +97,12 @@ class Completion : public Counted<Completion> {
 
  private:
   friend class Engine;
-  void unlink(Engine& engine) noexcept;  // engine lock
+  bool unlink(Engine& engine) noexcept;  // false if it is not linked; engine lock
   std::shared_ptr<Engine> engine_;
   Op* op_;
   std::atomic<bool> done_{false};
-  Completion* previous_ = nullptr;  // the engine's list of those outstanding; engine lock
+  bool linked_ = false;  // in the engine's list of those that are not complete; engine lock
+  Completion* previous_ = nullptr;
   Completion* next_ = nullptr;
 };
 
@@ -183,7 +185,19 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool running() const noexcept { return state_.load() == State::running; }
   // At the end of the process or of the engine: finishes what can finish until the deadline, gives up the
   // rest. Returns which threads still run a function; they are abandoned.
-  std::vector<std::string> shutdown(Deadline deadline);
+  // interruptible: raises Interrupted if the host wants to; it can be called again.
+  std::vector<std::string> shutdown(Deadline deadline, bool interruptible = false);
+
+  // A function that may go on for ever (a loop of a program) asks at each turn, with the context that it runs
+  // in. Raises LoopEnded if a wait has been interrupted since it began, kLoopGrace ago or longer, or if the
+  // process ends and waits no longer: what finishes by itself in that time is not torn.
+  void check_interrupts(const RunContext& context) const {
+    if (interrupts_.load(std::memory_order_relaxed) != context.interrupts) [[unlikely]]
+      end_loop();
+  }
+  static constexpr auto kLoopGrace = std::chrono::seconds(2);
+  // Functions that ask end now, those that begin later, too.
+  void end_loops() noexcept;
   // Failures that no wait has raised and that were not cleared; forgets all failures.
   std::vector<Ref<Error>> take_unseen_errors();
   // Engines whose last handle went inside one of their own functions end on a thread of their own; waits for
@@ -241,7 +255,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void run_async(Op* op, RunContext& context, DomainHold& hold);
   void release_async(Op* op, Session& s);
   void run_bulk(Op* op, RunContext& context, DomainHold& hold);
-  void finish_async(Op* op, Ref<Error> error);
+  void finish_async(Completion& completion, Ref<Error> error);
   void finish_op(Op* op, Session& s);
   void call_finished(Op* op, Error* error);
   void run_here(Op* op, Session& s);
@@ -277,6 +291,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void settle_inbox(Session& s);
   void throttle(uint64_t size_bytes);
   bool retry_refused_threads();
+  void end_loop() const;
+  void note_interrupt() noexcept;
   void refuse_inside(const char* what, const Var* var);
   bool declared_by_running(const Var* var) const;
 
@@ -333,6 +349,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::atomic<State> state_{State::running};
   std::atomic<std::vector<std::shared_ptr<Observer>>*> observers_{nullptr};
   std::atomic<uint64_t> next_trace_id_{1};
+  // Waits that were interrupted, one at least; all are for ever 0 once loops end. Written before it is
+  // raised.
+  std::atomic<uint64_t> interrupts_{1};
+  std::atomic<Clock::rep> loops_end_at_{0};
   std::atomic<DeviceState*> devices_[kDeviceKinds * kDevicesOfKind]{};  // by device_number
 
   alignas(64) Lock lock_;
@@ -361,6 +381,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::mutex lifecycle_;     // start, stop, shutdown
   bool abandoned_ = false;   // a function never returned: the engine is leaked; under lifecycle_
   std::mutex observer_mutex_;
+  std::mutex making_device_;
   std::vector<std::unique_ptr<std::vector<std::shared_ptr<Observer>>>> old_observers_;
 
   // Exploration
@@ -369,6 +390,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<std::unique_ptr<Worker>> explorers_;
   Parker drive_parker_;
   uint64_t random_ = 0;
+
+  HoldInFork<Lock> held_in_fork_{lock_};
 };
 
 // Operations pushed between two calls of wait_for_all.

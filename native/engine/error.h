@@ -58,6 +58,11 @@ class TimedOut : public std::runtime_error {
 // A wait was broken off at the host's request (Ctrl-C). What was waited for goes on.
 struct Interrupted {};
 
+// A function that might have gone on for ever has been ended.
+struct LoopEnded : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 // The exception that is being handled, as an Error.
 Ref<Error> error_from_current_exception();
 

@@ -1,42 +1,38 @@
 // lifecycle.cpp: the beginning and the end of engines, and fork.
 //
 // Fork copies the process with one thread. Before it, the host calls `settle_all`, so that normally nothing
-// is pending. The handlers below then hold all engine locks across the fork itself, so that the child finds
-// consistent queues, and the child forgets the parent's threads; what was still pending fails there, because
-// only the parent can finish it.
-#include <pthread.h>
-
+// is pending. All engine locks are held across the fork itself (fork.h), so that the child finds consistent
+// queues, and the child forgets the parent's threads; what was still pending fails there, because only the
+// parent can finish it.
 #include <algorithm>
 #include <new>
+#include <system_error>
 
+#include "engine/fork.h"
 #include "engine/machine.h"
 #include "engine/session.h"
 
 namespace weft {
 
 struct Registry {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::vector<Engine*> engines;
 
   static Registry& get() {
     static Registry* registry = [] {
-      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+      after_fork(forked);
       return new Registry;  // never destroyed: engines may outlive static destructors
     }();
     return *registry;
   }
 
-  static void before_fork() {
-    get().mutex.lock();
-    for (Engine* engine : get().engines) engine->lock_.lock();
-  }
-  static void after_fork_in_parent() {
-    for (Engine* engine : get().engines) engine->lock_.unlock();
-    get().mutex.unlock();
-  }
-  static void after_fork_in_child() {
-    for (Engine* engine : get().engines) engine->reset_in_child();
-    get().mutex.unlock();
+  static void forked(bool in_child) {
+    if (in_child) {
+      for (Engine* engine : get().engines) engine->reset_in_child();
+      return;
+    }
+    for (const auto& engine : Engine::all())  // a push may have found the lock taken
+      if (engine->nudge_missed_.load(std::memory_order_seq_cst)) engine->nudge();
   }
 };
 
@@ -56,9 +52,8 @@ bool poll(Deadline deadline, F&& done) {
 
 // What a thread that was given up may still come back to: never destroyed.
 void keep_for_ever(const void* object) {
-  static std::mutex mutex;
   static auto* objects = new std::vector<const void*>;
-  const std::lock_guard guard(mutex);
+  const std::lock_guard guard(lasting_fork_mutex<struct KeptForEver>());
   objects->push_back(object);
 }
 
@@ -115,7 +110,12 @@ void Engine::destroy(Engine* engine) {
       delete engine;
   };
   if (worker_of == engine) {
-    std::thread(end).detach();
+    try {
+      std::thread(end).detach();
+    } catch (
+        const std::system_error&) {  // no thread to be had: the engine is left as it is, its threads asleep
+      keep_for_ever(engine);
+    }
   } else {
     Blocking blocking;
     end();
@@ -253,27 +253,37 @@ bool Engine::settle_all(Deadline deadline) {
   return settled;
 }
 
-// For the forked child. Releases nothing, see reset_in_child.
+// For the forked child. Releases nothing, see reset_in_child. A thread of the parent may be about to complete
+// one of them: it is done, but not complete, as long as it is linked.
 void Engine::abandon_outstanding(const char* reason, Session& s) {
   while (Completion* completion = outstanding_) {
     Op* op = completion->op_;
     completion->retain();
     completion->unlink(*this);
-    if (!completion->done_.exchange(true)) {
-      op->error = make_ref<Error>(reason);
-      op->error->operation = op->name();
-      op->error->where = op->where();
-      complete(op, s);
-    }
+    completion->done_.store(true);
+    Error* const error = new Error(reason);
+    error->operation = op->name();
+    error->where = op->where();
+    new (&op->error) Ref<Error>(error);
+    complete(op, s);
   }
 }
 
-std::vector<std::string> Engine::shutdown(Deadline deadline) {
+std::vector<std::string> Engine::shutdown(Deadline deadline, bool interruptible) {
   Blocking blocking;
   const std::lock_guard guard(lifecycle_);
   if (abandoned_) return {"given up before"};
+  const auto settled = [&] {
+    for (Deadline slice; Clock::now() < deadline;) {
+      slice = std::min(deadline, Clock::now() + std::chrono::milliseconds(50));
+      if (settle(slice)) return true;
+      if (interruptible && host_hooks.interrupted && host_hooks.interrupted()) throw Interrupted();
+    }
+    end_loops();
+    return settle(std::max(deadline, Clock::now() + std::chrono::milliseconds(100)));
+  };
   auto patience = Clock::now() + kAsyncGrace;
-  for (uint64_t finished_before = 0; settle(deadline);) {
+  for (uint64_t finished_before = 0; settled();) {
     Session s(*this);
     drain_all(s);
     if (pending_ == 0) break;
@@ -311,16 +321,17 @@ std::vector<Ref<Error>> Engine::take_unseen_errors() {
   return unseen;
 }
 
-// In the forked child, with the engine lock held since before the fork. Destroys nothing: destructors may
-// belong to the host language, which has not recovered from the fork yet.
+// In the forked child, whose only thread finds everything as the engine lock guards it. Destroys nothing:
+// destructors may belong to the host language, which has not recovered from the fork yet.
 void Engine::reset_in_child() {
   static constexpr const char* kReason =
       "was pending when the process forked, and goes on in the parent only";
   ++generation_;
   new (&lifecycle_) std::mutex;
   new (&observer_mutex_) std::mutex;
+  new (&making_device_) std::mutex;
   new (&drive_mutex_) std::mutex;
-  Session s(*this, std::adopt_lock);
+  Session s(*this);
   std::vector<Op*> lost;
   auto add_lost = [&](Op* op) {
     if (op->kind != OpKind::async || op->completion) lost.push_back(op);  // else it is among the outstanding

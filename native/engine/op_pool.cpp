@@ -17,7 +17,7 @@ namespace weft {
 namespace {
 
 constexpr int kClasses = 3;
-constexpr uint16_t kRoom[kClasses] = {4, 12, 32};
+constexpr uint32_t kRoom[kClasses] = {4, 12, 32};
 constexpr uint8_t kUnpooled = kClasses;
 struct Magazine {
   static constexpr int kSize = 30;
@@ -79,10 +79,12 @@ Global& global() {
 
 class Local {
  public:
-  ~Local() {
+  // Gives all that it has to other threads, and has nothing.
+  void close() noexcept {
     for (int c = 0; c < kClasses; ++c) {
-      for (Magazine* magazine : {source_[c], sink_[c]})
-        if (magazine) (magazine->count ? global().filled[c] : global().empty).push(magazine);
+      for (Magazine** slot : {&source_[c], &sink_[c]})
+        if (Magazine* magazine = std::exchange(*slot, nullptr))
+          (magazine->count ? global().filled[c] : global().empty).push(magazine);
       while (Magazine* magazine = pop(filled_[c])) global().filled[c].push(magazine);
     }
     while (Magazine* magazine = pop(empty_)) global().empty.push(magazine);
@@ -96,8 +98,10 @@ class Local {
     return magazine.blocks[last];
   }
 
-  void release(int c, void* block) {
+  // Without memory for a magazine the block is lost: its memory belongs to a slab.
+  void release(int c, void* block) noexcept {
     if (!sink_[c]) sink_[c] = empty_magazine();
+    if (!sink_[c]) return;
     Magazine& magazine = *sink_[c];
     magazine.blocks[magazine.count++] = block;
     if (magazine.count == Magazine::kSize) global().filled[c].push(std::exchange(sink_[c], nullptr));
@@ -110,13 +114,17 @@ class Local {
     return magazine;
   }
 
-  Magazine* empty_magazine() {
+  Magazine* empty_magazine() noexcept {
+    open();
     if (!empty_) empty_ = global().empty.take_some();
     Magazine* magazine = pop(empty_);
-    return magazine ? magazine : new Magazine;
+    return magazine ? magazine : new (std::nothrow) Magazine;
   }
 
+  static void open() noexcept;
+
   void refill(int c) {
+    open();
     if (source_[c]) global().empty.push(std::exchange(source_[c], nullptr));
     if (sink_[c] && sink_[c]->count) {
       source_[c] = std::exchange(sink_[c], nullptr);
@@ -126,6 +134,7 @@ class Local {
     source_[c] = pop(filled_[c]);
     if (source_[c]) return;
     source_[c] = empty_magazine();
+    if (!source_[c]) throw std::bad_alloc();
     const size_t bytes = block_bytes(kRoom[c]);
     auto* slab = static_cast<unsigned char*>(std::aligned_alloc(64, bytes * Magazine::kSize));
     if (!slab) throw std::bad_alloc();
@@ -139,12 +148,40 @@ class Local {
   Magazine* empty_ = nullptr;
 };
 
-thread_local Local local;
+// Operations may come and go even after the thread's variables have been destroyed (in destructors of
+// pthread keys, or of other libraries' variables). So `local` has no destructor: `closing` empties it, and
+// from then on each block is taken and given back by way of a Local of its own.
+constinit thread_local Local local;
+constinit thread_local bool has_closed = false;
+struct Closing {
+  ~Closing() {
+    local.close();
+    has_closed = true;
+  }
+};
+
+void Local::open() noexcept {
+  if (has_closed) return;
+  thread_local const Closing closing;
+  static_cast<void>(closing);
+}
+
+template <class F>
+auto with_local(F&& use) {
+  if (!has_closed) [[likely]]
+    return use(local);
+  struct Temporary : Local {
+    ~Temporary() { close(); }
+  } temporary;
+  return use(temporary);
+}
 
 }  // namespace
 
 Op* new_op(size_t accesses) {
-  if (accesses > UINT16_MAX) throw EngineMisuse("an operation uses at most 65535 variables");
+  if (accesses > kMostAccesses)
+    throw EngineMisuse("an operation uses " + std::to_string(accesses) + " variables, " +
+                       std::to_string(kMostAccesses) + " at most");
   uint8_t c = 0;
   while (c < kClasses && accesses > kRoom[c]) ++c;
   void* memory;
@@ -152,9 +189,9 @@ Op* new_op(size_t accesses) {
     memory = std::aligned_alloc(64, block_bytes(accesses));
     if (!memory) throw std::bad_alloc();
   } else {
-    memory = local.allocate(c);
+    memory = with_local([c](Local& blocks) { return blocks.allocate(c); });
   }
-  return new (memory) Op(static_cast<uint16_t>(c == kUnpooled ? accesses : kRoom[c]), c);
+  return new (memory) Op(static_cast<uint32_t>(c == kUnpooled ? accesses : kRoom[c]), c);
 }
 
 void drop_state(Op* op) noexcept {
@@ -164,19 +201,19 @@ void drop_state(Op* op) noexcept {
 }
 
 void Op::retain_variables() noexcept {
-  for (uint16_t i = 0; i < access_count; ++i) accesses()[i].var->retain();
+  for (uint32_t i = 0; i < access_count; ++i) accesses()[i].var->retain();
   retains = true;
 }
 
 void free_op(Op* op) noexcept {
   if (op->retains)
-    for (uint16_t i = 0; i < op->access_count; ++i) op->accesses()[i].var->release();
+    for (uint32_t i = 0; i < op->access_count; ++i) op->accesses()[i].var->release();
   const uint8_t c = op->block_class;
   op->~Op();
   if (c == kUnpooled)
     std::free(op);
   else
-    local.release(c, op);
+    with_local([c, op](Local& blocks) { blocks.release(c, op); });
 }
 
 }  // namespace weft

@@ -59,8 +59,9 @@ struct RunContext {
   int worker;    // index of the thread within its queue; -1 on the pushing thread
   void* stream;  // what the device's backend gave for this queue (device_kind.h); null on a cpu
   const Op* op;
-  Completion* completion;  // of an asynchronous operation, else null
-  Error* error = nullptr;  // what an operation inherited that runs all the same (Op::run_on_error)
+  Completion* completion;   // of an asynchronous operation, else null
+  Error* error = nullptr;   // what an operation inherited that runs all the same (Op::run_on_error)
+  uint64_t interrupts = 0;  // of the engine, when the function began: see Engine::check_interrupts
 };
 // Of what runs outside of any operation, on cpu:0.
 inline constexpr RunContext outside_engine{nullptr, {}, QueueKind::compute, -1, nullptr, nullptr, nullptr};
@@ -117,6 +118,9 @@ struct Access {
   Op* op() noexcept;
 };
 
+// Of one operation: twice as many numbers rank what it inherits errors from.
+inline constexpr uint32_t kMostAccesses = 0x7ffffffe;
+
 enum class OpKind : uint8_t {
   task,
   async,
@@ -147,8 +151,8 @@ struct Op {
   int32_t priority = 0;
   uint32_t waiting = 0;                  // accesses not granted yet, plus one while being scheduled
   uint32_t inherited_rank = UINT32_MAX;  // of the access that gave `error`: the first read, else write
-  uint16_t access_count = 0;
-  uint16_t access_room;
+  uint32_t access_count = 0;
+  uint32_t access_room;
   OpKind kind = OpKind::task;
   bool cheap = false;   // a native kernel that may run on the pushing thread
   bool brief = false;   // one that takes longer, and may do so while its device is idle
@@ -171,7 +175,7 @@ struct Op {
   }
   // For the parts of a bulk, which the scheduler never sees: what it does for other operations.
   void merge_duplicates() noexcept {
-    for (uint16_t i = 1; i < access_count; ++i) {
+    for (uint32_t i = 1; i < access_count; ++i) {
       Access& access = accesses()[i];
       Access& first = const_cast<Access&>(*find(access.var));
       if (&first == &access) continue;
@@ -183,7 +187,7 @@ struct Op {
   // the operation is freed, after it has released them.
   void retain_variables() noexcept;
   const Access* find(const Var* var) const noexcept {
-    for (uint16_t i = 0; i < access_count; ++i)
+    for (uint32_t i = 0; i < access_count; ++i)
       if (accesses()[i].var == var) return &accesses()[i];
     return nullptr;
   }
@@ -196,7 +200,7 @@ struct Op {
 
  private:
   friend Op* new_op(size_t accesses);
-  Op(uint16_t room, uint8_t size_class) : access_room(room), block_class(size_class) {}
+  Op(uint32_t room, uint8_t size_class) : access_room(room), block_class(size_class) {}
 };
 static_assert(std::is_trivially_destructible_v<Access> && sizeof(Access) == 24);
 

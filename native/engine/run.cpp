@@ -51,8 +51,15 @@ void Engine::notify(void (Observer::*event)(const Observer::Event&), const Op* o
 
 // True if the operation has ended. An asynchronous one ends in finish_async; the caller lets go of it.
 bool Engine::execute(Op* op, int worker, DomainHold& hold) {
-  RunContext context{this,   op->queue->device->device, op->queue->kind, worker, op->queue->stream, op,
-                     nullptr};
+  RunContext context{this,
+                     op->queue->device->device,
+                     op->queue->kind,
+                     worker,
+                     op->queue->stream,
+                     op,
+                     nullptr,
+                     nullptr,
+                     interrupts_.load(std::memory_order_relaxed)};
   switch (op->kind) {
     case OpKind::async:
       if (!op->error || op->run_on_error) {
@@ -143,6 +150,7 @@ void Engine::run_async(Op* op, RunContext& context, DomainHold& hold) {
     completion->next_ = outstanding_;
     if (outstanding_) outstanding_->previous_ = completion.get();
     outstanding_ = completion.get();
+    completion->linked_ = true;
     ++outstanding_count_;
   }
   hold.take(op->type->domain);
@@ -175,7 +183,10 @@ void Engine::release_async(Op* op, Session& s) {
   s.discard(op);
 }
 
-void Engine::finish_async(Op* op, Ref<Error> error) {
+// Complete and no longer outstanding in one step: a child forked before it fails the operation, one forked
+// after it finds it complete.
+void Engine::finish_async(Completion& completion, Ref<Error> error) {
+  Op* const op = completion.op_;
   if (error && error->operation.empty()) {
     error->operation = op->name();
     error->where = op->where();
@@ -183,6 +194,7 @@ void Engine::finish_async(Op* op, Ref<Error> error) {
   op->error = error;
   notify(&Observer::on_end, op, nullptr);
   Session s(*this);
+  if (!completion.unlink(*this)) return s.finish();  // forked by the observer: this is the child
   if (error) report(error);
   complete(op, s);
   s.finish();
@@ -257,21 +269,19 @@ Completion::~Completion() {
 bool Completion::finish(Ref<Error> error) {
   if (done_.exchange(true, std::memory_order_acq_rel)) return false;
   const std::shared_ptr<Engine> engine = std::move(engine_);  // a finished operation keeps no engine alive
-  {
-    Session s(*engine);
-    unlink(*engine);
-  }
-  engine->finish_async(op_, std::move(error));
+  engine->finish_async(*this, std::move(error));
   return true;
 }
 
-void Completion::unlink(Engine& engine) noexcept {
+bool Completion::unlink(Engine& engine) noexcept {
+  if (!std::exchange(linked_, false)) return false;
   if (previous_)
     previous_->next_ = next_;
   else if (engine.outstanding_ == this)
     engine.outstanding_ = next_;
   if (next_) next_->previous_ = previous_;
   --engine.outstanding_count_;
+  return true;
 }
 
 }  // namespace weft

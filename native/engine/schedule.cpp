@@ -28,7 +28,7 @@ bool inherits(const Op& op) noexcept { return op.kind == OpKind::task || op.kind
 void inherit(Access& access) {
   Op& op = *access.op();
   if (access.mode == Mode::overwrite || !access.var->error || !inherits(op)) return;
-  const uint32_t rank = access.index + (access.mode == Mode::read ? 0 : 0x10000);
+  const uint32_t rank = access.index + (access.mode == Mode::read ? 0 : kMostAccesses + 1);
   if (rank >= op.inherited_rank) return;
   op.inherited_rank = rank;
   op.error = access.var->error;  // an error it replaces is still held by its own variable

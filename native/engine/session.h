@@ -4,6 +4,11 @@
 // None of these may happen under the lock: they may sleep, take the GIL, or come back into the engine. The
 // session collects them and does them in `finish`, after unlocking; then it looks whether a push went by that
 // found the lock taken.
+//
+// Where the lists of what is collected cannot grow for want of a few words of memory, the process ends
+// (std::terminate): what was scheduled by then cannot be undone, and losing a wake or a signal would be a
+// hang instead. The same goes for the list of failures, for a variable that is dropped, and for a worker in
+// `next_arrived`, which tries again, as long as it takes, because others may give memory back.
 #pragma once
 
 #include "engine/engine.h"

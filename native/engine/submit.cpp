@@ -35,6 +35,8 @@ struct Bulk {
   size_t accesses = 0;
   std::vector<Ref<Var>> vars;  // another thread may delete them before the flush; kept until the bulk has run
 };
+constexpr size_t kMostInBulk = 65536;  // variables, beyond which the next operation begins another one
+constexpr size_t kMostOfPart = 1024;   // and of one that is worth being an operation by itself
 thread_local Bulk* bulk_here = nullptr;
 
 // Submits what a standing bulk has collected when its thread ends.
@@ -60,7 +62,7 @@ void Engine::validate(const Op* op) const {
   const State state = state_.load(std::memory_order_relaxed);
   if (state != State::running && (state == State::stopped || !on_engine_thread()))
     throw EngineMisuse("the engine is stopped; call start() before pushing");
-  for (uint16_t i = 0; i < op->access_count; ++i) {
+  for (uint32_t i = 0; i < op->access_count; ++i) {
     const Var* var = op->accesses()[i].var;
     if (var->engine != this) throw EngineMisuse("a variable belongs to another engine");
     if (var->deleted.load(std::memory_order_relaxed)) throw EngineMisuse("a variable has been deleted");
@@ -83,13 +85,13 @@ void Engine::submit(Op* raw, const PushOptions& options) {
     settle_standing_bulk();
   if (Bulk* bulk = bulk_here; bulk && bulk->engine == this) {
     const bool fits_in_bulk =
-        op->kind == OpKind::task &&
+        op->kind == OpKind::task && op->access_count <= kMostOfPart &&
         (!bulk->first || (bulk->first->queue == op->queue && bulk->first->priority == op->priority));
-    if (!fits_in_bulk || bulk->accesses + op->access_count > UINT16_MAX) flush_bulk();
-    if (op->kind == OpKind::task) {
+    if (!fits_in_bulk || bulk->accesses + op->access_count > kMostInBulk) flush_bulk();
+    if (op->kind == OpKind::task && op->access_count <= kMostOfPart) {
       if (op->type->persist) op->type->persist(*op);
       bulk->accesses += op->access_count;
-      for (uint16_t i = 0; i < op->access_count; ++i) bulk->vars.emplace_back(op->accesses()[i].var);
+      for (uint32_t i = 0; i < op->access_count; ++i) bulk->vars.emplace_back(op->accesses()[i].var);
       (bulk->last ? bulk->last->next : bulk->first) = raw;
       bulk->last = op.release();
       raw->next = nullptr;
@@ -164,7 +166,7 @@ Op* Operator::copy_plan() {
   op->cheap = plan->cheap;
   op->run_on_error = plan->run_on_error;
   op->origin = this;
-  for (uint16_t i = 0; i < plan->access_count; ++i)
+  for (uint32_t i = 0; i < plan->access_count; ++i)
     op->add(plan->accesses()[i].var, plan->accesses()[i].mode);
   return op;
 }
@@ -174,7 +176,7 @@ std::shared_ptr<Operator> Engine::new_operator(Op* plan, QueueKind queue) {
   validate(plan);
   auto op = std::make_unique<Operator>();
   op->engine = this;
-  for (uint16_t i = 0; i < plan->access_count; ++i) op->vars.emplace_back(plan->accesses()[i].var);
+  for (uint32_t i = 0; i < plan->access_count; ++i) op->vars.emplace_back(plan->accesses()[i].var);
   op->plan = owned.release();
   op->queue = queue;
   return {op.release(), [](Operator* retired) {
@@ -376,16 +378,17 @@ void Engine::flush_bulk() {
   Bulk* bulk = bulk_here;
   if (!bulk || bulk->engine != this || !bulk->first) return;
   Op* first = bulk->first;
-  const size_t accesses = bulk->accesses;
+  auto vars = std::make_unique<std::vector<Ref<Var>>>();
+  Op* op = new_op(bulk->accesses);  // without memory for it, all stays in the bulk
   const std::shared_ptr<Engine> alive = std::move(bulk->alive);  // to the end of this function
   bulk->first = bulk->last = nullptr;
   bulk->accesses = 0;
   bulk->count = 0;
   for (Op* part = first; part; part = part->next) part->merge_duplicates();
-  Op* op = new_op(accesses);
   op->kind = OpKind::bulk;
   op->parts = first;
-  op->state = new std::vector<Ref<Var>>(std::exchange(bulk->vars, {}));
+  vars->swap(bulk->vars);
+  op->state = vars.release();
   op->queue = first->queue;
   op->priority = first->priority;
   for (const Op* part = first; part; part = part->next) op->size_bytes += part->size_bytes;

@@ -1,6 +1,5 @@
 #include "engine/team.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
 
@@ -13,6 +12,7 @@
 #include <system_error>
 #include <thread>
 
+#include "engine/fork.h"
 #include "engine/machine.h"
 #include "engine/parking.h"
 
@@ -96,8 +96,9 @@ class Team {
  public:
   static Team& get() {
     static Team* team = [] {
-      pthread_atfork([] { get().busy_.lock(); }, [] { get().busy_.unlock(); },
-                     [] { get().reset_in_child(); });
+      after_fork([](bool in_child) {
+        if (in_child) get().reset_in_child();
+      });
       return new Team;  // never destroyed: its helpers sleep until the process ends
     }();
     return *team;
@@ -205,6 +206,9 @@ class Team {
     return worked;
   }
 
+  // Other threads do what they hold in the meantime; yielding lets those run whose priority is not lower.
+  // A thread with a real-time policy (SCHED_FIFO) on whose core a helper of lower priority has a piece would
+  // wait for it for ever: docs/design/threads.md says not to call from such threads.
   void close() {
     region_.store(nullptr, std::memory_order_seq_cst);
     for (int i = 0; joined_.load(std::memory_order_seq_cst) != 0; ++i) {
@@ -248,14 +252,13 @@ class Team {
   }
 
   void reset_in_child() {
-    new (&busy_) std::mutex;
     started_.store(0);  // the helpers' memory is left to threads that are not there
     region_.store(nullptr);
     joined_.store(0);
     lent_.store(0);
   }
 
-  std::mutex busy_;
+  ForkMutex busy_;
   std::atomic<int> size_{std::min(usable_cores(), kMostThreads)};
   Helper* helpers_[kMostThreads] = {};
   std::atomic<int> started_{0};  // helpers; raised under `busy_`

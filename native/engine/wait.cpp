@@ -41,7 +41,10 @@ Engine::WaitResult Engine::wait(Waiter& waiter, Deadline deadline, bool lend) {
     if (waiter.parker.park_once(std::min(slice, deadline))) continue;
     refusals = retry_refused_threads() ? refusals + 1 : 0;
     if (waiter.done.load(std::memory_order_acquire)) break;
-    if (host_hooks.interrupted && host_hooks.interrupted()) return WaitResult::interrupted;
+    if (host_hooks.interrupted && host_hooks.interrupted()) {
+      note_interrupt();
+      return WaitResult::interrupted;
+    }
     if (Clock::now() >= deadline) return WaitResult::timed_out;
     if (refusals == kRefusals)
       throw EngineMisuse(
@@ -50,6 +53,25 @@ Engine::WaitResult Engine::wait(Waiter& waiter, Deadline deadline, bool lend) {
           "hint: end other threads or raise the limit of the user or container (ulimit -u), then wait again");
   }
   return WaitResult::done;
+}
+
+// The time is stored before the number that has a loop look at it.
+void Engine::note_interrupt() noexcept {
+  loops_end_at_.store((Clock::now() + kLoopGrace).time_since_epoch().count(), std::memory_order_relaxed);
+  uint64_t before = interrupts_.load(std::memory_order_relaxed);
+  while (before && !interrupts_.compare_exchange_weak(before, before + 1, std::memory_order_release)) {
+  }
+}
+
+void Engine::end_loops() noexcept {
+  loops_end_at_.store(0, std::memory_order_relaxed);
+  interrupts_.store(0, std::memory_order_release);
+}
+
+void Engine::end_loop() const {
+  if (!interrupts_.load(std::memory_order_acquire)) throw LoopEnded("ended, because the process ends");
+  if (Clock::now().time_since_epoch().count() >= loops_end_at_.load(std::memory_order_relaxed))
+    throw LoopEnded("ended, because a wait was interrupted while it ran");
 }
 
 // Whether wide work runs or could.

@@ -51,7 +51,14 @@ Queue& Engine::queue_of(Device device, QueueKind kind) {
                        "): the index must be in 0..63");
   auto& slot = devices_[device_number(device)];
   DeviceState* state = slot.load(std::memory_order_acquire);
-  if (!state) {
+  if (!state) {  // a backend makes a stream once; that takes long, and may need what the host's lock guards
+    std::unique_lock making(making_device_, std::try_to_lock);
+    if (!making.owns_lock()) {
+      const Blocking blocking;
+      making.lock();
+    }
+    state = slot.load(std::memory_order_acquire);
+    if (state) return state->queue(kind);
     auto new_state = std::make_unique<DeviceState>();
     new_state->device = device;
     const int limits[kQueueKinds] = {options_.workers, 1, 1, options_.io_workers, 1};
@@ -62,12 +69,9 @@ Queue& Engine::queue_of(Device device, QueueKind kind) {
       if (backend) new_state->queues[i].stream = backend->stream(device.index, static_cast<QueueKind>(i));
     }
     Session s(*this);
-    state = slot.load(std::memory_order_acquire);
-    if (!state) {
-      state = new_state.release();
-      for (Queue& queue : state->queues) set_available(available_, queue);
-      slot.store(state, std::memory_order_release);
-    }
+    state = new_state.release();
+    for (Queue& queue : state->queues) set_available(available_, queue);
+    slot.store(state, std::memory_order_release);
   }
   return state->queue(kind);
 }

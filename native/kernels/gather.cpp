@@ -132,8 +132,7 @@ class IndexGet final : public Kernel {
     const char* const indices = plan.plain(begin, size, step);
     if (!indices) return false;
     const auto at = [=](int64_t p) {
-      const auto index = load_as<int64_t>(indices + p * static_cast<int64_t>(sizeof(int64_t)));
-      return index + (index < 0 ? size : 0);
+      return wrapped_index(load_as<int64_t>(indices + p * static_cast<int64_t>(sizeof(int64_t))), size);
     };
     if (step == kSize && to_step == kSize)
       for (int64_t p = 0; p < count; ++p) store_as(to + p * kSize, load_as<Word>(from + at(p) * kSize));

@@ -13,12 +13,18 @@ inline constexpr int64_t kIndexChunk = 512;  // indices converted at a time
 // Throws IndexError for the first index outside of [-size, size).
 void check_indices(const View& indices, int64_t size, int axis, const char* function);
 
-// `count` indices that have been checked, in [0, size).
+// `count` indices that have been checked, in [0, size). Their memory may be shared with other code (NumPy,
+// another process), which may have changed them since: then some element is meant, not what is outside of the
+// array.
+inline int64_t wrapped_index(int64_t index, int64_t size) noexcept {
+  const int64_t wrapped = index + (index < 0 ? size : 0);
+  return static_cast<uint64_t>(wrapped) < static_cast<uint64_t>(size) ? wrapped : 0;
+}
 inline void load_indices(const char* from, DType dtype, int64_t step, int64_t count, int64_t size,
                          int64_t* to) {
   const RowFunctions load = row_functions(DType::int64, dtype);
   (step == 1 ? load.contiguous : load.strided)(reinterpret_cast<char*>(to), 1, from, step, count);
-  for (int64_t i = 0; i < count; ++i) to[i] += to[i] < 0 ? size : 0;
+  for (int64_t i = 0; i < count; ++i) to[i] = wrapped_index(to[i], size);
 }
 
 // A view with shape and strides of its own, to be changed.

@@ -1,7 +1,8 @@
 // masks.cpp: counting, finding, reading and writing the elements where a mask is true, in row-major order.
 //
 // Each piece of the mask is counted first; sums of the counts say where the pieces' elements go; then pieces
-// are independent. What is true is anything but 0.
+// are independent. What is true is anything but 0. The mask may be memory that other code (NumPy, another
+// process) writes between the two: no more elements are read or written than were counted.
 #include <numeric>
 
 #include "engine/team.h"
@@ -73,11 +74,13 @@ void for_true(const Flat<N>& flat, size_t mask, DType dtype, const std::vector<i
     int64_t which[kBatch + 8];
     for (int64_t piece = first; piece < last; ++piece) {
       int64_t before = starts[static_cast<size_t>(piece)];
+      const int64_t end = starts[static_cast<size_t>(piece) + 1];
       flat.for_runs(piece * kPiece, std::min((piece + 1) * kPiece, flat.count),
                     [&](const auto& pointers, int64_t at, int64_t count) {
                       for_bytes(pointers[mask], dtype, flat.step(mask), count,
                                 [&](int64_t begin, int64_t now, const char* bytes) {
-                                  const int64_t true_count = find_true(bytes, begin, now, which);
+                                  const int64_t true_count =
+                                      std::min(find_true(bytes, begin, now, which), end - before);
                                   if (true_count) body(pointers, at, which, true_count, before);
                                   before += true_count;
                                 });

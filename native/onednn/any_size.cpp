@@ -9,6 +9,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "engine/fork.h"
 #include "onednn/recipe.h"
 #include "tensor/tensor.h"
 
@@ -172,7 +173,7 @@ class AnySize final : public Kernel {
 
   const int operands_, bias_axis_;
   const Make make_;
-  mutable std::mutex mutex_;
+  mutable ForkMutex mutex_;
   mutable std::unordered_map<std::string, SizedKernelRef, Hash, std::equal_to<>> kernels_;
 };
 

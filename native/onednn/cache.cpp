@@ -1,12 +1,12 @@
 #include "onednn/cache.h"
 
 #include <omp.h>
-#include <pthread.h>
 
 #include <list>
 #include <mutex>
 #include <unordered_map>
 
+#include "engine/fork.h"
 #include "onednn/recipe.h"
 
 namespace weft::onednn {
@@ -22,11 +22,7 @@ struct Entry {
 class Cache {
  public:
   static Cache& get() {
-    static Cache* cache = [] {
-      pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
-                     [] { get().mutex_.unlock(); });
-      return new Cache;
-    }();
+    static auto* const cache = new Cache;
     return *cache;
   }
 
@@ -77,7 +73,7 @@ class Cache {
     }
   }
 
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::list<Entry> entries_;                                                // the most recently used first
   std::unordered_map<std::string_view, std::list<Entry>::iterator> index_;  // keys are stored in the entries
   size_t limit_ = 1024;

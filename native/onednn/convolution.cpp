@@ -171,7 +171,7 @@ class Builder {
   }
 
   // Makes the primitive's description with activations as they are, or staged if that is faster. `make` gives
-  // an empty one where oneDNN has no code. Tells what was chosen.
+  // an empty one where oneDNN has no code. Returns what was chosen.
   template <class Make>
   auto choose(Descs& best_descs, bool& staged, Make&& make) const {
     decltype(make(best_descs, false)) best;
@@ -211,6 +211,8 @@ class Builder {
     const auto pd = choose(d, staged, [&](const Descs& descs, bool stage) {
       return forward_desc(descs, post_ops(descs, stage).attributes, false);
     });
+    if (!r_.post_ops.empty() && slowness(pd.impl_info_str()) > slowness_without_post_ops())
+      refuse_post_ops(r_.post_ops, r_.y.shape);
     Recipe recipe = begin();
     const int x = recipe.next_operand(), w = recipe.next_operand();
     std::vector<Argument> arguments{
@@ -229,6 +231,14 @@ class Builder {
     arguments.push_back({DNNL_ARG_DST, d.y, result});
     recipe.add<dnnl::convolution_forward>(pd, std::move(arguments));
     return recipe.finish_steps(pd.impl_info_str());
+  }
+
+  int slowness_without_post_ops() const {
+    Descs d;
+    bool staged = false;
+    const auto pd = choose(
+        d, staged, [&](const Descs& descs, bool) { return forward_desc(descs, plain_attributes(), false); });
+    return slowness(pd.impl_info_str());
   }
 
   std::unique_ptr<Steps> data() {

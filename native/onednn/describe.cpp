@@ -280,6 +280,16 @@ std::vector<PostOp> padded_post_ops(std::vector<PostOp> ops, size_t ndim) {
   return ops;
 }
 
+void refuse_post_ops(const std::vector<PostOp>& ops, const std::vector<int64_t>& result) {
+  std::string text;
+  for (const PostOp& op : ops) {
+    if (!text.empty()) text += ", ";
+    text += op.kind;
+    if (is_binary(op)) text.append(" ").append(describe(op.operand));
+  }
+  throw Unsupported("only slow code for a result " + text_of(result) + " with the post-ops " + text);
+}
+
 dnnl::primitive_attr plain_attributes() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);

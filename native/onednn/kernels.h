@@ -56,9 +56,9 @@ class OnednnKernel : public Kernel {
   ~OnednnKernel() override;
   void run(const Call& call) const override;
   size_t scratch_bytes(const View* operands) const override;
-  // oneDNN's name for the code it chose, and whether that is its slow reference code.
+  // oneDNN's name for the code it chose.
   const std::string& implementation() const noexcept;
-  bool is_reference() const noexcept;
+  bool is_reference() const override;
   // Whether half types are computed in float32, because oneDNN has no code for them.
   bool is_wide() const noexcept;
   int operands() const noexcept;

@@ -152,8 +152,10 @@ bool transposes(const Matmul& r) {
   return is_column_major(r.c) && !r.bias && !r.b.any && !r.b.layout && count_operands(r.post_ops) == 0;
 }
 
+// How a product is given to oneDNN: inputs and result as they are or dense, and the sum with what is in c
+// done by oneDNN's code or by the copy of the result.
 struct Attempt {
-  bool stage_inputs, stage_result;
+  bool stage_inputs, stage_result, add_late;
 };
 
 struct Candidate {
@@ -182,7 +184,7 @@ Candidate attempt(const Matmul& r, Attempt how) {
   candidate.a = operand_desc(r.a, how.stage_inputs, precision);
   candidate.b = operand_desc(r.b, how.stage_inputs, precision);
   candidate.c = operand_desc(r.c, how.stage_result, precision);
-  candidate.accumulate_late = r.accumulate && candidate.c != desc_of(r.c);
+  candidate.accumulate_late = r.accumulate && (how.add_late || candidate.c != desc_of(r.c));
   candidate.post_ops = std::make_unique<PostOps>(r.post_ops, candidate.c,
                                                  r.accumulate && !candidate.accumulate_late, precision);
   const auto& attributes = candidate.post_ops->attributes;
@@ -198,19 +200,47 @@ Candidate attempt(const Matmul& r, Attempt how) {
   return candidate;
 }
 
-// The first way to do it that is not oneDNN's reference code, else the first at all.
-Candidate choose(const Matmul& r) {
-  Candidate best;
-  for (const Attempt how : {Attempt{false, false}, {true, false}, {true, true}}) {
+constexpr int64_t kSmall =
+    128 * 128 * 128;  // products of one matrix, up to which the code for many is faster
+
+// 0: fast; 1: of many small matrices, a general product for each; 2: reference code.
+int slowness(const Matmul& r, const Candidate& candidate) {
+  const std::string implementation = candidate.pd.impl_info_str();
+  if (is_reference_code(implementation)) return 2;
+  const auto& c = r.c.shape;
+  const bool many_small = c.size() > 2 && c.back() * c[c.size() - 2] * r.a.shape.back() <= kSmall &&
+                          implementation.starts_with("gemm");
+  return many_small ? 1 : 0;
+}
+
+// The least slow way to do it, the first one of several.
+std::pair<Candidate, int> quickest(const Matmul& r) {
+  std::pair<Candidate, int> best;
+  for (const Attempt how :
+       {Attempt{false, false, false}, {true, false, false}, {true, true, false}, {false, false, true}}) {
+    if (how.add_late && !r.accumulate) continue;
     Candidate candidate = attempt(r, how);
     if (!candidate.pd) continue;
-    if (!is_reference_code(candidate.pd.impl_info_str())) return candidate;
-    if (!best.pd) best = std::move(candidate);
+    const int slow = slowness(r, candidate);
+    if (!best.first.pd || slow < best.second) best = {std::move(candidate), slow};
+    if (slow == 0) break;
   }
-  if (!best.pd)
+  if (!best.first.pd)
     throw Unsupported("no implementation for " + describe(r.a) + " @ " + describe(r.b) + " -> " +
                       describe(r.c));
   return best;
+}
+
+// Throws Unsupported where the product is slower code because of its post-ops: the product without them and a
+// loop after it are faster, many times if it is reference code.
+Candidate choose(const Matmul& r) {
+  auto [best, slow] = quickest(r);
+  if (!r.post_ops.empty() && slow > 0) {
+    Matmul plain = r;
+    plain.post_ops.clear();
+    if (quickest(plain).second < slow) refuse_post_ops(r.post_ops, r.c.shape);
+  }
+  return std::move(best);
 }
 
 // Which operand of the request is a, and which b.

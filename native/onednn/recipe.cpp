@@ -1,13 +1,13 @@
 #include "onednn/recipe.h"
 
 #include <omp.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
 
+#include "engine/fork.h"
 #include "engine/team.h"
 #include "storage/isa.h"
 
@@ -21,7 +21,10 @@ thread_local bool has_team = false;
 thread_local bool lost_team = false;
 
 void watch_forks() {
-  static const int watching = pthread_atfork(nullptr, nullptr, [] { lost_team = lost_team || has_team; });
+  static const bool watching = [] {
+    after_fork([](bool in_child) { lost_team = lost_team || (in_child && has_team); });
+    return true;
+  }();
   static_cast<void>(watching);
 }
 
@@ -78,10 +81,9 @@ bool is_plain(const Layout& layout) {
 }
 
 LayoutRef layout_of(const memory::desc& desc) {
-  static std::mutex mutex;
   static auto* layouts = new std::vector<std::weak_ptr<const Layout>>;
   static uint64_t last = 0;
-  const std::lock_guard guard(mutex);
+  const std::lock_guard guard(lasting_fork_mutex<Layout>());
   std::erase_if(*layouts, [](const auto& layout) { return layout.expired(); });
   for (const auto& candidate : *layouts) {
     if (LayoutRef layout = candidate.lock(); layout && layout->desc == desc) return layout;
@@ -221,7 +223,10 @@ size_t OnednnKernel::scratch_bytes(const View* operands) const {
   return scratch_bytes_;
 }
 const std::string& OnednnKernel::implementation() const noexcept { return pieces_.front()->implementation; }
-bool OnednnKernel::is_reference() const noexcept { return is_reference_code(implementation()); }
+bool OnednnKernel::is_reference() const {
+  return std::ranges::any_of(pieces_,
+                             [](const auto& piece) { return is_reference_code(piece->implementation); });
+}
 int OnednnKernel::operands() const noexcept { return static_cast<int>(pieces_.front()->layouts.size()); }
 bool OnednnKernel::is_wide() const noexcept { return pieces_.front()->precision == Precision::wide; }
 int OnednnKernel::reorders() const {

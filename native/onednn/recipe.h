@@ -206,6 +206,8 @@ int count_operands(const std::vector<PostOp>& ops);
 // operands along the result's dimensions, so no kernel is built of other post-ops.
 std::vector<PostOp> padded_post_ops(std::vector<PostOp> ops, size_t ndim);
 void check_post_ops(const std::vector<PostOp>& ops, const std::vector<int64_t>& result, const char* what);
+// Throws Unsupported: oneDNN has only slow code for a result of these sizes with them.
+[[noreturn]] void refuse_post_ops(const std::vector<PostOp>& ops, const std::vector<int64_t>& result);
 
 bool is_reference_code(const std::string& implementation);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "engine/engine.h"
+
 namespace weft {
 namespace {
 
@@ -31,6 +33,15 @@ void clear(const View& x) {
   Scalar zero{Scalar::Kind::integer, {}};
   zero.integer = 0;
   fill(x, zero);
+}
+
+void check_interrupts(const char* loop, int64_t turns, const RunContext& context) {
+  if (!context.engine) return;
+  try {
+    context.engine->check_interrupts(context);
+  } catch (const LoopEnded& ended) {
+    throw LoopEnded(std::string(loop) + " after " + std::to_string(turns) + " turns: " + ended.what());
+  }
 }
 
 // A program of exact sizes, run on memory that its caller owns.
@@ -249,6 +260,7 @@ class Foreach final : public Kernel {
     Inner::Frame frame;
     std::vector<View> all, outputs(count(form_.states + form_.items)), now(count(form_.states));
     for (int64_t t = 0; t < steps; ++t) {
+      check_interrupts("foreach", t, call.context);
       for (size_t k = 0; k < now.size(); ++k) {
         now[k] = states.in(k, t, position(t));
         outputs[k] = t + 1 == steps ? finals[k] : states.in(k, t + 1, position(t + 1));
@@ -312,6 +324,7 @@ class While final : public Kernel {
     for (;; ++t) {
       for (size_t k = 0; k < now.size(); ++k) now[k] = states.in(k, t, position(t));
       if (t == form_.limit) break;
+      check_interrupts("while_loop", t, call.context);
       gather(all, call.operands, now.data());
       condition_.run(holding, all.data(), &holds, scratch, call.context);
       if (!*flag) break;

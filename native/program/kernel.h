@@ -56,6 +56,8 @@ class Kernel : public Counted<Kernel> {
   virtual int operand_count() const { return -1; }
   // How many copies into other layouts a run makes.
   virtual int reorders() const { return 0; }
+  // Whether it runs a library's reference code, which is many times slower than its other code.
+  virtual bool is_reference() const { return false; }
   // Whether it opens parallel regions, or takes long, at any size.
   virtual bool wide() const { return false; }
 };

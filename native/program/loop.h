@@ -14,6 +14,7 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/fork.h"
 #include "program/kernel.h"
 
 namespace weft {
@@ -113,7 +114,7 @@ class Loop final : public Kernel {
   mutable std::unique_ptr<const Stages> owned_stages_;
   mutable std::atomic<const Table*> table_{nullptr};
   mutable std::atomic<Code> contiguous_code_{nullptr};  // for one loop of contiguous elements
-  mutable std::mutex mutex_;                            // held while code is made
+  mutable ForkMutex mutex_;                             // of what is added to the tables
   mutable std::vector<std::unique_ptr<const Table>>
       tables_;  // of which the last is table_; others may read old ones
 };

@@ -71,7 +71,7 @@ class Program::Prepacker {
   const Program& program_;
   std::vector<int> inputs_;  // those looked at
   std::vector<Value> values_;
-  std::mutex guard_;  // of newest_
+  ForkMutex guard_;  // of newest_
   std::shared_ptr<const PrepackedValues> newest_;
 };
 

@@ -472,11 +472,11 @@ void Program::submit(const LaunchState& call, const uint64_t* filled) const {
       op->add(chunk, Mode::overwrite);
       continue;
     }
-    chunk->writes.fetch_add(1, std::memory_order_relaxed);
+    chunk->count_write();
     op->add(chunk, results[j]->covers_chunk() ? Mode::overwrite : Mode::write, on_failure(output));
   }
   for (const auto& [output, to] : call.copies) {
-    to->chunk->writes.fetch_add(1, std::memory_order_relaxed);
+    to->chunk->count_write();
     op->add(to->chunk.get(), to->covers_chunk() ? Mode::overwrite : Mode::write, on_failure(outputs[output]));
   }
   for (size_t k = 0; k < inputs.size(); ++k)
@@ -513,7 +513,7 @@ void Program::prepare(std::span<const Tensor* const> inputs, std::span<const Ten
     }
     if (const Tensor* destination = destination_of(j, inputs, destinations)) {
       check_writable(*destination, name.c_str());
-      destination->chunk->writes.fetch_add(1, std::memory_order_relaxed);
+      destination->chunk->count_write();
       *results[j] = *destination;
     } else {
       *results[j] =

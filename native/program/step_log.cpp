@@ -14,7 +14,7 @@ namespace weft {
 namespace {
 
 struct Spans {
-  std::mutex mutex;
+  ForkMutex mutex;
   StepLog::Closed all;                                // of the open log
   std::unordered_map<std::string, uint32_t> numbers;  // of shapes, by their bytes
 };

@@ -1,4 +1,9 @@
 // validate.cpp: that everything a program's fields refer to is there: done once, when it is finished.
+//
+// What is trusted is what the planner computes: that temporaries and views lie in the arena and in their
+// bases, which steps write which operands, how many parameters a kernel reads of the slots, and that computed
+// sizes do not overflow. Files hold graphs, which are planned again when they are read, so nothing but the
+// planner makes programs; a reader of planned programs would have to check these, too.
 #include <algorithm>
 #include <string>
 

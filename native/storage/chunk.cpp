@@ -4,43 +4,54 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "engine/fork.h"
 #include "storage/runtime.h"
 
 namespace weft {
 namespace {
 
 // Chunks come and go with every result, mostly on one thread: a short list of blocks instead of the general
-// allocator.
-class Spare {
- public:
-  ~Spare() {
-    while (count_ > 0) std::free(blocks_[--count_]);
-    closed_ = true;
-  }
-  void* take() noexcept { return count_ > 0 ? blocks_[--count_] : nullptr; }
-  bool give(void* block) noexcept {
-    if (closed_ || count_ == kMost) return false;
-    blocks_[count_++] = block;
-    return true;
-  }
-
- private:
+// allocator. It lies behind a pointer: what a thread's variables take is little (CMakeLists.txt says why).
+// The list goes while the thread's other variables are destroyed, and chunks may come and go even after that:
+// so no variable with a destructor is looked at, but two that are plain words.
+struct Spare {
   static constexpr int kMost = 64;
-  void* blocks_[kMost];
-  int count_ = 0;
-  bool closed_ = false;  // chunks may go while the thread's other variables are destroyed
+  int count = 0;
+  void* blocks[kMost];
 };
-thread_local Spare spare;
+constinit thread_local Spare* spare = nullptr;
+constinit thread_local bool has_closed = false;
+
+struct CloseSpare {
+  ~CloseSpare() {
+    while (spare->count > 0) std::free(spare->blocks[--spare->count]);
+    delete std::exchange(spare, nullptr);
+    has_closed = true;
+  }
+};
+
+// False once the thread ends, or without memory.
+bool open_spare() noexcept {
+  if (has_closed) return false;
+  spare = new (std::nothrow) Spare;
+  if (!spare) return false;
+  thread_local const CloseSpare close;
+  static_cast<void>(close);
+  return true;
+}
 
 void* take_block() {
-  if (void* block = spare.take()) return block;
+  if (spare && spare->count > 0) return spare->blocks[--spare->count];
   void* block = std::aligned_alloc(alignof(Chunk), sizeof(Chunk));
   if (!block) throw std::bad_alloc();
   return block;
 }
 
 void give_block(void* block) noexcept {
-  if (!spare.give(block)) std::free(block);
+  if ((spare || open_spare()) && spare->count < Spare::kMost)
+    spare->blocks[spare->count++] = block;
+  else
+    std::free(block);
 }
 
 std::atomic<uint64_t> threads_with_chunks{0};
@@ -59,7 +70,7 @@ uint64_t Chunk::last_serial() noexcept { return serial_of_thread; }
 namespace {
 
 struct Watched {
-  std::mutex mutex;
+  ForkMutex mutex;
   std::unordered_map<uint64_t, Chunk*> alive;  // by serial; a chunk leaves before it is destroyed
 };
 Watched& watched_chunks() {

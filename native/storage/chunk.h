@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include "engine/variable.h"
+#include "storage/context.h"
 #include "storage/pool.h"
 
 namespace weft {
@@ -37,6 +38,12 @@ class Chunk : public Var {
   // The latest one given on this thread.
   static uint64_t last_serial() noexcept;
   // From watch() on, is_alive(serial) says whether the chunk is still there.
+  // One more write is said.
+  void count_write() {
+    writes.fetch_add(1, std::memory_order_relaxed);
+    if (auto* const counted = context().counted_writes) [[unlikely]]
+      counted->push_back(this);
+  }
   void watch();
   static bool is_alive(uint64_t serial);
   // The watched chunk of this serial; null: it is gone.

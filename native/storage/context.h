@@ -14,6 +14,7 @@ namespace weft {
 
 class Generator;
 class ArrayRecorder;
+class Chunk;
 struct UnrecordedRegion;
 
 // What sees calls of operators before they are planned (bindings/layers.h).
@@ -38,6 +39,9 @@ struct Context {
   int no_grads_before = 0;  // of these, entered before the epoch began
   std::vector<UnrecordedRegion>* noting =
       nullptr;  // regions that are not recorded, the innermost last; null: in none
+
+  // While a launch runs that was put off: the chunks whose writes this thread has counted, see KeptCounts.
+  std::vector<Chunk*>* counted_writes = nullptr;
 
   // The module that the thread is in, as weft.imperative.paths numbers them, while that is noted; 0: none.
   // Set by Python around calls of modules, and by the way back to that of the call whose gradient it

@@ -45,9 +45,16 @@ const Choice& choice() noexcept {
 Isa processor_isa() noexcept {
 #if defined(__x86_64__) && defined(__GNUC__)
   __builtin_cpu_init();
+  // All that code for the level may use, as it is compiled: a virtual machine may hide any of it, and lzcnt
+  // then runs as another instruction, without a fault.
+#if defined(__clang__)
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                   __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-                  __builtin_cpu_supports("f16c");
+                  __builtin_cpu_supports("f16c") && __builtin_cpu_supports("popcnt") &&
+                  __builtin_cpu_supports("lzcnt") && __builtin_cpu_supports("movbe");
+#else
+  const bool v3 = __builtin_cpu_supports("x86-64-v3") && __builtin_cpu_supports("f16c");
+#endif
   if (!v3) return Isa::baseline;
   const bool v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&

@@ -3,7 +3,6 @@
 // pool_blocks.cpp finds, divides and joins blocks, pool_pages.cpp has memory of the system come and go,
 // pool_check.cpp is the checking mode. In all of them functions without a lock_guard expect the lock held,
 // unless they touch only what never changes.
-#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -39,28 +38,6 @@ char* map(uint64_t bytes, int protection) noexcept {
   return memory == MAP_FAILED ? nullptr : static_cast<char*>(memory);
 }
 
-// All pools, for fork.
-struct Pools {
-  std::mutex mutex;
-  std::vector<Pool*> pools;
-
-  static Pools& get() {
-    static Pools* all = [] {
-      pthread_atfork(before_fork, after_fork, after_fork);
-      return new Pools;  // never destroyed: pools may outlive static destructors
-    }();
-    return *all;
-  }
-  static void before_fork() {
-    get().mutex.lock();
-    for (Pool* pool : get().pools) pool->lock_for_fork();
-  }
-  static void after_fork() {
-    for (Pool* pool : get().pools) pool->unlock_after_fork();
-    get().mutex.unlock();
-  }
-};
-
 }  // namespace
 
 Pool::Pool(std::string name, PoolOptions options)
@@ -71,15 +48,9 @@ Pool::Pool(std::string name, PoolOptions options)
       limit_bytes_(limit_of(options.limit_bytes)) {
   static_assert(sizeof(Block) == kHeader);
   reserve_range();
-  const std::lock_guard guard(Pools::get().mutex);
-  Pools::get().pools.push_back(this);
 }
 
 Pool::~Pool() {
-  {
-    const std::lock_guard guard(Pools::get().mutex);
-    std::erase(Pools::get().pools, this);
-  }
   if (check_) check_all();
   if (base_) munmap(base_, range_bytes_);
   if (absent_) munmap(absent_, round_up(range_bytes_ / kPiece / 8, 4096));

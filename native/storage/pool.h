@@ -31,6 +31,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/fork.h"
 #include "engine/parking.h"
 
 namespace weft {
@@ -121,10 +122,6 @@ class Pool {
   size_t check_all() noexcept;
 
   const std::string& name() const noexcept { return name_; }
-
-  // Around fork; the registry of all pools does it.
-  void lock_for_fork() noexcept { lock_.lock(); }
-  void unlock_after_fork() noexcept { lock_.unlock(); }
 
  private:
   struct Block;
@@ -222,6 +219,7 @@ class Pool {
   std::atomic<uint64_t> usable_{0};
 
   mutable Lock lock_;  // guards all below
+  HoldInFork<Lock> held_in_fork_{lock_};
   uint64_t limit_bytes_;
   char* end_ = nullptr;  // of the usable part
   uint64_t absent_bytes_ = 0;

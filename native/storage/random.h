@@ -14,6 +14,7 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/fork.h"
 #include "tensor/kernels.h"
 
 namespace weft {
@@ -55,7 +56,7 @@ class Generator {
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable ForkMutex mutex_;
   State state_;
 };
 

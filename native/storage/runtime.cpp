@@ -1,7 +1,5 @@
 #include "storage/runtime.h"
 
-#include <pthread.h>
-
 #include <new>
 #include <random>
 
@@ -23,16 +21,17 @@ uint64_t entropy() {
 Runtime::Runtime() {
   seed_all(entropy());
   seeded_ = false;
-  pthread_atfork(nullptr, nullptr, [] { get().after_fork_in_child(); });
+  after_fork([](bool in_child) {
+    if (in_child) get().after_fork_in_child();
+  });
 }
 
-// A child draws other numbers than its parent and its siblings, unless a seed was set. Another thread
-// may have held a generator's lock at the fork, so they are made again.
+// A child draws other numbers than its parent and its siblings, unless a seed was set.
 void Runtime::after_fork_in_child() {
   if (seeded_) return;
   const uint64_t seed = seed_ = entropy();
   const auto renew = [&](Devices& devices, size_t first) {
-    for (size_t i = 0; i < kDevices; ++i) new (&devices.generators[i]) Generator(seed, first + i);
+    for (size_t i = 0; i < kDevices; ++i) devices.generators[i].set_state({seed, first + i, 0});
   };
   renew(cpus_, 0);
   for (size_t kind = 1; kind < kDeviceKinds; ++kind)

@@ -61,7 +61,7 @@ class Runtime {
   std::shared_ptr<Engine> engine_;
   bool check_ = false;
   std::atomic<bool> seeded_ = false;
-  std::mutex mutex_;
+  ForkMutex mutex_;
   Devices cpus_;
   std::array<std::atomic<Devices*>, kDeviceKinds> others_{};  // by kind; never destroyed
   uint64_t seed_ = 0;                                         // what seed_all was called with last; mutex_

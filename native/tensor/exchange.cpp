@@ -29,6 +29,8 @@ void put_geometry(const Tensor& x, int64_t* shape, int64_t* strides) noexcept {
   }
 }
 
+constexpr int64_t kMostBytes = int64_t{1} << 56;  // more than processors have addresses for
+
 void adopt(Tensor& x, Device device, void (*drop)(void* owner) noexcept, void* owner, bool read_only,
            const char* function) {
   if (reinterpret_cast<uintptr_t>(x.data) % x.itemsize() != 0)
@@ -37,8 +39,16 @@ void adopt(Tensor& x, Device device, void (*drop)(void* owner) noexcept, void* o
   const auto itemsize = static_cast<int64_t>(x.itemsize());
   int64_t lowest = 0, highest = 0;
   for (int i = 0; i < x.ndim; ++i) {
-    const int64_t reach = (x.shape[i] - 1) * x.strides[i] * itemsize;
-    (reach < 0 ? lowest : highest) += reach;
+    int64_t reach = 0;
+    if (x.size == 0 || x.shape[i] == 1) continue;
+    bool overflows = __builtin_mul_overflow(x.shape[i] - 1, x.strides[i], &reach);
+    overflows |= __builtin_mul_overflow(reach, itemsize, &reach);
+    int64_t& end = reach < 0 ? lowest : highest;
+    overflows |= __builtin_add_overflow(end, reach, &end);
+    if (overflows || highest > kMostBytes || lowest < -kMostBytes)
+      throw BufferError(std::string(function) + ": the array reaches further than memory does: shape " +
+                        std::to_string(x.shape[i]) + " with a stride of " + std::to_string(x.strides[i]) +
+                        " elements in dimension " + std::to_string(i));
   }
   Chunk::Foreign foreign{x.data, 0, drop, owner, read_only};
   if (x.size) {

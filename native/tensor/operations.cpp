@@ -6,6 +6,7 @@
 #include "engine/device_kind.h"
 #include "storage/runtime.h"
 #include "tensor/array_recorder.h"
+#include "tensor/captured_read.h"
 
 namespace weft {
 
@@ -173,7 +174,11 @@ bool writable(const Tensor& x) noexcept {
   return !x.chunk->read_only && !x.chunk->engine->read_only_here(*x.chunk) && !may_overlap_itself(x.view());
 }
 
+void (*check_captured_read)(const Tensor& x) = nullptr;
+
 void wait_for(const Tensor& x, bool for_writing) {
+  if (context().layers.capture && check_captured_read) [[unlikely]]
+    check_captured_read(x);
   if (context().recorder) context().recorder->on_read(x);
   wait_unobserved(x, for_writing);
 }

@@ -244,3 +244,23 @@ TEST(context_is_the_threads_own) {
   context().stop_epoch = 0;
   context().no_grads = 0;
 }
+
+// Another thread writes while a launch runs that was put off: that stays counted.
+TEST(calls_kept_counts_take_back_their_own) {
+  Arrays arrays;
+  Tracked x, y;
+  x.tensor = counted({3});
+  y.tensor = counted({3});
+  const uint32_t before = x.tensor.chunk->writes.load();
+  const Tracked* const inputs[] = {&x, &y};
+  {
+    const KeptCounts counts(inputs, {});
+    x.tensor.chunk->count_write();
+    x.tensor.chunk->count_write();
+    std::jthread([&] { x.tensor.chunk->count_write(); }).join();
+    testing::empty({2}).chunk->count_write();  // has gone when the counts are taken back
+  }
+  CHECK_EQ(x.tensor.chunk->writes.load(), before + 1);
+  x.tensor.chunk->count_write();
+  CHECK_EQ(x.tensor.chunk->writes.load(), before + 2);
+}

@@ -14,6 +14,7 @@
 #include "data/record.h"
 #include "data/sample_random.h"
 #include "engine/error.h"
+#include "engine/parking.h"
 #include "tests/check.h"
 
 using namespace weft;
@@ -42,9 +43,9 @@ std::string part(uint32_t flag, const std::string& content) {
          std::string((4 - content.size() % 4) % 4, '\0');
 }
 
-std::string content_of(const RecordFile& file, const Record& record) {
+std::string content_of(RecordFile::Reader& reader, const Record& record) {
   std::string content(static_cast<size_t>(record.size), '\0');
-  file.copy(record, content.data());
+  CHECK(reader.copy(record, content.data()));
   return content;
 }
 
@@ -60,17 +61,18 @@ Picture picture(Pixels& pixels, int64_t h, int64_t w, int64_t c) {
 TEST(records_of_parts) {
   const std::string magic = word(kRecordMagic);
   const Temporary file(part(0, "abc") + part(1, "abcd") + part(2, "") + part(3, "x") + part(0, ""));
-  const RecordFile records(file.path);
+  const RecordFile whole(file.path);
+  RecordFile::Reader records(whole);
   const Record first = records.at(0), second = records.at(first.next), third = records.at(second.next);
   CHECK(!first.problem && !second.problem && !third.problem);
   CHECK_EQ(content_of(records, first), "abc");
   CHECK_EQ(content_of(records, second), "abcd" + magic + magic + "x");
   CHECK_EQ(third.size, 0);
-  CHECK_EQ(third.next, records.size());
+  CHECK_EQ(third.next, whole.size());
   CHECK_EQ(records.find(1), first.next);
   CHECK_EQ(records.find(first.next + 1), second.next);
   CHECK(records.at(4).problem != nullptr);
-  CHECK(records.at(records.size()).problem != nullptr);
+  CHECK(records.at(whole.size()).problem != nullptr);
   CHECK(records.at(-8).problem != nullptr);
   CHECK_THROWS(RecordFile("no/such/file"), std::system_error);
 }
@@ -96,10 +98,11 @@ TEST(records_in_any_bytes) {
     }
     bytes.resize(bytes.size() - rng() % 4);
     const Temporary file(bytes);
-    const RecordFile records(file.path);
+    const RecordFile whole(file.path);
+    RecordFile::Reader records(whole);
     std::vector<int64_t> begins;
     int64_t skipped = 0;
-    const Record end = records.scan(0, records.size(), true, begins, skipped);
+    const Record end = records.scan(0, whole.size(), true, begins, skipped);
     CHECK(end.problem == nullptr);
     for (const int64_t begin : begins) {
       const Record record = records.at(begin);
@@ -107,6 +110,64 @@ TEST(records_in_any_bytes) {
       CHECK_EQ(content_of(records, record).size(), static_cast<size_t>(record.size));
     }
   }
+}
+
+// Each of n begins leads to the same n parts, which end nowhere: these are gone through once.
+TEST(records_scan_is_linear) {
+  const auto seconds = [](uint32_t n) {
+    std::string bytes;
+    for (uint32_t i = 0; i < n; ++i)
+      bytes += word(kRecordMagic) + word(uint32_t{1} << 29 | (8 * n - 8 * i - 8));
+    for (uint32_t i = 0; i < n; ++i) bytes += word(kRecordMagic) + word(uint32_t{2} << 29);
+    const Temporary file(bytes + part(0, "last"));
+    const RecordFile whole(file.path);
+    RecordFile::Reader records(whole);
+    std::vector<int64_t> begins;
+    int64_t skipped = 0;
+    const auto start = Clock::now();
+    CHECK(!records.scan(0, whole.size(), true, begins, skipped).problem);
+    CHECK_EQ(begins, (std::vector<int64_t>{16 * n}));
+    CHECK_EQ(skipped, int64_t{n});
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  seconds(1000);
+  CHECK(seconds(100000) < 20);  // not 500 s
+}
+
+TEST(records_of_a_file_that_is_cut) {
+  const std::string large(100000, 'x');
+  const Temporary file(part(0, large) + part(1, large) + part(3, "end") + part(0, large));
+  const RecordFile whole(file.path);
+  RecordFile::Reader reader(whole);
+  const Record first = reader.at(0), second = reader.at(first.next), third = reader.at(second.next);
+  CHECK_EQ(truncate(file.path.c_str(), first.next + 50000), 0);
+  RecordFile::Reader later(whole);
+  std::string content(2 * large.size(), ' ');
+  CHECK_EQ(content_of(later, later.at(0)), large);
+  CHECK(!later.copy(second, content.data()));
+  CHECK(!later.copy(third, content.data()));
+  CHECK(later.at(third.begin).problem != nullptr);
+  CHECK(later.at(first.next).problem != nullptr);
+  std::vector<int64_t> begins;
+  int64_t skipped = 0;
+  CHECK(RecordFile::Reader(whole).scan(0, whole.size(), true, begins, skipped).problem != nullptr);
+  CHECK_EQ(begins, (std::vector<int64_t>{0}));
+}
+
+// Another process writes to the file between the finding of a record and its reading.
+TEST(records_whose_parts_become_longer) {
+  const Temporary file(part(1, "abcd") + part(3, "efgh") + part(0, std::string(100, 'x')));
+  const RecordFile whole(file.path);
+  RecordFile::Reader reader(whole);
+  const Record first = reader.at(0);
+  CHECK_EQ(first.size, 12);
+  std::string content(12, ' ');
+  FILE* const other = std::fopen(file.path.c_str(), "r+b");
+  CHECK_EQ(std::fseek(other, 16, SEEK_SET), 0);
+  const std::string longer = word(uint32_t{3} << 29 | 90);
+  CHECK_EQ(std::fwrite(longer.data(), 1, 4, other), size_t{4});
+  std::fclose(other);
+  CHECK(!RecordFile::Reader(whole).copy(first, content.data()));
 }
 
 TEST(index_of_any_text) {

@@ -46,6 +46,24 @@ TEST(exchange_loan_counts_until_it_ends) {
   CHECK_EQ(x.chunk->exports.load(), 2u);
 }
 
+TEST(exchange_refuses_strides_that_reach_too_far) {
+  Arrays arrays;
+  const int64_t most = INT64_MAX;
+  for (const int64_t stride : {int64_t{1} << 62, int64_t{1} << 54, -(int64_t{1} << 62), most, -most}) {
+    Lender lender;
+    lender.shape[0] = 2;
+    lender.shape[1] = 2;
+    int64_t strides[] = {stride, 1};
+    lender.managed.tensor.strides = strides;
+    CHECK_THROWS(lender.take(), BufferError);
+    strides[0] = 3;
+    strides[1] = stride;
+    CHECK_THROWS(lender.take(), BufferError);
+    lender.shape[1] = 1;  // with one element it does not matter
+    CHECK_EQ(lender.take().size, int64_t{2});
+  }
+}
+
 TEST(exchange_takes_over_and_gives_back) {
   Arrays arrays;
   Lender lender;

@@ -1,7 +1,11 @@
 // Fork: the parent goes on as if nothing had been, the child has engines that work, and whatever cannot
 // finish in the child fails there instead of hanging.
 #include <atomic>
+#include <functional>
+#include <utility>
 
+#include "engine/fork.h"
+#include "tests/array_support.h"
 #include "tests/child.h"
 
 using namespace weft;
@@ -204,6 +208,178 @@ TEST(fork_while_the_function_of_an_ended_asynchronous_operation_runs) {
     exercise(engine);
   });
   gate.open();
+}
+
+// Forks where the operation has been said to be done and is not complete.
+class ForkingObserver final : public Observer {
+ public:
+  explicit ForkingObserver(std::function<void()> action, bool starts = false)
+      : action_(std::move(action)), starts_(starts) {}
+  void on_end(const Event&) override { action_(); }
+  void on_start(const Event&) override {
+    if (starts_) action_();
+  }
+
+ private:
+  const std::function<void()> action_;
+  const bool starts_;
+};
+
+TEST(fork_while_another_thread_completes_an_asynchronous_operation) {
+  if (skipped()) return;
+  for (const bool in_finisher : {false, true}) {
+    Gate gate;
+    auto engine = make_engine(1);
+    Variable x(engine);
+    bool observed = false;
+    const auto check_child = [&] {
+      check_lost(*engine, *x);
+      engine->clear_error(*x);
+      exercise(engine);
+    };
+    engine->add_observer(std::make_shared<ForkingObserver>([&] {
+      if (std::exchange(observed, true)) return;
+      if (in_finisher)
+        in_child(check_child);
+      else
+        gate.pass();
+    }));
+    Log<Ref<Completion>> kept;
+    push_async(*engine, [&](RunContext&, const Ref<Completion>& completion) { kept.add(completion); }, {},
+               {x});
+    CHECK(Engine::settle_all(in_ms(20000)));
+    std::jthread finisher([&] { CHECK(kept.items().front()->finish()); });
+    if (!in_finisher) {
+      CHECK(gate.reached());
+      in_child(check_child);
+      gate.open();
+    }
+    finisher.join();
+    CHECK_EQ(cause_of(*engine, *x), "");
+  }
+}
+
+// The child goes on behind the observer that forked.
+TEST(fork_by_an_observer_of_a_completion) {
+  if (skipped()) return;
+  auto engine = make_engine(1);
+  Variable x(engine);
+  pid_t child = -1;
+  bool observed = false;
+  engine->add_observer(std::make_shared<ForkingObserver>([&] {
+    if (!std::exchange(observed, true)) child = fork();
+  }));
+  Log<Ref<Completion>> kept;
+  push_async(*engine, [&](RunContext&, const Ref<Completion>& completion) { kept.add(completion); }, {}, {x});
+  CHECK(Engine::settle_all(in_ms(20000)));
+  kept.items().front()->finish();
+  if (child == 0) {
+    int status = 1;
+    try {
+      check_lost(*engine, *x);
+      engine->clear_error(*x);
+      exercise(engine);
+      status = 0;
+    } catch (const std::exception&) {
+    }
+    _exit(status);
+  }
+  int status = 1;
+  CHECK(soon([&] { return waitpid(child, &status, WNOHANG) == child; }, 30000));
+  CHECK_EQ(status, 0);
+  CHECK_EQ(cause_of(*engine, *x), "");
+}
+
+// A thread of its own forks at the n-th event, while all that the program runs stands still there: for all n.
+TEST(fork_at_every_step_of_a_program) {
+  if (skipped()) return;
+  for (const EngineKind kind : kKinds) {
+    int events = 1, steps = 0;
+    for (int n = 0; n < events; ++n) {
+      auto engine = make_engine(2, kind);
+      std::vector<Variable> vars = make_variables(engine, 4);
+      std::atomic<int> event{0};
+      engine->add_observer(std::make_shared<ForkingObserver>(
+          [&] {
+            if (event++ != n) return;
+            ++steps;
+            std::jthread([&] {
+              in_child([&] {
+                for (Variable& var : vars) {
+                  try {
+                    engine->wait_for_var(*var, false, in_ms(10000));
+                  } catch (const OperationFailed&) {
+                    engine->clear_error(*var);
+                  }
+                  push(*engine, nothing, {}, {var});
+                  engine->wait_for_var(*var, false, in_ms(10000));
+                }
+                exercise(engine);
+              });
+            }).join();
+          },
+          true));
+      Random random(seed() + 1);
+      for (int i = 0; i < 12; ++i) {
+        Var* const read = &*vars[static_cast<size_t>(random.below(4))];
+        Var* const written = &*vars[static_cast<size_t>(random.below(4))];
+        if (random.chance(30))
+          push_async(*engine, [](RunContext&, const Ref<Completion>& completion) { completion->finish(); },
+                     {read}, {written});
+        else if (random.chance(20))
+          push(*engine, [](RunContext&) { throw 1; }, {read}, {written}, "fails");
+        else
+          push(*engine, nothing, {read}, {written});
+      }
+      causes_of_all(*engine);
+      events = event;
+    }
+    CHECK(steps >= 20);
+  }
+}
+
+// Chunks that are watched come and go on another thread, under a lock of all chunks.
+TEST(fork_while_another_thread_ends_watched_chunks) {
+  if (skipped()) return;
+  Arrays arrays;
+  std::atomic<bool> enough{false};
+  std::jthread other([&] {
+    while (!enough) testing::empty({4}).chunk->watch();
+  });
+  for (int i = 0; i < 100; ++i)
+    in_child([] {
+      alarm(5);
+      Chunk::is_alive(1);
+    });
+  enough = true;
+}
+
+// Threads take two locks in either order, and make locks while they hold one; a fork waits for all of them,
+// and the child finds them free.
+TEST(fork_finds_locks_free) {
+  if (skipped()) return;
+  ForkMutex a, b;
+  std::atomic<bool> enough{false};
+  std::jthread one([&] {
+    while (!enough) {
+      const std::scoped_lock both(a, b);
+      const ForkMutex third;
+    }
+  });
+  std::jthread two([&] {
+    while (!enough) {
+      const std::lock_guard first(b);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  });
+  for (int i = 0; i < 50; ++i)
+    in_child([&] {
+      for (ForkMutex* mutex : {&a, &b}) {
+        CHECK(mutex->try_lock());
+        mutex->unlock();
+      }
+    });
+  enough = true;
 }
 
 TEST(fork_while_another_thread_runs_a_naive_function) {

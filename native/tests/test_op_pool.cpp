@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include <pthread.h>
+
 #include "tests/support.h"
 
 using namespace weft;
@@ -64,14 +66,74 @@ TEST(op_pool_all_sizes) {
   std::vector<Op*> ops;
   for (int round = 0; round < 3; ++round) {
     for (size_t accesses = 0; accesses < 70; ++accesses) ops.push_back(filled(accesses, accesses + 1));
-    for (const size_t accesses : {100, 1000, 65535}) ops.push_back(filled(accesses, accesses));
+    for (const size_t accesses : {100, 1000, 65535, 65536, 200000}) ops.push_back(filled(accesses, accesses));
     for (Op* op : ops) {
       CHECK(intact(*op));
       free_op(op);
     }
     ops.clear();
   }
-  CHECK_THROWS(new_op(65536), EngineMisuse);
+  CHECK_THROWS(new_op(size_t{1} << 31), EngineMisuse);
+}
+
+// More variables than 16 bits count: errors come from the first that was read, also behind those.
+TEST(op_pool_an_operation_with_many_variables) {
+  auto engine = make_engine();
+  std::vector<Variable> many = make_variables(engine, 70000);
+  Variable out(engine);
+  push(*engine, [](RunContext&) { throw 1; }, {}, {many[69999]}, "late");
+  Variable written(engine);
+  push(*engine, [](RunContext&) { throw 1; }, {}, {written}, "written");
+  std::vector<Var*> reads, writes{&*written, &*out};
+  for (Variable& x : many) reads.push_back(&*x);
+  engine->push(nothing, reads, writes, PushOptions{.name = "all"});
+  CHECK_EQ(cause_of(*engine, *out), "late");
+}
+
+namespace {
+pthread_key_t at_exit_of_thread;
+std::atomic<int> broken_at_exit{0};
+}  // namespace
+
+// A destructor of a pthread key runs after the thread's variables have gone, and may use the engine.
+TEST(op_pool_used_after_the_variables_of_a_thread_have_gone) {
+  pthread_key_create(&at_exit_of_thread, [](void*) {
+    std::vector<Op*> ops;
+    for (size_t i = 0; i < 100; ++i) ops.push_back(filled(i % 40, i + 1));
+    for (int round = 0; round < 20; ++round) {
+      for (Op*& op : ops) {
+        broken_at_exit += !intact(*op);
+        const size_t room = op->access_count;
+        free_op(op);
+        op = filled(room, reinterpret_cast<uintptr_t>(&ops) + room);
+      }
+      std::this_thread::yield();
+    }
+    for (Op* op : ops) free_op(op);
+  });
+  std::atomic<bool> enough{false};
+  std::atomic<int> broken{0};
+  std::vector<std::jthread> busy;
+  for (int t = 0; t < 2; ++t)
+    busy.emplace_back([&] {
+      std::vector<Op*> ops;
+      while (!enough) {
+        for (size_t i = 0; i < 100; ++i) ops.push_back(filled(i % 40, i + 1));
+        for (Op* op : ops) {
+          broken += !intact(*op);
+          free_op(op);
+        }
+        ops.clear();
+      }
+    });
+  for (int i = 0; i < scaled(200); ++i)
+    std::jthread([] {
+      pthread_setspecific(at_exit_of_thread, &at_exit_of_thread);
+      for (Op* op : {filled(1, 1), filled(5, 1), filled(20, 1)}) free_op(op);
+    }).join();
+  enough = true;
+  busy.clear();
+  CHECK_EQ(broken.load() + broken_at_exit.load(), 0);
 }
 
 TEST(op_pool_reuses_blocks) {

@@ -1,7 +1,11 @@
 // Queues and devices: priorities in each, none waits behind another, wide and narrow work take turns.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
 
+#include "engine/device_kind.h"
 #include "tests/support.h"
 
 using namespace weft;
@@ -33,6 +37,41 @@ TEST(queues_honour_priorities) {
     gate.open();
     engine->wait_for_all();
     CHECK_EQ(order.items(), (std::vector<int>{7, 5, 1, 3, 0, 4, 2, 6, 8}));
+  }
+}
+
+namespace {
+
+class CountingBackend final : public DeviceBackend {
+ public:
+  using DeviceBackend::DeviceBackend;
+  void* stream(int, QueueKind) override {
+    ++calls;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    return nullptr;
+  }
+  std::atomic<int> calls{0};
+};
+
+}  // namespace
+
+TEST(queues_have_their_streams_made_once) {
+  auto engine = make_engine(2);
+  auto owned = std::make_unique<CountingBackend>("counting");
+  CountingBackend& backend = *owned;
+  const DeviceKind kind = add_device_kind(std::move(owned));
+  for (int i = 0; i < 20; ++i) {
+    backend.calls = 0;
+    std::atomic<int> arrived{0};
+    const auto use = [&] {
+      ++arrived;
+      while (arrived < 2) cpu_relax();
+      push(*engine, nothing, {}, {}, {.device = {kind, i}});
+    };
+    std::jthread a(use), b(use);
+    a.join();
+    b.join();
+    CHECK_EQ(backend.calls.load(), kQueueKinds);
   }
 }
 

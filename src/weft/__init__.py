@@ -63,9 +63,12 @@ if TYPE_CHECKING:
     from weft.base.errors import EngineErrorGroup as EngineErrorGroup
     from weft.base.errors import GraphError as GraphError
     from weft.base.errors import ShapeError as ShapeError
+    from weft.base.structure import tree_leaves as tree_leaves
+    from weft.base.structure import tree_map as tree_map
     from weft.functional import *  # noqa: F403 - those of the same name below come first
     from weft.imperative.control import *  # noqa: F403
     from weft.imperative.creation import *  # noqa: F403
+    from weft.imperative.data_dependent import *  # noqa: F403
     from weft.imperative.derivatives import *  # noqa: F403
     from weft.imperative.export import load_program as load_program
     from weft.imperative.gradient import *  # noqa: F403
@@ -110,6 +113,7 @@ _MODULE_OF = {
         "GraphError",
         "ShapeError",
     ),
+    "weft.base.structure": ("tree_leaves", "tree_map"),
     "weft.imperative.control": ("cond", "foreach", "while_loop"),
     "weft.imperative.creation": (
         "arange",
@@ -127,6 +131,13 @@ _MODULE_OF = {
         "zeros",
         "zeros_like",
     ),
+    "weft.imperative.data_dependent": (
+        "nonzero",
+        "unique_all",
+        "unique_counts",
+        "unique_inverse",
+        "unique_values",
+    ),
     "weft.imperative.derivatives": ("hessian", "jacobian", "jvp", "linearize", "vjp"),
     "weft.imperative.vmap": ("vmap",),
     "weft.imperative.gradient": ("Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"),
@@ -136,12 +147,16 @@ _MODULE_OF = {
     "weft.imperative.standard": (
         "__array_api_version__",
         "__array_namespace_info__",
+        "astype",
+        "broadcast_shapes",
         "can_cast",
+        "diff",
         "e",
         "finfo",
         "iinfo",
         "inf",
         "isdtype",
+        "isin",
         "nan",
         "newaxis",
         "pi",

@@ -16,7 +16,7 @@ def dnnl_version() -> tuple[int, int, int]: ...
 
 def end_python() -> None: ...
 
-def register(*, as_device: Callable[[], Callable[[object], object]] = ..., as_dtype: Callable[[], Callable[[object], object]] = ..., asarray: Callable[[], Callable[..., object]] = ..., assign: Callable[[], Callable[[object, object, object], object]] = ..., call_foreign: Callable[[], Callable[[object, tuple], object]] = ..., current_device: Callable[[], Callable[[], object]] = ..., device_error: Callable[[], type[Exception]] = ..., device_type: Callable[[], type] = ..., dtype_error: Callable[[], type[Exception]] = ..., dtype_type: Callable[[], type] = ..., dtypes: Callable[[], Sequence[object]] = ..., engine_error: Callable[[], type[Exception]] = ..., engine_error_group: Callable[[], type[Exception]] = ..., ever_scoped: Callable[[], list[bool]] = ..., failure_class: Callable[[], Callable[[type], type]] = ..., folder: Callable[[], str] = ..., traced_float_type: Callable[[], type] = ..., module_here: Callable[[], Callable[[], int]] = ..., of_sizes: Callable[[], Callable[[object, object, object, object], object]] = ..., on_deleted: Callable[[], Callable[[object], Callable[[object], None]]] = ..., operator_function: Callable[[], Callable[[str], Callable[..., object]]] = ..., plan_backward: Callable[[], Callable[[object, list[bool], list[bool]], Plan | None]] = ..., plan_call: Callable[[], Callable[[object, list, dict[str, object], str, bool], Plan | None]] = ..., plan_recording: Callable[[], Callable[[object], tuple[Plan | None, list[tuple[int, int]]]]] = ..., refusal: Callable[[], Callable[[object, list, dict], TypeError]] = ..., shape_error: Callable[[], type[Exception]] = ..., subscript: Callable[[], Callable[[object, object], object]] = ..., window_of: Callable[[], Callable[[object, list], object]] = ...) -> None:
+def register(*, as_device: Callable[[], Callable[[object], object]] = ..., as_dtype: Callable[[], Callable[[object], object]] = ..., asarray: Callable[[], Callable[..., object]] = ..., assign: Callable[[], Callable[[object, object, object], object]] = ..., call_foreign: Callable[[], Callable[[object, tuple], object]] = ..., current_device: Callable[[], Callable[[], object]] = ..., device_error: Callable[[], type[Exception]] = ..., device_type: Callable[[], type] = ..., dtype_error: Callable[[], type[Exception]] = ..., dtype_type: Callable[[], type] = ..., dtypes: Callable[[], Sequence[object]] = ..., elements_exported: Callable[[], Callable[[object], None]] = ..., engine_error: Callable[[], type[Exception]] = ..., engine_error_group: Callable[[], type[Exception]] = ..., ever_scoped: Callable[[], list[bool]] = ..., failure_class: Callable[[], Callable[[type], type]] = ..., folder: Callable[[], str] = ..., traced_float_type: Callable[[], type] = ..., module_here: Callable[[], Callable[[], int]] = ..., of_sizes: Callable[[], Callable[[object, object, object, object], object]] = ..., on_deleted: Callable[[], Callable[[object], Callable[[object], None]]] = ..., operator_function: Callable[[], Callable[[str], Callable[..., object]]] = ..., plan_backward: Callable[[], Callable[[object, list[bool], list[bool]], Plan | None]] = ..., plan_call: Callable[[], Callable[[object, list, dict[str, object], str, bool], Plan | None]] = ..., plan_recording: Callable[[], Callable[[object], tuple[Plan | None, list[tuple[int, int]]]]] = ..., refusal: Callable[[], Callable[[object, list, dict], TypeError]] = ..., shape_error: Callable[[], type[Exception]] = ..., subscript: Callable[[], Callable[[object, object], object]] = ..., window_of: Callable[[], Callable[[object, list], object]] = ...) -> None:
     """
     Give native code what it asks of weft's Python side.
 
@@ -166,7 +166,8 @@ class Engine:
         priority: higher runs first among the ready operations of a queue. name: for errors and observers.
         queue: "compute", "wide" (opens a parallel region: has the device's compute work to itself), "copy", "io",
         "priority". size_bytes: memory the operation holds while it is pending, for back-pressure.
-        on_done: called with None or the EngineError when this operation has finished, failed or been skipped.
+        on_done: called with None or the EngineError when this operation has finished, failed or been skipped. If it
+            returns False, the error still counts as one that nothing has raised.
         run_on_error: it also runs where a variable that it reads or changes is poisoned; run_context.error says so.
         What it changes stays poisoned where it was; what else it writes is good if it succeeds.
 
@@ -435,6 +436,10 @@ class Kernel:
     def reorders(self) -> int:
         """How many copies into other layouts a run makes."""
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether it runs oneDNN's slow reference code."""
+
 class Plan:
     """A program, and what it was made from."""
 
@@ -540,11 +545,13 @@ def recording_context() -> int: ...
 
 def operator_function(arg: object, /) -> object: ...
 
-def add_method(arg: str, /) -> None: ...
+def add_method(arg0: str, arg1: str, /) -> None: ...
 
 def call_into(arg0: object, arg1: object, arg2: tuple, arg3: dict, /) -> object: ...
 
 def operator_counters() -> dict: ...
+
+def forget_users_plans() -> None: ...
 
 def plan_count(arg: object, /) -> int: ...
 
@@ -699,7 +706,8 @@ class ReplaySpec:
     A program of a traced function, and how calls use it.
 
     arrays, numbers: where what it takes is found; results, of which those that are `stopped` have no
-    history. environment: (container, name, value) of what was found outside of the arguments; watched, containers:
+    history. environment: (container, name, value) of what was found outside of the arguments; is_doubted: it may read more; watched,
+    containers:
     things whose states matter; gradients: whether tensors had one; guard: what else has to hold of the leaves.
     build: makes the result of the list of results; effect: sets gradients; elsewhere: memory that arguments
     may not share, by serial, ascending; shared: tensors found outside of them that lie in one memory with others.
@@ -736,6 +744,12 @@ class ReplaySpec:
 
     @environment.setter
     def environment(self, arg: Sequence[tuple[object, object, object]], /) -> None: ...
+
+    @property
+    def is_doubted(self) -> bool: ...
+
+    @is_doubted.setter
+    def is_doubted(self, arg: bool, /) -> None: ...
 
     @property
     def watched(self) -> object: ...
@@ -798,11 +812,11 @@ class Replays:
     @closed.setter
     def closed(self, value: bool, /) -> None: ...
 
-    def run(self, args: object, kwargs: object, function: object | None = None) -> object: ...
+    def run(self, args: object, kwargs: object, function: object | None = None) -> tuple[Literal['done', 'convert', 'dense', 'python', 'record', 'again'], Any]: ...
 
     def call_directly(self, args: object, kwargs: object) -> None: ...
 
-    def add(self, args: tuple, kwargs: dict, owner: object | None, spec: ReplaySpec | None = None) -> None: ...
+    def add(self, args: tuple, kwargs: dict, owner: object | None, spec: ReplaySpec | None = None, runs: int = 0) -> None: ...
 
     def drop(self, owner: object) -> int: ...
 
@@ -832,10 +846,6 @@ class OnednnKernel(Kernel):
 
     @property
     def implementation(self) -> str: ...
-
-    @property
-    def is_reference(self) -> bool:
-        """Whether this is oneDNN's slow reference code."""
 
     @property
     def is_wide(self) -> bool:

@@ -74,7 +74,16 @@ def preload() -> None:
 
 def _core_loads_its_own() -> None:
     """With no wheel to look in (oneDNN is vendored, or the system's), importing the extension loads them."""
-    from weft import _core  # noqa: F401
+    try:
+        from weft import _core  # noqa: F401
+    except ImportError as error:
+        if _DNNL in str(error):
+            error.add_note(
+                f"  {_DNNL} comes with the package onednn-cpu-gomp, below the environment's prefix; "
+                "`pip install --target` leaves it out\n"
+                "  hint: install into a virtual environment, or set WEFT_DNNL_LIB to the library's path"
+            )
+        raise
 
 
 def register_base() -> None:

@@ -18,6 +18,7 @@ from weft import _core
 from weft.base.dtype import DType, as_dtype, float32
 from weft.base.name_hints import add_hints as _add_hints
 from weft.imperative.creation import ones, tensor, zeros
+from weft.imperative.dependence import changed, depends_on, state_of
 from weft.imperative.gradient import no_grad
 from weft.imperative.transformation import Transformation
 from weft.ops import registry
@@ -129,6 +130,8 @@ class GradScaler:
     (tensor([0.5, 0. ], dtype=float32, device=cpu:0), 1024.0)
     """
 
+    _SETTINGS: ClassVar[tuple[str, ...]] = ("growth_factor", "backoff_factor", "growth_interval", "enabled")
+
     def __init__(
         self,
         init_scale: float = 2.0**16,
@@ -228,6 +231,7 @@ class GradScaler:
 
     def update(self, new_scale: float | None = None) -> None:
         """Adapt the factor to what the steps since the last update found, or set it."""
+        depends_on(self)
         if not self.enabled:
             return
         where = registry.function("where")
@@ -254,16 +258,35 @@ class GradScaler:
         self._unscaled.clear()
         self._stepped.clear()
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        if name in self._SETTINGS:
+            changed()
+
+    def __weft_state__(self) -> Any:
+        return state_of([getattr(self, name) for name in self._SETTINGS])
+
     def state_dict(self) -> dict[str, Any]:
-        """What training goes on from: the factor, and how many steps in a row were good. Waits for them."""
-        return {"scale": float(self._scale.item()), "growth_tracker": int(self._finite_steps.item())}
+        """What training goes on from, by PyTorch's names. Waits for the steps.
+
+        scale: the factor; growth_tracker: how many steps in a row were good; and the three numbers of the constructor.
+        """
+        return {
+            "scale": float(self._scale.item()),
+            "growth_factor": self.growth_factor,
+            "backoff_factor": self.backoff_factor,
+            "growth_interval": self.growth_interval,
+            "growth_tracker": int(self._finite_steps.item()),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state. Raises ValueError for one without "scale" and "growth_tracker"."""
+        """Go on from a state. Raises ValueError for one without "scale" and "growth_tracker"; other numbers stay."""
         if not {"scale", "growth_tracker"} <= state.keys():
             raise ValueError(
                 f"GradScaler: a state has scale and growth_tracker, this one {', '.join(map(str, state))}"
             )
+        for name in ("growth_factor", "backoff_factor", "growth_interval"):
+            setattr(self, name, state.get(name, getattr(self, name)))
         self._scale[...], self._finite_steps[...] = float(state["scale"]), int(state["growth_tracker"])
 
 

@@ -14,11 +14,13 @@ docs/distributed.md describes how machines join.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,6 +29,7 @@ __all__ = ["main", "mpi_command"]
 # mpiexec ends all ranks at once when one was killed. Behind this shell it learns of that some seconds later, so that
 # the other ranks of the host, which look at each other's processes, can say which one has died.
 GUARD = ("sh", "-c", '"$@"; status=$?; [ $status -le 128 ] || sleep 5; exit $status', "weft")
+LEFT_S = 0.5  # of another job between the making of a shared file and its mapping
 RAY_KINDS = ("dist_sync_ps", "dist_async", "dist_ssp")
 
 
@@ -50,6 +53,9 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--profile", type=Path, metavar="FILE", help="write the profiler's page of all processes there"
     )
+    parser.add_argument(
+        "--prefix", action="store_true", help="MPI: write the rank before each line (Ray always does)"
+    )
     parser.add_argument("-m", dest="module", action="store_true", help="the script is a module")
     parser.add_argument("script")
     parser.add_argument("args", nargs=argparse.REMAINDER)
@@ -70,8 +76,11 @@ def environment(n: int, threads: int | None, kind: str) -> dict[str, str]:
     return variables
 
 
-def mpi_command(n: int, hosts: str | None = None, more: str = "") -> list[str]:
-    """The command that starts n processes. Raises FileNotFoundError if there is no mpiexec."""
+def mpi_command(n: int, hosts: str | None = None, more: str = "", prefix: bool = False) -> list[str]:
+    """The command that starts n processes. prefix: lines begin with the rank.
+
+    Raises FileNotFoundError if there is no mpiexec.
+    """
     beside = Path(sys.executable).parent / "mpiexec"
     mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
     if mpiexec is None:
@@ -82,8 +91,10 @@ def mpi_command(n: int, hosts: str | None = None, more: str = "") -> list[str]:
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             command.append("--allow-run-as-root")
         command += ["--host", hosts] if hosts else []
-    elif hosts:
-        command += ["-hosts", hosts]
+        command += ["--tag-output"] if prefix else []
+    else:
+        command += ["-hosts", hosts] if hosts else []
+        command += ["-prepend-rank"] if prefix else []
     return command + more.split()
 
 
@@ -99,6 +110,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"weft.launch: no script {options.script!r}\n")
         return 2
     script = [*(["-m"] if options.module else []), options.script, *options.args]
+    try:
+        return run(options, script)
+    except KeyboardInterrupt:  # all processes have ended
+        sys.stderr.write("weft.launch: interrupted\n")
+        return 130
+
+
+def run(options: argparse.Namespace, script: list[str]) -> int:
+    """Run a script on all processes, with a profile if one is wanted; returns the status to end with."""
     if options.profile is None:
         return start(options, script)
     if not options.profile.resolve().parent.is_dir():
@@ -120,11 +140,40 @@ def start(options: argparse.Namespace, script: Sequence[str]) -> int:
 
         return run_workers(options.n, script, env, options.restarts)
     try:
-        command = mpi_command(options.n, options.hosts, options.mpi)
+        command = mpi_command(options.n, options.hosts, options.mpi, options.prefix)
     except FileNotFoundError as error:
         sys.stderr.write(f"weft.launch: {error}\n")
         return 2
-    return subprocess.run([*command, *GUARD, sys.executable, *script], env=env).returncode
+    began_s, before = time.time(), shared_files()
+    try:
+        return subprocess.run([*command, *GUARD, sys.executable, *script], env=env).returncode
+    finally:
+        remove_shared_files(shared_files() - before, began_s)
+
+
+def shared_files() -> set[Path]:
+    """The shared memory of MPICH's jobs on this machine."""
+    return set(Path("/dev/shm").glob("mpich_shm_*"))
+
+
+def remove_shared_files(files: set[Path], began_s: float) -> None:
+    """Remove what a job that began then has left: MPICH does so only where all ranks end well.
+
+    Files of other users, and those that a process has open or mapped, belong to other jobs.
+    """
+    time.sleep(LEFT_S if files else 0)  # another job maps its own as soon as it has made it
+    own = set()
+    for path in files:
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            if status.st_uid == os.getuid() and began_s <= status.st_ctime <= time.time() - LEFT_S / 2:
+                own.add(path)
+    for maps in Path("/proc").glob("[0-9]*/maps") if own else ():
+        with contextlib.suppress(OSError):
+            text = maps.read_text()
+            own = {path for path in own if str(path) not in text}
+    for path in own:
+        path.unlink(missing_ok=True)
 
 
 def write_profile(page: Path, folder: Path, n: int) -> int:

@@ -17,12 +17,12 @@ What such an operator is in calls, graphs and gradients: weft.imperative.python_
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, TypeVar
 
+from weft.base.cached import cached_property
 from weft.base.device import Device
 from weft.base.dtype import DType
 from weft.imperative.python_op import Context, Form, PythonOp
@@ -180,7 +180,7 @@ class PropertyOp(PythonOp):
     make_property: ClassVar[Callable[..., OperatorProperty]]
     params: object = ()
 
-    @functools.cached_property
+    @cached_property
     def prop(self) -> OperatorProperty:
         params: Any = self.params
         return type(self).make_property(**dict(params))

@@ -197,7 +197,8 @@ def _check_numbers(function: str, **numbers: Any) -> None:
     """Such as the shape, which comes after them."""
     for name, value in numbers.items():
         if isinstance(value, str | Sequence | Tensor) or not hasattr(value, "__float__"):
-            raise TypeError(f"{function}: {name} must be a number, got {value!r}")
+            hint = f"\n  hint: {function}(shape={value!r})" if isinstance(value, tuple | list) else ""
+            raise TypeError(f"{function}: {name} must be a number, got {value!r}{hint}")
 
 
 def _permuted(x: Any) -> Any:

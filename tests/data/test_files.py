@@ -127,12 +127,15 @@ def test_tables_and_lines(tmp_path):
     x, y = data.CSVDataset(tmp_path / "a.csv", labels=-1, skip_rows=1)[0]
     assert (x.tolist(), int(y), x.dtype.name, y.dtype.name) == ([1, 2.5], 0, "float32", "int64")
     assert data.CSVDataset(tmp_path / "a.csv", skip_rows=1)[1].tolist() == [3, 4, 1]
-    with pytest.raises(ValueError, match=r"line 1|row 0"):
+    with pytest.raises(ValueError, match=r"a\.csv:1: column 0: could not convert string to float: 'a'"):
         data.CSVDataset(tmp_path / "a.csv")
     (tmp_path / "a.svm").write_text("1 0:2 2:3  # words\n\n-1 1:0.5\n")
     x, y = data.read_libsvm(tmp_path / "a.svm", 3)
     assert (x.tolist(), y.tolist()) == ([[2, 0, 3], [0, 0.5, 0]], [1, -1])
     assert len(data.LibSVMDataset(tmp_path / "a.svm", 3)) == 2
+    (tmp_path / "empty.svm").write_text("# nothing\n")
+    with pytest.raises(ValueError, match=r"empty\.svm: it has no rows"):
+        data.read_libsvm(tmp_path / "empty.svm", 3)
     for line, words in (("1 3:1", "index 3 is not one of 3 columns"), ("x 1:1", "could not convert")):
         (tmp_path / "b.svm").write_text("1 0:1\n" + line)
         with pytest.raises(ValueError, match=rf"b\.svm:2: .*{words}"):
@@ -206,7 +209,9 @@ def test_caches(tmp_path, on_disk):
         assert [path.name for path in tmp_path.iterdir()] == ["cache"]
         again = Counted()
         assert data.CacheDataset(again, tmp_path / "cache")[4][1] == "name 4"
-        assert again.calls == []
+        assert again.calls == [0, 2, 4]  # compared with what is there
+        assert data.CacheDataset(again, tmp_path / "cache", check=False)[1][1] == "name 1"
+        assert again.calls == [0, 2, 4]
         with pytest.raises(ValueError, match="has 5 samples, the dataset 3"):
             data.CacheDataset([1, 2, 3], tmp_path / "cache")
         (tmp_path / "other").write_bytes(b"x" * 64)
@@ -362,3 +367,96 @@ def test_padding():
             sequences, batch_size=3, collator=data.Pad(), num_workers=2, mode=mode
         ) as loader:
             assert [batch.shape for batch in loader] == [(3, 3), (3, 6), (2, 8)]
+
+
+def test_shards_that_are_damaged_or_cut_off(tmp_path):
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as tar:
+        for k in range(4):
+            add(tar, f"{k}.cls", b"%d" % k)
+    content = bytearray(path.read_bytes())
+    assert len(list(data.TarStream(path))) == 4
+    content[1024 + 148] ^= 1  # the checksum of the second header
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"a\.tar is damaged: the header at byte"):
+        list(data.TarStream(path))
+    path.write_bytes(content[:1024])
+    with pytest.raises(ValueError, match=r"a\.tar is damaged: it ends at byte 1024 without an end mark"):
+        list(data.TarStream(path))
+    with pytest.raises(ValueError, match="part 1 of 2 has no shard: there are 1"):
+        data.TarStream(path, num_parts=2, part_index=1)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "words"),
+    [
+        ("1,2\n3,4\n", {"labels": 5}, "no column 5 for labels: it has 2"),
+        ("1,2\n3,nan\n", {"labels": 1}, r":2: column 1: nan is not of type int64"),
+        ("1,2\n\n3,1.7\n", {"labels": 1}, r":3: column 1: 1.7 is not of type int64"),
+        ("1,2\n#3,4\n", {}, r":2: column 0: could not convert string to float: '#3'"),
+        ("1,2\n3,4,5\n", {}, r":2: 3 columns, the lines before have 2"),
+        ("1,2\n3,300\n", {"labels": 1, "label_dtype": np.uint8}, r":2: column 1: 300 is not of type uint8"),
+        ("\n", {}, "it has no rows"),
+    ],
+)
+def test_tables_that_do_not_fit(tmp_path, content, options, words):
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises((ValueError, IndexError), match=rf"a\.csv.*{words}"):
+        data.CSVDataset(tmp_path / "a.csv", **options)
+
+
+def test_integers_of_tables_are_exact(tmp_path):
+    (tmp_path / "a.csv").write_text(f"{2**53 + 1},{2**62 + 1},1.0\n")
+    _, y = data.CSVDataset(tmp_path / "a.csv", labels=[1, 2])[0]
+    assert y.tolist() == [2**62 + 1, 1]
+    (tmp_path / "b.csv").write_text(f"{2**53 + 1}\n")
+    assert data.CSVDataset(tmp_path / "b.csv", dtype=np.int64)[0].tolist() == [2**53 + 1]
+
+
+def test_a_cache_of_other_content_and_one_that_is_damaged(tmp_path):
+    path = tmp_path / "cache"
+    first = data.MapDataset(range(9), lambda k: np.full(50, k))
+    data.CacheDataset(first, path)
+    with pytest.raises(ValueError, match="sample 0 is not that of the dataset"):
+        data.CacheDataset(data.MapDataset(range(9), lambda k: np.full(50, k + 1)), path)
+    noisy = data.MapDataset(range(9), lambda k: data.rng().random(3))
+    data.CacheDataset(noisy, tmp_path / "noisy")
+    data.CacheDataset(noisy, tmp_path / "noisy")  # what data.rng() draws is the same again
+    content = bytearray(path.read_bytes())
+    place = content.index(np.full(50, 5).tobytes())
+    content[place + 9] ^= 64
+    path.write_bytes(content)
+    cached = data.CacheDataset(first, path)
+    assert cached[4][0] == 4
+    with pytest.raises(ValueError, match="sample 5 is damaged"):
+        cached[5]
+
+
+def test_pictures_of_16_bits_and_of_too_many_pixels(monkeypatch):
+    pillow = pytest.importorskip("PIL.Image")
+    out = io.BytesIO()
+    values = np.arange(0, 65536, 257, dtype=np.uint16).reshape(16, 16)
+    pillow.fromarray(values).save(out, "PNG")
+    for mode in ("L", "RGB"):
+        assert (images.decode(out.getvalue(), mode)[:, :, 0] == values >> 8).all()
+    out = io.BytesIO()
+    pillow.fromarray(np.zeros((2, 2), np.float32)).save(out, "TIFF")
+    with pytest.raises(ValueError, match="its pixels have 32 bits"):
+        images.decode(out.getvalue())
+    monkeypatch.setenv("WEFT_MAX_PICTURE_PIXELS", "99")
+    for extension in (".jpg", ".png"):
+        content = images.encode(np.zeros((10, 10, 3), np.uint8), extension)
+        for decode in (images.decode, images.decode_in_scratch):
+            with pytest.raises(ValueError, match="picture of 10 x 10 has more than 99 pixels"):
+                decode(content)
+
+
+def test_a_picture_that_says_it_is_huge_is_refused_before_it_is_decoded(monkeypatch):
+    jpeg = pytest.importorskip("simplejpeg")
+    content = bytearray(images.encode(np.zeros((8, 8, 3), np.uint8), ".jpg"))
+    place = content.index(b"\xff\xc0") + 5
+    content[place : place + 4] = struct.pack(">HH", 20000, 20000)
+    monkeypatch.setattr(jpeg, "decode_jpeg", lambda *_, **__: pytest.fail("decoded"))
+    for decode in (images.decode, images.decode_in_scratch):
+        with pytest.raises(ValueError, match="20000 x 20000 has more than 89478485 pixels"):
+            decode(bytes(content))

@@ -77,10 +77,17 @@ def test_files(tmp_path):
     batches = list(it)
     assert batches[1].data[0].numpy().tolist() == [[[9, 10], [11, 12]], [[1, 2], [3, 4]]]
     assert (batches[1].label[0].numpy().tolist(), batches[1].pad) == ([3, 1], 1)
-    assert len(list(data.CSVIter(tmp_path / "x.csv", (4,), batch_size=2, round_batch=False))) == 1
+    last = list(data.CSVIter(tmp_path / "x.csv", (4,), batch_size=2, round_batch=False))[-1]
+    assert (last.data[0].numpy()[0].tolist(), last.pad) == ([9, 10, 11, 12], 1)  # delivered, as by MXNet
     with pytest.raises(ValueError, match=r"rows of 4 numbers do not have the shape \(3,\)"):
         data.CSVIter(tmp_path / "x.csv", (3,))
     (tmp_path / "x.svm").write_text("1 0:5\n2 1:6\n")
+    for part in (2, 5, -1):
+        with pytest.raises(ValueError, match=f"LibSVMIter: part_index {part} is not one of num_parts=2"):
+            data.LibSVMIter(tmp_path / "x.svm", (3,), num_parts=2, part_index=part)
+    (tmp_path / "empty.svm").write_text("")
+    with pytest.raises(ValueError, match=r"empty\.svm: it has no rows"):
+        data.LibSVMIter(tmp_path / "empty.svm", (3,))
     batch = data.LibSVMIter(tmp_path / "x.svm", (3,), batch_size=2).next()
     assert batch.data[0].numpy().tolist() == [[5, 0, 0], [0, 6, 0]]
     assert batch.label[0].numpy().tolist() == [1, 2]
@@ -170,7 +177,7 @@ def test_image_record_iter(records):
         np.testing.assert_allclose(x[2, :, 3, 9], [95, 50, 100])  # picture 10
         it.reset()
     it.close()
-    assert len(list(data.ImageRecordIter(records, (3, 32, 32), 8, round_batch=False))) == 2
+    assert [b.pad for b in data.ImageRecordIter(records, (3, 32, 32), 8, round_batch=False)] == [0, 0, 4]
     parts = [data.ImageRecordIter(records, (1, 8, 8), 1, num_parts=3, part_index=k) for k in range(3)]
     assert [int(batch.label[0]) for part in parts for batch in part] == list(range(20))
     pixels = data.ImageRecordIter(records, (3, 40, 48), 2, dtype="uint8", mirror=True).next().data[0].numpy()
@@ -235,6 +242,11 @@ def test_detection(tmp_path):
             image[10:20, 60:80] = 255
             label = np.array([2, 5] + [k, 0.75, 0.25, 1.0, 0.5] * (1 + k % 2), np.float32)
             writer.write(recordio.pack_img(recordio.IRHeader(0, label, k, 0), image, img_fmt=".png"))
+    for size in (1, 2):  # of one width, whichever records a batch has
+        narrow = data.ImageDetRecordIter(path, (3, 20, 20), size)
+        assert narrow.provide_label[0].shape == (size, 16)
+        assert {tuple(batch.label[0].shape) for batch in narrow} == {(size, 16)}
+        narrow.close()
     it = data.ImageDetRecordIter(path, (3, 20, 20), 4, rand_mirror=True, seed=3, preprocess_threads=1)
     batch = it.next()
     assert batch.data[0].shape == (4, 3, 20, 20)
@@ -262,6 +274,9 @@ def test_what_does_not_fit(records, tmp_path):
     for make, words in (
         (lambda: data.ImageRecordIter(records, (2, 8, 8), 1), "1 or 3 channels"),
         (lambda: data.ImageRecordIter(records, (8, 8), 1), "is .channels, height, width"),
+        (lambda: data.ImageRecordIter(records, (3, 0, 8), 1), "is .channels, height, width"),
+        (lambda: data.ImageRecordIter(records, (3, 8, 8), 0), "batch_size must be at least 1, got 0"),
+        (lambda: data.ImageRecordIter(records, (3, 8, 8), 1, std_r=0), "std_r, std_g, std_b are not 0"),
         (lambda: data.ImageRecordIter(records, (3, 8, 8), 1, dtype="float64"), "dtype must be"),
         (lambda: data.ImageRecordIter(records, (3, 8, 8), 1, inter_method=7), "inter_method must be one of"),
         (

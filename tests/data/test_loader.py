@@ -226,3 +226,48 @@ def test_datasets_of_hugging_face(mode):
         batches = list(loader)
         assert [batch["x"].shape for batch in batches] == [(4, 2), (4, 2), (2, 2)]
         assert [name for batch in batches for name in batch["name"]] == list("abcdefghij")
+
+
+def test_a_sampler_that_ends_after_one_epoch_is_refused():
+    with pytest.raises(TypeError, match="sampler is a generator, which ends after one epoch"):
+        data.DataLoader([1, 2], (k for k in range(2)))
+
+
+def test_arrays_of_other_libraries():
+    class Other:
+        def __init__(self, values):
+            self.values = values
+
+        def __array__(self, dtype=None, copy=None):
+            return np.array(self.values, dtype)
+
+    (batch,) = data.DataLoader([(Other([1, 2]), 3), (Other([4, 5]), 6)], batch_size=2)
+    assert [x.numpy().tolist() for x in batch] == [[[1, 2], [4, 5]], [3, 6]]
+
+
+def test_a_shuffled_stream():
+    stream = data.MapStream(range(50)).shuffle(8, seed=3)
+    first, second = list(stream.iterate(0)), list(stream.iterate(1))
+    assert sorted(first) == sorted(second) == list(range(50))
+    assert first != second != list(range(50))
+    assert all(sample <= place + 8 for place, sample in enumerate(first))  # only so far ahead
+    loader = data.DataLoader(stream, batch_size=5)
+    whole = numbers(loader)
+    assert [x for batch in whole for x in batch] == first
+    other = data.DataLoader(stream, batch_size=5)
+    batches = iter(other)
+    next(batches), next(batches)
+    again = data.DataLoader(data.MapStream(range(50)).shuffle(8, seed=3), batch_size=5)
+    again.load_state_dict(other.state_dict())
+    assert numbers(again) == whole[2:]
+    with pytest.raises(ValueError, match="buffer_size must be at least 1"):
+        stream.shuffle(0)
+
+
+def test_what_loaders_and_datasets_are_is_readable():
+    assert repr(data.ArrayDataset(np.zeros(5))) == "ArrayDataset(5 samples)"
+    assert repr(Count()) == "Count(stream)"
+    loader = data.DataLoader(Squares(), batch_size=2, num_workers=3, mode="process")
+    text = "DataLoader(Squares(7 samples), batch_size=2, 4 batches, made by 3 processes; epoch 0, batch 0)"
+    assert repr(loader) == text
+    assert "DataLoader(Count(stream), batch_size=1, made by the loop;" in repr(data.DataLoader(Count()))

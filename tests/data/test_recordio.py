@@ -6,11 +6,14 @@ import resource
 import struct
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
 
 import weft.data as data
+from weft import _core
 from weft.data import recordio
 from weft.data.recordio import (
     MAGIC,
@@ -300,3 +303,63 @@ def test_paths_of_bytes(tmp_path):
     with recordio.RecordWriter(path) as writer:
         writer.write(b"abc")
     assert recordio.RecordReader(path).read() == b"abc"
+
+
+def test_a_file_that_is_cut_under_a_reader(tmp_path):
+    """An error, as for any other damage; no signal."""
+    path = tmp_path / "a.rec"
+    contents = [bytes([k]) * 50_000 for k in range(20)]
+    write(path, contents)
+    reader = recordio.RecordReader(path)
+    assert reader.read() == contents[0]
+    dataset = data.RecordDataset(path)
+    os.truncate(path, 30_000)
+    with pytest.raises(recordio.RecordError, match=r"shorter|cut"):
+        list(reader)
+    with pytest.raises(recordio.RecordError, match=r"shorter|cut"):
+        dataset[15]
+    with pytest.raises(recordio.RecordError, match=r"shorter|cut"):
+        dataset[0]
+
+
+def test_other_threads_run_while_a_record_is_read(tmp_path):
+    path = tmp_path / "a.rec"
+    write(path, [b"x" * (64 << 20)])
+    reader = _core.RecordFile(os.fspath(path))
+    turns, stop = [0], threading.Event()
+
+    def count():
+        while not stop.is_set():
+            turns[0] += 1
+            time.sleep(0.0002)
+
+    before_s = sys.getswitchinterval()
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        sys.setswitchinterval(100)  # no thread gets a turn that the other one does not give
+        for _ in range(5):
+            before = turns[0]
+            assert len(reader.read(0)[0]) == 64 << 20
+            if turns[0] > before:
+                break
+        else:
+            pytest.fail("the reader kept the GIL")
+    finally:
+        sys.setswitchinterval(before_s)
+        stop.set()
+        thread.join()
+
+
+def test_a_scan_of_hostile_bytes_ends_soon(tmp_path):
+    """Each begin leads to the same parts, which end nowhere."""
+    count = 100_000
+    head = b"".join(MAGIC + struct.pack("<I", 1 << 29 | 8 * (count - i - 1)) for i in range(count))
+    path = tmp_path / "a.rec"
+    path.write_bytes(head + (MAGIC + struct.pack("<I", 2 << 29)) * count)
+    reader = recordio.RecordReader(path, skip_corrupt=True)
+    begin = time.monotonic()
+    assert list(reader) == []
+    assert reader.skipped == count
+    assert len(_core.RecordFile(os.fspath(path)).scan(0, 16 * count, True)[0]) == 0
+    assert time.monotonic() - begin < 60  # it was 500 s

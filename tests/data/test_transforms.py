@@ -327,3 +327,22 @@ def test_decoding():
         images.encode(np.zeros((2, 2, 2), np.uint8))
     with pytest.raises(ValueError, match="no kind of file"):
         images.encode(source, ".xyz")
+
+
+def test_numbers_that_are_none_or_too_large():
+    """Errors, not pixels from elsewhere; a colour that is not a number is 0."""
+    small, out = np.full((4, 4, 3), 7, np.uint8), np.zeros((2, 2, 3), np.uint8)
+    for part in (
+        (np.nan, 0, 2, 2),
+        (0, np.nan, 2, 2),
+        (0, 0, np.inf, 2),
+        (1e300, 0, 2, 2),
+        (0, 0, 2, np.nan),
+    ):
+        with pytest.raises(ValueError, match="resize"):
+            _core.image_resize(small, out, *part, "area")
+    for filter in ("area", "cubic", "linear"):
+        _core.image_resize(small, out, -1e9, 0, 1e9, 4, filter)
+    same = np.zeros((4, 4, 3), np.uint8)
+    _core.image_mix_channels(small, same, np.full((3, 4), np.nan, np.float32))
+    assert not same.any()

@@ -474,3 +474,56 @@ def test_memory_that_cannot_be_had(monkeypatch):
         with pytest.raises(TypeError, match="No space left"):
             next(iter(loader))
         del loader
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_stream_that_divides_itself_among_workers_gives_all_samples(mode):
+    with data.DataLoader(cases.Dividing(), batch_size=3, num_workers=2, mode=mode) as loader:
+        assert [int(x) for batch in loader for x in batch.numpy()] == list(range(20))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("mode", MODES)
+def test_exceptions_arrive_as_what_they_are(mode, workers):
+    loader = data.DataLoader(cases.Raising("own"), num_workers=workers, mode=mode)
+    with pytest.raises(cases.Own, match=r"out of paper \(7\)") as caught:
+        list(loader)
+    assert caught.value.sample_index == 2
+    loader = data.DataLoader(cases.Raising("stop"), num_workers=workers, mode=mode)
+    with pytest.raises(RuntimeError, match="loading a sample raised StopIteration") as caught:
+        list(loader)
+    assert caught.value.sample_index == 2
+    loader.close()
+
+
+def test_batches_beyond_a_share_of_the_file_descriptors_are_copied(monkeypatch):
+    monkeypatch.setattr(processes.resource, "getrlimit", lambda _: (64, 64))
+    with nothing_left():
+        loader = data.DataLoader(cases.Noisy(60), num_workers=1, mode="process")
+        before = sum(files().values())
+        held = list(loader)
+        assert sum(files().values()) - before < 40
+        assert [int(batch["k"][0]) for batch in held] == list(range(60))
+        assert [int(batch["row"][0, 0]) for batch in held] == list(range(0, 6000, 100))
+        del held
+        loader.close()
+
+
+@pytest.mark.parametrize("on_error", ["restart", "raise"])
+def test_a_nursery_that_is_killed_before_it_is_ready(monkeypatch, on_error):
+    begin, started = subprocess.Popen, []
+
+    def killed(*args, **kwargs):
+        started.append(begin(*args, **kwargs))
+        if len(started) == 1:
+            started[0].kill()
+            started[0].wait()
+        return started[-1]
+
+    monkeypatch.setattr(processes.subprocess, "Popen", killed)
+    with data.DataLoader(cases.Noisy(4), num_workers=1, mode="process", on_error=on_error) as loader:
+        if on_error == "restart":
+            assert len(list(loader)) == 4
+        else:
+            with pytest.raises(data.WorkerError, match="was killed by SIGKILL before it was ready"):
+                list(loader)

@@ -177,3 +177,33 @@ class AlwaysEnding(data.Dataset):
         if k == 2:
             os._exit(3)
         return k
+
+
+class Dividing(data.StreamDataset):
+    """Divides itself by worker_info, as datasets of other libraries do."""
+
+    def __iter__(self):
+        info = data.worker_info()
+        first, step = (info.number, info.workers) if info else (0, 1)
+        yield from range(first, 20, step)
+
+
+class Own(Exception):
+    """Its constructor takes other arguments than it passes on."""
+
+    def __init__(self, code, *, reason):
+        super().__init__(f"{reason} ({code})")
+        self.code = code
+
+
+class Raising(data.Dataset):
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, k):
+        if k == 2:
+            raise Own(7, reason="out of paper") if self.kind == "own" else StopIteration
+        return k

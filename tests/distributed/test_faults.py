@@ -66,6 +66,24 @@ def test_a_rank_that_ends_before_the_others(start, tmp_path):
     assert "rank 1 has come to its end before others" in said
 
 
+def test_pushes_that_nothing_reads_are_not_lost_in_silence(start, tmp_path):
+    """barrier raises the error of those before it; of those behind it the job ends with the error, and not with 0."""
+    assert start("unread").wait(90) == 1
+    said = text(tmp_path / "output")
+    for rank in range(2):
+        assert "rank 0: push ['a']" in text(tmp_path / f"error-{rank}"), said
+    assert said.count("its error was not raised anywhere: push: DistributedError") == 2
+    assert "BAD TERMINATION" not in said
+
+
+def test_a_rank_with_one_batch_more_than_the_others(start, tmp_path):
+    assert start("more").wait(90) == 1
+    said = text(tmp_path / "output")
+    assert "weft: rank 1: an update was left out, as its exchange failed" in said
+    assert "was not raised anywhere" not in said
+    assert "BAD TERMINATION" not in said
+
+
 def test_a_rank_that_raises(start, tmp_path):
     assert start("raises").wait(90) != 0
     said = text(tmp_path / "output")

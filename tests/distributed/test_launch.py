@@ -1,7 +1,9 @@
 """The command line of weft.launch, and what a process sees that is started alone."""
 
+import mmap
 import os
 import sys
+import time
 
 import pytest
 
@@ -46,6 +48,7 @@ def test_the_command_of_mpi(monkeypatch, tmp_path):
         assert found[:3] == [str(command), "-n", "3"]
         assert found[-2:] == ["-x", "y"]
         assert [word for word in found if word in more] == more
+        assert {"-prepend-rank", "--tag-output"} & set(launch.mpi_command(3, prefix=True))
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(FileNotFoundError, match=r"pip install weft\[dist\]"):
@@ -61,6 +64,49 @@ def test_each_process_gets_its_share_of_the_cores(monkeypatch):
     assert launch.environment(16, None, "dist_sync")["WEFT_NUM_THREADS"] == "1"
     assert launch.environment(3, 5, "dist_sync")["OMP_NUM_THREADS"] == "5"
     assert found["WEFT_KV"] == "dist_sync"
+
+
+def test_what_an_mpi_job_leaves_in_shared_memory_is_removed(tmp_path):
+    began_s = time.time()
+    files = [tmp_path / f"mpich_shm_{k}" for k in range(3)]
+    for path in files:
+        path.write_bytes(b"x" * 4096)
+    os.utime(files[0])
+    with open(files[1], "r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 0)
+        launch.remove_shared_files(set(files[:2]), began_s)
+        assert [path.exists() for path in files] == [False, True, True]
+        launch.remove_shared_files({files[2]}, time.time() + 60)  # there before the job
+        assert files[2].exists()
+        mapped.close()
+
+
+def test_an_interrupt_is_one_line(monkeypatch, capsys, tmp_path):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "start", interrupted)
+    (tmp_path / "a.py").write_text("")
+    assert launch.main([str(tmp_path / "a.py")]) == 130
+    assert capsys.readouterr().err == "weft.launch: interrupted\n"
+
+
+def test_what_a_worker_of_servers_ends_with(tmp_path):
+    from weft.kvstore.workers import _cause_text, _run_script
+
+    for text, found in (("'bad configuration'", (1, "bad configuration")), ("3", (3, "")), ("", (0, ""))):
+        (tmp_path / "a.py").write_text(f"import sys; sys.exit({text})")
+        argv, path = sys.argv, list(sys.path)
+        try:
+            assert _run_script([str(tmp_path / "a.py")]) == found
+        finally:
+            sys.argv, sys.path[:] = argv, path
+    frames = ['File "<frozen runpy>", line 1', 'File "/x/kvstore/workers.py", line 2', 'File "a.py", line 3']
+    error = RuntimeError(
+        "\n".join(["\x1b[36mray::f()\x1b[39m", *(f"  {each}\n    f()" for each in frames), "End"])
+    )
+    error.cause = ValueError("no data")
+    assert _cause_text(error) == f"ValueError: no data\n  {frames[-1]}\n    f()\nEnd"
 
 
 def test_wrong_command_lines(capsys):

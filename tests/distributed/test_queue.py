@@ -132,7 +132,7 @@ def mirror(monkeypatch):
     """The communicator of this process's world; without MPI."""
     comm = Mirror()
     monkeypatch.setattr(queues, "_specs", lambda words: (list(words), "max"))
-    monkeypatch.setattr(transport, "_mpi_op", lambda name: name)
+    monkeypatch.setattr(transport, "_mpi_op", lambda name, *_: name)
     queue = Queue(comm, None, ["here"])
     monkeypatch.setattr(world, "_world", world.World(0, 2, queue))
     comm.queue = queue
@@ -166,11 +166,11 @@ def test_an_exchange_that_others_are_late_for_goes_on_elsewhere(mirror, monkeypa
 
 
 def test_an_exchange_that_fails_here_poisons_its_result(mirror, monkeypatch):
-    monkeypatch.setattr(transport, "_mpi_op", lambda name: 1 / 0)
+    monkeypatch.setattr(transport, "_mpi_op", lambda *_: 1 / 0)
     y = wf.distributed.all_reduce(wf.tensor([1.0]))
     with pytest.raises(wf.EngineError, match="all_reduce: ZeroDivisionError: division by zero"):
         y.numpy()
-    monkeypatch.setattr(transport, "_mpi_op", lambda name: name)
+    monkeypatch.setattr(transport, "_mpi_op", lambda name, *_: name)
     assert wf.distributed.all_reduce(wf.tensor([1.0])).item() == 2
 
 
@@ -293,12 +293,12 @@ def test_what_gradients_need_is_found_overwritten(direct):
 
 def test_a_sum_that_fails_poisons_both(direct, monkeypatch):
     kv, x, out = direct(wf.zeros(25)), wf.ones(25), wf.zeros(25)
-    monkeypatch.setattr(transport, "_mpi_op", lambda name: 1 / 0)
+    monkeypatch.setattr(transport, "_mpi_op", lambda *_: 1 / 0)
     kv.pushpull("a", x, out=out)
     for y in (out, kv.pull("a")):
         with pytest.raises(wf.EngineError, match="division by zero"):
             y.numpy()
-    monkeypatch.setattr(transport, "_mpi_op", lambda name: name)
+    monkeypatch.setattr(transport, "_mpi_op", lambda name, *_: name)
     assert kv.pushpull("a", x, out=out).numpy().tolist() == kv.pull("a").numpy().tolist() == [2.0] * 25
 
 

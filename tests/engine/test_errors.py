@@ -3,6 +3,8 @@ or cleared.
 """
 
 import itertools
+import subprocess
+import sys
 import traceback
 
 import pytest
@@ -365,3 +367,14 @@ def test_errors_are_the_same_in_both_kinds(make_engine):
             story.append((raised.operation, str(raised), raised.where, str(raised.__cause__), v.version))
         stories.append(story)
     assert stories[0] == stories[1]
+
+
+def test_an_error_that_on_done_leaves_unreported_is_reported_at_the_end():
+    program = """
+from weft.engine import default_engine
+for answer in (None, False, True):
+    default_engine().push(lambda c: 1 / 0, name=f"op {answer}", on_done=lambda error, answer=answer: answer)
+"""
+    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True)
+    assert "raised anywhere: op False: ZeroDivisionError" in done.stderr
+    assert done.stderr.count("raised anywhere") == 1

@@ -481,3 +481,75 @@ def test_fork_at_a_thread_that_uses_no_engine(script):
         """,
         expect_stdout="11",
     )
+
+
+def test_fork_while_another_thread_computes_a_cached_property(script):
+    """That of functools has a lock before Python 3.12, which a child would wait for."""
+    script(
+        HEAD.format(kind="threaded")
+        + """
+    from weft.base.cached import cached_property
+    class Slow:
+        started, go = threading.Event(), threading.Event()
+        @cached_property
+        def value(self):
+            self.started.set()
+            self.go.wait(20)
+            return 1
+    thread = threading.Thread(target=lambda: Slow().value)
+    thread.start()
+    Slow.started.wait()
+    def in_child():
+        Slow.go.set()
+        return Slow().value == 1
+    print(forked(in_child))
+    Slow.go.set()
+    thread.join()
+    """,
+        expect_stdout="0",
+    )
+
+
+def test_nothing_uses_the_cached_property_of_functools():
+    import weft
+
+    root = os.path.dirname(weft.__file__)
+    files = [os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names]
+    for file in files:
+        if file.endswith(".py") and not file.endswith("base/cached.py"):
+            with open(file, encoding="utf-8") as source:
+                text = source.read()
+            assert "@functools.cached_property" not in text, file
+            assert (
+                "import cached_property" not in text or "weft.base.cached import cached_property" in text
+            ), file
+
+
+def test_fork_while_another_thread_traces(script):
+    """The child may call the same traced function: the lock of it is not held there."""
+    script(
+        HEAD.format(kind="threaded")
+        + """
+    import weft as wf
+    started, go = threading.Event(), threading.Event()
+    @wf.trace
+    def f(x):
+        started.set()
+        go.wait(20)
+        return x * 2
+    thread = threading.Thread(target=f, args=(wf.ones(3),))
+    thread.start()
+    started.wait()
+    def in_child():
+        go.set()
+        done = []
+        child = threading.Thread(target=lambda: done.append(f(wf.ones(3)).sum().item()), daemon=True)
+        child.start()
+        child.join(15)
+        return done == [6.0]
+    print(forked(in_child))
+    go.set()
+    thread.join()
+    """,
+        expect_stdout="0",
+    )

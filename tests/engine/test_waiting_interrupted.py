@@ -95,3 +95,76 @@ def test_waiting_for_room_ends_with_ctrl_c(script):
         """,
         expect_stdout="interrupted True\nworks",
     )
+
+
+LOOP = """
+    import os, signal, sys, threading, time
+    import weft as wf
+    from weft.engine import Engine
+
+    def endless(k, y):
+        return k < 10**12
+
+    first = wf.zeros((), dtype="int64")
+    loop = wf.trace(lambda y: wf.while_loop(endless, lambda k, y: (k + 1, y * 1.0), first, y)[1])
+"""
+
+
+def test_ctrl_c_ends_a_loop_of_a_program(script):
+    """What is computed after it goes on; that the loop did not end by itself is an error of its result."""
+    script(
+        LOOP
+        + """
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    y = loop(wf.ones(4))
+    try:
+        y.wait()
+    except KeyboardInterrupt:
+        print("interrupted")
+    try:
+        y.wait()
+    except wf.engine.EngineError as error:
+        print("while_loop after" in str(error), "interrupted" in str(error))
+    print((wf.ones(3) + 1).sum().item())
+    """,
+        expect_stdout="interrupted\nTrue True\n6.0",
+    )
+
+
+def test_ctrl_c_at_the_end_of_a_program_with_an_endless_loop(script):
+    """The end waits for what can finish; Ctrl-C says that it need not wait for a loop."""
+    script(
+        LOOP
+        + """
+    y = loop(wf.ones(4))
+    time.sleep(0.5)
+    if os.fork() == 0:
+        time.sleep(1.0)
+        os.kill(os.getppid(), signal.SIGINT)
+        os._exit(0)
+    print("ends")
+    """,
+        expect_stdout="ends",
+        limit_s=40,  # not the 60 s that the end waits for what finishes
+    )
+
+
+def test_a_loop_that_ends_soon_is_not_torn_by_ctrl_c(script):
+    script(
+        """
+    import os, signal, threading
+    import weft as wf
+
+    first = wf.zeros((), dtype="int64")
+    loop = wf.trace(lambda y: wf.while_loop(lambda k, y: k < 300000, lambda k, y: (k + 1, y + 1.0), first, y)[1])
+    y = loop(wf.zeros(1))
+    threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        y.wait()
+        threading.Event().wait(1)
+    except KeyboardInterrupt:
+        pass
+    print(y.item())
+    """,
+        expect_stdout="300000.0",
+    )

@@ -351,7 +351,8 @@ def test_what_is_much_larger_than_its_origin_is_not_kept():
     assert plan.info.memory_report().kept_bytes < 1 << 20
 
 
-# Below AVX-512, oneDNN's products take float32 weights as they lie; those of half types are converted once.
+# Below AVX-512, oneDNN's products take float32 weights as they are stored; those of half types are converted once.
+# Where AVX-512 has no instructions for bfloat16, its products (gemm:jit:bf16) take weights as they are stored, too.
 PACKED = {
     "float32": {"sse4": [], "avx2": [], "avx512": ["native pack"]},
     "bfloat16": {name: ["native pack"] for name in ("sse4", "avx2", "avx512")},
@@ -361,6 +362,9 @@ PACKED = {
 @pytest.mark.parametrize("dtype", PACKED)
 def test_inputs_that_are_written_are_not_stable(dtype, level):
     graph = graph_of(lambda w, x: F.matmul(x, w), [TensorType((64, 64), wf.as_dtype(dtype))] * 2)
-    assert compile_graph(graph, "product", stable_inputs=[0]).info.hoisted == PACKED[dtype][level]
+    operand = (dtype, (64, 64), (64, 1))
+    takes_any = _core.onednn_matmul(operand, operand, operand).implementation.startswith("gemm:jit:bf16")
+    hoisted = [] if takes_any else PACKED[dtype][level]
+    assert compile_graph(graph, "product", stable_inputs=[0]).info.hoisted == hoisted
     written = type(graph)(graph.inputs, [*graph.outputs, F.negative(graph.inputs[0])], {1: 0})
     assert compile_graph(written, "product", stable_inputs=[0]).info.hoisted == []

@@ -912,3 +912,17 @@ def test_loops_become_vectors(case, level):
 def test_counting_vectors_finds_none_where_there_are_none():
     once = Once((Store(1, X * 2),))
     assert packed(Kernel("k", 1, (F32, F32), (once,))) == 0
+
+
+def test_long_loops_are_interleaved():
+    """LLVM leaves them as they are: each operation of a long chain would wait for the one before it."""
+
+    def turns(length):
+        x = load(0, "float32")
+        for _ in range(length):
+            x = x * x + 1
+        text = print_kernel(pointwise("chain", ["float32"], [x]))
+        return [line.rpartition("i32 ")[2] for line in text.splitlines() if "interleave.count" in line]
+
+    assert turns(1) == turns(3000) == []
+    assert turns(40) == ["8}"]

@@ -1,5 +1,8 @@
 """Epilogues: their kernels against their decomposition, and which kernels they are."""
 
+import itertools
+import zlib
+
 import numpy as np
 import pytest
 
@@ -78,10 +81,106 @@ def test_operands_of_lower_rank_beside_divided_convolutions(case, joined):
     options = {"groups": groups, "padding": 1 if w[2] == 3 else 0}
     conv, op = F.conv1d if len(x) == 3 else F.conv2d, getattr(F, joined)
     ones = (1,) * (len(x) - 2)
-    for other in ((), (1,), x[-1:], (32, *ones), (32, *x[2:]), (1, 32, *ones), (x[0], 1, *ones)):
-        both(lambda x, w, s: F.relu(op(conv(x, w, **options), s)), [x, w, other])
-        both(lambda x, w, s: op(s, conv(x, w, **options)), [x, w, other])
+    in_loops = [x[-1:], (32, *x[2:]), (x[0], 1, *ones)]  # oneDNN has only reference code for these
+    for other in ((), (1,), (32, *ones), (1, 32, *ones), *in_loops):
+        kernels = 2 if other in in_loops else 1
+        both(lambda x, w, s: F.relu(op(conv(x, w, **options), s)), [x, w, other], kernels=kernels)
+        both(lambda x, w, s: op(s, conv(x, w, **options)), [x, w, other], kernels=kernels)
     both(lambda x, w, s: op(conv(x, w, **options), F.filled_like(s, value=2.0)), [x, w, ()], kernels=None)
+
+
+def kernels_of(function, shapes, dtype="float32"):
+    """The steps of a program, and what those are that are native."""
+    graph = graph_of(function, [TensorType(shape, as_dtype(dtype)) for shape in shapes])
+    info = compile_graph(graph, "fused").info
+    return info.steps, [work for step, work in zip(info.steps, info.work, strict=True) if "native" in step]
+
+
+def broadcast_shapes(shape):
+    """All shapes that broadcast to one."""
+    for ones in itertools.product([False, True], repeat=len(shape)):
+        full = tuple(1 if one else n for one, n in zip(ones, shape, strict=True))
+        yield from (full[k:] for k in range(len(full) + 1) if all(n == 1 for n in full[:k]))
+
+
+PRODUCTS = {
+    "linear": (lambda x, w: F.linear(x, w), [(32, 24), (40, 24)]),
+    "linear of rows": (lambda x, w: F.linear(x, w), [(4, 16, 24), (40, 24)]),
+    "batched": (F.matmul, [(4, 32, 24), (4, 24, 40)]),
+    "small": (F.matmul, [(64, 5, 5), (64, 5, 5)]),
+    "of heads": (lambda x, w: F.matmul(x, F.matrix_transpose(w)), [(2, 3, 16, 24), (2, 3, 20, 24)]),
+    "gradient": (lambda x, w: F.matmul(F.matrix_transpose(x), w), [(24, 32), (24, 40)]),
+    "1d": (lambda x, w: F.conv1d(x, w, padding=1), [(2, 16, 32), (16, 16, 3)]),
+    "2d": (lambda x, w: F.conv2d(x, w, padding=1), [(4, 16, 8, 8), (16, 16, 3, 3)]),
+    "1x1": (F.conv2d, [(4, 16, 8, 8), (16, 16, 1, 1)]),
+    "depthwise": (lambda x, w: F.conv2d(x, w, padding=1, groups=16), [(4, 16, 8, 8), (16, 1, 3, 3)]),
+    "groups": (lambda x, w: F.conv2d(x, w, padding=1, groups=2), [(4, 16, 8, 8), (16, 8, 3, 3)]),
+    "odd": (lambda x, w: F.conv2d(x, w, stride=2), [(2, 5, 9, 7), (3, 5, 3, 3)]),
+    "3d": (lambda x, w: F.conv3d(x, w, padding=1), [(2, 8, 4, 6, 6), (8, 8, 3, 3, 3)]),
+    "transposed": (lambda x, w: F.conv_transpose2d(x, w, stride=2), [(2, 16, 8, 8), (16, 16, 2, 2)]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.full)])
+@pytest.mark.parametrize("case", PRODUCTS)
+def test_no_operand_leads_to_reference_code(case, dtype, request):
+    """oneDNN has fast code for some shapes of operands of post-ops only: the others are left to a loop."""
+    product, shapes = PRODUCTS[case]
+    result = graph_of(product, [TensorType(s, as_dtype(dtype)) for s in shapes]).outputs[0].shape
+    operands = list(dict.fromkeys(broadcast_shapes(result)))
+    if not request.config.getoption("--full"):
+        operands = operands[zlib.crc32(case.encode()) % 5 :: 5]
+    for other in operands:
+        for function in (
+            lambda x, w, s: product(x, w) * s,
+            lambda x, w, s: F.relu(F.relu(product(x, w)) + s),
+        ):
+            steps, kernels = kernels_of(function, [*shapes, other], dtype)
+            assert kernels, steps
+            assert not any(kernel.is_reference for kernel in kernels), (other, steps)
+
+
+SUMS = [
+    ((9, 4, 4), (9, 4, 4)),
+    ((9, 5, 5), (9, 5, 1)),
+    ((9, 1, 6), (9, 6, 8)),
+    ((9, 1), (1, 9)),
+    ((2, 7, 4, 2), (7, 2, 4)),
+]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("shapes", SUMS)
+def test_products_with_few_terms_join_the_loop_after_them(shapes, dtype):
+    a, b = arrays_of(shapes, dtype)
+    x = [array.astype("float32") for array in (a, b)]
+    steps, kernels = kernels_of(lambda a, b: F.relu(F.matmul(a, b) * 2.0), shapes, dtype)
+    assert not kernels
+    assert len(steps) == 1
+    traced = wf.trace(lambda a, b: F.relu(F.matmul(a, b) * 2.0))
+    got = traced(wf.tensor(a), wf.tensor(b)).astype("float32").numpy()
+    np.testing.assert_allclose(
+        got, np.maximum(x[0] @ x[1] * 2, 0), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype]
+    )
+
+
+@pytest.mark.parametrize("case", ["linear of rows", "of heads", "2d", "depthwise"])
+def test_the_first_steps_stay_in_the_kernel(case):
+    """Of the steps of an epilogue a loop does the first one that only slow code takes, and those after it."""
+    product, shapes = PRODUCTS[case]
+    result = graph_of(product, [TensorType(s, as_dtype("float32")) for s in shapes]).outputs[0].shape
+    gate = (result[0], *[1] * (len(result) - 1))
+
+    def function(x, w, r, s):
+        return F.tanh(F.relu(product(x, w) + r) * s)
+
+    steps, kernels = kernels_of(function, [*shapes, result, gate])
+    assert len(kernels) == 1
+    assert len(steps) == 2
+    assert "Add" in steps[0]
+    assert "Relu" in steps[0]
+    assert steps[1] == "loop Multiply(); Tanh()"
+    both(function, [*shapes, result, gate], kernels=2)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -160,7 +259,10 @@ def test_the_decomposition():
     graph = graph_of(
         lambda *v: op.decompose(*v)[0], [x, TensorType((3, 2), x.dtype), TensorType((2,), x.dtype)]
     )
-    assert [n.op.name for n in graph.nodes if n.op] == ["matmul", "relu", "subtract"]
+    shorter, last = (n for n in graph.nodes if n.op)
+    assert (shorter.op.name, len(shorter.op.steps), last.op.name) == ("epilogue", 1, "subtract")
+    graph = graph_of(lambda *v: shorter.op.decompose(*v)[0], [v.type for v in shorter.inputs])
+    assert [n.op.name for n in graph.nodes if n.op] == ["matmul", "relu"]
     assert isinstance(graph, Graph)
     assert op.infer(x, TensorType((3, 2), x.dtype), TensorType((2,), x.dtype)).shape == (2, 2)
 

@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft.ops.functions as F
 from weft.base.dtype import float32

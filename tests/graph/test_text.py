@@ -115,6 +115,7 @@ def node_of(d, name):
         (lambda d: node_of(d, "matmul").update(types=[]), "makes .* the document says"),
         (lambda d: node_of(d, "softmax")["attributes"].update(axis=7), "IndexError"),
         (lambda d: node_of(d, "softmax").update(runtime={"axis": [0, 0]}), "is not a number given"),
+        (lambda d: node_of(d, "softmax")["attributes"].update(axis={"device": "float32"}), "DeviceError"),
         (lambda d: d["nodes"][0]["type"].update(dtype="object"), "dtype"),
         (lambda d: d["nodes"][0]["type"].update(device="tpu:0"), "device"),
         (lambda d: d["nodes"][0]["type"].update(shape=[1 << 40, 1 << 40]), "too large"),

@@ -586,7 +586,7 @@ def test_truth_in_a_graph_is_not_known(monkeypatch):
     monkeypatch.setattr(control, "in_graph", lambda leaves: True)
     with pytest.raises(TypeError, match="not known before it is computed; use where or cond"):
         wf.foreach(lambda x, s: (x if x.sum() > 0 else s, s), X, S)
-    with pytest.raises(TypeError, match="how many elements of a mask are true is not known"):
+    with pytest.raises(TypeError, match="the number of true elements of a value in a graph is not known"):
         wf.foreach(lambda x, s: (x[x > 0], s), X, S)
 
 

@@ -1,5 +1,6 @@
 """GradManager, grad, value_and_grad, no_grad, Function, recompute; what is recorded and for how long."""
 
+import collections
 import gc
 import time
 
@@ -230,10 +231,24 @@ def test_argnums_and_aux():
 def test_grad_refuses():
     with pytest.raises(ShapeError, match="one number"):
         wf.grad(lambda x: x)(wf.zeros(2))
-    with pytest.raises(TypeError, match="argument 0 must be a Tensor"):
-        wf.grad(lambda x: x)(2.0)
-    with pytest.raises(DTypeError, match="floating-point"):
-        wf.grad(lambda x: x.sum())(wf.tensor([1]))
+    for wrong, name in (("2.0", "str"), ([wf.ones(1), "a"], "str in a list"), ({"x": {1}}, "set in a dict")):
+        with pytest.raises(TypeError, match=f"argument 0 must be an array or a float, .* got {name}$"):
+            wf.grad(lambda x: x)(wrong)
+    for wrong, held in (
+        (wf.tensor([1]), r"i64\[1\]@cpu:0"),
+        ({"n": 1, "f": True}, r"i64\[\].*, bool\[\].*"),
+        ([], "no array"),
+    ):
+        with pytest.raises(
+            DTypeError, match=f"only floating-point arrays have gradients: argument 0 holds {held}$"
+        ):
+            wf.grad(lambda x: x.sum())(wrong)
+    with pytest.raises(
+        TypeError, match="argnums must be the index of a positional argument, or several, got 'x'"
+    ):
+        wf.grad(lambda x: x, argnums="x")
+    with pytest.raises(TypeError, match=r"got Linear\n  hint: give dict\(module.named_parameters"):
+        wf.grad(lambda net: net(wf.ones(2)).sum())(wf.module.Linear(2, 2))
     with pytest.raises(ZeroDivisionError):
         wf.grad(lambda x: 1 // 0)(wf.zeros(()))
     assert wf.grad(lambda x: x * x)(wf.tensor(3.0)).item() == 6
@@ -375,7 +390,7 @@ def test_recompute_draws_the_same_numbers():
 
     def f(x):
         y = F.dropout(x, 0.5)
-        seen.append(y.numpy().copy())
+        seen.append(y.detach().numpy().copy())
         return y.sum()
 
     slope = wf.grad(lambda x: wf.recompute(f, x))(x)
@@ -641,3 +656,132 @@ def test_threads(in_threads):
 
     in_threads(run, range(8))
     assert _core.is_recording()
+
+
+# Structures of arguments.
+
+
+def test_grad_of_structures():
+    p = {
+        "w": np.ones(3, np.float32),
+        "rate": 2.0,
+        "none": None,
+        "steps": wf.tensor(3),
+        "l": [wf.ones(2), (wf.ones(1),)],
+    }
+
+    def f(p, x):
+        return (p["w"] * x).sum() * p["rate"] + p["l"][0].sum() * p["steps"]
+
+    def check(dp):
+        assert list(dp) == list(p)
+        near(dp["w"], [2, 2, 2])
+        near(dp["rate"], 3)
+        assert dp["none"] is None
+        assert dp["steps"] is None
+        near(dp["l"][0], [3, 3])
+        near(dp["l"][1][0], [0])
+
+    x = wf.ones(3)
+    check(wf.grad(f)(p, x))
+    value, (dp, dx) = wf.value_and_grad(f, argnums=(0, -1))(p, x)
+    check(dp)
+    near(dx, [2, 2, 2])
+    assert value.item() == 12
+    dp, aux = wf.grad(lambda p: (f(p, x), "aux"), has_aux=True)(p)
+    check(dp)
+    assert aux == "aux"
+    near(wf.grad(lambda p: (wf.grad(f)(p, x)["w"] ** 2).sum())(p)["rate"], 12)
+    arrays = wf.tree_map(wf.asarray, p)
+    check(wf.trace(wf.grad(f))({**arrays}, x))
+    del arrays["none"]
+    per_example = wf.vmap(wf.grad(f), in_axes=(None, 0))(arrays, wf.ones((4, 3)))
+    assert per_example["l"][0].shape == (4, 2)
+    near(per_example["rate"], [3, 3, 3, 3])
+
+
+def test_grad_of_numbers_and_numpy():
+    assert wf.grad(lambda x: x * x)(3.0).item() == 6
+    a = np.array([1.0, 2.0])
+    slope = wf.grad(lambda x: (x * x).sum())(a)
+    assert slope.dtype is wf.float64
+    near(slope, [2, 4])
+    assert wf.vjp(lambda x: x * x, a)[1](a)[0].numpy().tolist() == [2, 8]
+    assert wf.jvp(lambda x: x * x, (a,), (a,))[1].numpy().tolist() == [2, 8]
+
+
+def test_tree_map():
+    Pair = collections.namedtuple("Pair", "a b")
+    tree = {"x": Pair(1, [2, 3]), "y": (4, None)}
+    other = {"y": (40, 50), "x": Pair(10, [20, 30])}
+    assert wf.tree_map(lambda a, b: a + b, tree, other) == {"x": Pair(11, [22, 33]), "y": (44, None)}
+    assert wf.tree_leaves(tree) == [1, 2, 3, 4]
+    assert wf.tree_map(lambda x: x, 5) == 5
+    for wrong, error, words in (
+        ({"x": Pair(1, [2]), "y": (4, 5)}, ValueError, r"differ at \['x'\]\[1\]: 2 and 1 items"),
+        ({"x": Pair(1, [2, 3])}, ValueError, r"differ: keys \['x', 'y'\] and \['x'\]"),
+        ({"x": [1, [2, 3]], "y": (4, 5)}, TypeError, r"expected a Pair at \['x'\], got list"),
+    ):
+        with pytest.raises(error, match=words):
+            wf.tree_map(lambda a, b: a, tree, wrong)
+
+
+# NumPy inside of a function that grad differentiates.
+
+
+@pytest.mark.parametrize(
+    "export",
+    [lambda w: w.numpy(), np.asarray, np.linalg.norm, lambda w: np.array(memoryview(w))],
+    ids=["numpy()", "asarray", "norm", "memoryview"],
+)
+def test_numpy_inside_of_grad_warns_once(export, monkeypatch):
+    monkeypatch.setattr("weft.imperative.tensor._warned_lines", set())
+
+    def f(w):
+        return (w * wf.asarray(export(w))).sum()
+
+    with pytest.warns(
+        UserWarning, match=r"gives an array to NumPy; .*\n  at .*test_gradient.py:\d+\n  hint: "
+    ) as caught:
+        wf.grad(f)(wf.ones(2))
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    wf.grad(f)(wf.ones(2))  # not again
+
+
+def test_what_numpy_may_see_inside_of_grad():
+    class Doubled(wf.Function):
+        def forward(self, x):
+            return wf.asarray(x.numpy() * 2)
+
+        def backward(self, dy):
+            return dy * 2
+
+    def f(w):
+        constant = w.detach().numpy().max() + w.tolist()[0] + w[0].item()
+        with wf.no_grad():
+            constant += w.numpy()[0]
+        assert "tensor" in repr(w)
+        return (Doubled()(w) * float(constant)).sum()
+
+    assert wf.grad(f)(wf.ones(2)).numpy().tolist() == [8, 8]
+    w = wf.ones(2)
+    with wf.GradManager().attach(w):
+        (w * 2).numpy()  # a manager's steps log
+
+
+def test_requires_grad_cannot_be_set():
+    with pytest.raises(
+        AttributeError, match=r"cannot be set\n  hint: attach to a weft.GradManager what is trained"
+    ):
+        wf.ones(2).requires_grad = True
+
+
+def test_attaching_a_module():
+    net = wf.module.Linear(2, 1)
+    gm = wf.GradManager().attach(net)
+    with gm:
+        gm.backward(net(wf.ones((3, 2))).sum())
+    assert net.weight.grad.numpy().tolist() == [[3, 3]]
+    with pytest.raises(TypeError, match="attach: expected tensors, or one module, got Linear"):
+        gm.attach([net])

@@ -299,3 +299,119 @@ def test_plans_run_by_hand_check_what_they_are_given():
         _core.run_plan(plan, [], [1.0, 2.0])
     with pytest.raises(ValueError, match="9 outputs visible of 1"):
         planned(visible=9)
+
+
+def test_a_list_that_an_item_clears_when_it_is_asked_what_it_can_do():
+    """What an operand can do is asked of its type, so nothing of it runs, and the list is as it was."""
+
+    class Clearing:
+        def __getattr__(self, name):
+            operands.clear()
+            raise AttributeError(name)
+
+    operands = [Clearing(), wf.ones(2), wf.ones(2)]
+    with pytest.raises(TypeError, match="Clearing"):
+        F.concat(operands)
+    assert len(operands) == 3
+
+
+def test_a_list_that_the_type_of_an_item_clears():
+    class Type(type):
+        def __getattribute__(cls, name):
+            if name.startswith("__weft"):
+                operands.clear()
+            return super().__getattribute__(name)
+
+    class Clearing(metaclass=Type):
+        pass
+
+    operands = [Clearing(), wf.ones(2), wf.ones(2)]
+    with pytest.raises((TypeError, ValueError), match="concat"):
+        F.concat(operands)
+
+
+@pytest.mark.parametrize("more", [False, True], ids=["drop", "add"])
+def test_a_guard_that_changes_the_programs_that_are_looked_at(more):
+    """As another thread may while a guard, which is Python, runs."""
+
+    @wf.trace
+    def f(x, t):
+        return x + 1 if t < 0.5 else x + 2
+
+    x = wf.ones(4)
+    f(x, 0.1), f(x, 0.9)
+    programs = f.programs
+    replays = _core.Replays()
+    asked = []
+
+    def guard(leaves):
+        asked.append(leaves)
+        for program in list(programs):
+            if more:
+                for _ in range(20):
+                    replays.add((x, 0.1), {}, program, program.spec)
+            else:
+                replays.drop(program)
+        assert [bytearray(64) for _ in range(50)]  # takes the memory of what was freed
+        return len(asked) == 3
+
+    for program in programs:
+        program.spec.guard = guard
+        replays.add((x, 0.1), {}, program, program.spec)
+    outcome, _ = replays.run((x, 0.1), {}, None)
+    assert (outcome, len(asked)) == ("record", 2)  # those that were there when it began
+    assert replays.run((x, 0.1), {}, None)[0] == ("done" if more else "record")
+
+
+def test_layers_that_go_when_a_call_returns():
+    """What their end runs sees the layers of before, not those that end."""
+    seen = []
+
+    class Layer:
+        def __del__(self):
+            seen.append(_core.layers())
+
+    def emit(op, args):
+        _core.set_layers((Layer(), None))
+        return args[0]
+
+    layers = (emit, None)
+    _core.set_layers(layers)
+    try:
+        wf.ones(2) + 1
+        assert seen == [layers]
+    finally:
+        _core.set_layers(None)
+
+
+def test_an_interrupt_in_what_a_program_depends_on_goes_on():
+    class Settings:
+        @property
+        def scale(self):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _core.is_as_it_was(Settings(), "scale", 2.0)
+    assert not _core.is_as_it_was(object(), "scale", 2.0)
+
+
+def test_layers_of_a_thread_that_ends_go_with_it():
+    class Emit:
+        def __call__(self, op, args):
+            return args[0]
+
+    references = []
+
+    def work():
+        emit = Emit()
+        references.append(weakref.ref(emit))
+        _core.set_layers((emit, None))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    end = time.monotonic() + 20
+    while references[0]() is not None and time.monotonic() < end:
+        wf.ones(2) + 1  # what other threads have left is released at the next call
+        time.sleep(0.001)
+    assert references[0]() is None

@@ -1,5 +1,6 @@
 """Memory of training steps: what is computed again, budgets, first calls that keep nothing, temporary space."""
 
+import re
 import threading
 import time
 
@@ -122,6 +123,16 @@ def test_a_budget_that_cannot_be_met():
         match=r"step needs at least \d+ bytes .* \(\d+ when it keeps everything\), but the budget is 1000",
     ):
         step()
+
+
+def test_the_bytes_that_a_refusal_names_are_enough(plain):
+    step, _ = training_step(memory_budget=1000)
+    with pytest.raises(GraphError) as caught:
+        step()
+    least, everything = map(int, re.search(r"at least (\d+) .*\((\d+) when", str(caught.value)).groups())
+    assert least < 0.7 * everything
+    assert everything == plain[2]
+    assert run(1, memory_budget=least)[2] <= least
 
 
 @pytest.mark.parametrize(

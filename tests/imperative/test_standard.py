@@ -1,11 +1,14 @@
 """The array API standard's namespace: inspection, types and constants."""
 
+import inspect
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 import weft as wf
 from weft.base.dtype import DTYPES
+from weft.ops.index import METHODS
 
 FLOATS = [t for t in DTYPES if t.kind == "float"]
 INTEGERS = [t for t in DTYPES if t.kind in ("int", "uint")]
@@ -88,3 +91,88 @@ def test_info():
     assert wf.ones((1,) * most).ndim == most
     with pytest.raises(ValueError, match=str(most)):
         wf.ones((1,) * (most + 1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8", "bool", "bfloat16"])
+@pytest.mark.parametrize("shape", [(5,), (3, 4), (), (0,), (2, 0)], ids=str)
+def test_shapes_that_depend_on_elements(dtype, shape):
+    draw = np.random.default_rng(0)
+    a = draw.integers(0, 4, shape).astype("int32")
+    x = wf.tensor(a).astype(dtype)
+    a = x.numpy()
+    table = wf.tensor(draw.integers(0, 3, 6).astype("int32")).astype(dtype)
+    for invert in (False, True):
+        want = np.isin(a.astype("float64"), table.numpy().astype("float64"), invert=invert)
+        assert np.array_equal(wf.isin(x, table, invert=invert).numpy(), want)
+        assert np.array_equal(wf.isin(x, table[:0], invert=invert).numpy(), np.full(shape, invert))
+    unique = wf.unique_all(x)
+    values, counts = np.unique(a, return_counts=True)
+    assert np.array_equal(unique.values.numpy(), values)
+    assert np.array_equal(unique.counts.numpy(), counts)
+    assert unique.inverse_indices.shape == x.shape
+    assert np.array_equal(values[unique.inverse_indices.numpy()], a)
+    assert np.array_equal(a.reshape(-1)[unique.indices.numpy()], values)
+    assert np.array_equal(wf.unique_values(x).numpy(), values)
+    for part, want in zip(wf.unique_counts(x), (values, counts), strict=True):
+        assert np.array_equal(part.numpy(), want)
+    assert np.array_equal(wf.unique_inverse(x).inverse_indices.numpy(), unique.inverse_indices.numpy())
+    if shape:
+        for index, want in zip(wf.nonzero(x), np.nonzero(a), strict=True):
+            assert index.dtype is wf.int64
+            assert np.array_equal(index.numpy(), want)
+    else:
+        with pytest.raises(ValueError, match=r"nonzero: x has 0 dimensions"):
+            wf.nonzero(x)
+
+
+def test_nan_is_distinct():
+    x = wf.tensor([np.nan, 1.0, np.nan])
+    assert wf.unique_counts(x).counts.tolist() == [1, 1, 1]
+    assert not wf.isin(x, x)[0].item()
+    assert wf.nonzero(x)[0].tolist() == [0, 1, 2]
+    with pytest.raises(
+        TypeError, match=r"nonzero: x must be a Tensor, got list; weft\.asarray\(x\) makes one"
+    ):
+        wf.nonzero([1.0])
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_differences(n):
+    a = np.random.default_rng(n).normal(size=(3, 4))
+    x = wf.tensor(a)
+    for axis in (-1, 0):
+        np.testing.assert_allclose(wf.diff(x, n=n, axis=axis).numpy(), np.diff(a, n=n, axis=axis), atol=1e-12)
+    want = np.diff(a, n=n, axis=0, prepend=a[:1], append=a[1:])
+    np.testing.assert_allclose(wf.diff(x, n=n, axis=0, prepend=x[:1], append=x[1:]).numpy(), want, atol=1e-12)
+    with pytest.raises(ValueError, match="diff: n must be at least 0, got -1"):
+        wf.diff(x, n=-1)
+    with pytest.raises(wf.ShapeError, match="diff: axis 2 is out of range for x of 2 dimensions"):
+        wf.diff(x, axis=2)
+
+
+def test_astype_and_shapes():
+    x = wf.tensor([1.7, -1.7])
+    assert wf.astype(x, "int8").tolist() == [1, -1]
+    assert wf.astype(x, "float32", copy=False) is x
+    assert wf.astype(x, "float64", device="cpu:1").device == wf.cpu(1)
+    assert wf.broadcast_shapes((3, 1), (0, 1, 4), ()) == np.broadcast_shapes((3, 1), (0, 1, 4), ())
+    with pytest.raises(wf.ShapeError, match=r"broadcast_shapes: \(2,\) and \(3,\) do not broadcast"):
+        wf.broadcast_shapes((2,), (3,))
+
+
+def test_python_protocols():
+    x = wf.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert 3.0 in x
+    assert 5.0 not in x
+    quotient, remainder = divmod(x, 2)
+    assert (quotient.tolist(), remainder.tolist()) == ([[0, 1], [1, 2]], [[1, 0], [1, 0]])
+    assert [part.tolist() for part in divmod(7, wf.tensor([2, 4]))] == [[3, 1], [1, 3]]
+
+
+def test_methods_have_signatures():
+    for name in METHODS:
+        method = getattr(wf.Tensor, name)
+        parameters = list(inspect.signature(method).parameters)
+        assert parameters[0] == "self" or "See weft.functional" not in method.__doc__
+    assert str(inspect.signature(wf.ones(1).clip)) == "(min=None, max=None)"
+    assert str(inspect.signature(wf.ones(1).sum)) == str(inspect.signature(wf.sum)).replace("x, /, ", "")

@@ -34,9 +34,22 @@ async def started(mode, workers=2, updater=SGD, **options):
     return server
 
 
+async def send(server, key, worker, number, rank, parts, form=DENSE):
+    await server.exchange(worker, rank, [(key, number, parts, form)])
+    return server.versions[key]
+
+
+async def pull(server, key, rank, rows=None):
+    (value,) = await server.exchange(f"worker {rank}", rank, (), [(key, rows)])
+    return value
+
+
 def push(server, rank, number, value, key="w", who=None):
-    parts = [np.full(3, value, "float32")]
-    return server.push(key, who or f"worker {rank}", number, rank, parts, DENSE)
+    return send(server, key, who or f"worker {rank}", number, rank, [np.full(3, value, "float32")])
+
+
+def refuse(server, rank, number, reason, key="w"):
+    return send(server, key, f"worker {rank}", number, rank, [], {"kind": "refused", "reason": reason})
 
 
 async def blocked(coroutine):
@@ -80,18 +93,18 @@ def test_nobody_waits_for_a_worker_that_waits_in_a_barrier(tmp_path):
         server = await started("dist_ssp", folder=str(tmp_path), staleness=1)
         for number in (1, 2):
             await push(server, 1, number, 1.0)
-        waiting = await blocked(server.pull("w", 1))
+        waiting = await blocked(pull(server, "w", 1))
         await server.rest(0, True)
         assert (await waiting).tolist() == [-2, -2, -2]
         again = Server("dist_ssp", 2, str(tmp_path), staleness=1)  # it is killed meanwhile
         await push(again, 1, 3, 1.0)
-        await again.pull("w", 1)
+        await pull(again, "w", 1)
         await again.rest(0, False)
         assert again.clocks["w"] == {0: 3, 1: 3}  # both have come to the same point
         await push(again, 1, 4, 1.0)
-        await again.pull("w", 1)
+        await pull(again, "w", 1)
         await push(again, 1, 5, 1.0)
-        waiting = await blocked(again.pull("w", 1))
+        waiting = await blocked(pull(again, "w", 1))
         await push(again, 0, 1, 1.0)
         await waiting
 
@@ -104,7 +117,7 @@ def test_a_synchronous_round_is_one_update_of_the_sum():
         first = await blocked(push(server, 1, 1, 2.0))
         assert await push(server, 0, 1, 1.0) == 1
         assert await first == 1
-        assert (await server.pull("w", 1)).tolist() == [-3, -3, -3]
+        assert (await pull(server, "w", 1)).tolist() == [-3, -3, -3]
 
     run(main())
 
@@ -141,7 +154,9 @@ def test_workers_that_meet_say_the_same(tmp_path):
             with pytest.raises(DistributedError, match="init: ranks disagree"):
                 await each
         again = Server("dist_async", 3, str(tmp_path))
-        await again.barrier(1, 0, "barrier")  # it is over
+        with pytest.raises(DistributedError, match="init: ranks disagree"):
+            await again.barrier(1, 0, "init 'a' float32[2]")  # sent again: it is over, and has failed for all
+        await again.barrier(0, 0, "barrier")
 
     run(main())
 
@@ -151,7 +166,7 @@ def test_a_round_fails_for_all_if_one_cannot_take_part(tmp_path, killed):
     async def main():
         server = await started("dist_sync_ps", folder=str(tmp_path), every=1)
         first = await blocked(push(server, 0, 1, 1.0))
-        await server.refuse("w", "worker 1", 1, 1, "out of data")
+        await refuse(server, 1, 1, "out of data")
         with pytest.raises(
             DistributedError, match=r"push of 'w': a rank could not take part:\n  rank 1: out of data"
         ):
@@ -162,11 +177,48 @@ def test_a_round_fails_for_all_if_one_cannot_take_part(tmp_path, killed):
             await push(server, 0, 1, 1.0)  # sent again
         second = await blocked(push(server, 0, 2, 1.0))
         with pytest.raises(DistributedError, match=r"rank 1: push: .* the value float64\[3\]"):
-            await server.push("w", "worker 1", 2, 1, [np.zeros(3)], DENSE)
+            await send(server, "w", "worker 1", 2, 1, [np.zeros(3)], DENSE)
         with pytest.raises(DistributedError, match=r"the value float64\[3\]"):
             await second
         third = await blocked(push(server, 0, 3, 1.0))
         assert await push(server, 1, 3, 1.0) == await third == 1  # those before have changed nothing
+
+    run(main())
+
+
+def test_a_refusal_keeps_its_place_until_the_other_workers_have_come():
+    async def main():
+        server = await started("dist_sync_ps")
+        refused = await blocked(
+            refuse(server, 1, 1, "out of data")
+        )  # the worker's next push waits for the answer
+        with pytest.raises(DistributedError, match="rank 1: out of data"):
+            await push(server, 0, 1, 1.0)
+        await refused
+        second = await blocked(push(server, 1, 2, 2.0))
+        assert await push(server, 0, 2, 1.0) == await second == 1
+        assert (await pull(server, "w", 0)).tolist() == [-3, -3, -3]
+
+    run(main())
+
+
+def test_what_a_server_keeps_of_its_workers_does_not_grow():
+    """One number for each worker and key, however many pushes and failures; none of a worker that has gone."""
+
+    async def main():
+        server = await started("dist_sync_ps")
+        for number in range(1, 20, 2):
+            refused = asyncio.ensure_future(refuse(server, 1, number, "out of data"))
+            with pytest.raises(DistributedError):
+                await push(server, 0, number, 1.0)
+            await refused
+            await asyncio.gather(push(server, 0, number + 1, 1.0), push(server, 1, number + 1, 1.0))
+        assert server.ended == {r: {f"worker {r}": {"w": (20, None)}} for r in range(2)}
+        await server.join(0, "test 0")  # another store of the same process
+        assert server.ended.keys() == {0, 1}
+        await server.join(0, "another process")
+        await server.leave(1)
+        assert server.ended == {}
 
     run(main())
 
@@ -176,11 +228,11 @@ def test_a_round_whose_workers_wait_in_a_barrier_is_given_up():
         server = await started("dist_sync_ps", workers=3)
         pushes = [await blocked(push(server, 0, 1, 1.0))]
         there = await blocked(server.barrier(1, 1))
-        await server.give_up("w", "worker 0", 1, 0, await server.meeting())
+        await server.give_up("worker 0", 0, [("w", 1)], await server.meeting())
         pushes.append(await blocked(push(server, 2, 1, 1.0)))  # rank 2 could still come
-        await server.give_up("w", "worker 0", 7, 0, await server.meeting())  # another push than this one
+        await server.give_up("worker 0", 0, [("w", 7)], await server.meeting())  # another push than this one
         assert not any(each.done() for each in pushes)
-        await server.give_up("w", "worker 0", 1, 0, await server.meeting())
+        await server.give_up("worker 0", 0, [("w", 1)], await server.meeting())
         for each in pushes:
             with pytest.raises(DistributedError, match="rank 1: waits in barrier"):
                 await each
@@ -215,7 +267,7 @@ def test_a_round_ends_without_a_worker_that_leaves_and_waits_for_one_that_comes(
         second = await blocked(push(server, 0, 2, 1.0))
         await push(server, 1, 1, 5.0, who="worker 1 again")
         await second
-        assert (await server.pull("w", 0)).tolist() == [-7, -7, -7]
+        assert (await pull(server, "w", 0)).tolist() == [-7, -7, -7]
 
     run(main())
 
@@ -224,13 +276,13 @@ def test_asynchronous_pushes_are_applied_when_they_come():
     async def main():
         server = await started("dist_async")
         await push(server, 0, 1, 1.0)
-        assert (await server.pull("w", 1)).tolist() == [-1, -1, -1]
+        assert (await pull(server, "w", 1)).tolist() == [-1, -1, -1]
         with pytest.raises(KeyError, match="no key 'v'"):
             await push(server, 0, 2, 1.0, key="v")
         with pytest.raises(ValueError, match=r"is float32\[3\] on the server, the value float32\[4\]"):
-            await server.push("w", "a", 1, 0, [np.zeros(4, "float32")], DENSE)
+            await send(server, "w", "a", 1, 0, [np.zeros(4, "float32")], DENSE)
         with pytest.raises(ValueError, match=r"the value float64\[3\]"):
-            await server.push("w", "a", 1, 0, [np.zeros(3)], DENSE)
+            await send(server, "w", "a", 1, 0, [np.zeros(3)], DENSE)
         assert await push(server, 0, 2, 1.0) == 2
 
     run(main())
@@ -251,16 +303,16 @@ def test_a_pull_waits_for_workers_that_are_too_far_behind(staleness):
         server = await started("dist_ssp", staleness=staleness)
         for k in range(staleness):
             await push(server, 0, k + 1, 1.0)
-            await server.pull("w", 0)
+            await pull(server, "w", 0)
         await push(server, 0, staleness + 1, 1.0)
-        waiting = await blocked(server.pull("w", 0))
-        await server.pull("w", 1)  # the slow one never waits
+        waiting = await blocked(pull(server, "w", 0))
+        await pull(server, "w", 1)  # the slow one never waits
         await push(server, 1, 1, 10.0)
         assert (await waiting).tolist() == [-(staleness + 11)] * 3
         ahead = [push(server, 0, staleness + 2 + k, 0.0) for k in range(staleness + 1)]
         for each in ahead:
             await each
-        waiting = await blocked(server.pull("w", 0))
+        waiting = await blocked(pull(server, "w", 0))
         await server.leave(1)
         await waiting
 
@@ -270,10 +322,10 @@ def test_a_pull_waits_for_workers_that_are_too_far_behind(staleness):
 def test_a_push_that_is_sent_again_is_applied_once():
     async def main():
         server = await started("dist_async")
-        for number in (1, 3, 2, 3, 1, 2, 4, 4):  # also out of order, as after a restart
+        for number in (1, 1, 2, 1, 3, 4, 3, 4):
             await push(server, 0, number, 1.0)
         assert server.versions["w"] == 4
-        assert (await server.pull("w", 0)).tolist() == [-4, -4, -4]
+        assert (await pull(server, "w", 0)).tolist() == [-4, -4, -4]
         await push(server, 0, 1, 1.0, who="another life of worker 0")
         assert server.versions["w"] == 5
 
@@ -314,8 +366,8 @@ def test_a_server_goes_on_bit_for_bit_after_it_was_killed_anywhere(tmp_path, upd
 
     async def apply(server, numbers):
         for k in numbers:
-            await server.push("w", "a", k + 1, 0, [values[k]], DENSE)
-        return await server.pull("w", 0)
+            await send(server, "w", "a", k + 1, 0, [values[k]], DENSE)
+        return await pull(server, "w", 0)
 
     async def main():
         whole = await apply(await started("dist_async", updater=updater), range(7))
@@ -368,7 +420,7 @@ def test_a_journal_behind_its_snapshot_is_not_applied_twice(tmp_path):
         (tmp_path / "journal").write_bytes(journal)
         again = Server("dist_async", 2, str(tmp_path))
         assert again.versions == {"w": 3}
-        assert (await again.pull("w", 0)).tolist() == [-3, -3, -3]
+        assert (await pull(again, "w", 0)).tolist() == [-3, -3, -3]
 
     run(main())
 
@@ -419,7 +471,7 @@ def test_a_server_that_begins_its_journal_again_and_again_loses_nothing(tmp_path
             assert await push(server, 0, k + 1, 1.0) == k + 1
             again = Server("dist_async", 2, str(tmp_path))
             assert again.versions == {"w": k + 1}
-            assert (await again.pull("w", 0)).tolist() == [-k - 1] * 3
+            assert (await pull(again, "w", 0)).tolist() == [-k - 1] * 3
         assert server.journal.number > 20
         assert (tmp_path / "journal").stat().st_size < 1500
 
@@ -428,21 +480,24 @@ def test_a_server_that_begins_its_journal_again_and_again_loses_nothing(tmp_path
 
 @pytest.mark.parametrize("mode", ["dist_sync_ps", "dist_async"])
 def test_a_push_with_a_pull_is_one_call(tmp_path, mode):
+    async def both(server, rank, key="w"):
+        parts = [np.full(3, 1.0, "float32")]
+        (value,) = await server.exchange(f"worker {rank}", rank, [(key, 1, parts, DENSE)], [(key, None)])
+        return value.tolist()
+
     async def main():
         server = await started(mode, folder=str(tmp_path))
-        parts = [np.full(3, 1.0, "float32")]
-        calls = [server.pushpull("w", f"worker {r}", 1, r, parts, DENSE) for r in range(2)]
         if mode == "dist_async":
-            assert (await calls[0]).tolist() == [-1] * 3
-            assert (await calls[1]).tolist() == [-2] * 3
+            assert await both(server, 0) == [-1] * 3
+            assert await both(server, 1) == [-2] * 3
         else:
-            first = await blocked(calls[0])
-            assert (await calls[1]).tolist() == (await first).tolist() == [-2] * 3
+            first = await blocked(both(server, 0))
+            assert await both(server, 1) == await first == [-2] * 3
         # sent again after the server died: applied once
         again = Server(mode, 2, str(tmp_path))
-        assert (await again.pushpull("w", "worker 0", 1, 0, parts, DENSE)).tolist() == [-2] * 3
+        assert await both(again, 0) == [-2] * 3
         with pytest.raises(KeyError, match="no key 'v'"):
-            await again.pushpull("v", "worker 0", 2, 0, parts, DENSE)
+            await both(again, 0, "v")
 
     run(main())
 
@@ -452,16 +507,16 @@ def test_answers_keep_what_they_were_made_of():
 
     async def main():
         server = await started("dist_async")
-        first = await server.pull("w", 0)
+        first = await pull(server, "w", 0)
         view, address = first[1:], first.ctypes.data
         del first
         await push(server, 0, 1, 1.0)
-        second = await server.pull("w", 0)
+        second = await pull(server, "w", 0)
         assert view.tolist() == [0, 0]
         assert second.tolist() == [-1] * 3
         assert second.ctypes.data != address
         del view
-        third = await server.pull("w", 0)
+        third = await pull(server, "w", 0)
         assert third.ctypes.data == address
         assert second.tolist() == third.tolist()
 
@@ -477,7 +532,7 @@ def test_commits_are_a_serial_replay_of_the_journal(tmp_path):
             rank = int(rng.integers(3))
             counts[rank] += 1
             await push(server, rank, counts[rank], float(rng.standard_normal()))
-        return await server.pull("w", 0)
+        return await pull(server, "w", 0)
 
     found = run(main())
     w = wf.zeros(3)
@@ -502,7 +557,7 @@ def test_a_restarted_server_knows_who_is_there(tmp_path, every):
         first = await blocked(push(again, 0, 2, 1.0))
         await push(again, 1, 2, 5.0)
         await first
-        assert (await again.pull("w", 0)).tolist() == [-9, -9, -9]
+        assert (await pull(again, "w", 0)).tolist() == [-9, -9, -9]
         assert again.clocks["w"] == {0: 2, 1: 2}
 
     run(main())
@@ -518,17 +573,17 @@ def test_rows_and_compression_survive_too(tmp_path):
         packed = np.zeros(4, "uint8")
         packed[0] = 0b11000010  # +0.5, 0, 0, -0.5
         for k in range(3):
-            await server.push(
-                5, "a", 2 * k + 1, 0, [np.array([1, 3]), np.ones((2, 2), "float32")], {"kind": "rows"}
+            await send(
+                server, 5, "a", 2 * k + 1, 0, [np.array([1, 3]), np.ones((2, 2), "float32")], {"kind": "rows"}
             )
-            await server.push(5, "a", 2 * k + 2, 0, [packed], {"kind": "compressed"})
-        return await server.pull(5, 0), await server.pull(5, 0, rows=np.array([3]))
+            await send(server, 5, "a", 2 * k + 2, 0, [packed], {"kind": "compressed"})
+        return await pull(server, 5, 0), await pull(server, 5, 0, rows=np.array([3]))
 
     whole, rows = run(main())
     assert whole.tolist() == [[-0.5, 1], [-2, -0.5], [1, 1], [-2, -2]]
     assert rows.tolist() == [[-2, -2]]
     again = Server("dist_async", 1, str(tmp_path))
-    np.testing.assert_array_equal(run(again.pull(5, 0)), whole)
+    np.testing.assert_array_equal(run(pull(again, 5, 0)), whole)
     assert again.codec.threshold == 0.5
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import itertools
 import threading
 import types
 
@@ -15,6 +16,8 @@ from weft.distributed import DistributedError
 from weft.distributed.world import World
 from weft.kvstore import RowSparse, parameter_server
 from weft.kvstore.server import MODES, Server
+
+numbers = itertools.count()  # of jobs
 
 
 class Reference:
@@ -59,11 +62,11 @@ def cluster(monkeypatch):
     monkeypatch.setattr(parameter_server, "connect", Ray)
 
     def make(kind, workers=2, **options):
-        actors = [Actor(loop, Server(kind, workers)) for _ in range(2)]
+        actors, job = [Actor(loop, Server(kind, workers)) for _ in range(2)], next(numbers)
         monkeypatch.setattr(parameter_server, "server_actors", lambda *_: actors)
         for rank in range(workers):
             monkeypatch.setattr(parameter_server, "world", lambda rank=rank: World(rank, workers))
-            monkeypatch.setattr(parameter_server, "job_name", lambda rank=rank: f"{id(actors)} {rank}")
+            monkeypatch.setattr(parameter_server, "job_name", lambda rank=rank, job=job: f"{job} {rank}")
             stores.append(parameter_server.ParameterServerStore(kind, servers=2, **options))
         return stores[-workers:]
 
@@ -297,3 +300,73 @@ def test_a_rank_that_waits_in_a_barrier_ends_the_rounds_of_the_others(cluster, m
     first, second = each(stores, train)
     all_raise([first], "push of 'w': a rank could not take part:\n  rank 1: waits in barrier")
     assert second is None  # the first one came to the barrier all the same
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_worker_that_goes_on_after_a_refused_push_stays_in_step(cluster, late):
+    """Its next pushes wait for the end of the round that it has refused, however late the other worker comes."""
+    stores = started(cluster)
+    came = threading.Event()
+
+    def steps(kv):
+        found = []
+        if kv is stores[0]:
+            came.wait(30)
+        for k in range(3):
+            value = wf.full((3,), 10.0**k * (1 + kv.rank))
+            if kv is stores[1] and k == 0:
+                threading.Timer(0.2, came.set).start()
+                value = value[wf.tensor([0, 1, 99])] if late else wf.ones(4)
+            try:
+                kv.push("w", value)
+                found.append(kv.pull("w").numpy()[0])
+            except (wf.EngineError, wf.ShapeError) as error:
+                found.append(str(error))
+        return found
+
+    first, second = each(stores, steps)
+    assert "rank 1: " in first[0]
+    assert ("out of range" if late else "has shape (3,), the value (4,)") in second[0]
+    assert first[1:] == second[1:] == [-30.0, -330.0]
+
+
+def test_keys_of_a_list_are_one_call_of_each_server(cluster, monkeypatch):
+    calls = []
+    exchange = Server.exchange
+
+    def counted(self, *args):
+        calls.append(len(args[2]) + len(args[3]))
+        return exchange(self, *args)
+
+    monkeypatch.setattr(Server, "exchange", counted)
+    stores = cluster("dist_sync_ps")
+    keys = [f"k{k}" for k in range(100)]
+    values = [wf.full((2,), float(k)) for k in range(100)]
+    assert each(stores, lambda kv: kv.init(keys, values)) == [None, None]
+    found = each(stores, lambda kv: [y.numpy()[0] for y in (kv.push(keys, values), kv.pull(keys))[1]])
+    assert found == [[2.0 * k for k in range(100)]] * 2
+    assert len(calls) <= 8, calls  # two workers, two servers; a pull goes with its push, or behind it
+    assert sum(calls) == 400
+
+
+def test_a_key_of_a_list_that_fails_does_not_take_along_what_was_pushed_before(cluster):
+    (kv,) = cluster("dist_sync_ps", 1)
+    kv.init(["a", "b"], [wf.zeros(2), wf.zeros(2)])
+    kv.push("a", wf.ones(2))
+    kv.push("b", wf.ones(3)[wf.tensor([0, 99])])
+    a, b = kv.pull(["a", "b"])
+    assert a.numpy().tolist() == [1, 1]
+    with pytest.raises(IndexError, match="99 is out of range"):
+        b.numpy()
+
+
+def test_a_closed_store_leaves_no_thread(cluster):
+    names = lambda: sum(t.name == "weft-servers" for t in threading.enumerate())  # noqa: E731
+    before = names()
+    (kv,) = cluster("dist_async", 1)
+    assert names() == before + 1
+    kv.close()
+    for thread in threading.enumerate():
+        if thread.name == "weft-servers" and names() > before:
+            thread.join(5)
+    assert names() <= before

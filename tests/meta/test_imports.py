@@ -82,7 +82,7 @@ def test_a_first_result_needs_nothing_slow():
     assert {name for name in loaded if name.split(".")[0] not in ALLOWED} == set()
     assert SLOW & loaded == set()
     assert LATER & loaded == set()
-    assert sum(name.split(".")[0] == "weft" for name in loaded) <= 58
+    assert sum(name.split(".")[0] == "weft" for name in loaded) <= 59
 
 
 ALL_OPERATORS = """
@@ -159,3 +159,23 @@ def test_a_level_that_is_none_is_an_error_at_import():
     assert run.returncode == 1
     wanted = "ValueError: WEFT_ISA: cannot read 'avx3'; accepted: sse4 or avx2 or avx512 or native"
     assert run.stderr.splitlines()[-1] == wanted
+
+
+def test_without_onednn_the_error_says_where_it_comes_from(tmp_path):
+    import weft
+    from weft import _core
+
+    package = tmp_path / "weft"
+    package.mkdir()
+    for source in Path(weft.__file__).parent.iterdir():
+        (package / source.name).symlink_to(source)
+    extension = Path(_core.__file__)
+    if not (package / extension.name).exists():
+        (package / extension.name).symlink_to(extension)
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import weft"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "ImportError: libdnnl.so.3" in done.stderr
+    assert "hint: install into a virtual environment, or set WEFT_DNNL_LIB" in done.stderr

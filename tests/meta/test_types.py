@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("mypy")
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
+import numpy as np
 import weft as wf
 import weft.functional as F
 
@@ -21,6 +22,8 @@ a: wf.Tensor = wf.reshape(x, (2, 1)).exp()
 t: tuple[wf.Tensor, ...] = wf.split(x, 1)
 g: wf.Tensor | None = x.grad
 e: wf.Tensor = x == y
+n: wf.Tensor = F.add(x, np.ones(2)) * np.float32(2)
+m: wf.Tensor = F.linear(x, [[1.0, 2.0]])
 """
 WRONG = {"wf.add(x, 'a')": "arg-type", "x.sum(axes=0)": "call-arg", "F.no_such_operator(x)": "attr-defined"}
 

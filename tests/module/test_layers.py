@@ -346,3 +346,18 @@ def test_sequential():
     named = M.Sequential({"in": M.Linear(2, 3), "out": M.Linear(3, 1)})
     assert list(named.state_dict()) == ["in.weight", "in.bias", "out.weight", "out.bias"]
     assert M.Sequential()(x) is x
+
+
+def test_sequential_items():
+    net = M.Sequential(M.Linear(4, 3), M.ReLU(), M.Linear(3, 2))
+    call = wf.trace(lambda x: net(x))
+    x = wf.ones((1, 4))
+    assert call(x).shape == call(x).shape == (1, 2)
+    net[-1] = M.Linear(3, 5)
+    assert call(x).shape == (1, 5)
+    assert list(net.state_dict()) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert list(net[1:]) == [net[1], net[2]]
+    with pytest.raises(TypeError, match="Sequential: takes modules, got int as number 0"):
+        net[0] = 3
+    with pytest.raises(IndexError):
+        net[3] = M.ReLU()

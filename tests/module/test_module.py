@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import weft as wf
+import weft.functional as F
 import weft.module as M
-from weft.base.errors import DTypeError
+from weft.base.errors import DTypeError, ShapeError
 
 
 class Net(M.Module):
@@ -278,3 +279,94 @@ def test_loading_while_recording_is_not_recorded():
         layer.load_state_dict(M.Linear(2, 2).state_dict())
         gm.backward(layer(wf.ones((1, 2))).sum())
     np.testing.assert_array_equal(layer.weight.grad.numpy(), np.ones((2, 2)))
+
+
+# A module as a function of its parameters.
+
+
+class Tied(M.Module):
+    def __init__(self):
+        self.first, self.parts = M.Linear(3, 4), {"second": M.Linear(4, 3), "last": M.Linear(3, 4)}
+        self.parts["last"].weight = M.Parameter(self.first.weight)
+
+    def forward(self, x, *, factor=1.0):
+        return self.parts["last"](F.tanh(self.parts["second"](F.tanh(self.first(x))))) * factor
+
+
+def test_functional_call():
+    net, other = Tied(), Tied()
+    before = dict(net.named_parameters())
+    state = {name: p * 2 for name, p in before.items()}
+    other.load_state_dict(state)
+    x = wf.random.normal(shape=(5, 3))
+    got = net.functional_call(state, x, factor=0.5)
+    np.testing.assert_array_equal(got.numpy(), other(x, factor=0.5).numpy())
+    np.testing.assert_array_equal(net.functional_call({}, x).numpy(), net(x).numpy())
+    part = {"parts.last.bias": np.zeros(4, np.float32)}
+    other.load_state_dict({**before, **part})
+    np.testing.assert_array_equal(net.functional_call(part, x).numpy(), other(x).numpy())
+    assert all(p is before[name] for name, p in net.named_parameters())
+
+
+def test_functional_call_leaves_the_module_as_it_was():
+    net = Tied()
+    before = dict(net.named_parameters())
+    x = wf.ones((2, 5))
+    with pytest.raises(ShapeError, match="linear"):
+        net.functional_call({name: p * 2 for name, p in before.items()}, x)
+    with pytest.raises(
+        ValueError, match=r"functional_call: Tied: no parameter or buffer 'z'; it has: first.weight, "
+    ):
+        net.functional_call({"z": x}, x)
+    with pytest.raises(ShapeError, match=r"functional_call: Tied: first.bias has shape \(4,\), got \(2, 5\)"):
+        net.functional_call({"first.bias": x}, x)
+    assert all(p is before[name] for name, p in net.named_parameters())
+    assert net.parts["last"].weight is net.first.weight
+
+
+def test_gradients_of_functional_calls():
+    net, x = Tied(), wf.random.normal(shape=(5, 3))
+    parameters = {name: p.copy() for name, p in net.named_parameters()}
+
+    def loss(p, x):
+        return (net.functional_call(p, x) ** 2).mean()
+
+    gm = wf.GradManager().attach(net.parameters())
+    with gm:
+        gm.backward((net(x) ** 2).mean())
+    want = {name: p.grad.numpy() for name, p in net.named_parameters()}
+    traced = wf.trace(wf.grad(loss))
+    for gradient in (wf.grad(loss), traced, lambda *args: wf.vjp(loss, *args)[1](1.0)[0]):
+        for name, dx in gradient(parameters, x).items():
+            np.testing.assert_allclose(dx.numpy(), want[name], atol=1e-6)
+    doubled = wf.tree_map(lambda p: 2 * p, parameters)
+    for name, dx in traced(doubled, x).items():
+        np.testing.assert_allclose(dx.numpy(), wf.grad(loss)(doubled, x)[name].numpy(), atol=1e-6)
+    assert len(traced.programs) == 1
+    rows = wf.vmap(wf.grad(loss), in_axes=(None, 0))(parameters, x)
+    for name, dx in rows.items():
+        np.testing.assert_allclose(dx.mean(axis=0).numpy(), want[name], atol=1e-6)
+    networks = wf.tree_map(lambda *p: wf.stack(p), parameters, doubled)
+    both = wf.vmap(net.functional_call, in_axes=(0, None))(networks, x)
+    np.testing.assert_allclose(both[1].numpy(), net.functional_call(doubled, x).numpy(), atol=1e-6)
+
+
+def test_functional_call_writes_the_given_buffers():
+    norm, x = M.BatchNorm1d(3), wf.random.normal(shape=(5, 3))
+    mine = {name: b.copy() for name, b in norm.named_buffers()}
+    norm.functional_call(mine, x)
+    assert (norm.running_mean.numpy() == 0).all()
+    np.testing.assert_allclose(mine["running_mean"].numpy(), x.numpy().mean(0) * 0.1, atol=1e-6)
+
+
+def test_a_forgotten_call_of_the_class_is_an_error():
+    class Net(M.Module):
+        def forward(self, x):
+            return x
+
+    x = wf.ones(2)
+    for arguments, keywords in (((x,), {}), ((), {"x": x})):
+        with pytest.raises(TypeError, match=r"Net\(\) takes no arguments, .*\n  hint: .* Net\(\)\(x\)"):
+            Net(*arguments, **keywords)
+    assert Net()(x) is x
+    assert copy.deepcopy(Net())(x) is x

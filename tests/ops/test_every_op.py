@@ -5,7 +5,6 @@ Without --full a part of the cases runs, another one every day (WEFT_TEST_SEED f
 
 import math
 import operator
-import zlib
 
 import numpy as np
 import pytest
@@ -39,6 +38,7 @@ from .support import (
     specs,
     tensors,
     total,
+    weights_of,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # divisions by zero in references are meant
@@ -237,17 +237,6 @@ def gradient_cases(cls, request, count):
         return []  # zero, but for jumps
     smooth = (c for c in cases(cls, ("float64",)) if c.sample.gradient and not c.random and floats(c.arrays))
     return [c for c in some(request, f"gradient {cls.name}", smooth, count) if weights_of(c) is not None]
-
-
-def weights_of(case):
-    rng = np.random.default_rng(zlib.crc32(repr(case.sample).encode()))
-    kinds = [t.dtype.kind == "float" for t in case.types()]
-    if not any(kinds):
-        return None
-    return [
-        wf.tensor(rng.standard_normal(t.shape)).astype(t.dtype) if k else None
-        for t, k in zip(case.types(), kinds, strict=True)
-    ]
 
 
 def loss_of(case):

@@ -299,6 +299,23 @@ def test_errors(function, words):
         wf.simple_op(named(function))
 
 
+def test_as_many_inputs_as_a_kernel_reads():
+    def adding(count):
+        names = [f"x{k}" for k in range(count)]
+        scope = {"__name__": __name__}
+        exec(
+            f"def many_of_tests({', '.join(names)}): return {' + '.join(f'{x} * {x}' for x in names)}", scope
+        )
+        return wf.simple_op(scope["many_of_tests"])
+
+    xs = [wf.tensor([float(k)]) for k in range(21)]
+    f = adding(21)
+    near(f(*xs), [sum(k * k for k in range(21))])
+    near(wf.grad(lambda x: f(*xs[:-1], x).sum())(xs[-1]), [40.0])
+    with pytest.raises(TypeError, match="many_of_tests: has 22 inputs; one kernel reads at most 21 arrays"):
+        adding(22)
+
+
 def test_errors_of_names_and_options():
     with pytest.raises(TypeError, match=r"operator .relu.: weft\.ops\.activation has one of that name"):
         wf.simple_op(named(lambda x: x, "relu"))

@@ -115,7 +115,9 @@ def test_a_step_of_training_that_reads_its_loss():
 
     def make(way):
         wf.random.seed(0)
-        net = M.Sequential(M.Linear(4, 8), M.BatchNorm1d(8), M.ReLU(), M.Dropout(0.5), M.Linear(8, 2))
+        net = M.Sequential(
+            M.Linear(4, 8, bias=False), M.BatchNorm1d(8), M.ReLU(), M.Dropout(0.5), M.Linear(8, 2)
+        )
         opt = optim.Adam(net.parameters(), lr=0.05)
         gm = wf.GradManager().attach(net.parameters())
 

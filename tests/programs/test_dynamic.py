@@ -100,22 +100,15 @@ W = wf.ones(3)
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x: x if x.shape[0] > 3 else -x,
         lambda x: [x for _ in range(x.shape[0])],
-        lambda x: x[3],
-        lambda x: x[2:],
-        lambda x: x[::2],
-        lambda x: W[: x.shape[0]],
         lambda x: x * [1, 2, 3, 4, 5][x.shape[0]],
         lambda x: x * {4: 1.0}[x.shape[0]],
         lambda x: optim.lr_scheduler.StepLR(optim.SGD([W], lr=1.0), 1).step(),
-        lambda x: F.cross_entropy(x, wf.zeros(4, dtype="int64")),
         lambda x: x * float(x.shape[0]),
-        lambda x: x * (x.shape[0] % 2),
         lambda x: x * (x.shape[0] in {4, 5}),
         lambda x: (x, x.shape[0] * 0.5),
-        lambda x: [-row for row in x],
         keeps,
+        reads,
         hands_out,
         lambda x: x / len(x),
         lambda x: x.shape[0] / 2,
@@ -137,10 +130,136 @@ def test_what_would_be_frozen_is_refused(function):
     assert wf.trace(lambda x: x * 2, strict=True)(x)[0, 0].item() == 2.0  # and all goes on
 
 
-@pytest.mark.parametrize("function", [lambda x: np.asarray(x).sum(), reads])
-def test_what_values_do_not_have(function):
+TABLE = wf.tensor(np.random.default_rng(3).standard_normal((64, 8), dtype="float32"))
+
+
+@pytest.mark.parametrize(
+    ("function", "graphs"),
+    [
+        (lambda x: x + TABLE[: x.shape[0]], 1),
+        (lambda x: x + wf.take(TABLE, wf.arange(x.shape[0]), axis=0), 1),
+        (lambda x: x[: x.shape[0] // 2] * 2, 1),
+        (lambda x: x[x.shape[0] // 2], 1),
+        (lambda x: x[::2], 1),
+        (lambda x: F.topk(x[:, 0], 3)[0], 1),
+        (lambda x: x * (x.shape[0] % 2), 1),
+        (lambda x: x if x.shape[0] > 5 else -x, 2),
+        (lambda x: x[2:] + x[:-2], 2),
+        (lambda x: x * max(x.shape[0] - 4, 1), 2),
+        (lambda x: wf.zeros((x.shape[0] * 2 - 1, 3)) + wf.full((x.shape[0] * 2 - 1, 1), 0.5), 1),
+        (lambda x: wf.eye(x.shape[0]) @ x + wf.eye(x.shape[0], 8, k=1), 1),
+        (lambda x: x + wf.arange(1, 2 * x.shape[0], 2)[:, None], 1),
+        (lambda x: x + wf.arange(x.shape[0], 0, -1, dtype="float32")[:, None], 1),
+        (lambda x: wf.arange(x.shape[0], 2 * x.shape[0]), 1),
+        (lambda x: wf.stack([-row for row in x]), 5),
+    ],
+    ids=[
+        "slice of a table",
+        "arange",
+        "half",
+        "row in the middle",
+        "every other row",
+        "topk",
+        "parity",
+        "branch",
+        "window",
+        "max",
+        "zeros and full",
+        "eye",
+        "odd numbers",
+        "down",
+        "between sizes",
+        "loop over rows",
+    ],
+)
+def test_sizes_that_are_compared_are_guards(function, graphs):
+    traced = wf.trace(function, dynamic={0: 0})
+    for size in (7, 3, 5, 2, 12, 7, 3):
+        x = wf.tensor(np.random.default_rng(size).standard_normal((size, 8), dtype="float32"))
+        try:
+            expected = function(x)
+        except ShapeError:
+            with pytest.raises(ShapeError):
+                traced(x)
+            continue
+        assert np.array_equal(traced(x).numpy(), expected.numpy()), size
+    assert len(traced.programs) == graphs
+
+
+def test_what_fits_one_size_only_raises_for_others():
+    traced = wf.trace(lambda x: F.cross_entropy(x, wf.zeros(4, dtype="int64")), dynamic={0: 0})
+    assert traced(wf.ones((4, 3))).shape == ()
+    with pytest.raises(ShapeError) as caught:
+        traced(wf.ones((5, 3)))
+    assert "d0 = 5" in caught.value.__notes__[-1]
+
+
+def rotated(x):
+    """Rotary positions (Su et al. 2021), of pairs of channels that are half of all apart."""
+    half = x.shape[-1] // 2
+    frequencies = 100.0 ** (wf.arange(half) / -half)
+    angles = wf.arange(x.shape[-2])[:, None] * frequencies
+    a, b = x[..., :half], x[..., half:]
+    return wf.concat([a * F.cos(angles) - b * F.sin(angles), a * F.sin(angles) + b * F.cos(angles)], axis=-1)
+
+
+def language_model_loss(ids, embedding, positions, qkv, out, kind):
+    batch, length = ids.shape
+    if length > positions.shape[0]:
+        raise ValueError(f"{length} tokens are more than {positions.shape[0]}")
+    x = wf.take(embedding, ids.reshape(-1), axis=0).reshape(batch, length, 8)
+    if kind == "learned":
+        x = x + positions[:length]
+    if kind == "taken":
+        x = x + wf.take(positions, wf.arange(length), axis=0)
+    parts = ((x @ qkv)[..., 8 * k : 8 * k + 8].reshape(batch, length, 2, 4) for k in range(3))
+    q, k, v = (wf.permute_dims(y, (0, 2, 1, 3)) for y in parts)
+    if kind == "rotary":
+        q, k = rotated(q), rotated(k)
+    if kind == "taken":
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    else:
+        mask = (
+            wf.tril(wf.ones((length, length))) > 0
+            if kind == "rotary"
+            else wf.arange(length)[:, None] >= wf.arange(length)
+        )
+        y = F.softmax(F.where(mask, q @ k.mT / 2.0, -1e9), axis=-1) @ v
+    x = x + wf.permute_dims(y, (0, 2, 1, 3)).reshape(batch, length, 8) @ out
+    logits = x @ embedding.T
+    return F.cross_entropy(logits.reshape(-1, 16), ids.reshape(-1))
+
+
+@pytest.mark.parametrize("kind", ["learned", "taken", "rotary"])
+def test_a_transformer_for_all_lengths(kind):
+    drawn = np.random.default_rng(1)
+    weights = [
+        wf.tensor(0.3 * drawn.standard_normal(s, dtype="float32"))
+        for s in [(16, 8), (64, 8), (8, 24), (8, 8)]
+    ]
+
+    def step(ids, *weights):
+        def loss(*w):
+            return language_model_loss(ids, *w, kind)
+
+        return wf.value_and_grad(loss, argnums=(0, 1, 2, 3) if kind != "rotary" else (0, 2, 3))(*weights)
+
+    traced = wf.trace(step, dynamic={"ids": 1})
+    for length in (2, 64, 1, 3, 33, 5):
+        ids = wf.tensor(drawn.integers(0, 16, (2, length)))
+        (loss, gradients), (expected, others) = traced(ids, *weights), step(ids, *weights)
+        np.testing.assert_allclose(loss.numpy(), expected.numpy(), rtol=1e-5)
+        for a, b in zip(gradients, others, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), atol=1e-6)
+    assert len(traced.programs) == 2  # a length of 1 broadcasts
+    if kind == "learned":
+        with pytest.raises(ValueError, match="more than 64"):
+            traced(wf.zeros((2, 65), "int64"), *weights)
+
+
+def test_what_values_do_not_have():
     with pytest.raises(TypeError) as caught:
-        wf.trace(function, dynamic={0: 0})(wf.ones((4, 3)))
+        wf.trace(lambda x: np.asarray(x).sum(), dynamic={0: 0})(wf.ones((4, 3)))
     assert "written down on symbols, with dynamic axes" in caught.value.__notes__[0]
 
 

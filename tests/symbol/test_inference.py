@@ -214,3 +214,33 @@ def test_a_deep_network_is_inferred_in_reasonable_steps(monkeypatch):
         y = F.relu(F.linear(y, out_features=8, name=f"fc{k}"))
     y.infer_shape(x=(2, 3))
     assert len(asked) < 10 * 120
+
+
+@pytest.mark.parametrize("given", [{}, {"x0": (2, 3)}], ids=["without shapes", "with one shape"])
+def test_work_is_linear_in_the_nodes(monkeypatch, given):
+    """Each default is followed by a look at the nodes that it concerns, not at all of them."""
+    from weft.symbol import defaults, inference
+
+    looks = [0]
+
+    def counted(method):
+        def call(*args, **kwargs):
+            looks[0] += 1
+            return method(*args, **kwargs)
+
+        return call
+
+    monkeypatch.setattr(inference.Inference, "visit", counted(inference.Inference.visit))
+    monkeypatch.setattr(defaults, "learnable_variables", counted(defaults.learnable_variables))
+    monkeypatch.setattr(inference.Inference, "dtype_of", counted(inference.Inference.dtype_of))
+
+    def work(count):
+        y = sym.var("x0")
+        for k in range(count):
+            y = F.linear(F.relu(y), out_features=3, name=f"fc{k}") * sym.var(f"s{k}")
+        looks[0] = 0
+        y.infer_shape_partial(**given)
+        return looks[0]
+
+    few, many = work(10), work(40)
+    assert many < 4.5 * few

@@ -122,6 +122,11 @@ def test_waiting_for_results():
         found = only(p, "waiting for results")
         assert found.times == 4
         assert "test_advice.py" in found.where
+    r = Recording()  # two calls of one line
+    r.sites, r.waits = ["", "net.py:3", "net.py:3"], np.zeros(4, WAIT)
+    r.waits["site"] = [1, 2, 1, 2]
+    [found] = [w for w in advice_on(r) if w.kind == "waiting for results"]
+    assert (found.where, found.times) == ("net.py:3", 4)
     a = wf.ones((64, 64))
 
     def later():
@@ -182,6 +187,26 @@ def test_reorders_of_a_real_program():
     assert found.times == given.programs[0].plan.info.reorders > 0
     assert "test_advice.py" in found.where
     assert "reorders" not in kinds(run(wf.trace(lambda x: conv(x)), x))
+
+
+def test_reference_code(capfd, monkeypatch):
+    """Maxima of windows with gaps are oneDNN's reference code: named in tables, warned of, printed when planned."""
+    monkeypatch.setenv("WEFT_DEBUG", "1")
+    x = wf.ones((2, 3, 16, 16))
+    slow = wf.trace(lambda x: F.max_pool2d(x, 3, dilation=2) + 1)
+    fast = wf.trace(lambda x: F.max_pool2d(x, 3) + 1)
+    for f in (slow, fast):
+        f(x).wait()
+    said = [line for line in capfd.readouterr().err.splitlines() if "slow reference code" in line]
+    assert said
+    assert all("MaxPool2d" in line and "dilation=(2, 2)" in line for line in said)
+    p = record(lambda: [slow(x) for _ in range(3)])
+    found = only(p, "reference code")
+    assert found.times == 3
+    assert "max_pool2d" in found.text
+    assert "test_advice.py" in found.where
+    assert any("max_pool2d (reference code)" in row["operator"] for row in p.table())
+    assert "reference code" not in kinds(record(lambda: fast(x)))
 
 
 def test_oversubscription():

@@ -49,6 +49,16 @@ def test_modules_types_and_layouts():
         assert 0 <= b < len(last["nodes"])
 
 
+def test_running_statistics_belong_to_their_module():
+    made = document(Net(), wf.ones((2, 3, 8, 8)))  # as it is trained
+    first, last = made["stages"][0], made["stages"][-1]
+    outside = {n["name"] for n in first["nodes"] if n["own"] is None and not n["module"]}
+    assert outside == {"x0", "result 0"}
+    for stage in (first, last):
+        written = [n["module"] for n in stage["nodes"] if n["name"].startswith("into")]
+        assert written == ["Net.body.1"] * 2
+
+
 def test_a_training_step_keeps_modules_and_writes():
     net = M.Sequential(M.Linear(4, 3), M.ReLU())
     manager = wf.GradManager().attach(net.parameters())

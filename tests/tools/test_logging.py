@@ -284,3 +284,22 @@ def test_nothing_stays():
 
     f()
     assert np.isnan(wf.log(wf.tensor([-1.0])).numpy()).all()
+
+
+def test_a_log_that_is_there_is_continued(tmp_path):
+    path = tmp_path / "log.csv"
+    log = CSVLogger(path)
+    log.log(0, loss=0.5)
+    log.log(1, loss=0.25)
+    with open(path, "a") as file:
+        file.write("2")  # killed while it wrote
+    log = CSVLogger(path)
+    log.log(2, loss=0.125, accuracy=1.0)
+    assert path.read_text() == "step,loss,accuracy\n0,0.5,\n1,0.25,\n2,0.125,1.0\n"
+    CSVLogger(path, append=False).log(0, loss=1.0)
+    assert path.read_text() == "step,loss\n0,1.0\n"
+    path.write_text("epoch;loss\n1;2\n")
+    with pytest.raises(ValueError, match="is not a log to continue"):
+        CSVLogger(path)
+    assert path.read_text() == "epoch;loss\n1;2\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["log.csv"]

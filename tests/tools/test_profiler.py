@@ -95,7 +95,7 @@ def test_gradients_belong_to_the_modules_of_their_calls(traced):
             manager.backward(loss)
         return loss
 
-    run, x = wf.trace(step) if traced else step, wf.ones((3, 16))
+    run, x = wf.trace(step) if traced else step, wf.ones((5, 16))
     run(x), run(x)
     with wf.tools.profile() as p:
         run(x).wait()

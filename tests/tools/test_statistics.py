@@ -213,3 +213,28 @@ def test_a_language_model_by_hand():
     weights = sum(p.size for name, p in net.named_parameters() if p.ndim == 2)
     assert found.total.parameters == sum(p.size for p in net.parameters())
     assert 0 < found.total.multiply_adds <= 16 * weights + 100 * 16 * 8 * config.width * config.layers
+
+
+def test_a_profile_that_begins_or_ends_meanwhile_takes_nothing_away():
+    """Both wrap the calls of modules; what remains in the end is the class's own method."""
+    own = vars(M.Module)["__call__"]
+    profile = wf.tools.profile(memory=False)
+
+    class Observed(M.Module):
+        def forward(self, x):
+            (profile.__exit__ if profile in begun else profile.__enter__)(*([None] * 3 if begun else ()))
+            begun.append(profile)
+            return x * 2
+
+    begun = []
+    wf.tools.summary(Observed(), wf.ones(3))
+    assert vars(M.Module)["__call__"] is not own  # the profile's
+    wf.tools.summary(Observed(), wf.ones(3))
+    assert vars(M.Module)["__call__"] is own
+
+    def inside():
+        with wf.tools.profile(memory=False):
+            wf.tools.summary(M.ReLU(), wf.ones(3))
+
+    inside()
+    assert vars(M.Module)["__call__"] is own

@@ -18,7 +18,7 @@ def pictures(folder):
 
 
 def test_an_exported_program(tmp_path, capsys):
-    w = wf.ones((3, 3))
+    w = wf.ones((5, 5))
 
     @wf.trace
     def f(x):
@@ -26,7 +26,7 @@ def test_an_exported_program(tmp_path, capsys):
         w[...] = w - y.sum()
         return y
 
-    f(wf.ones((2, 3)))
+    f(wf.ones((2, 5)))
     f.export(tmp_path / "f.weft")
     assert viz.main([str(tmp_path / "f.weft")]) == 0
     folder = tmp_path / "f.viz"

@@ -77,7 +77,7 @@ def test_two_optimizers_and_clipping():
 
 def test_state_and_misuse():
     w, _, optimizer = model()
-    scaler = GradScaler(init_scale=8.0)
+    scaler = GradScaler(init_scale=8.0, growth_factor=3.0, growth_interval=7)
     w.grad = wf.ones(2)
     scaler.step(optimizer)
     with pytest.raises(RuntimeError, match="step was called already"):
@@ -85,9 +85,19 @@ def test_state_and_misuse():
     with pytest.raises(RuntimeError, match="unscale_"):
         scaler.unscale_(optimizer)
     scaler.update()
+    state = {
+        "scale": 8.0,
+        "growth_factor": 3.0,
+        "backoff_factor": 0.5,
+        "growth_interval": 7,
+        "growth_tracker": 1,
+    }
+    assert scaler.state_dict() == state
     other = GradScaler()
     other.load_state_dict(scaler.state_dict())
-    assert other.state_dict() == {"scale": 8.0, "growth_tracker": 1}
+    assert other.state_dict() == state
+    other.load_state_dict({"scale": 4.0, "growth_tracker": 2})  # a file of before
+    assert other.state_dict() == state | {"scale": 4.0, "growth_tracker": 2}
     scaler.update(32.0)
     assert scaler.get_scale() == 32.0
     assert scaler.scale([wf.tensor(1.0)])[0].item() == 32.0
@@ -97,6 +107,27 @@ def test_state_and_misuse():
         scaler.update(0.0)
     with pytest.raises(ValueError, match="growth_factor"):
         GradScaler(growth_factor=1.0)
+
+
+def test_programs_notice_other_settings():
+    scaler = GradScaler(init_scale=8.0, growth_interval=3)
+    w, _, optimizer = model()
+
+    @wf.trace
+    def step():
+        w.grad = wf.ones(2)
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+
+    step(), step()
+    assert scaler.get_scale() == 8.0
+    scaler.load_state_dict(scaler.state_dict() | {"growth_interval": 1})
+    step()
+    assert scaler.get_scale() == 16.0
+    scaler.growth_factor = 4.0
+    step()
+    assert scaler.get_scale() == 64.0
 
 
 def training(traced, overflow_at):

@@ -11,7 +11,7 @@ import weft.optimizer as optim
 
 def train(kind, options, traced):
     wf.random.seed(0)
-    net = M.Sequential(M.Linear(4, 8), M.BatchNorm1d(8), M.ReLU(), M.Dropout(0.2), M.Linear(8, 3))
+    net = M.Sequential(M.Linear(4, 8, bias=False), M.BatchNorm1d(8), M.ReLU(), M.Dropout(0.2), M.Linear(8, 3))
     opt = getattr(optim, kind)(net.parameters(), lr=0.1, **options)
     schedule = optim.lr_scheduler.ExponentialLR(opt, 0.8)
     gm = wf.GradManager().attach(net.parameters())

@@ -141,6 +141,13 @@ FLAGS: dict[str, Flag] = {
             "seconds after which a collective operation that waits for other processes raises DistributedError",
             least=0.1,
         ),
+        Flag(
+            "WEFT_MAX_PICTURE_PIXELS",
+            int,
+            89_478_485,
+            "pixels above which a picture is refused before it is decoded; Pillow's own limit applies, too",
+            least=1,
+        ),
         Flag("WEFT_KV", str, "local", "kind of the key-value store, set by python -m weft.launch --kv"),
         Flag("WEFT_RANK", int, 0, "index of this worker, set by python -m weft.launch --kv", least=0),
         Flag("WEFT_WORLD_SIZE", int, 1, "number of workers, set by python -m weft.launch --kv", least=1),
@@ -165,8 +172,8 @@ FLAGS: dict[str, Flag] = {
             "WEFT_DEBUG",
             int,
             0,
-            "0: no output; 1: prints graphs before and after each pass that changes them, and keeps weft's own frames "
-            "in tracebacks; 2: prints each rewrite, too",
+            "0: no output; 1: prints graphs before and after each pass that changes them, and kernels that run "
+            "oneDNN's slow reference code, and keeps weft's own frames in tracebacks; 2: prints each rewrite, too",
             least=0,
         ),
         Flag(

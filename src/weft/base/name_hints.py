@@ -27,6 +27,8 @@ _RECORD = (
 )
 _GRADIENT = "gradients are computed by gm.backward(loss) inside 'with gm:', where gm is a weft.GradManager"
 _CLEAR = "gradients are cleared by optimizer.clear_grad()"
+_LINALG = "weft has no linear algebra beyond products yet; numpy.linalg takes x.numpy()"
+_CATEGORICAL = "use weft.argmax(logits - log(-log(u)), axis=-1), u = weft.random.uniform(shape=logits.shape)"
 _LOSS = "losses are functions: weft.functional."
 
 # By the object that is read; functions are read from weft and from weft.functional.
@@ -53,7 +55,6 @@ FUNCTIONS = {
     "ne": "use weft.not_equal or !=",
     "neg": "use weft.negative or -x",
     "norm": "use weft.vector_norm(x, axis, ord)",
-    "nonzero": "weft has no operators yet whose result's shape depends on elements; x[mask] selects by a mask",
     "permute": "use weft.permute_dims(x, axes)",
     "power": "use weft.pow or **",
     "scatter": "use weft.put_along_axis(x, indices, values, axis)",
@@ -63,10 +64,38 @@ FUNCTIONS = {
     "div": "use weft.divide or /",
     "transpose": "use weft.permute_dims(x, axes), weft.swapaxes(x, axis1, axis2), x.T or x.mT",
     "true_divide": "use weft.divide or /",
-    "unique": "weft has no operators yet whose result's shape depends on elements; use numpy.unique(x.numpy())",
+    "unique": "use weft.unique_values, unique_counts, unique_inverse or unique_all",
     "unsqueeze": "use weft.expand_dims(x, axis)",
     "upsample": "weft has no interpolation yet",
     "vstack": "use weft.concat(arrays, axis=0)",
+    "addmm": "use c + a @ b",
+    "amax": "use weft.max(x, axis)",
+    "amin": "use weft.min(x, axis)",
+    "bincount": "use weft.put_along_axis(weft.zeros(n), indices, 1.0, 0, mode='add'); weft has no histograms yet",
+    "cholesky": _LINALG,
+    "conj": "weft has no complex numbers yet",
+    "imag": "weft has no complex numbers yet",
+    "real": "weft has no complex numbers yet",
+    "det": _LINALG,
+    "fori_loop": "use weft.foreach, or weft.while_loop",
+    "grid_sample": "weft has no interpolation yet",
+    "gumbel_softmax": "use softmax(logits - log(-log(u))) of u = weft.random.uniform(shape=logits.shape)",
+    "histogram": "weft has no histograms yet; numpy.histogram takes x.numpy()",
+    "index_add": "use weft.put_along_axis(x, indices, values, axis, mode='add')",
+    "inv": _LINALG,
+    "logit": "use weft.log(p / (1 - p))",
+    "median": "use weft.sort(x, axis) and take the middle",
+    "quantile": "weft has no quantiles yet; weft.sort(x, axis) sorts",
+    "multinomial": _CATEGORICAL,
+    "nan_to_num": "use weft.where(weft.isnan(x), 0.0, x)",
+    "normalize": "use x / weft.vector_norm(x, axis, keepdims=True)",
+    "numel": "use x.size",
+    "scan": "use weft.foreach(body, xs, states), or weft.cumulative_sum and cumulative_prod",
+    "scatter_add": "use weft.put_along_axis(x, indices, values, axis, mode='add')",
+    "segment_sum": "use weft.put_along_axis(weft.zeros(shape), indices, values, 0, mode='add')",
+    "solve": _LINALG,
+    "stop_gradient": "use x.detach()",
+    "svd": _LINALG,
 }
 NAMESPACE = {
     "Parameter": "use weft.module.Parameter",
@@ -111,6 +140,11 @@ NAMESPACE = {
     "set_grad_enabled": _RECORD,
     "sym": "use weft.symbol",
     "vision": "use weft.data for pictures, weft.models for networks",
+    "set_seed": "use weft.random.seed",
+    "stop_gradient": "use x.detach()",
+    "custom_vjp": "derive from weft.Function",
+    "lax": "use weft.cond, weft.while_loop and weft.foreach",
+    "pmap": "use weft.distributed.DataParallel",
 }
 RANDOM = {
     "RandomState": "use weft.random.seed; each device has one stream",
@@ -124,6 +158,12 @@ RANDOM = {
     "set_rng_state": "use weft.random.set_state",
     "shuffle": "use x[weft.random.permutation(n)]",
     "standard_normal": "use weft.random.normal",
+    "bernoulli": "use weft.random.uniform(shape=shape) < p",
+    "categorical": _CATEGORICAL,
+    "exponential": "use -weft.log(1 - weft.random.uniform(shape=shape))",
+    "multinomial": _CATEGORICAL,
+    "PRNGKey": "use weft.random.seed; each device has one stream",
+    "key": "use weft.random.seed; each device has one stream",
 }
 DATA = {
     "IterableDataset": "use StreamDataset",
@@ -328,6 +368,9 @@ def add_hints(module: dict[str, Any]) -> None:
         raise missing(module["__name__"], name, lambda: module.get("__all__") or list(module))
 
     module["__getattr__"] = __getattr__
+    if "__all__" in module:
+        names = sorted(module["__all__"])
+        module.setdefault("__dir__", lambda: [*names, *(name for name in module if name.startswith("__"))])
 
 
 class NameHint:

@@ -15,18 +15,23 @@ import atexit
 import contextlib
 import importlib
 import os
+import sys
 import threading
 import time
+from _weakrefset import WeakSet  # weakref itself takes a millisecond
 from collections.abc import Callable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["at_end", "guard"]
+__all__ = ["at_end", "fail_at_end", "guard", "lock_of", "unseen_failures"]
 
+unseen_failures: list[str] = []  # of operations, which the engine has written to stderr at the end
 _ends: list[Callable[[], None]] = []
+_last: list[Callable[[], bool]] = []
 _guarded: list[Any] = []
+_locked: WeakSet[Any] = WeakSet()
 _held_locks: list[Any] = []  # of these, while the process forks
 _TRIES = 10_000  # of a millisecond; a thread that forks inside of a guarded section can never have its lock
 
@@ -34,6 +39,11 @@ _TRIES = 10_000  # of a millisecond; a thread that forks inside of a guarded sec
 def at_end(function: Callable[[], None]) -> None:
     """Call this when the process ends, after what was registered with atexit since ``import weft``."""
     _ends.append(function)
+
+
+def fail_at_end(is_failure: Callable[[], bool]) -> None:
+    """Ask at the very end, behind all that was registered with at_end: if it is true the process ends with status 1."""
+    _last.append(is_failure)
 
 
 def guard(lock: Any) -> Any:
@@ -47,9 +57,34 @@ def guard(lock: Any) -> Any:
     return lock
 
 
+def lock_of(owner: Any) -> Any:
+    """A lock for an object to keep as `_lock`; a forked child makes it again, so it is free there.
+
+    For locks that are held while functions of users run, which a fork cannot wait for as it does for those of `guard`.
+    What such a lock guards has to be usable half changed.
+
+    >>> class Table:
+    ...     def __init__(self):
+    ...         self._lock = lock_of(self)
+    >>> with Table()._lock:
+    ...     pass
+    """
+    _locked.add(owner)
+    return threading.RLock()
+
+
+def _renew_locks() -> None:
+    for owner in list(_locked):
+        owner._lock = threading.RLock()
+
+
 def _end() -> None:
     for function in reversed(_ends):
         function()
+    if any(is_failure() for is_failure in _last):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)  # the only way to a status from here
 
 
 def _importing() -> list[str]:
@@ -96,4 +131,5 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_renew_locks)
 atexit.register(_end)

@@ -34,9 +34,11 @@ class Record:
     _fields: ClassVar[tuple[str, ...]] = ()
     _names: ClassVar[frozenset[str]] = frozenset()
     _required: ClassVar[frozenset[str]] = frozenset()
+    _is_checked: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         new_fields = [name for name, kind in cls.__annotations__.items() if not _of_class(kind)]
+        cls._is_checked = cls.check is not Record.check
         cls._fields = (*(name for name in cls._fields if name not in new_fields), *new_fields)
         cls._names = frozenset(cls._fields)
         cls._required = frozenset(name for name in cls._fields if not hasattr(cls, name))
@@ -50,7 +52,8 @@ class Record:
             or not fields.keys() >= self._required
         ):
             raise self._refused(values, keywords)
-        self.check()
+        if self._is_checked:
+            self.check()
 
     def replaced(self, **changes: Any) -> Any:
         """The same with other values for some fields.

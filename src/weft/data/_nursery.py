@@ -57,12 +57,33 @@ class ErrorReport:
         self.kind = type(error).__name__
         self.sample_index = getattr(error, "sample_index", None)
         self.error: bytes | None = None
+        # The second: of a class whose constructor takes other arguments than it gives to that of Exception.
+        for content in (
+            error,
+            (type(error), error.args, dict(error.__dict__)),
+            (type(error), (str(error),), {}),
+        ):
+            try:
+                packed = pickle.dumps(content)
+                pickle.loads(packed)
+            except Exception:  # its text is what arrives at least
+                continue
+            if len(packed) < 16000:
+                self.error = packed
+                return
+
+    def restored(self) -> BaseException | None:
+        """An exception like that of the worker, or None if its class cannot be imported here."""
         try:
-            packed = pickle.dumps(error)
-            pickle.loads(packed)
-            self.error = packed if len(packed) < 16000 else None
-        except Exception:  # an exception class that does not pickle: its text is what arrives
-            self.error = None
+            content = None if self.error is None else pickle.loads(self.error)
+            if isinstance(content, tuple):
+                kind, args, attributes = content
+                content = kind.__new__(kind, *args)
+                content.args = args
+                content.__dict__.update(attributes)
+        except Exception:
+            return None
+        return content if isinstance(content, BaseException) else None
 
 
 class Slot:

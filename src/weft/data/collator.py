@@ -22,6 +22,7 @@ Join = Callable[[list[Any]], Any]
 def collate(samples: Sequence[Any]) -> Any:
     """A batch of samples of one structure: arrays, tensors and numbers become one tensor with a new first dimension.
 
+    Arrays and tensors of other libraries are read through NumPy (`__array__`).
     Tuples, named ones too, lists and dictionaries are put together part by part; text and None stay lists.
     Numbers of Python become float32, int64 or bool, as in weft.tensor. Raises ShapeError for arrays of different
     shapes, TypeError for samples of different structure or other types.
@@ -45,6 +46,11 @@ def stack_samples(samples: Sequence[Any], join: Join | None = None) -> Any:
             return F.stack(samples)
         samples = [each.numpy() for each in samples]
         first = samples[0]
+    elif hasattr(first, "__array__") and not isinstance(
+        first, np.ndarray | np.generic
+    ):  # other libraries' arrays
+        samples = [np.asarray(each) for each in samples]
+        first = samples[0]
     if isinstance(first, np.ndarray | np.generic) and first.dtype.kind in "USO":  # text
         samples = [each.tolist() for each in samples]
         first = samples[0]
@@ -65,7 +71,8 @@ def stack_samples(samples: Sequence[Any], join: Join | None = None) -> Any:
             first, [stack_samples(list(parts), join) for parts in zip(*samples, strict=True)]
         )
     raise TypeError(
-        f"collate: takes arrays, numbers, text and structures of these, not {type(first).__name__}"
+        "collate: takes arrays, numbers, text and structures of these, not "
+        f"{type(first).__module__}.{type(first).__qualname__}"
     )
 
 

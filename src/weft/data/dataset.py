@@ -47,6 +47,12 @@ class Dataset:
     def __len__(self) -> int:
         raise NotImplementedError(f"{type(self).__name__}: has no __len__()")
 
+    def __repr__(self) -> str:
+        try:
+            return f"{type(self).__name__}({len(self)} samples)"
+        except Exception:  # in the middle of its constructor
+            return f"{type(self).__name__}()"
+
     def gather(self, numbers: Sequence[int]) -> Any:
         """The samples of these numbers as one batch, or NotImplemented: they are then fetched one by one.
 
@@ -68,9 +74,23 @@ class StreamDataset:
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__}: has no __iter__()")
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(stream)"
+
     def iterate(self, epoch: int) -> Iterator[Any]:
         """The samples in this epoch's order, always the same for one epoch; by default that of __iter__."""
         return iter(self)
+
+    def shuffle(self, buffer_size: int, seed: int = 0) -> StreamDataset:
+        """The samples in random order: each is drawn from a buffer of the next buffer_size ones.
+
+        The order follows from (seed, epoch), so an epoch can be resumed. Raises ValueError for a buffer_size below 1.
+
+        >>> order = list(MapStream(range(6)).shuffle(3, seed=1))
+        >>> sorted(order), order == list(range(6))
+        ([0, 1, 2, 3, 4, 5], False)
+        """
+        return _ShuffledStream(self, buffer_size, seed)
 
 
 class MapStream(StreamDataset):
@@ -97,6 +117,31 @@ class MapStream(StreamDataset):
         if self.keep is not None:
             samples = filter(self.keep, samples)
         return samples if self.function is None else map(self.function, samples)
+
+
+class _ShuffledStream(StreamDataset):
+    """See StreamDataset.shuffle."""
+
+    def __init__(self, stream: StreamDataset, buffer_size: int, seed: int) -> None:
+        if operator.index(buffer_size) < 1:
+            raise ValueError(f"shuffle: buffer_size must be at least 1, got {buffer_size}")
+        self.stream, self.buffer_size, self.seed = stream, buffer_size, seed
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.iterate(0)
+
+    def iterate(self, epoch: int) -> Iterator[Any]:
+        generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
+        buffer: list[Any] = []
+        for sample in self.stream.iterate(epoch):
+            if len(buffer) < self.buffer_size:
+                buffer.append(sample)
+                continue
+            k = int(generator.integers(self.buffer_size))
+            drawn, buffer[k] = buffer[k], sample
+            yield drawn
+        for k in generator.permutation(len(buffer)):
+            yield buffer[k]
 
 
 class ArrayDataset(Dataset):

@@ -16,7 +16,7 @@ import numpy as np
 from weft import random
 from weft.data.collator import stack_samples
 from weft.data.dataset import Dataset, StreamDataset
-from weft.data.sample_context import BATCH, enter, leave
+from weft.data.sample_context import BATCH, context, enter, leave
 
 __all__ = ["END", "Fetch", "Task", "describe"]
 
@@ -78,12 +78,13 @@ class Fetch:
 
     def read(self, task: Task) -> list[Any]:
         """The samples of a stream's batch, without the transform; those of batches between are read and dropped."""
-        if self._samples is None or self._epoch != task.epoch or self._next > task.number:
-            self._samples, self._epoch, self._next = self.dataset.iterate(task.epoch), task.epoch, 0
-        skipped = (task.number - self._next) * self.batch_size
+        context.reads_stream = True
         samples: list[Any] = []
         index = task.number * self.batch_size
         try:
+            if self._samples is None or self._epoch != task.epoch or self._next > task.number:
+                self._samples, self._epoch, self._next = self.dataset.iterate(task.epoch), task.epoch, 0
+            skipped = (task.number - self._next) * self.batch_size
             for _ in itertools.islice(self._samples, skipped):
                 pass
             enter(task.seed, task.epoch, index)
@@ -94,6 +95,8 @@ class Fetch:
         except Exception as error:
             self._samples = None
             raise note_sample(error, index, task) from None
+        finally:
+            context.reads_stream = False
         self._next = task.number + 1
         return [] if self.drop_last and len(samples) < self.batch_size else samples
 
@@ -156,7 +159,12 @@ def hash_of(index: Any) -> int:
 
 
 def note_sample(error: Exception, index: Any, task: Task) -> Exception:
-    """The error with the sample's index in its attribute `sample_index` and a note."""
+    """The error with the sample's index in its attribute `sample_index` and a note.
+
+    A StopIteration, which would end the loop over batches as if there were no more, becomes a RuntimeError.
+    """
+    if isinstance(error, StopIteration):
+        error = RuntimeError("DataLoader: loading a sample raised StopIteration")
     if not hasattr(error, "sample_index"):
         error.add_note(f"while loading sample {index}, in batch {task.number} of epoch {task.epoch}")
         with contextlib.suppress(AttributeError):  # the note has it, too

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import gzip
+import io
 import itertools
 import json
 import mmap
@@ -15,7 +16,8 @@ import os
 import pickle
 import struct
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from weft.data import images
 from weft.data._nursery import read_packed, span_of
 from weft.data.dataset import ArrayDataset, Dataset, StreamDataset
 from weft.data.recordio import expand_paths
+from weft.data.sample_context import context, enter
 
 __all__ = [
     "CIFAR10",
@@ -89,8 +92,6 @@ class ImageFolder(Dataset):
 
 def decode_fields(sample: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a tar sample by their extensions: pictures, numbers (.cls), text (.txt), JSON, arrays (.npy)."""
-    import io
-
     decoded: dict[str, Any] = {}
     for name, content in sample.items():
         extension = "." + name.rsplit(".", 1)[-1].lower()
@@ -111,6 +112,26 @@ def decode_fields(sample: Mapping[str, Any]) -> dict[str, Any]:
     return decoded
 
 
+class _Damaged(tarfile.TarError):
+    """A header that is wrong or missing, behind which tarfile would end as at the end of the archive."""
+
+
+class _CheckedTarInfo(tarfile.TarInfo):
+    @classmethod
+    def fromtarfile(cls, tarfile: Any) -> Any:
+        offset = tarfile.fileobj.tell()
+        try:
+            return super().fromtarfile(tarfile)
+        except _EMPTY_HEADERS as error:
+            raise _Damaged(f"it ends at byte {offset} without an end mark") from error
+        except _WRONG_HEADERS as error:
+            raise _Damaged(f"the header at byte {offset}: {error}") from error
+
+
+_EMPTY_HEADERS = (tarfile.EmptyHeaderError, tarfile.TruncatedHeaderError)  # type: ignore[attr-defined]
+_WRONG_HEADERS = (tarfile.InvalidHeaderError, tarfile.SubsequentHeaderError)  # type: ignore[attr-defined]
+
+
 class TarStream(StreamDataset):
     """Samples of tar files in WebDataset's layout: files of one name before the first dot are fields of one sample.
 
@@ -118,7 +139,8 @@ class TarStream(StreamDataset):
     "__key__", the name; decode: a function of it, by default decode_fields; None leaves the bytes.
     shuffle_shards: the order of the shards is another one each epoch, from the seed. num_parts, part_index: every
     num_parts-th shard only.
-    Raises ValueError for a shard that is cut off or damaged, with its path.
+    Raises ValueError for a shard that is cut off or damaged, with its path; also between its files, so a shard needs
+    the end mark that every program for tar files writes. Raises ValueError for a part without shards.
     """
 
     def __init__(
@@ -133,7 +155,12 @@ class TarStream(StreamDataset):
     ) -> None:
         if not 0 <= part_index < num_parts:
             raise ValueError(f"TarStream: part_index {part_index} is not one of num_parts={num_parts}")
-        self.shards = expand_paths(shards)[part_index::num_parts]
+        paths = expand_paths(shards)
+        self.shards = paths[part_index::num_parts]
+        if not self.shards:
+            raise ValueError(
+                f"TarStream: part {part_index} of {num_parts} has no shard: there are {len(paths)}"
+            )
         self.decode, self.shuffle_shards, self.seed = decode, shuffle_shards, seed
 
     def __iter__(self) -> Iterator[Any]:
@@ -150,7 +177,7 @@ class TarStream(StreamDataset):
     def _samples(self, shard: str) -> Iterator[dict[str, Any]]:
         sample: dict[str, Any] = {}
         try:
-            with tarfile.open(shard, "r|*") as tar:
+            with tarfile.open(shard, "r|*", tarinfo=_CheckedTarInfo) as tar:
                 for member in tar:
                     folder, _, base = member.name.rpartition("/")
                     stem, dot, field = base.partition(".")
@@ -174,8 +201,9 @@ class CSVDataset(ArrayDataset):
     """The rows of a CSV file of numbers.
 
     Samples are f32[columns]; or, with labels, the index of a column or several, (f32[other columns], label of
-    label_dtype). skip_rows: the number of lines with titles. Raises ValueError for text that is not a number, with its
-    line.
+    label_dtype). skip_rows: the number of lines with titles. Raises ValueError, with the file and line, for text that
+    is not a number, a line of another length, or a value that is none of an integer type: nan, a fraction; IndexError
+    for a label's column that the file does not have.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "some.csv"
@@ -195,15 +223,116 @@ class CSVDataset(ArrayDataset):
         dtype: Any = np.float32,
         label_dtype: Any = np.int64,
     ) -> None:
-        table = np.loadtxt(path, np.float64, delimiter=delimiter, skiprows=skip_rows, ndmin=2)
+        columns = [] if labels is None else [labels] if isinstance(labels, int) else list(labels)
+        x, y = read_csv(path, dtype, columns, label_dtype, delimiter=delimiter, skip_rows=skip_rows)
         if labels is None:
-            super().__init__(table.astype(dtype))
-            return
-        width = table.shape[1]
-        label_columns = [k % width for k in ([labels] if isinstance(labels, int) else labels)]
-        x = np.delete(table, label_columns, axis=1).astype(dtype)
-        y = table[:, label_columns].astype(label_dtype)
-        super().__init__(x, y[:, 0] if isinstance(labels, int) else y)
+            super().__init__(x)
+        else:
+            super().__init__(x, y[:, 0] if isinstance(labels, int) else y)
+
+
+def read_csv(
+    path: PathLike,
+    dtype: Any,
+    labels: Sequence[int] = (),
+    label_dtype: Any = np.int64,
+    *,
+    delimiter: str = ",",
+    skip_rows: int = 0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """A CSV file as an array of dtype[rows, columns], and the columns of labels as label_dtype[rows, labels].
+
+    Raises ValueError and IndexError as CSVDataset does.
+    """
+    dtype, label_dtype = np.dtype(dtype), np.dtype(label_dtype)
+    lines = _csv_lines(path, skip_rows)
+    first = next(lines, None)
+    lines.close()
+    if first is None:
+        raise ValueError(f"{os.fspath(path)}: it has no rows")
+    width = len(first[1].split(delimiter))
+    for k in labels:
+        if not -width <= k < width:
+            raise IndexError(f"{os.fspath(path)}: no column {k} for labels: it has {width}")
+    label_columns = [k % width for k in labels]
+    values: dict[int, list[Any]] = {k: [] for k in label_columns}
+
+    def keep(column: int) -> Callable[[str], float]:
+        def convert(text: str) -> float:
+            values[column].append(_number_of(text, label_dtype))
+            return 0.0
+
+        return convert
+
+    try:
+        table = np.loadtxt(
+            path,
+            dtype if dtype.kind in "iu" else np.float64,
+            comments=None,
+            delimiter=delimiter,
+            skiprows=skip_rows,
+            ndmin=2,
+            encoding="utf-8",
+            converters={k: keep(k) for k in values},
+        )
+        x = np.delete(table, label_columns, axis=1).astype(dtype, copy=False)
+        y = np.empty((len(table), len(label_columns)), label_dtype)
+        for place, k in enumerate(label_columns):
+            y[:, place] = values[k]
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            _csv_error(path, delimiter, skip_rows, dtype, label_columns, label_dtype, error)
+        ) from None
+    return x, y
+
+
+def _csv_lines(path: PathLike, skip_rows: int) -> Generator[tuple[int, str], None, None]:
+    """The lines of a CSV file that have something, numbered from 1."""
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if number > skip_rows and line.strip():
+                yield number, line.rstrip("\r\n")
+
+
+def _number_of(text: str, dtype: np.dtype[Any]) -> Any:
+    """A number for an array of this type. Raises ValueError for text that is none, or none of this type."""
+    if dtype.kind not in "iub":
+        return float(text)
+    try:
+        value = int(text)
+    except ValueError:
+        number = float(text)
+        if not number.is_integer():
+            raise ValueError(f"{text.strip()} is not of type {dtype}") from None
+        value = int(number)
+    if dtype.kind != "b" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+        raise ValueError(f"{text.strip()} is not of type {dtype}")
+    return value
+
+
+def _csv_error(
+    path: PathLike,
+    delimiter: str,
+    skip_rows: int,
+    dtype: Any,
+    labels: list[int],
+    label_dtype: Any,
+    error: Exception,
+) -> str:
+    """The text of an error: the first line that is not as it should be."""
+    width = None
+    for number, line in _csv_lines(path, skip_rows):
+        cells = line.split(delimiter)
+        width = width or len(cells)
+        where = f"{os.fspath(path)}:{number}"
+        if len(cells) != width:
+            return f"{where}: {len(cells)} columns, the lines before have {width}"
+        for k, cell in enumerate(cells):
+            try:
+                _number_of(cell, label_dtype if k in labels else dtype)
+            except ValueError as problem:
+                return f"{where}: column {k}: {problem}"
+    return f"{os.fspath(path)}: {error}"
 
 
 class TextLines(Dataset):
@@ -255,8 +384,8 @@ class TextLines(Dataset):
 def read_libsvm(path: PathLike, columns: int, *, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Read a LibSVM file, lines "label[,label...] index:value ...": (f32[n, columns], labels f32[n] or f32[n, k]).
 
-    first: the index of the first column, 0 or 1. Raises ValueError with the line for another form, or an index beyond
-    the columns.
+    first: the index of the first column, 0 or 1. Raises ValueError for a file without rows, and, with the line,
+    for another form or an index beyond the columns.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "some.libsvm"
@@ -286,11 +415,13 @@ def read_libsvm(path: PathLike, columns: int, *, first: int = 0) -> tuple[np.nda
                         raise ValueError(f"index {index} is not one of {columns} columns")
             except ValueError as error:
                 raise ValueError(f"{os.fspath(path)}:{number}: {error}") from None
+    if not labels:
+        raise ValueError(f"{os.fspath(path)}: it has no rows")
     x = np.zeros((len(labels), columns), np.float32)
     x[rows, column_indices] = values
     if len({len(each) for each in labels}) > 1:
         raise ValueError(f"{os.fspath(path)}: lines have different numbers of labels")
-    y = np.array(labels, np.float32).reshape(len(labels), -1)
+    y = np.array(labels, np.float32).reshape(len(labels), len(labels[0]))
     return x, y[:, 0] if y.shape[1] == 1 else y
 
 
@@ -385,16 +516,22 @@ class CIFAR100(CIFAR10):
 
 # -- caches --
 
-MAGIC = b"weftcac1"
+MAGIC = b"weftcac2"
+CHECKED_SAMPLES = 3  # of a file that is there, at the beginning
 
 
 class CacheDataset(Dataset):
     """The samples of a dataset, each made once: in memory (of each process), or in one file.
 
     path: the file, of all samples as they are after decoding, mapped into memory: all processes share it, and programs
-    later. It is written at once when it is not there, by one process, and takes the place of the name when it is whole.
-    What is random in the dataset is then the same for ever; put it into the loader's transform.
-    Raises ValueError for a file of another number of samples, or another kind. Arrays from a file are read-only.
+    later. It is written at once when it is not there, by one process, and takes the name when it is whole.
+    What is random in the dataset is then the same for ever; put it into the loader's transform. check: of an existing
+    file the first, the middle and the last sample are made again and compared with the dataset's, which finds a file of
+    other content; False, for a dataset that draws random numbers in another way than by data.rng(): only the number of
+    samples is compared.
+    Raises ValueError for a file of another number of samples, of other samples, or of another kind, and for a sample
+    whose bytes have changed since they were written, which is checked when this process first reads it. Arrays from a
+    file are read-only.
 
     >>> calls = []
     >>> from weft.data import MapDataset
@@ -403,14 +540,17 @@ class CacheDataset(Dataset):
     (20, 20, [2])
     """
 
-    def __init__(self, dataset: Any, path: PathLike | None = None) -> None:
+    def __init__(self, dataset: Any, path: PathLike | None = None, *, check: bool = True) -> None:
         self.dataset, self.path = dataset, None if path is None else os.fspath(path)
         self._samples: dict[int, Any] = {}
         self.size = len(dataset)
         if self.path is not None:
-            if not os.path.exists(self.path):
+            is_new = not os.path.exists(self.path)
+            if is_new:
                 self._write()
             self._open()
+            if check and not is_new:
+                self._compare()
 
     def _write(self) -> None:
         assert self.path is not None
@@ -422,7 +562,7 @@ class CacheDataset(Dataset):
             try:
                 with open(part, "wb") as file:
                     file.write(MAGIC)
-                    spans = [_append(file, self.dataset[k]) for k in range(self.size)]
+                    spans = [_append(file, self._make(k)) for k in range(self.size)]
                     offset = file.tell()
                     file.write(np.array(spans, np.int64).tobytes())
                     file.write(struct.pack("<QQ", offset, self.size))
@@ -437,20 +577,50 @@ class CacheDataset(Dataset):
                 if os.path.exists(lock.name):
                     os.unlink(lock.name)
 
+    def _make(self, k: int) -> Any:
+        """A sample of the dataset; data.rng() draws the same numbers each time."""
+        outer = context.sample, context.generator, context.stream
+        enter(0, 0, k)
+        try:
+            return self.dataset[k]
+        finally:
+            context.sample, context.generator, context.stream = outer
+
+    def _compare(self) -> None:
+        """Raises ValueError if some of the samples are not the dataset's."""
+        last = self.size - 1
+        for k in sorted(
+            {last * part // (CHECKED_SAMPLES - 1) for part in range(CHECKED_SAMPLES)} if self.size else ()
+        ):
+            file = io.BytesIO()
+            _, size_bytes, begin, checksum = self._spans[k].tolist()
+            file.seek(begin)  # where arrays begin depends on it
+            if _append(file, self._make(k))[1:] != (size_bytes, begin, checksum):
+                raise ValueError(
+                    f"CacheDataset: {self.path}: sample {k} is not that of the dataset, so the file is of another "
+                    "one, or of an earlier version: delete it (check=False for a dataset of random samples)"
+                )
+
     def _open(self) -> None:
         assert self.path is not None
         with open(self.path, "rb") as file:
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._memory = np.frombuffer(memory, np.uint8)
         if memory[:8] != MAGIC:
-            raise ValueError(f"CacheDataset: {self.path} is not a cache")
+            kind = "a cache of an earlier version: delete it" if memory[:7] == MAGIC[:7] else "not a cache"
+            raise ValueError(f"CacheDataset: {self.path} is {kind}")
         offset, size = struct.unpack("<QQ", memory[-16:])
         if size != self.size:
             raise ValueError(f"CacheDataset: {self.path} has {size} samples, the dataset {self.size}")
-        self._spans = self._memory[offset:-16].view(np.int64).reshape(size, 2)
+        self._spans = self._memory[offset:-16].view(np.int64).reshape(size, 4)
+        self._is_checked = np.zeros(size, np.bool_)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_memory", "_spans", "_samples")}
+        return {
+            k: v
+            for k, v in self.__dict__.items()
+            if k not in ("_memory", "_spans", "_samples", "_is_checked")
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -466,27 +636,40 @@ class CacheDataset(Dataset):
             raise IndexError(f"CacheDataset: index {k} is not one of {self.size} samples")
         k %= self.size
         if self.path is not None:
-            offset, size_bytes = self._spans[k].tolist()
+            offset, size_bytes, begin, checksum = self._spans[k].tolist()
+            if not self._is_checked[k]:
+                if not begin <= offset <= offset + size_bytes <= len(self._memory) or checksum != zlib.crc32(
+                    self._memory[begin : offset + size_bytes].data
+                ):
+                    raise ValueError(f"CacheDataset: {self.path}: sample {k} is damaged: delete the file")
+                self._is_checked[k] = True
             return read_packed(self._memory, offset, size_bytes)
         if k not in self._samples:
             self._samples[k] = self.dataset[k]
         return self._samples[k]
 
 
-def _append(file: Any, sample: Any) -> tuple[int, int]:
-    """Write a sample; returns (offset, bytes) of its pickle."""
+def _append(file: Any, sample: Any) -> tuple[int, int, int, int]:
+    """Write a sample; returns (offset, bytes) of its pickle, where the sample begins, and the checksum of all of it."""
+    first, checksum = file.tell(), 0
+
+    def write(content: Any) -> None:
+        nonlocal checksum
+        checksum = zlib.crc32(content, checksum)
+        file.write(content)
+
     buffers: list[pickle.PickleBuffer] = []
     body = pickle.dumps(sample, protocol=5, buffer_callback=buffers.append)
     spans = []
     for each in buffers:
         raw = each.raw()
         begin, end = span_of(file.tell(), raw.nbytes)
-        file.write(b"\0" * (begin - file.tell()))
-        file.write(raw)
+        write(b"\0" * (begin - file.tell()))
+        write(raw)
         spans.append((begin, end))
     packed = pickle.dumps((spans, body))
     offset = file.tell()
-    file.write(packed)
+    write(packed)
     pad = -file.tell() % 8  # the table of spans at the end has integers of 8 bytes
     file.write(b"\0" * pad)
-    return offset, len(packed)
+    return offset, len(packed), first, checksum

@@ -7,6 +7,7 @@ and normalised by one native pass straight into the batch; all of it without the
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -192,7 +193,7 @@ class _Pictures(Dataset):
             return data, np.array(labels, np.float32).reshape(
                 -1, *[self.label_width] * (self.label_width > 1)
             )
-        width = max(max(map(len, labels)), self.label_pad[0] + 4)
+        width = self.label_pad[0] + 4
         table = np.full((len(indices), width), self.label_pad[1], np.float32)
         for row, label in zip(table, labels, strict=True):
             row[: len(label)] = label
@@ -222,7 +223,7 @@ class ImageRecordIter(DataIter):
     path_imgrec, path_imgidx: the file, and its index (by default beside it; without one it is read through once).
     data_shape: (channels, height, width). preprocess_threads: worker threads; prefetch_buffer: batches ahead. shuffle,
     seed: another order each epoch. num_parts, part_index: one part of the file. round_batch: the last batch is filled
-    up with the epoch's first samples, which `pad` counts; False: it is left out.
+    up with the epoch's first samples, which `pad` counts, in either case, and each epoch has every sample.
     Augmentation, in this order: resize (the shorter edge), max_rotate_angle, max_shear_ratio, pad and fill_value,
     random_resized_crop with min/max_random_area and min/max_aspect_ratio, brightness, contrast, saturation, pca_noise,
     rand_crop (else the middle), rand_mirror or mirror. A picture smaller than data_shape is made larger.
@@ -285,15 +286,21 @@ class ImageRecordIter(DataIter):
         super().__init__(batch_size)
         if dtype not in ("float32", "uint8", "int8"):
             raise ValueError(f"ImageRecordIter: dtype must be 'float32', 'uint8' or 'int8', got {dtype!r}")
-        if len(data_shape) != 3:
+        if len(data_shape) != 3 or min(data_shape) < 1:
             raise ValueError(
                 f"ImageRecordIter: data_shape is (channels, height, width), got {tuple(data_shape)}"
             )
+        if operator.index(batch_size) < 1:
+            raise ValueError(f"ImageRecordIter: batch_size must be at least 1, got {batch_size}")
+        if 0 in (std_r, std_g, std_b):
+            raise ValueError(f"ImageRecordIter: std_r, std_g, std_b are not 0, got {std_r}, {std_g}, {std_b}")
         options = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         options["mean"], options["std"] = (mean_r, mean_g, mean_b), (std_r, std_g, std_b)
         augmenter = Augmenter(data_shape, options, self._boxes)
         files = {"skip_corrupt": skip_corrupt, "num_parts": num_parts, "part_index": part_index}
         records = RecordDataset(path_imgrec, path_imgidx, **files)  # type: ignore[arg-type]
+        if self._boxes:
+            label_pad_width = max([label_pad_width, *map(records.label_width, range(len(records)))])
         self.dataset = _Pictures(records, augmenter, label_width, dtype, (label_pad_width, label_pad_value))
         self.num_data = len(records)
         if not self.num_data:
@@ -301,8 +308,8 @@ class ImageRecordIter(DataIter):
                 f"ImageRecordIter: {path_imgrec} has no records in part {part_index} of {num_parts}"
             )
         sampler: Sampler = RandomSampler(self.num_data, seed) if shuffle else SequentialSampler(self.num_data)
-        order = _PaddedSampler(sampler, batch_size) if round_batch else sampler
-        self._pad = -self.num_data % batch_size if round_batch else 0
+        order = _PaddedSampler(sampler, batch_size)
+        self._pad = -self.num_data % batch_size
         threads = max(1, preprocess_threads)
         self.loader = DataLoader(
             self.dataset,
@@ -315,6 +322,8 @@ class ImageRecordIter(DataIter):
         )
         self.provide_data = [DataDesc(data_name, (batch_size, *data_shape), np.dtype(dtype))]
         label_shape = (batch_size, label_width) if label_width > 1 else (batch_size,)
+        if self._boxes:
+            label_shape = (batch_size, label_pad_width + 4)
         self.provide_label = [DataDesc(label_name, label_shape, np.float32)]
         self._batches: Any = None
         self._ended = False
@@ -367,7 +376,8 @@ class ImageRecordIter(DataIter):
 class ImageDetRecordIter(ImageRecordIter):
     """ImageRecordIter for detection: boxes move with the pictures, which are resized to data_shape as a whole.
 
-    Labels f32[batch_size, n], filled up with label_pad_value to the longest, or to label_pad_width + 4: channels,
+    Labels f32[batch_size, n], filled up with label_pad_value; n is the same for all batches, 4 more than the longest
+    label of the file (or part), for which all headers are read, or than label_pad_width where that is more: channels,
     height, width, the number of values that follow, then the label as it is packed: the width of its head, that of an
     object, the rest of the head, objects of class, x0, y0, x1, y1 (shares of the picture) and anything. Objects that an
     augmentation moves out of the picture are left out.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from weft import _core
+from weft.base import flags
 from weft.base.name_hints import add_hints as _add_hints
 
 __all__ = ["EXTENSIONS", "FILTERS", "crop_resized", "decode", "encode", "read", "resize"]
@@ -22,6 +23,7 @@ __all__ = ["EXTENSIONS", "FILTERS", "crop_resized", "decode", "encode", "read", 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 FILTERS = ("nearest", "linear", "area", "cubic")
 CHANNELS = {"RGB": 3, "L": 1, "RGBA": 4}
+MAX_SCRATCH_BYTES = 64 << 20  # that each thread keeps
 
 
 @functools.cache
@@ -42,11 +44,30 @@ def _pillow() -> Any:
     return Image
 
 
+def check_size(height: int, width: int) -> None:
+    """Raises ValueError for a picture of more than WEFT_MAX_PICTURE_PIXELS: a small file may say any size."""
+    limit = flags.get("WEFT_MAX_PICTURE_PIXELS")
+    if height * width > limit:
+        raise ValueError(
+            f"decode: a picture of {height} x {width} has more than {limit} pixels (WEFT_MAX_PICTURE_PIXELS)"
+        )
+
+
+def _as_bytes(picture: Any, pillow: Any) -> Any:
+    """A picture of 8 bits a channel: of 16 bits the upper 8. Raises ValueError for one of 32 bits."""
+    if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PNG"):
+        return pillow.fromarray((np.asarray(picture).astype(np.uint32) >> 8).astype(np.uint8))
+    if picture.mode in ("I", "F"):
+        raise ValueError("its pixels have 32 bits, and no known range")
+    return picture
+
+
 def decode(content: bytes, mode: str = "RGB", *, min_size: tuple[int, int] | None = None) -> np.ndarray:
     """The picture of a file's bytes: u8[h, w, 3] for mode "RGB", [h, w, 1] for "L", [h, w, 4] for "RGBA".
 
     min_size (h, w): a JPEG may be decoded at 1/8 to 7/8 of its size, where that is not below min_size; much faster.
-    Raises ValueError for what is not a picture, or cut off.
+    Of pixels with 16 bits the upper 8 are taken. Raises ValueError for what is not a picture, or cut off, has pixels of
+    32 bits, or more pixels than WEFT_MAX_PICTURE_PIXELS, which is checked before they are decoded.
 
     >>> picture = np.full((8, 8, 3), 200, np.uint8)
     >>> decode(encode(picture, ".png")).shape
@@ -58,6 +79,12 @@ def decode(content: bytes, mode: str = "RGB", *, min_size: tuple[int, int] | Non
     if jpeg is not None and content[:2] == b"\xff\xd8" and mode != "RGBA":
         min_h, min_w = min_size or (0, 0)
         try:
+            header = jpeg.decode_jpeg_header(content)
+        except ValueError:
+            header = None
+        if header is not None:
+            check_size(*header[:2])
+        try:
             image: np.ndarray = jpeg.decode_jpeg(
                 content, "GRAY" if mode == "L" else mode, min_height=min_h, min_width=min_w, min_factor=1
             )
@@ -67,10 +94,13 @@ def decode(content: bytes, mode: str = "RGB", *, min_size: tuple[int, int] | Non
     pillow = _pillow()
     try:
         with pillow.open(io.BytesIO(content)) as picture:
+            check_size(picture.height, picture.width)
             if min_size is not None and picture.format == "JPEG":
                 picture.draft(mode, (min_size[1], min_size[0]))
-            image = np.array(picture.convert(mode))
+            image = np.array(_as_bytes(picture, pillow).convert(mode))
     except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
+        if str(error).startswith("decode: "):
+            raise
         raise ValueError(f"decode: {len(content)} bytes that are not a picture: {error}") from error
     return image.reshape(*image.shape[:2], CHANNELS[mode])
 
@@ -95,6 +125,8 @@ def decode_in_scratch(
     try:
         h, w = jpeg.decode_jpeg_header(content)[:2]
         size_bytes = h * w * CHANNELS[mode]
+        if size_bytes > MAX_SCRATCH_BYTES or h * w > flags.get("WEFT_MAX_PICTURE_PIXELS"):
+            return decode(content, mode)
         if len(_scratch.memory) < size_bytes:
             _scratch.memory = np.empty(size_bytes, np.uint8)
         image: np.ndarray = jpeg.decode_jpeg(content, "GRAY" if mode == "L" else mode, buffer=_scratch.memory)

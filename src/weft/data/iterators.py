@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import operator
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft import random
-from weft.data.files import PathLike, read_idx, read_libsvm
+from weft.data.files import PathLike, read_csv, read_idx, read_libsvm
 from weft.imperative.creation import asarray
 from weft.imperative.tensor import Tensor
 
@@ -244,8 +245,9 @@ class CSVIter(NDArrayIter):
     """Batches of the rows of a CSV file of numbers.
 
     data_shape: the shape that each row gets. label_csv: another file with the labels, one in each row; without it the
-    labels are 0. label_shape: the shape of a label. round_batch: whether the last batch is filled up with the first
-    samples; otherwise it is left out. Raises ValueError for text that is not a number, with its line.
+    labels are 0. label_shape: the shape of a label. round_batch: the last batch is filled up with the first samples,
+    which `pad` counts, in either case, and each epoch has every sample. Raises ValueError for text that is not a
+    number, with its line.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "some.csv"
@@ -266,14 +268,19 @@ class CSVIter(NDArrayIter):
         data_name: str = "data",
         label_name: str = "label",
     ) -> None:
-        x = np.loadtxt(data_csv, dtype, delimiter=",", ndmin=2)
-        x = _shaped(x, data_shape, data_csv)
+        x = _shaped(read_csv(data_csv, dtype)[0], data_shape, data_csv)
         y: np.ndarray = np.zeros((len(x), *label_shape), np.float32)
         if label_csv is not None:
-            y = _shaped(np.loadtxt(label_csv, np.float32, delimiter=",", ndmin=2), label_shape, label_csv)
+            y = _shaped(read_csv(label_csv, np.float32)[0], label_shape, label_csv)
         y = y[:, 0] if tuple(label_shape) == (1,) else y
-        handle = "pad" if round_batch else "discard"
-        super().__init__({data_name: x}, {label_name: y}, batch_size, False, handle)
+        super().__init__({data_name: x}, {label_name: y}, batch_size)
+
+
+def part_slice(owner: str, num_parts: int, part_index: int) -> slice:
+    """Every num_parts-th sample. Raises ValueError for a part that there is not."""
+    if not 0 <= operator.index(part_index) < operator.index(num_parts):
+        raise ValueError(f"{owner}: part_index {part_index} is not one of num_parts={num_parts}")
+    return slice(part_index, None, num_parts)
 
 
 def _shaped(table: np.ndarray, shape: Sequence[int], path: PathLike) -> np.ndarray:
@@ -286,7 +293,8 @@ class LibSVMIter(NDArrayIter):
     """Batches of the rows of a LibSVM file, as dense arrays (MXNet's are sparse).
 
     data_shape: (columns,); columns are numbered from 0, as in MXNet. label_libsvm: another file with the labels, one in
-    each row; label_shape: the shape of a label. Raises ValueError for a wrong line.
+    each row; label_shape: the shape of a label. round_batch: as CSVIter's. Raises ValueError for a wrong line, or a
+    part_index that is not one of num_parts.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "some.libsvm"
@@ -311,9 +319,8 @@ class LibSVMIter(NDArrayIter):
         x, y = read_libsvm(data_libsvm, int(np.prod(data_shape)))
         if label_libsvm is not None:
             y = read_libsvm(label_libsvm, int(np.prod(label_shape)))[0].reshape(-1, *label_shape)
-        part = slice(part_index, None, num_parts)
-        handle = "pad" if round_batch else "discard"
-        super().__init__({data_name: x[part]}, {label_name: y[part]}, batch_size, False, handle)
+        part = part_slice("LibSVMIter", num_parts, part_index)
+        super().__init__({data_name: x[part]}, {label_name: y[part]}, batch_size)
 
 
 class MNISTIter(NDArrayIter):
@@ -332,7 +339,7 @@ class MNISTIter(NDArrayIter):
         data_name: str = "data",
         label_name: str = "softmax_label",
     ) -> None:
-        part = slice(part_index, None, num_parts)
+        part = part_slice("MNISTIter", num_parts, part_index)
         x = read_idx(image)[part].astype(np.float32) / 256
         y = read_idx(label)[part].astype(np.float32)
         if shuffle and seed is not None:

@@ -15,7 +15,7 @@ from typing import Any
 from weft.base.device import Device, as_device
 from weft.base.errors import names_keywords
 from weft.data.collator import as_tensors, map_leaves
-from weft.data.dataset import MapStream, StreamDataset
+from weft.data.dataset import Dataset, MapStream, StreamDataset
 from weft.data.fetch import END, End, Fetch, Task
 from weft.data.pool import Options, Ticket
 from weft.data.processes import ProcessPool
@@ -114,8 +114,8 @@ class DataLoader:
         self.options = Options(num_workers, timeout_s, on_error)
         self.mode, self.prefetch, self.persistent = mode, operator.index(prefetch), bool(persistent)
         self.device = None if device is None else as_device(device)
-        if not _has_indices(dataset) and isinstance(dataset, Iterable) and not isinstance(dataset, Iterator):
-            dataset = MapStream(dataset)
+        if not _has_indices(dataset) and isinstance(dataset, Iterable):
+            dataset = dataset if isinstance(dataset, StreamDataset | Iterator) else MapStream(dataset)
         self.dataset, self.transform, self.collator = dataset, transform, collator
         self.batches = self._sampler(sampler, batch_size, shuffle, seed, drop_last)
         self.seed = self._choose_seed(seed)
@@ -156,6 +156,11 @@ class DataLoader:
             if batch_size != 1 or drop_last:
                 raise ValueError("DataLoader: a BatchSampler says batch_size and drop_last itself")
             return sampler
+        if isinstance(sampler, Iterator):
+            raise TypeError(
+                f"DataLoader: the sampler is a {type(sampler).__name__}, which ends after one epoch: give a list of "
+                "indices, or a Sampler"
+            )
         if sampler is None:
             size = len(self.dataset)
             sampler = RandomSampler(size, seed) if shuffle else SequentialSampler(size)
@@ -165,6 +170,27 @@ class DataLoader:
     def epoch(self) -> int:
         """The number of the epoch that runs, or of the next one after the last batch was taken, from 0."""
         return self._epoch
+
+    def __repr__(self) -> str:
+        """What it loads, how much an epoch is, by whom, and where it is.
+
+        >>> DataLoader([1, 2, 3], batch_size=2)
+        DataLoader(list of 3 samples, batch_size=2, 2 batches, made by the loop; epoch 0, batch 0)
+        """
+        dataset, workers = self.dataset, self.options.workers
+        what = repr(dataset)
+        if not isinstance(dataset, Dataset | StreamDataset):
+            what = f"{type(dataset).__name__} of {len(dataset)} samples"
+        kind = {"thread": "threads", "process": "processes"}[self.mode]
+        by = f"made by {workers} {kind}" if workers else "made by the loop"
+        try:
+            count = "" if isinstance(dataset, StreamDataset) else f"{len(self)} batches, "
+        except TypeError:  # the sampler has no length
+            count = ""
+        return (
+            f"DataLoader({what}, batch_size={self.batches.batch_size}, {count}{by}; "
+            f"epoch {self._epoch}, batch {self._batch})"
+        )
 
     def __len__(self) -> int:
         """Batches in an epoch. Raises TypeError for a stream."""

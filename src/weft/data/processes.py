@@ -3,16 +3,19 @@
 Two kinds of connections, of datagrams, so that a process that is killed leaves no half messages: to the nursery
 (_nursery.py), which forks workers and reports their ends, and to each worker. Batches travel in slots: files in memory
 without a name, so that nothing can be left behind. A slot is a worker's from the message that names it until the answer
-has come; then the loader's, until the last array of the batch is dropped; then it is free for the same worker's next
-task. When a worker has ended, what it answered is read first; what it has not answered is given to its successor.
+has come; then the loader's, until the last array of the batch is dropped, or at once, if the batch is copied because
+the loop holds many; then it is free for the same worker's next task. When a worker has ended, what it answered is read
+first; what it has not answered is given to its successor.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
 import pickle
+import resource
 import selectors
 import signal
 import socket
@@ -57,8 +60,12 @@ class _Slot:
             os.posix_fallocate(self.file, 0, len(content))
         os.pwrite(self.file, content, 0)
 
-    def memory(self, size_bytes: int, free: deque[_Slot]) -> np.ndarray:
-        """The slot as an array; the slot goes to `free` when this array and its views are dropped."""
+    def copy(self, size_bytes: int) -> np.ndarray:
+        """The content of the slot in memory of its own."""
+        return np.frombuffer(bytearray(os.pread(self.file, size_bytes, 0)), np.uint8)
+
+    def memory(self, size_bytes: int, free: deque[_Slot], held: set[_Slot]) -> np.ndarray:
+        """The slot as an array; when this array and its views are dropped it goes from `held` to `free`."""
         if self.map is None or len(self.map) != size_bytes:
             self.map = mmap.mmap(self.file, size_bytes)
         array: np.ndarray = np.frombuffer(self.map, np.uint8)
@@ -66,8 +73,10 @@ class _Slot:
         def dropped(_: object) -> None:
             # Runs at any allocation of any thread, so it takes no lock: append is atomic.
             self.watch = None
+            held.discard(self)
             free.append(self)
 
+        held.add(self)
         self.watch = weakref.ref(array, dropped)
         return array
 
@@ -107,6 +116,10 @@ class ProcessPool:
         self._payload = -1
         self._next_ticket = self._next_slot = self._nursery_failures = 0
         self._lock = threading.RLock()
+        # Slots of batches that the loop holds. Each has two file descriptors: beyond a share of what the process may
+        # open a batch is copied to memory of its own.
+        self._held: set[_Slot] = set()
+        self._max_held = max(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8)
 
     # -- beginning and end --
 
@@ -150,11 +163,20 @@ class ProcessPool:
                 stdin=subprocess.DEVNULL,
                 env=environment,
             )
-        local.send(pickle.dumps(preparation))
-        answer = local.recv(_nursery.MESSAGE_BYTES)
+        answer = b""
+        with contextlib.suppress(ConnectionError):  # it has ended
+            local.send(pickle.dumps(preparation))
+            answer = local.recv(_nursery.MESSAGE_BYTES)
         if not answer:
-            status = self._nursery.wait()
-            raise WorkerError(f"DataLoader: the process that forks workers ended with status {status}")
+            local.close()
+            text = f"DataLoader: the process that forks workers {_exit_text(self._nursery.wait())} before it was ready"
+            self._nursery_failures += 1
+            if self.options.on_error == "raise":
+                raise WorkerError(text)
+            if self._nursery_failures >= MAX_ATTEMPTS:
+                raise WorkerError(f"{text}, {self._nursery_failures} times")
+            self._start_nursery(needs_main)
+            return
         kind, _, value = pickle.loads(answer)
         if kind == "failed":
             raise _as_exception(value, "the process that forks workers", "importing the main module")
@@ -172,7 +194,10 @@ class ProcessPool:
         self._selector.register(local, selectors.EVENT_READ, worker)
         with remote:
             message = pickle.dumps(("fork", worker.number, self.options.workers))
-            socket.send_fds(self._control, [message], [remote.fileno()])
+            with contextlib.suppress(
+                ConnectionError
+            ):  # the nursery has ended, which the selector reports next
+                socket.send_fds(self._control, [message], [remote.fileno()])
 
     def close(self) -> None:
         """End all processes. Batches that were delivered stay."""
@@ -321,7 +346,12 @@ class ProcessPool:
         elif kind == "batch":
             self._nursery_failures = 0
             offset, packed_bytes, size_bytes = value
-            ticket.result = _nursery.read_packed(slot.memory(size_bytes, worker.free), offset, packed_bytes)
+            if len(self._held) < self._max_held:
+                memory = slot.memory(size_bytes, worker.free, self._held)
+            else:
+                memory = slot.copy(size_bytes)
+                worker.free.append(slot)
+            ticket.result = _nursery.read_packed(memory, offset, packed_bytes)
         else:
             worker.free.append(slot)
             ticket.error = _as_exception(value, str(worker), f"loading {describe(ticket.task)}")
@@ -467,12 +497,7 @@ def _as_exception(report: Any, worker: str, doing: str) -> Exception:
     """An exception like the worker's own: of its type too, if that can be; its text has the worker's traceback."""
     where = f", sample {report.sample_index}" if report.sample_index is not None else ""
     text = f"DataLoader: {worker} raised {report.kind} while {doing}{where}:\n{report.text}"
-    original = None
-    if report.error is not None:
-        try:
-            original = pickle.loads(report.error)
-        except Exception:
-            original = None
+    original = report.restored()
     error: Exception = WorkerError(text)
     if isinstance(original, Exception) and not isinstance(original, WorkerError):
         try:

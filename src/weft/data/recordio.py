@@ -277,12 +277,12 @@ class RecordReader:
             self._skip(next_or_problem)
         return None
 
-    def read_at(self, offset: int) -> bytes:
-        """The record at an offset; what read() gives next does not change."""
+    def read_at(self, offset: int, size_bytes: int | None = None) -> bytes:
+        """The record at an offset, or its first bytes; what read() gives next does not change."""
         content, problem = self._file.read(offset)
         if content is None:
             raise RecordError(self.path, offset, problem)
-        return bytes(content)
+        return bytes(content if size_bytes is None else memoryview(content)[:size_bytes])
 
     def _skip(self, problem: str) -> None:
         if not self.skip_corrupt:
@@ -297,10 +297,18 @@ class RecordReader:
             contents, offset, problem = self._file.read_many(offset, self.end, 4096, BUFFER_BYTES)
             yield from contents
             if problem is not None:
-                self._offset = offset
-                self._skip(problem)
-                offset = self._offset
-        self._offset = offset
+                if not self.skip_corrupt:
+                    self._offset = offset
+                    raise RecordError(self.path, offset, problem)
+                # One scan of what follows: from each place anew, hostile bytes would take quadratic time.
+                offsets, stop, problem, skipped = self._file.scan(offset, self.end, True)
+                self.skipped += skipped
+                for offset in offsets:
+                    yield self.read_at(int(offset))
+                if problem is not None:
+                    raise RecordError(self.path, stop, problem)
+                break
+        self._offset = self.end
 
     def offsets(self) -> np.ndarray:
         """Offsets of all records, int64[n], found by reading through the file."""
@@ -311,7 +319,7 @@ class RecordReader:
         return np.asarray(offsets)
 
     def close(self) -> None:
-        """Has no effect: a reader holds a memory mapping, not an open file. For code written for MXNet."""
+        """Has no effect: the file is closed when the reader goes. For code written for MXNet."""
 
     def __enter__(self) -> Any:
         return self
@@ -447,12 +455,24 @@ class RecordDataset(Dataset):
 
     def record(self, k: int) -> bytes:
         """The bytes of a record. Raises IndexError, RecordError."""
+        reader, offset = self._position(k)
+        return reader.read_at(offset)
+
+    def _position(self, k: int) -> tuple[RecordReader, int]:
+        """The file of a record, and its offset there."""
         if not -len(self) <= k < len(self):
             raise IndexError(f"RecordDataset: index {k} is not one of {len(self)} records")
         k %= len(self)
         which = bisect.bisect_right(self._ends, k)
         position = k - (self._ends[which - 1] if which else 0)
-        return self._files[which].read_at(int(self._offsets[which][position]))
+        return self._files[which], int(self._offsets[which][position])
+
+    def label_width(self, k: int) -> int:
+        """The number of labels in the header of a record that pack() made."""
+        reader, offset = self._position(k)
+        content = reader.read_at(offset, HEADER.size)
+        flag: int = IRHeader(*HEADER.unpack_from(content)).flag if len(content) == HEADER.size else 0
+        return flag or 1
 
     def __getitem__(self, k: int) -> Any:
         content = self.record(k)

@@ -29,6 +29,7 @@ class _Context(threading.local):
     stream: Any = None
     allocate: Allocate | None = None
     worker: WorkerInfo | None = None
+    reads_stream = False
 
 
 context = _Context()
@@ -100,7 +101,10 @@ def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 def worker_info() -> WorkerInfo | None:
     """The number of the worker that runs this code, and how many there are; None outside of workers.
 
+    None also while a stream is read: each worker gets batches of the whole stream, which therefore must not divide
+    itself among them.
+
     >>> worker_info() is None
     True
     """
-    return context.worker
+    return None if context.reads_stream else context.worker

@@ -15,6 +15,7 @@ themselves the queue orders them. While a program that has failed, or may fail, 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -147,19 +148,23 @@ def push_exchange(
     return _on_engine(text, exchange, aliases, outputs, targets, where, priority, fence, token_is_free)
 
 
-def _record_failure(name: str, error: BaseException) -> None:
-    """Keep the error of an exchange of gradients: see raise_failed."""
+def _record_failure(name: str, error: BaseException, outputs: Sequence[Tensor]) -> None:
+    """Note that an exchange has failed; keep the error of one of gradients: see raise_failed."""
+    world().has_failed = True
     if name in ("gradients", "sharded"):
-        world().failures.append(error)
+        world().failures.append((error, outputs[0] if outputs else None))
 
 
 def raise_failed() -> None:
     """Raise, once, what an exchange of gradients has raised: the optimizer that would have read them did nothing."""
     failures = world().failures
     if failures:
-        first = failures[0]
+        raised = list(failures)
         failures.clear()
-        raise first
+        for _, x in raised:
+            with contextlib.suppress(Exception):
+                default_engine().throw_if_failed(x)  # its error counts as raised
+        raise raised[0][0]
 
 
 def _is_ready(x: Tensor, to_write: bool = False) -> bool:
@@ -202,12 +207,13 @@ class _CallerExchange:
         future: Future[None] = Future()
         name = job.text.partition(" ")[0]
 
-        def complete(error: Any) -> None:
+        def complete(error: Any) -> bool:
             if error is None:
                 future.set_result(None)
-                return
-            _record_failure(name, error)
-            future.set_exception(error)
+            else:
+                _record_failure(name, error, outputs)
+                future.set_exception(error)
+            return not (outputs or targets)  # else what reads these raises it
 
         try:
             reads, writes = [*inputs, current.token], [*outputs, *targets]
@@ -247,9 +253,9 @@ def _on_engine(
         job.priority = priority
         queue.submit(job, ticket, inline=True)
 
-    def ended(error: Any) -> None:
+    def ended(error: Any) -> bool:
         if error is not None:
-            _record_failure(name, error)
+            _record_failure(name, error, outputs)
         if not started:  # skipped, because something it reads has failed: the others must not wait
             reason = str(error).partition("\n")[0] or "an error"
             if point_to_point:
@@ -261,6 +267,7 @@ def _on_engine(
         else:
             current.token_failed = current.token_failed or not (point_to_point or token_is_free)
             future.set_exception(error)
+        return not (outputs or targets)  # else what reads these raises it
 
     # What overwrites the token runs although a program has failed before, and alone. What reads it goes beside other
     # exchanges, and a program that is pushed later comes after them.

@@ -70,7 +70,7 @@ class Gathered:
                     if not direct:
                         result[...] = part
 
-                yield comm.Iallreduce(MPI.IN_PLACE, flat[piece], _mpi_op(self.op)), then
+                yield comm.Iallreduce(MPI.IN_PLACE, flat[piece], _mpi_op(self.op, flat.dtype)), then
 
         return run_in_pieces(requests())
 

@@ -33,7 +33,7 @@ from weft.base import events, flags
 from weft.distributed.errors import CollectiveTimeout, DistributedError
 from weft.distributed.transport import Waiting, pack_text, unpack_text, wait_for
 
-__all__ = ["GRACE_S", "Job", "Queue", "Schedule"]
+__all__ = ["GRACE_S", "Job", "Queue", "Schedule", "process_state"]
 
 TEXT_BYTES = 640  # of a description that is gathered when ranks disagree
 SPIN_S = 500e-6  # how long an agreement is polled before the thread sleeps longer and longer between polls
@@ -452,7 +452,7 @@ class Queue:
         dead_ranks = [
             f"rank {rank} ({self.names[rank]}, pid {pid})"
             for rank, (_, pid, _) in enumerate(self._counters.tolist())
-            if pid and rank != self.comm.rank and _state(pid) == "gone"
+            if pid and rank != self.comm.rank and process_state(pid) == "gone"
         ]
         if dead_ranks:
             self.dead = f"{', '.join(dead_ranks)} has died; the job ends, go on from its last checkpoint"
@@ -466,11 +466,16 @@ class Queue:
         for rank, (entered, pid, has_ended) in enumerate(self._counters.tolist()):
             if rank == self.comm.rank or not pid:
                 continue
-            state = "ended" if has_ended else _state(pid)
+            state = "ended" if has_ended else process_state(pid)
             if entered < self.count or state in ("stopped", "gone"):
                 has = f"has entered {entered} collectives, this rank {self.count}"
                 descriptions.append(f"rank {rank} ({self.names[rank]}, pid {pid}): {state}; {has}")
         return descriptions
+
+    def other_processes(self) -> list[int]:
+        """The process ids of the other ranks of this host."""
+        pids = [] if self._counters is None else self._counters[:, 1].tolist()
+        return [pid for rank, pid in enumerate(pids) if pid and rank != self.comm.rank]
 
     def _missing_text(self) -> str:
         return "; ".join(self.missing()) or "no rank on this host is behind"
@@ -514,7 +519,7 @@ def _specs(words: Any) -> tuple[Any, Any]:
     return [[x, x.size, MPI.INT64_T] for x in words], MPI.MAX
 
 
-def _state(pid: int) -> str:
+def process_state(pid: int) -> str:
     """The state of a process of this host, from the system."""
     if not os.path.isdir("/proc/self"):
         return "running"

@@ -86,9 +86,12 @@ def _bytes(x: Any) -> Any:
 
 
 @functools.cache
-def _mpi_op(name: str) -> Any:
+def _mpi_op(name: str, dtype: Any = None) -> Any:
+    """MPI's operator; the sum of bools is their logical or, as in NumPy."""
     from mpi4py import MPI
 
+    if name == "sum" and dtype == np.dtype("bool"):
+        return MPI.LOR
     return {"sum": MPI.SUM, "mean": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN, "prod": MPI.PROD}[name]
 
 
@@ -174,7 +177,7 @@ class AllReduce:
         """A request of MPI, and the array that it writes: y, unless that is of another type than MPI adds."""
         x = wide(x)
         target = y if x.dtype == y.dtype else np.empty(x.shape, x.dtype)
-        return comm.Iallreduce(x, target, _mpi_op(self.op)), target
+        return comm.Iallreduce(x, target, _mpi_op(self.op, x.dtype)), target
 
     def _end(self, comm: Any, target: Any, y: Any) -> None:
         if self.op == "mean":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import os
 import socket
 import sys
@@ -23,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from weft import random
-from weft.base import flags
+from weft.base import flags, process
 from weft.distributed.errors import CollectiveTimeout, DistributedError
-from weft.distributed.queue import GRACE_S, Job, Queue
+from weft.distributed.queue import GRACE_S, Job, Queue, process_state
 from weft.distributed.transport import Waiting, pack_text, unpack_text
 from weft.engine import default_engine
 from weft.imperative.creation import zeros
@@ -36,6 +37,7 @@ __all__ = ["World", "init", "is_first", "known_rank", "rank", "seed", "world", "
 UNDER_MPI = ("PMI_RANK", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK")
 RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 EXIT_S = 20.0
+END_S = 20.0  # for other ranks of the host to end before this one ends with an error
 FORWARD_S = 0.2  # for mpiexec to pass on what a rank has written
 
 
@@ -50,7 +52,8 @@ class World:
         self.token: Any = zeros((), dtype="int64") if queue is not None else None
         self.token_failed = False  # it may be poisoned
         # What exchanges of gradients have raised that no result shows: an update whose gradient has failed is left out.
-        self.failures: deque[BaseException] = deque(maxlen=16)
+        self.failures: deque[tuple[BaseException, Any]] = deque(maxlen=16)  # with an array that has failed
+        self.has_failed = False  # an exchange has
         self._channels: dict[Any, Any] = {}
 
     def channel(self, key: Any) -> Any:
@@ -136,12 +139,16 @@ def _join_mpi() -> World:
     comm = MPI.COMM_WORLD.Dup()
     if comm.size == 1:
         return World(0, 1)
+    for stream in (sys.stdout, sys.stderr):  # mpiexec mixes what ranks write: whole lines, one at a time
+        if isinstance(stream, io.TextIOWrapper) and not stream.isatty():
+            stream.reconfigure(line_buffering=True, write_through=False)
     counters = _counters(MPI, comm)
     Waiting.crowded = 2 * int((counters[:, 1] > 0).sum()) > len(os.sched_getaffinity(0))
     queue = Queue(comm, counters, _hosts(comm))
     current = World(comm.rank, comm.size, queue)
     _end_all_on_errors(MPI, queue)
     atexit.register(_leave, current)
+    process.fail_at_end(lambda: _has_lost_results(MPI, current))
     return current
 
 
@@ -203,12 +210,14 @@ def _leave(current: World) -> None:
     """Come to an end together: a rank that still exchanges something meanwhile gets an error for it, and no wait."""
     queue = current.queue
     assert queue is not None
-    with contextlib.suppress(Exception):
-        default_engine().wait_for_all(timeout_s=flags.get("WEFT_EXIT_TIMEOUT_S"))
-    for failure in current.failures:
+    with contextlib.suppress(Exception):  # not wait_for_all, which would take for seen what it raises
+        default_engine().wait_for_var(current.token, timeout_s=flags.get("WEFT_EXIT_TIMEOUT_S"))
+    for failure, x in current.failures:
         sys.stderr.write(
             f"weft: rank {current.rank}: an update was left out, as its exchange failed: {failure}\n"
         )
+        with contextlib.suppress(Exception):
+            default_engine().throw_if_failed(x)  # written once
     while (error := _say_goodbye(queue)) is not None:
         sys.stderr.write(f"weft: rank {current.rank} has come to its end before others: {error}\n")
         if isinstance(error, CollectiveTimeout) or queue.dead:
@@ -217,6 +226,26 @@ def _leave(current: World) -> None:
             time.sleep(GRACE_S if queue.dead else 0)
             _abort(MPI)
     queue.stop(EXIT_S)
+
+
+def _has_lost_results(MPI: Any, current: World) -> bool:
+    """Whether this rank ends with status 1, for the job: the lowest whose exchange has failed where nothing raised that.
+
+    The others end with 0 before it: mpiexec kills those that are still ending once one has ended with an error.
+    """
+    assert current.queue is not None
+    has_lost = bool(current.failures) or (current.has_failed and bool(process.unseen_failures))
+    if current.queue.dead:
+        return has_lost
+    lowest = MPI.COMM_WORLD.allreduce(current.rank if has_lost else current.size, op=MPI.MIN)
+    if lowest == current.size:
+        return False
+    others = current.queue.other_processes()
+    MPI.Finalize()  # the process ends at once where there are failures
+    end = time.monotonic() + END_S
+    while current.rank == lowest and time.monotonic() < end and any(process_state(pid) != "gone" for pid in others):
+        time.sleep(0.02)
+    return current.rank == lowest
 
 
 def _say_goodbye(queue: Queue) -> BaseException | None:

@@ -217,6 +217,7 @@ def _renew_locks_after_fork() -> None:
 def _shut_down_at_exit() -> None:
     timeout_s = flags.get("WEFT_EXIT_TIMEOUT_S")
     stuck, failures = _core.shut_down_engines(timeout_s)
+    process.unseen_failures.extend(failures)
     for failure in failures:
         sys.stderr.write(f"weft: an operation failed, and its error was not raised anywhere: {failure}\n")
     for thread in stuck:

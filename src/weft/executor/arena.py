@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from weft.base import flags
@@ -65,10 +66,19 @@ def in_order(steps: Steps, written: Mapping[int, Sequence[Buffer]]) -> list[Fuse
 
 
 def _needs(k: int, step: Step, makers: Mapping[int, list[int]]) -> set[int]:
-    """The steps that make what a step reads, and those that write the same array before it."""
-    return {m for x in step.reads for m in makers.get(id(x.buffer), ()) if m != k} | {
-        m for y in step.writes for m in makers[id(y.buffer)] if m < k
-    }
+    """The steps that make what a step reads, and those that write the same array before it.
+
+    Of the steps that write parts of an array each comes after the one before, so the last of them stands for all.
+    """
+    needs: set[int] = set()
+    for x in step.reads:
+        others = [m for m in makers.get(id(x.buffer), ())[-2:] if m != k]
+        needs.update(others[-1:])
+    for y in step.writes:
+        of_array = makers[id(y.buffer)]
+        place = bisect_left(of_array, k)
+        needs.update(of_array[place - 1 : place] if place else ())
+    return needs
 
 
 def temporaries(step: Step) -> list[Buffer]:

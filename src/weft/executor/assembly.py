@@ -192,7 +192,8 @@ class _Assembly:
                 return results[part.value]
             return part
 
-        return lambda root: e.substitute(root, replace)
+        rebuilt: dict[int, Scalar] = {}
+        return lambda root: e.substitute(root, replace, rebuilt)
 
     def load(self, source: BufferView | Value | None, projection: Projection, dtype: str) -> Scalar:
         if isinstance(source, Value):

@@ -104,7 +104,8 @@ def _in_segments(
     """A plan that computes whole segments again and takes at most what is allowed, or None; the least that one takes.
 
     What a plan takes besides saved values is known from the plain one. Where segments come out differently, the next
-    choice is made with the difference; of plans that fit, the one that computes less again.
+    choice is made with the difference; of plans that fit, the one that computes less again. If none does, the one that
+    saves the most says what is possible.
     """
     besides = max(first - segments.saved_bytes, 0)
     room = float(allowed - besides)
@@ -130,4 +131,10 @@ def _in_segments(
         if size_bytes >= allowed * CLOSE:
             break
         room += (allowed - size_bytes) * CLOSE
+    tightest = segments.tightest() if fitting is None else None
+    if tightest is not None:
+        plan = make(rematerialize(segments.graph, tightest))
+        size_bytes = measure(plan)
+        least = min(least, size_bytes)
+        fitting = plan if size_bytes <= allowed else None
     return fitting, least

@@ -65,27 +65,30 @@ class Buffer:
 class BufferView:
     """A strided array in a buffer; offset: of its first element, in elements."""
 
-    __slots__ = ("buffer", "offset", "strides", "type")
+    __slots__ = ("_key", "buffer", "ndim", "offset", "shape", "strides", "type")
+
+    _key: tuple[Any, ...]
 
     def __init__(self, buffer: Buffer, type: TensorType, strides: Sequence[Any], offset: Any) -> None:
         self.buffer, self.type, self.strides, self.offset = buffer, type, tuple(strides), offset
+        self.shape: tuple[Any, ...] = type.shape
+        self.ndim = len(self.shape)
 
     def view(self, shape: Sequence[Any], strides: Sequence[Any], offset: Any = 0) -> BufferView:
         """A view of the same buffer; offset: from this view's first element."""
         return BufferView(self.buffer, self.type.like(shape), strides, self.offset + offset)
 
     @property
-    def shape(self) -> tuple[Any, ...]:
-        return self.type.shape
-
-    @property
-    def ndim(self) -> int:
-        return len(self.type.shape)
-
-    @property
     def key(self) -> tuple[Any, ...]:
         """Equal for the same elements of the same buffer."""
-        return (id(self.buffer), *map(_size_key, (*self.type.shape, *self.strides, self.offset)))
+        try:
+            return self._key
+        except AttributeError:
+            numbers = (*self.shape, *self.strides, self.offset)
+            # Equal Sizes are one object.
+            sizes = [n if isinstance(n, int) else ("size", id(n)) for n in numbers]
+            self._key = (id(self.buffer), *sizes)
+            return self._key
 
     @property
     def is_whole(self) -> bool:
@@ -98,10 +101,6 @@ class BufferView:
         )
 
 
-def _size_key(size: Any) -> Any:
-    return size if isinstance(size, int) else ("size", id(size))  # equal Sizes are one object
-
-
 def same(n: Any, m: Any) -> bool:
     """Whether two sizes are known to be equal."""
     return n is m or (isinstance(n, int) and isinstance(m, int) and n == m)
@@ -109,7 +108,14 @@ def same(n: Any, m: Any) -> bool:
 
 def same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """Whether two shapes are known to be equal."""
-    return a is b or (len(a) == len(b) and all(map(same, a, b)))
+    if a is b:
+        return True
+    if len(a) != len(b):
+        return False
+    for n, m in zip(a, b, strict=True):
+        if n is not m and not (isinstance(n, int) and isinstance(m, int) and n == m):
+            return False
+    return True
 
 
 def is_one(n: Any) -> bool:

@@ -248,7 +248,12 @@ class _Fusion:
         for member, _ in merged.members if not merged.sealed else ():
             for x in member.reads:
                 readers = self.reading.setdefault(id(x.buffer), [])
-                readers[:] = [group for group in readers if not group.sealed and group is not merged]
+                # Nor those that no step to come would join: it may be WINDOW steps behind this one.
+                readers[:] = [
+                    group
+                    for group in readers
+                    if not group.sealed and group is not merged and k - group.last <= 2 * WINDOW
+                ]
                 readers.append(merged)
         return merged
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from weft import _core
 from weft.base import events
+from weft.base.exact import Same
 from weft.base.process import at_end
 from weft.base.record import Record
 from weft.base.typing import Any
@@ -128,27 +129,12 @@ class LoopCode(Record):
 
 def _stage_key(stage: Any) -> Any:
     described = tuple(
-        (p.number, p.op, _Same(p.value), p.start)
+        (p.number, p.op, Same(p.value), p.start)
         if isinstance(p, Reduction)
-        else (p.operand, _Same(p.value), p.add)
+        else (p.operand, Same(p.value), p.add)
         for p in parts(stage)
     )
     return type(stage).__name__, getattr(stage, "reverse", False), described
-
-
-class _Same:
-    """A Scalar as a key: equal expressions are one object, and their == builds another expression."""
-
-    __slots__ = ("scalar",)
-
-    def __init__(self, scalar: Scalar) -> None:
-        self.scalar = scalar
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.scalar is self.scalar
-
-    def __hash__(self) -> int:
-        return id(self.scalar)
 
 
 def _lowered(stage: Any, inputs: int, rank: int, row_axes: int) -> Any:

@@ -214,6 +214,8 @@ class Lowering:
                 self.outputs.add(id(result))
             self.readers[id(result)] = self.readers.get(id(result), 0) + self.readers.get(id(output), 0)
         for part in new:
+            if op.is_merged and part.op is not None:
+                self.origin = Origin(part.op.name, node.where, part)
             self.lower(part)
         for result, output in zip(results, node.outputs, strict=True):
             if id(result) in self.views:

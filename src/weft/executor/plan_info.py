@@ -105,11 +105,15 @@ class MemoryReport(Record):
 
 
 class Work(Record):
-    """What a step computes: nodes of the graph, the user's line, and the loops it was made of with their spaces."""
+    """What a step computes: nodes of the graph, the user's line, and the loops it was made of with their spaces.
+
+    is_reference: whether it runs a library's slow reference code.
+    """
 
     nodes: tuple[Any, ...]
     where: str = ""
     loops: tuple[tuple[Any, tuple[Any, ...]], ...] = ()
+    is_reference: bool = False
 
 
 class PlanInfo:

@@ -21,6 +21,7 @@ exact sizes only.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Sequence
 
 from weft.base import events, flags
@@ -111,6 +112,10 @@ def make_plan(
         reorders=sum(step.kernel.reorders for step in steps if isinstance(step, NativeStep)),
         work=[work_of(step) for step in (*hoisted, *steps)],
     )
+    if flags.get("WEFT_DEBUG"):
+        for step, work in zip((*hoisted, *steps), info.work, strict=True):
+            if work.is_reference:
+                print(f"{name}: slow reference code: {step.text}", file=sys.stderr)
     return program.plan(
         visible_outputs,
         as_tuple,
@@ -132,7 +137,7 @@ def work_of(step: Fused | NativeStep) -> Work:
         nodes = tuple({id(node): node for _, _, node in step.members if node is not None}.values())
         return Work(nodes, step.origin.where, tuple((loop, shape) for loop, shape, _ in step.members))
     node = None if step.text == "native pack" else step.origin.node
-    return Work(() if node is None else (node,), step.origin.where)
+    return Work(() if node is None else (node,), step.origin.where, is_reference=step.kernel.is_reference)
 
 
 def committed(graph: Graph) -> frozenset[int]:
@@ -142,9 +147,7 @@ def committed(graph: Graph) -> frozenset[int]:
         value = graph.outputs[j]
         while value is not None and value.node.op is not None and value.node.op.is_mark:
             value = value.node.inputs[0]
-        if value is None or value.node.op is None:
-            continue
-        if value.index in value.node.op.writes_by_index(len(value.node.inputs)).values():
+        if value is not None and value.index in value.node.written:
             outputs.append(j)
     return frozenset(outputs)
 

@@ -9,7 +9,7 @@ from weft.base.errors import ShapeError
 from weft.base.typing import Any
 from weft.ops.kernels import KEY
 from weft.ops.node import Value
-from weft.ops.sizes import Size
+from weft.ops.sizes import COMPUTED, Size
 
 __all__ = ["Registers", "Slots"]
 
@@ -27,23 +27,35 @@ class Registers:
         """The register that holds an int or a Size."""
         is_size = type(size) is Size
         key = (is_size, id(size) if is_size else size)
-        if key in self.by_size:
-            return self.by_size[key]
-        operands: list[int] = []
-        if is_size and size.op not in ("dim", "extent", "stride"):
-            operands = [self.register(arg) for arg in size.args]
-        number = self.by_size[key] = len(self.by_size)
-        if not is_size:
-            if not -(2**63) <= size < 2**63:
-                raise ShapeError(f"shape: a size or stride of {size} does not fit 64 bits")
-            self.constants.append((number, int(size)))
-        elif size.op in ("extent", "stride"):
+        if key not in self.by_size:
+            parts = size.parts(self.has) if is_size else ()
+            for part in parts:
+                if not self.has(part):
+                    self.add_size(part)
+            if not is_size:
+                self.add_constant(size)
+        return self.by_size[key]
+
+    def has(self, size: Size) -> bool:
+        """Whether a size has a register."""
+        return (True, id(size)) in self.by_size
+
+    def add_size(self, size: Size) -> None:
+        if size.op in COMPUTED:
+            first, second = map(self.register, size.args)
+        number = self.by_size[(True, id(size))] = len(self.by_size)
+        if size.op in ("extent", "stride"):
             self.loads.append((size.op, number, *size.args))
         elif size.op == "dim":
             self.loads.append(("size", number, 0, size.args[0]))
         else:
-            self.computes.append((size.op, number, operands[0], operands[1]))
-        return number
+            self.computes.append((size.op, number, first, second))
+
+    def add_constant(self, value: int) -> None:
+        if not -(2**63) <= value < 2**63:
+            raise ShapeError(f"shape: a size or stride of {value} does not fit 64 bits")
+        number = self.by_size[(False, value)] = len(self.by_size)
+        self.constants.append((number, int(value)))
 
 
 class Slots:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 
+from weft.base.cached import cached_property
 from weft.base.record import Record
 from weft.base.typing import Any
 from weft.executor.buffers import Buffer, BufferView, is_one
@@ -96,7 +96,7 @@ class LoopStep(Step):
     @cached_property
     def nodes(self) -> list[Scalar]:
         """Of all expressions, each once."""
-        return list(e.walk(*(part.value for stage in self.loop.stages for part in parts(stage))))
+        return e.walk(*[part.value for stage in self.loop.stages for part in parts(stage)])
 
     @cached_property
     def calls_functions(self) -> bool:
@@ -112,7 +112,7 @@ class LoopStep(Step):
     @cached_property
     def reads_positions(self) -> bool:
         """Whether code reads its position in the loops: the space must have the step's own shape then."""
-        return any(node.op == "index" for node in self.nodes)
+        return "index" in [node.op for node in self.nodes]
 
     @cached_property
     def is_closed(self) -> bool:
@@ -123,7 +123,7 @@ class LoopStep(Step):
         inputs, stages = self.loop.inputs, self.loop.stages
         if any(isinstance(stage, Scan) for stage in stages):
             return True
-        if any(node.op in ("load", "load_at") and node.value >= inputs for node in self.nodes):
+        if [node for node in self.nodes if node.op in ("load", "load_at") and node.value >= inputs]:
             return True
         for stage in stages:
             if not isinstance(stage, Once):
@@ -147,7 +147,7 @@ class LoopStep(Step):
     def weight(self) -> int:
         """How long its expressions are, about, in basic operations."""
         leaves = ("load", "constant", "parameter", "result", "index")
-        weights = (CALL_WEIGHT if n.op in e.FUNCTIONS else 1 for n in self.nodes if n.op not in leaves)
+        weights = [CALL_WEIGHT if n.op in e.FUNCTIONS else 1 for n in self.nodes if n.op not in leaves]
         return max(sum(weights), 1)
 
 

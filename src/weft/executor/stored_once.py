@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import cached_property
 
+from weft.base.cached import cached_property
 from weft.base.typing import Any
 from weft.executor.buffers import BufferView, is_one, same, same_shape
 from weft.executor.loop_code import OUTPUTS, with_parts

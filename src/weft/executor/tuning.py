@@ -3,8 +3,8 @@ quickest one.
 
 Each candidate is timed once, as the plan of its operator alone on arrays of zeros with the program's strides; the
 winner is remembered in this process and in the cache folder, for processes to come. The key holds all that a
-measurement depends on: processor, level of instructions, threads, versions, the operator with its attributes, types,
-sizes and strides of its operands.
+measurement depends on: processor, level of instructions, threads, versions, the operator with its attributes and a
+digest of the classes behind it, types, sizes and strides of its operands.
 
 >>> counters["measured"] >= 0
 True
@@ -20,16 +20,19 @@ import time
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from types import CellType, CodeType, FunctionType
 
 from weft import _core
 from weft.base import flags, process
 from weft.base.typing import Any
 from weft.expr.compiler import cache_folder, write_whole
 from weft.graph.graph import Graph
+from weft.graph.subgraph import classes_in
 from weft.kernels import choices
 from weft.ops import registry
 from weft.ops.kernels import Native, Several
 from weft.ops.node import Node, Value, input_value, make_node
+from weft.ops.op import Op
 
 __all__ = ["counters", "forget", "preferred"]
 
@@ -37,7 +40,7 @@ __all__ = ["counters", "forget", "preferred"]
 counters = {"lookups": 0, "measured": 0, "from_disk": 0, "in_memory": 0}
 
 RUNS = 5  # of each candidate, the first of which prepares it; the least time counts
-FORMAT = 1
+FORMAT = 2
 
 _choices: dict[str, int] = {}
 _lock = process.guard(threading.Lock())
@@ -86,7 +89,40 @@ def _key(op: Any, node: Node, strides: Sequence[Sequence[int] | None]) -> str:
     steps = [None if s is None else list(s) for s in strides]
     facts = [FORMAT, _version(), _core.dnnl_version(), platform.machine(), _processor(), _core.isa()[1]]
     about = [_core.usable_cores(), repr(op), operands, steps]
-    return blake2b(json.dumps([*facts, *about]).encode(), digest_size=20).hexdigest()
+    definitions = sorted({definition(cls) for cls in classes_in(op)})
+    return blake2b(json.dumps([*facts, *about, definitions]).encode(), digest_size=20).hexdigest()
+
+
+@registry.cached(maxsize=1024)
+def definition(cls: type[Op]) -> str:
+    """A digest of what a class says: the texts of operators have the names of their classes, which several may have.
+
+    >>> from weft.ops.registry import get
+    >>> definition(get("exp")) == definition(get("log"))
+    False
+    """
+    classes = [base for base in cls.__mro__ if issubclass(base, Op) and base is not Op]
+    described = [(base.__module__, base.__qualname__, _described(dict(vars(base)))) for base in classes]
+    return blake2b(repr(described).encode(), digest_size=20).hexdigest()
+
+
+def _described(value: Any) -> str:
+    """The same text for the same value in each process: functions by their code and the plain values around it."""
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
+        return _described((value.__code__, value.__defaults__, cells))
+    if isinstance(value, CodeType):
+        return _described((value.co_code, value.co_names, value.co_varnames, value.co_consts))
+    if isinstance(value, classmethod | staticmethod):
+        return _described(value.__func__)
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(_described, value))})"
+    if isinstance(value, set | frozenset):
+        return f"{{{', '.join(sorted(map(_described, value)))}}}"
+    if isinstance(value, dict):
+        return _described([(name, item) for name, item in value.items() if name != "__weakref__"])
+    is_plain = value is None or isinstance(value, int | float | str | bytes)
+    return repr(value) if is_plain else type(value).__qualname__
 
 
 def _version() -> str:

@@ -23,8 +23,10 @@ def derive(root: Scalar, wrt: Scalar) -> Scalar:
 
     Where there is none it is as PyTorch has it: abs has 0 at 0; minimum and maximum share equally between equal
     operands; copysign has 0 where its first operand is 0; sqrt has infinity at 0; pow has 0 for y where x is 0 and
-    y >= 0, and for x where y is 0. Comparisons, rounding and integers have 0; where chooses between the derivatives of
-    its branches. Raises TypeError where wrt's bits are taken, or it is not a leaf of a floating-point type.
+    y >= 0, and for x where both are 0. The derivatives of these numbers are 0. Comparisons, rounding and integers have
+    0; where chooses between the derivatives of its branches, so a function that is smooth where its branches meet has
+    the right derivatives of every order there if one comparison chooses all of its parts. Raises TypeError where wrt's
+    bits are taken, or it is not a leaf of a floating-point type.
 
     >>> from weft.expr.scalar import load
     >>> x = load(0, "float32")
@@ -101,13 +103,16 @@ def _share(smaller: bool) -> list[Callable[..., Scalar]]:
 
 
 def _sign(x: Scalar) -> Scalar:
-    """1, -1, 0 or NaN."""
-    return where(x > 0, constant(1, x.dtype), where(x < 0, constant(-1, x.dtype), x))
+    """1, -1, 0 or NaN: constants all, so that its own derivative is 0 everywhere."""
+    at_zero = where(x == 0, constant(0, x.dtype), constant(math.nan, x.dtype))
+    return where(x > 0, constant(1, x.dtype), where(x < 0, constant(-1, x.dtype), at_zero))
 
 
 def _pow_by_base(z: Scalar, x: Scalar, y: Scalar) -> Scalar:
     if y.op != "constant":
-        return where(y == 0, constant(0, y.dtype), y * call("pow", x, y - 1))
+        # 0 times an infinity, or NaN, where x ** 0 is 1 for any x; elsewhere the formula, whose derivative by y counts.
+        is_undefined = (y == 0) & ~(abs(x) > 0)
+        return where(is_undefined, constant(0, y.dtype), y * call("pow", x, y - 1))
     match y.value:
         case 0 | 1:
             return y

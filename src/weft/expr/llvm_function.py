@@ -137,7 +137,7 @@ class Function(Writer):
                     changes = self.kernel.operands[node.value].inner != "zero"
                 case _:
                     changes = False
-            if changes or any(id(arg) in changing for arg in node.args):
+            if changes or not changing.isdisjoint(map(id, node.args)):
                 changing.add(id(node))
             elif node.op not in ("index", "result"):
                 invariant.append(node)

@@ -21,6 +21,24 @@ def memory_type(dtype: str) -> str:
     return "i8" if dtype == "bool" else llvm_type(dtype)
 
 
+LONG_LOOP = 30  # instructions, from which LLVM does not interleave a loop without a reduction by itself
+MOST_INTERLEAVED = 4096  # instructions after interleaving, which the processor's caches of code hold
+
+
+def interleaved(instructions: int) -> int:
+    """How many turns of a loop, whose turns are independent, to compute side by side; 1: what LLVM likes.
+
+    A long chain of operations waits for each one's result; the processor computes other turns meanwhile, if the code
+    has them near enough.
+
+    >>> interleaved(10), interleaved(100), interleaved(600), interleaved(3000)
+    (1, 8, 4, 1)
+    """
+    if instructions <= LONG_LOOP:
+        return 1
+    return next((turns for turns in (8, 4, 2) if instructions * turns <= MOST_INTERLEAVED), 1)
+
+
 class Writer:
     """The lines of one function, and what goes outside of it: declarations and metadata."""
 
@@ -117,6 +135,9 @@ class Writer:
             facts = [loop_id, self.mark(f'!{{!"llvm.loop.parallel_accesses", {parallel}}}')]
             if self.roundings > roundings:  # LLVM thinks that they cost much, and would take vectors of 4
                 facts.append(self.mark('!{!"llvm.loop.vectorize.width", i32 16}'))
+            turns = 1 if carried else interleaved(len(self.lines) - phis)
+            if turns > 1:
+                facts.append(self.mark(f'!{{!"llvm.loop.interleave.count", i32 {turns}}}'))
         if simple:
             loop_id = self.mark("")
             facts = [loop_id, self.mark('!{!"llvm.loop.vectorize.enable", i1 false}')]

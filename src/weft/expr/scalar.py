@@ -15,7 +15,7 @@ from __future__ import annotations
 import operator
 import threading
 from _weakref import ref  # all that is needed of weakref, which a first result would wait for
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container
 
 from weft.base import process
 from weft.base.dtype import DTYPES
@@ -130,7 +130,8 @@ class Scalar:
     def __new__(cls, op: str, dtype: str, args: tuple[Scalar, ...] = (), value: Any = None) -> Scalar:
         # The sign of a zero counts, and so does NaN, which does not equal itself.
         key = (op, dtype, tuple(map(id, args)), repr(value) if isinstance(value, float) else value)
-        expression = cls._find(key)
+        known = cls._interned.get(key)
+        expression = None if known is None else known()
         if expression is None:
             new = object.__new__(cls)
             for field, content in (("op", op), ("dtype", dtype), ("args", args), ("value", value)):
@@ -384,29 +385,36 @@ def call(name: str, *args: Number) -> Scalar:
     return _binary(name, *args)
 
 
-def walk(*roots: Scalar, skipped: Container[int] = ()) -> Iterator[Scalar]:
+def walk(*roots: Scalar, skipped: Container[int] = ()) -> list[Scalar]:
     """Every expression below the roots once, operands before what uses them.
 
     skipped: the ids of expressions that are left out, and with them what nothing else uses.
     """
     visited: set[int] = set()
+    ordered: list[Scalar] = []
     stack: list[Any] = [*reversed(roots)]
     while stack:
         node = stack.pop()
         if node is None:  # the operands of the next one are through
-            yield stack.pop()
+            ordered.append(stack.pop())
         elif id(node) not in visited and id(node) not in skipped:
             visited.add(id(node))
             if node.args:
                 stack += (node, None, *reversed(node.args))
             else:
-                yield node
+                ordered.append(node)
+    return ordered
 
 
-def substitute(root: Scalar, replace: Callable[[Scalar], Scalar]) -> Scalar:
-    """The expression rebuilt again from its leaves up, each part p as replace(p)."""
-    rebuilt: dict[int, Scalar] = {}
-    for node in walk(root):
+def substitute(
+    root: Scalar, replace: Callable[[Scalar], Scalar], rebuilt: dict[int, Scalar] | None = None
+) -> Scalar:
+    """The expression rebuilt again from its leaves up, each part p as replace(p).
+
+    rebuilt: the new parts by the id of the old ones, for expressions that have parts in common; it is added to.
+    """
+    rebuilt = {} if rebuilt is None else rebuilt
+    for node in walk(root, skipped=rebuilt):
         args = tuple([rebuilt[id(arg)] for arg in node.args])
         same = all(map(operator.is_, args, node.args))
         rebuilt[id(node)] = replace(node if same else Scalar(node.op, node.dtype, args, node.value))

@@ -32,7 +32,8 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
     operator = _ALIASES.get(name, name)
-    if _registry.find(operator) is None:
+    cls = _registry.find(operator)
+    if cls is None or not cls.public:
         from weft.base.name_hints import missing
 
         raise missing(__name__, name, __dir__)

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from weft.base.device import Device
 from weft.base.dtype import DType
 from weft.imperative.tensor import Tensor
 
-Operand = Tensor | float
+ArrayLike = Tensor | float | np.ndarray[Any, Any] | np.generic  # what Python's operators take
+Operand = ArrayLike | list[Any]
 
 
 def abs(x: Operand, /) -> Tensor:

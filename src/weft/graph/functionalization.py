@@ -60,7 +60,7 @@ class Geometry(NamedTuple):
         if not self.size:
             return self.address, self.address
         reach = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
-        low, high = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0)
+        low, high = sum([r for r in reach if r < 0]), sum([r for r in reach if r > 0])
         item = self.dtype.itemsize
         return self.address + low * item, self.address + (high + 1) * item
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 
+from weft.base.table import Table
 from weft.base.typing import Any
 from weft.graph.graph import Graph
 from weft.ops import functions as F
+from weft.ops import registry
 from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op, parameters
 
-__all__ = ["backward_graph", "gradients", "joint_graph", "node_gradient", "reaching"]
+__all__ = ["backward_graph", "gradients", "joint_graph", "node_gradient", "reaching", "recorded_gradients"]
 
 
 def backward_graph(graph: Graph, needs_gradient: Sequence[bool], has_cotangent: Sequence[bool]) -> Graph:
@@ -170,6 +172,69 @@ def gradients(
     return [cotangents.get(id(x)) for x in xs]
 
 
+class _Rule:
+    """The gradients of one graph, to be made again for others of its key: inputs stand for its values, then for dys."""
+
+    def __init__(
+        self, values: Sequence[Value], dys: Sequence[Value | None], dxs: Sequence[Value | None]
+    ) -> None:
+        self.inputs = [*values, *(dy for dy in dys if dy is not None)]
+        self.dxs, self.nodes = list(dxs), _between(self.inputs, dxs)
+
+    def __call__(self, values: Sequence[Value], dys: Sequence[Value | None]) -> list[Value | None]:
+        inputs = [*values, *(dy for dy in dys if dy is not None)]
+        new = {id(old): each for old, each in zip(self.inputs, inputs, strict=True)}
+        for node in self.nodes:
+            copy = Node(
+                node.op,
+                [None if v is None else new.get(id(v), v) for v in node.inputs],
+                [v.type for v in node.outputs],
+                {name: new.get(id(v), v) for name, v in node.runtime.items()},
+            )
+            new.update((id(old), each) for old, each in zip(node.outputs, copy.outputs, strict=True))
+        return [None if dx is None else new.get(id(dx), dx) for dx in self.dxs]
+
+
+def _between(inputs: Sequence[Value], outputs: Sequence[Value | None]) -> list[Node]:
+    """The nodes that compute outputs from inputs, each after those that it reads; constants are none of them."""
+    ends = {id(v) for v in inputs}
+    nodes: dict[int, Node] = {}
+    stack = [v for v in outputs if v is not None]
+    while stack:
+        value = stack.pop()
+        if id(value) not in ends and value.node.op is not None and id(value.node) not in nodes:
+            nodes[id(value.node)] = value.node
+            stack.extend(value.node.reads)
+    return sorted(nodes.values(), key=lambda node: node.order)
+
+
+_rules: Table[_Rule] = Table(1024)
+registry.clear_when_made_again(_rules.clear)
+
+
+def recorded_gradients(
+    ys: Sequence[Value], xs: Sequence[Value], dys: Sequence[Value | None], constant: Container[int] = ()
+) -> list[Value | None]:
+    """As gradients, for functions that are recorded again and again: for a graph of a key that was met, no rule runs.
+
+    Operators' rules are pure, so the nodes that they make depend on the graph's key alone; they are made again from
+    those of the first time.
+    """
+    nodes = Graph((), [*ys, *xs]).nodes
+    leaves = [v for node in nodes if node.op is None and not (v := node.outputs[0]).is_constant]
+    graph = Graph(leaves, [*ys, *xs])
+    computed = [node for node in nodes if node.op is not None]
+    values = [*leaves, *(v for node in computed for v in node.outputs)]
+    stops = tuple([k for k, node in enumerate(computed) if id(node) in constant])
+    types = tuple([None if dy is None else dy.type.__weft_key__ for dy in dys])
+
+    def make() -> _Rule:
+        stand_ins = [None if dy is None else input_value(dy.type, "dy") for dy in dys]
+        return _Rule(values, stand_ins, gradients(ys, xs, stand_ins, constant))
+
+    return _rules.get((graph.key, len(ys), types, stops), make)(values, dys)
+
+
 def _propagate(
     graph: Graph,
     needs_gradient: Sequence[bool],
@@ -188,6 +253,9 @@ def _propagate(
 
 
 def _add(cotangents: dict[int, Value], value: Value, cotangent: Value) -> None:
+    """Integers, such as indices that a program gives besides its result, have no gradient."""
+    if not value.dtype.is_differentiable:
+        return
     sum_before = cotangents.get(id(value))
     cotangents[id(value)] = cotangent if sum_before is None else F.add(sum_before, cotangent)
 

@@ -13,8 +13,10 @@ graph(x0: f32[2]@cpu:0)
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from weft.base.exact import Key, Same, exact
 from weft.base.typing import Any
 from weft.kernels import choices
 from weft.ops.kernels import Loop
@@ -34,7 +36,9 @@ class Graph:
     that are only read. nodes: those that the outputs need, each after those that it reads, else by Node.order.
     """
 
-    __slots__ = ("inputs", "nodes", "outputs", "stable_inputs", "writes")
+    __slots__ = ("_key", "inputs", "nodes", "outputs", "stable_inputs", "writes")
+
+    _key: Key
 
     def __init__(
         self,
@@ -46,6 +50,20 @@ class Graph:
         self.inputs, self.outputs, self.writes = tuple(inputs), tuple(outputs), dict(writes or {})
         self.stable_inputs = frozenset(stable_inputs) - set(self.writes.values())
         self.nodes = _sorted(self.outputs)
+
+    @property
+    def key(self) -> Key:
+        """Equal for graphs that compute the same by the same operators, in the same order, on inputs of the same types.
+
+        It has the operators' classes and exact attributes, which values they read, types, constants with their bits,
+        writes and outputs, but neither names nor users' lines. The text of a graph is for people: it has the names of
+        classes, which several may have.
+        """
+        try:
+            return self._key
+        except AttributeError:
+            self._key = Key(_structure_of(self))
+            return self._key
 
     def __str__(self) -> str:
         names: dict[int, str] = {}
@@ -75,6 +93,32 @@ class Graph:
         return "\n".join([*lines, f"  return {', '.join(map(name, results))}"])
 
 
+def _structure_of(graph: Graph) -> tuple[Any, ...]:
+    """What Graph.key is equal by."""
+    numbers = {id(value): k for k, value in enumerate(graph.inputs)}
+
+    def read(value: Value | None) -> Any:
+        number = None if value is None else numbers.get(id(value))
+        if number is not None or value is None:
+            return number
+        if value.is_constant:
+            return (exact(value.node.value), value.type.__weft_key__)
+        return Same(value)  # given from outside, and no input
+
+    parts: list[Any] = [v.type.__weft_key__ for v in graph.inputs]
+    for node in graph.nodes:
+        if node.op is None:
+            continue
+        runtime = [(name, read(v)) for name, v in node.runtime.items()]
+        types = [v.type.__weft_key__ for v in node.outputs]
+        parts.append((node.op.__weft_key__, tuple(map(read, node.inputs)), *runtime, *types))
+        for value in node.outputs:
+            numbers[id(value)] = len(numbers)
+    outputs = tuple(map(read, graph.outputs))
+    writes, stable_inputs = tuple(graph.writes.items()), tuple(sorted(graph.stable_inputs))
+    return (len(graph.inputs), *parts, outputs, writes, stable_inputs)
+
+
 def ordered(outputs: Iterable[Value | None]) -> list[Node]:
     """The nodes that outputs need, each after those it reads, otherwise in the order in which they are needed."""
     finished: dict[int, Node] = {}
@@ -98,8 +142,13 @@ def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
         node = stack.pop()
         if id(node) not in nodes:
             nodes[id(node)] = node
-            stack.extend([v.node for v in reversed(node.reads) if id(v.node) not in nodes])
-    return tuple(_in_order(sorted(nodes.values(), key=lambda node: node.order)))
+            for v in reversed(node.reads):
+                if id(v.node) not in nodes:
+                    stack.append(v.node)
+    return tuple(_in_order(sorted(nodes.values(), key=_order)))
+
+
+_order = operator.attrgetter("order")
 
 
 def _in_order(nodes: Sequence[Node]) -> list[Node]:
@@ -112,7 +161,10 @@ def _in_order(nodes: Sequence[Node]) -> list[Node]:
     readers: dict[int, list[int]] = {}  # indices of nodes that wait for a node, once for each read
     ready: list[int] = []  # a heap of indices of nodes that have waited
     for k, node in enumerate(nodes):
-        missing = [id(v.node) for v in node.reads if id(v.node) not in finished]
+        missing: list[int] = []
+        for v in node.reads:
+            if id(v.node) not in finished:
+                missing.append(id(v.node))
         if missing:
             waits[k] = len(missing)
             for key in missing:

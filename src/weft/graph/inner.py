@@ -264,15 +264,3 @@ def stopped(value: Value) -> Value:
     if not value.dtype.is_differentiable or value.is_constant or (op is not None and op.stops_gradient):
         return value
     return make_node(StopGradient(), [value]).outputs[0]
-
-
-def _detach(self: Value) -> Value:
-    """The same memory without its history; a value of a graph outside is captured, as by every operator."""
-    capture = _core.capture()
-    if capture is None:
-        return stopped(self)
-    detached: Value = capture.alias(self, stopped(capture.lift(self)))
-    return detached
-
-
-setattr(Value, "detach", _detach)  # noqa: B010 - declared there it would import upwards

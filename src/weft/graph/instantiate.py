@@ -98,16 +98,14 @@ class _Sizes:
         """As the native replay computes registers (native/program/program.cpp)."""
         if isinstance(size, int):
             return size
-        if size.op == "dim":
-            d = size.args[0]  # from the last dimension; of an input that is not repeated along it
+        return size.evaluated(self._number_of_leaf)
+
+    def _number_of_leaf(self, leaf: Size) -> int:
+        if leaf.op == "dim":
+            d = leaf.args[0]  # from the last dimension; of an input that is not repeated along it
             return next((s[-1 - d] for s in self.shapes if d < len(s) and s[-1 - d] != 1), 1)
-        if size.op == "extent":
-            return self.shapes[size.args[0]][size.args[1]]
-        if size.op == "axis":
-            return self.axes[size.args[0]]
-        if size.op == "stride":
-            raise GraphError(f"instantiate: an operator depends on {size}, the memory layout of an array")
-        a, b = map(self.number, size.args)
-        if size.op == "div":
-            return a // b if b else 0
-        return a + b if size.op == "add" else a - b if size.op == "sub" else a * b
+        if leaf.op == "extent":
+            return self.shapes[leaf.args[0]][leaf.args[1]]
+        if leaf.op == "axis":
+            return self.axes[leaf.args[0]]
+        raise GraphError(f"instantiate: an operator depends on {leaf}, the memory layout of an array")

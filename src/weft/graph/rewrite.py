@@ -25,9 +25,9 @@ graph(x0: f32[2]@cpu:0)
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import cached_property
 from typing import Any, TypeVar
 
+from weft.base.cached import cached_property
 from weft.graph.graph import Graph
 from weft.kernels import choices
 from weft.ops.kernels import Loop, Native, Parts, Several
@@ -130,7 +130,7 @@ class Rewriting:
 
     @cached_property
     def _is_random(self) -> bool:
-        return any(node.op is not None and node.op.random for node in self.graph.nodes)
+        return True in [node.op is not None and node.op.random for node in self.graph.nodes]
 
     @cached_property
     def _stable_nodes(self) -> set[int]:
@@ -272,7 +272,7 @@ def first_choice(node: Node) -> Any:
     try:
         return node.choice
     except AttributeError:
-        node.choice = _first(node.op, tuple(None if v is None else v.type for v in node.inputs))
+        node.choice = _first(node.op, tuple([None if v is None else v.type for v in node.inputs]))
         return node.choice
 
 

@@ -21,12 +21,16 @@ from typing import Any
 
 from weft import _core
 from weft.base.dtype import bool_, int64
+from weft.base.exact import Key
+from weft.base.table import Table
 from weft.graph.functionalization import Geometry, Overlap, ValueStorage, Window
-from weft.graph.gradient import gradients
+from weft.graph.gradient import recorded_gradients
 from weft.graph.graph import Graph
 from weft.graph.inner import Drawn, Rewritten, StopGradient, Watched, blocks_of, stopped
 from weft.graph.recording import Recorder
 from weft.kernels import choices
+from weft.ops import functions as F
+from weft.ops import registry
 from weft.ops.joining import Pieces
 from weft.ops.kernels import View
 from weft.ops.node import Node, Value, apply, bind, constant, input_value, make_node
@@ -35,29 +39,31 @@ from weft.ops.shapes import row_major
 from weft.ops.sizes import NeedsSizes, Size
 from weft.ops.types import TensorType
 
-__all__ = ["Capture", "Subgraph", "no_capture", "type_of"]
+__all__ = ["Capture", "Subgraph", "classes_in", "definition_slots", "no_capture", "type_of"]
 
 
 @attribute_type
 class Subgraph:
-    """A graph that an operator runs: a frozen value, equal to others of the same text."""
+    """A graph that an operator runs: a frozen value, equal to others of the same Graph.key."""
 
-    __slots__ = ("_has_sizes", "_hash", "graph", "text")
+    __slots__ = ("_has_sizes", "graph")
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.text = " | ".join(line.strip() for line in str(graph).splitlines())
-        self._hash = hash(self.text)
         self._has_sizes: bool | None = None
 
+    @property
+    def __weft_key__(self) -> Key:
+        return self.graph.key
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Subgraph) and self._hash == other._hash and self.text == other.text
+        return isinstance(other, Subgraph) and self.graph.key == other.graph.key
 
     def __hash__(self) -> int:
-        return self._hash
+        return hash(self.graph.key)
 
     def __repr__(self) -> str:
-        return f"<{self.text}>"
+        return f"<{' | '.join(line.strip() for line in str(self.graph).splitlines())}>"
 
     @property
     def types(self) -> list[TensorType]:
@@ -83,6 +89,40 @@ def _has_size(value: Any) -> bool:
     if isinstance(value, Op):
         return _has_size(tuple(value.values().values()))
     return value.has_sizes if isinstance(value, Subgraph) else isinstance(value, Size)
+
+
+def classes_in(value: Any) -> Iterator[type[Op]]:
+    """The classes of the operators that a graph or an attribute has in it.
+
+    >>> from weft.graph.graph import graph_of
+    >>> graph = graph_of(lambda x: x + x, [TensorType((2,), bool_)])
+    >>> [cls.name for cls in classes_in(graph)]
+    ['add']
+    """
+    if isinstance(value, Op):
+        yield type(value)
+        for attribute in value.values().values():
+            yield from classes_in(attribute)
+    elif isinstance(value, Graph):
+        for node in value.nodes:
+            yield from classes_in(node.op)
+    elif isinstance(value, Subgraph):
+        yield from classes_in(value.graph)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from classes_in(item)
+
+
+def definition_slots(graph: Graph, lookups: int) -> list[tuple[Any, Any, Any]]:
+    """For the environment of a graph's programs: that users' operators are defined as they were.
+
+    Nothing if the graph has none of them, and none was looked up since `lookups` was registry.lookups: vmap writes down
+    what an operator decomposes to. As slots of weft.imperative.captured_environment.
+    """
+    uses_them = registry.lookups != lookups or not all(
+        registry.is_builtin(cls.name) for cls in classes_in(graph)
+    )
+    return [(registry, "generation", registry.generation)] if uses_them else []
 
 
 @contextlib.contextmanager
@@ -268,6 +308,58 @@ class Capture(Recorder):
         """Whether two operands of the function are in the same storage."""
         return x is y or (self._memory(x) is not None and self._memory(x) is self._memory(y))
 
+    def known_elements(self, x: Any, compute: Callable[[Graph, list[Any]], Any]) -> Any:
+        """The elements of an array or a Value that depends on no argument and no random number, or None.
+
+        compute: the output of a graph of arrays. What a function around this one was given is no more known than what
+        this one was.
+        """
+        content = self.lift(x)
+        captured = {id(v): array for v, array in zip(self.capture_inputs, self.captures, strict=True)}
+        inputs: list[Value] = []
+        for node in Graph((), [content]).nodes:
+            if node.op is None and not node.outputs[0].is_constant:
+                inputs.append(node.outputs[0])
+            if node.op is not None and node.op.random:
+                return None
+        operands: list[Any] = []
+        for v in inputs:
+            array = captured.get(id(v))
+            is_here = self._outer is None or (isinstance(array, _core.Tensor) and self._is_new(array))
+            if array is not None and not is_here:
+                assert self._outer is not None
+                array = self._outer.known_elements(array, compute)
+            if not isinstance(array, _core.Tensor):
+                return None
+            operands.append(array)
+        if len(inputs) == 1 and content is inputs[0]:
+            return operands[0]
+        return compute(Graph(inputs, [content]), operands)
+
+    def is_watched(self, x: Any) -> bool:
+        """Whether a gradient can be asked of what x was computed from."""
+        content = self.lift(x)
+        nodes = Graph((), [content]).nodes if isinstance(content, Value) else ()
+        return any(isinstance(node.op, Watched) for node in nodes)
+
+    def count_writes(self, x: Any) -> int:
+        """How often what is written down here, and around here, wrote the memory of an array or a Value."""
+        window = self._windows.get(id(x))
+        written = 0 if window is None else window.storage.version
+        return written + (0 if self._outer is None else self._outer.count_writes(x))
+
+    def check_read(self, serial: int) -> None:
+        """Raise CannotRecord where the function has written memory that the host is about to look at."""
+        for storage in self._storages:
+            x = storage.handle
+            if storage.is_written and isinstance(x, _core.Tensor) and _core.geometry(x)[0] == serial:
+                self.refuse(
+                    f"elements are read of an array that the function has written, {type_of(x)}: "
+                    "they are not known before its graph is computed"
+                )
+        if self._outer is not None:
+            self._outer.check_read(serial)
+
     def set_unknown_strides(self, argument: Value) -> None:
         """An argument is not row-major in memory, so that reshapes of it may be copies."""
         self._window(argument).storage.is_row_major = False
@@ -382,11 +474,8 @@ class Capture(Recorder):
     def _note_view(self, node: Node, x: Any, y: Value) -> None:
         """The output of a node is in the memory of x, where its operator is a view there."""
         op: Any = node.op
-        try:
-            choice = next(choices(op, tuple(None if v is None else v.type for v in node.inputs)), None)
-        except NeedsSizes:  # no view does
-            return
-        if not isinstance(choice, View):
+        choice = _view_of(op, node.inputs[0].type if node.inputs[0] is not None else None)
+        if choice is None:
             return
         window = self._window(x)
         geometry, storage = window.geometry, window.storage
@@ -476,14 +565,28 @@ class Capture(Recorder):
     def gradients(
         self, ys: Sequence[Any], dys: Sequence[Any], xs: Sequence[Value], is_recorded: bool
     ) -> list[Value | None]:
-        """The gradients of ys with respect to what is watched; is_recorded: they can have gradients themselves."""
+        """The gradients of ys with respect to what is watched; is_recorded: they can have gradients themselves.
+
+        A gradient reads the Values that ys were computed from, whatever was written since to the arrays that held
+        them: contents do not change. So its rules run outside of the capture, where a Value means itself; in it, it
+        would mean the array that it stands for, with the content that this has now.
+        """
+        contents, cotangents = [self.lift(y) for y in ys], [self.lift(dy) for dy in dys]
+        start = self.input(TensorType((), bool_)).node.order
+        with no_capture():
+            dxs = recorded_gradients(contents, xs, cotangents, self._constant)
+            results: list[Value | None] = []
+            for dx in dxs:
+                if dx is not None and (dx.node.order < start or any(dx is other for other in results)):
+                    dx = F.reshape(dx, shape=dx.shape, copy=True)  # an array of its own
+                results.append(dx)
+            return [None if dx is None else self._marked(dx, is_recorded) for dx in results]
+
+    def _marked(self, dx: Value, is_recorded: bool) -> Value:
+        """A gradient, marked as what operators give: without a gradient of its own where nothing is recorded."""
         if not is_recorded:
-            _core.set_recording(False)
-        try:
-            return gradients([self.lift(y) for y in ys], xs, [self.lift(dy) for dy in dys], self._constant)
-        finally:
-            if not is_recorded:
-                _core.set_recording(True)
+            self._constant[id(dx.node)] = dx.node
+        return stopped(dx) if _core.is_stopping() else dx
 
     def gradient_of(self, x: Any, gradient: Any) -> Any:
         """The grad of an array, which the function captures."""
@@ -512,6 +615,26 @@ class Capture(Recorder):
         """The graph from these inputs, and those of captures that are not among them, to the outputs."""
         given = set(map(id, inputs))
         return Subgraph(Graph([*inputs, *(v for v in self.capture_inputs if id(v) not in given)], outputs))
+
+
+_views: Table[View | None] = Table(4096)
+registry.clear_when_made_again(_views.clear)
+
+
+def _view_of(op: Op, x: TensorType | None) -> View | None:
+    """The view that an operator of one operand gives, if it does.
+
+    It is asked for at each recorded call, and making an operator's kernels costs more than recording the call.
+    """
+
+    def find() -> View | None:
+        try:
+            choice = next(choices(op, (x,)), None)
+        except NeedsSizes:  # no view does
+            return None
+        return choice if isinstance(choice, View) else None
+
+    return _views.get((op.__weft_key__, None if x is None else x.__weft_key__), find)
 
 
 def type_of(x: Any) -> TensorType:

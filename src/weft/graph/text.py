@@ -17,6 +17,7 @@ True
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -295,10 +296,7 @@ def decode(source: Source) -> Any:
     kinds: dict[str, Callable[[Any], Any]] = {"float": float, "dtype": as_dtype, "device": as_device}
     for kind, make in kinds.items():
         if kind in source and len(value) == 1:
-            try:
-                return make(source[kind].text())
-            except (TypeError, ValueError) as error:
-                raise source.fail(str(error)) from None
+            return checked(source, functools.partial(make, source[kind].text()))
     raise source.fail(f"expected one of {', '.join((*kinds, *_GRAPHS))}, op")
 
 

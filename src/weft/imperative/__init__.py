@@ -18,6 +18,7 @@ def _from(module: str, name: str) -> Callable[[], Any]:
 _core.register(
     asarray=_from("creation", "asarray"),
     assign=_from("indexing", "assign"),
+    elements_exported=_from("tensor", "elements_exported"),
     module_here=_from("paths", "number_here"),
     of_sizes=_from("creation", "of_sizes"),
     plan_backward=_from("planning", "plan_backward"),

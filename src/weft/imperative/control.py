@@ -23,7 +23,7 @@ from weft.base.structure import Structure, flatten
 from weft.executor.control import CondBranch, ForeachLoop, WhileLoop
 from weft.graph.recording import is_newer, memory_mark
 from weft.graph.subgraph import Capture, type_of
-from weft.imperative import indexing as indexing  # so that Values can be indexed
+from weft.imperative import array_values as array_values  # so that Values are arrays
 from weft.imperative.control_flow_effects import (
     applied,
     in_graph,

@@ -91,6 +91,8 @@ def asarray(
     if isinstance(obj, Tensor):
         target = obj.device if device is None else as_device(device)
         return _converted(obj, element_type, target, copy)
+    if (found := _of_values(obj, element_type, device, copy)) is not None:
+        return found
     target = as_device(device)
     if isinstance(obj, Size):
         raise NeedsSizes(f"an array of {obj}")
@@ -107,6 +109,31 @@ def asarray(
     if copy is False:
         raise ValueError(f"asarray: copy=False, but {type(obj).__name__} has no memory that can be shared")
     return _through_numpy(obj, element_type, target)
+
+
+def _of_values(obj: Any, dtype: DType | None, device: DeviceLike, copy: bool | None) -> Any:
+    """The array of a Value, or of nested lists with one in them, in a function that is recorded; else None."""
+    if _core.capture() is None:
+        return None
+    if hasattr(obj, "__weft_apply__"):
+        x = obj if dtype is None or dtype is obj.dtype else obj.astype(dtype)
+        x = x if device is None else x.to_device(device)
+        return x.copy() if copy and x is obj else x
+    if not isinstance(obj, list | tuple) or not _holds_values(obj):
+        return None
+    if copy is False:
+        raise ValueError("asarray: copy=False, but Python numbers and lists have to be copied")
+    from weft.ops import functions as F
+
+    items = [asarray(item, device=device) for item in obj]
+    stacked = F.stack(items, axis=0)
+    return stacked if dtype is None else asarray(stacked, dtype)
+
+
+def _holds_values(obj: Any) -> bool:
+    if isinstance(obj, list | tuple):
+        return any(map(_holds_values, obj))
+    return hasattr(obj, "__weft_apply__")
 
 
 def _is_traced_float(x: object) -> bool:
@@ -264,6 +291,8 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
+    if any(isinstance(n, Size) for n in (start, stop, step)):
+        return _arange_of_sizes(start, stop, step, dtype, device)
     start, stop, step = (
         _number("arange", name, value) for name, value in (("start", start), ("stop", stop), ("step", step))
     )
@@ -280,6 +309,32 @@ def arange(
     if dtype is None:
         dtype = as_dtype(int if integers else float)
     return _core.stepped(count, start if count else 0, step if count > 1 else 1, dtype, device)
+
+
+def _arange_of_sizes(start: Any, stop: Any, step: Any, dtype: DTypeLike, device: DeviceLike) -> Any:
+    """What arange gives where ends are dynamic sizes: a value of the graph that is written."""
+    from weft.ops.creation import Stepped
+    from weft.ops.node import apply
+
+    if not all(isinstance(n, int | Size) for n in (start, stop, step)):
+        raise NeedsSizes(f"arange from {start} to {stop} in steps of {step}")
+    if step == 0:
+        raise ValueError("arange: step must not be 0")
+    count = -((start - stop) // step)
+    element_type = as_dtype(int if dtype is None else dtype)
+    is_exact = isinstance(start, int) and isinstance(step, int)
+    x = apply(
+        Stepped,
+        (),
+        {
+            "shape": (count if count > 0 else 0,),
+            "start": start if is_exact else 0,
+            "step": step if isinstance(step, int) else 1,
+            "dtype": element_type if is_exact else as_dtype(int),
+            "device": as_device(device),
+        },
+    )
+    return x if is_exact else (x * (1 if isinstance(step, int) else step) + start).astype(element_type)
 
 
 def _number(function: str, name: str, value: Any) -> int | float:
@@ -333,7 +388,11 @@ def eye(
     tensor([[0, 1, 0],
             [0, 0, 1]], dtype=int8, device=cpu:0)
     """
-    x = zeros((n_rows, n_rows if n_cols is None else n_cols), dtype, device)
+    n_cols = n_rows if n_cols is None else n_cols
+    if any(isinstance(n, Size) for n in (n_rows, n_cols)):
+        rows, columns = arange(n_rows, device=device), arange(n_cols, device=device)
+        return (rows[:, None] + k == columns).astype(as_dtype(float if dtype is None else dtype))
+    x = zeros((n_rows, n_cols), dtype, device)
     diagonal = _core.diagonal(x, k)
     if diagonal.size:
         diagonal[...] = 1

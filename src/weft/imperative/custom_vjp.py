@@ -35,9 +35,9 @@ def give_custom_vjp(
     """The outputs of a wf.Function, whose contents have its gradient in what the recorder writes.
 
     mark: the last serial before forward began; outputs in older memory are copied, so that what is known of
-    that stays as it is.
+    that stays as it is, and so are outputs in memory of other libraries, which the program does not allocate.
     """
-    results = [y if _core.geometry(y)[0] > mark else y.copy() for y in outputs]
+    results = [y if _is_recorded_since(recorder, y, mark) else y.copy() for y in outputs]
     with recorder.unobserved():
         xs = [_content(recorder, x) for x in inputs]
         ys = [_content(recorder, y) for y in results]
@@ -63,6 +63,15 @@ def give_custom_vjp(
                 assert storage is not None
                 storage.write(geometry, value)
     return results
+
+
+def _is_recorded_since(recorder: LaunchRecorder, y: Any, mark: int) -> bool:
+    """Whether an array was allocated after this serial, and its content is recorded."""
+    geometry = Geometry(*_core.geometry(y))
+    if geometry.serial is None or geometry.serial <= mark:
+        return False
+    storage = recorder.storages.find(geometry)
+    return storage is not None and storage.source is None
 
 
 def _content(recorder: LaunchRecorder, x: Any) -> Value | None:

@@ -19,15 +19,14 @@ from weft.base.structure import Structure, flatten
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph
 from weft.graph.split import split
-from weft.graph.subgraph import no_capture
 from weft.imperative.creation import asarray
 from weft.imperative.transformed import (
     CapturedFunction,
+    Program,
     Transformed,
     is_array,
     materialized,
-    run_graph,
-    transformed,
+    stored,
     type_of,
 )
 from weft.ops import functions as F
@@ -40,48 +39,39 @@ from weft.transform.forward import tangents as tangents_of
 __all__ = ["hessian", "jacobian", "jvp", "linearize", "vjp"]
 
 
-class _LinearProgram:
-    """What is computed of a function when its gradients or tangents come: a graph of residuals and of these.
+class _Linear:
+    """What is computed of a function when its gradients or tangents come, of residuals and of these.
 
-    constants: the last residuals, captured arrays. structure, types: of the gradients or tangents, of which only floats
-    are read. build: the result from the graph's outputs.
+    structure, types: of the gradients or tangents, of which only floats are read. build: the result from the program's
+    outputs.
     """
 
     def __init__(
         self,
-        name: str,
-        graph: Graph,
-        constants: Sequence[Any],
+        program: Program,
         structure: Structure,
         types: Sequence[TensorType],
         build: Callable[[Sequence[Any]], Any],
     ) -> None:
-        self.name, self._graph, self._constants = name, graph, list(constants)
-        self._structure, self._types, self._build = structure, list(types), build
-        self._program = Transformed(name, self.compute, self.compute)
+        self.program, self._structure, self._types, self._build = program, structure, list(types), build
 
-    def compute(self, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Any:
-        """The result."""
-        differentiable = [s for s, t in zip(cotangents, self._types, strict=True) if _differentiable(t)]
-        return self._build(run_graph(self.name, self._graph, [*residuals, *differentiable]))
+    @property
+    def name(self) -> str:
+        return self.program.name
 
-    def at(self, residuals: Sequence[Any]) -> _AtPoint:
-        """The function of what comes, for these residuals."""
-        return _AtPoint(self, [*residuals, *self._constants])
-
-    def call(self, residuals: Sequence[Any], operands: Any) -> Any:
+    def __call__(self, residuals: Sequence[Any], operands: Any) -> Any:
         """The result for what has come. Raises TypeError or ShapeError for what does not fit."""
         cotangents, structure = flatten(operands)
         if structure != self._structure:
             raise TypeError(f"{self.name}: expected the structure {self._structure}, got {structure}")
         fitted = [_fitted(self.name, s, t) for s, t in zip(cotangents, self._types, strict=True)]
-        return self._program(list(residuals), fitted)
+        return self._build(self.program([*residuals, *(s for s in fitted if s is not None)]))
 
 
 class _AtPoint:
     """The linear function that vjp or linearize gives: of the gradient of the result, or of the arguments' tangents."""
 
-    def __init__(self, later: _LinearProgram, residuals: Sequence[Any]) -> None:
+    def __init__(self, later: _Linear, residuals: Sequence[Any]) -> None:
         self._later, self._residuals = later, residuals
         self._versions = [_version(x) for x in residuals]
 
@@ -90,19 +80,27 @@ class _AtPoint:
             raise ValueError(
                 f"{self._later.name}: an array that is needed was overwritten since the function was called"
             )
-        return self._later.call(self._residuals, operands)
+        return self._later(self._residuals, operands)
 
     def __repr__(self) -> str:
         return f"<{self._later.name}>"
 
 
 def _version(x: Any) -> int:
-    """How often the memory of an array was written."""
-    return int(_core.write_count(x)) if isinstance(x, _core.Tensor) else 0
+    """How often the memory of an array was written, or is in the functions that are being written down."""
+    capture = _core.capture()
+    written = 0 if capture is None else capture.count_writes(x)
+    return written + (int(_core.write_count(x)) if isinstance(x, _core.Tensor) else 0)
 
 
 def _differentiable(t: TensorType) -> bool:
     return t.dtype.is_differentiable and not t.weak
+
+
+def _converted(x: Any) -> Any:
+    """Numbers and other libraries' arrays as arrays, anything else as it is."""
+    is_convertible = isinstance(x, bool | int | float) or hasattr(x, "__array_interface__")
+    return asarray(x) if is_convertible and not is_array(x) else x
 
 
 def _fitted(name: str, s: Any, t: TensorType) -> Any:
@@ -111,6 +109,7 @@ def _fitted(name: str, s: Any, t: TensorType) -> Any:
         return None
     if isinstance(s, bool | int | float):
         s = asarray(s, dtype=t.dtype)
+    s = _converted(s)
     if not is_array(s):
         raise TypeError(f"{name}: expected an array of type {t}, got {type(s).__name__}")
     if not s.dtype.is_differentiable:
@@ -125,7 +124,7 @@ def _primals(name: str, args: Any) -> tuple[Any, ...]:
     if not isinstance(args, tuple | list):
         raise TypeError(f"{name}: arguments must be given as a tuple, got {type(args).__name__}")
     leaves, structure = flatten(tuple(args))
-    arrays = [asarray(x) if isinstance(x, bool | int | float) else x for x in leaves]
+    arrays = [_converted(x) for x in leaves]
     for x in arrays:
         if not is_array(x):
             raise TypeError(
@@ -145,59 +144,42 @@ def _dense(values: Sequence[Any], like: Sequence[Value]) -> list[Any]:
     return [_zeros(x.type) if v is None else materialized(v) for v, x in zip(values, like, strict=True)]
 
 
-def _split(
-    name: str,
-    function: CapturedFunction,
-    leaves: Sequence[Any],
-    later: Sequence[Any],
-    later_inputs: Sequence[Value],
-    structure: Structure,
-    types: Sequence[TensorType],
-    build: Callable[[Sequence[Any]], Any],
-) -> tuple[Graph, list[Any], _LinearProgram]:
-    """What is computed at once, the residuals that are there before, and what is computed later.
+class _Parts:
+    """A function in two programs: what is computed at once, and what is computed of residuals later.
 
-    later: values of the function's graph and of `later_inputs`, which have this structure and these types. What is
-    computed at once ends with the residuals that it makes, which come first among all of them.
+    later: values of the function's graph and of `later_inputs`. The first program ends with the residuals that it
+    makes; `kept` are the indices of its operands that are residuals, too.
     """
-    residual_values, second = split([*function.ys, *function.extra_outputs], later)
-    later_nodes = {id(node) for node in Graph([], second).nodes}
-    pairs = zip([*function.inputs, *function.extra], [*leaves, *function.captures], strict=True)
-    residuals = [pair for pair in pairs if id(pair[0].node) in later_nodes]
-    arguments = set(map(id, function.inputs))
-    is_constant = [isinstance(x, _core.Tensor) and id(v) not in arguments for v, x in residuals]
-    constants = [pair for pair, flag in zip(residuals, is_constant, strict=True) if flag]
-    residuals = [pair for pair, flag in zip(residuals, is_constant, strict=True) if not flag]
-    graph = Graph(
-        [*residual_values, *(v for v, _ in residuals), *(v for v, _ in constants), *later_inputs], second
-    )
-    first = Graph(
-        [*function.inputs, *function.extra],
-        [*function.ys, *function.extra_outputs, *residual_values.values()],
-    )
-    linear = _LinearProgram(name, graph, [x for _, x in constants], structure, types, build)
-    return first, [x for _, x in residuals], linear
+
+    def __init__(
+        self, name: str, function: CapturedFunction, later: Sequence[Any], later_inputs: Sequence[Value]
+    ) -> None:
+        inputs = [*function.inputs, *function.extra]
+        results = [*function.ys, *function.extra_outputs]
+        overwritten = [inputs[k] for k in function.written_inputs]
+        overwritten += [function.extra[k] for k in function.written_captures]
+        saved, second = split(results, later, overwritten)
+        later_nodes = {id(node) for node in Graph([], second).nodes}
+        self.kept = [k for k, v in enumerate(inputs) if id(v.node) in later_nodes]
+        self.first = Program(name, Graph(inputs, [*results, *saved.values()]))
+        self.second = Program(name, Graph([*saved, *(inputs[k] for k in self.kept), *later_inputs], second))
 
 
-def _run_first(
-    name: str,
+def _at_point(
     function: CapturedFunction,
-    first: Graph,
-    leaves: Sequence[Any],
-    residuals: Sequence[Any],
-    later: _LinearProgram,
+    parts: _Parts,
+    operands: Sequence[Any],
+    has_aux: bool,
+    later: _Linear,
 ) -> Any:
-    """(the result, the second result, all residuals, what is computed later)."""
-    outputs = run_graph(name, first, [*leaves, *function.captures])
-    count, more = len(function.ys), len(function.extra_outputs)
-    aux = function.finish(outputs[count : count + more])
-    return function.build(outputs[:count]), aux, [*outputs[count + more :], *residuals], later
-
-
-def _result(first: Any, has_aux: bool) -> Any:
-    """(y, the linear function), and the second result where there is one."""
-    y, aux, residuals, later = first
-    return (y, later.at(residuals), aux) if has_aux else (y, later.at(residuals))
+    """(y, the linear function), and the second result where there is one. operands: the leaves of the arguments."""
+    operands = [*operands, *function.captures]
+    outputs = parts.first(operands)
+    count, end = len(function.ys), len(function.ys) + len(function.extra_outputs)
+    aux = function.finish(outputs[count:end])
+    y = function.build(outputs[:count])
+    push = _AtPoint(later, [*outputs[end:], *(operands[k] for k in parts.kept)])
+    return (y, push, aux) if has_aux else (y, push)
 
 
 def vjp(f: Callable[..., Any], *x: Any, has_aux: bool = False) -> Any:
@@ -216,33 +198,27 @@ def vjp(f: Callable[..., Any], *x: Any, has_aux: bool = False) -> Any:
     tensor([3., 0.], dtype=float32, device=cpu:0)
     """
 
-    def make() -> Callable[..., Any]:
-        def run(*args: Any) -> Any:
-            leaves, structure = flatten((args, {}))
-            function = CapturedFunction("vjp", f, leaves, structure, [type_of(x) for x in leaves], has_aux)
-            with no_capture():
-                ys = [y for y in function.ys if _differentiable(y.type)]
-                dys = [input_value(y.type) for y in ys]
-                xs = [v for v in function.inputs if _differentiable(v.type)]
-                dxs = _dense(gradients(ys, xs, dys), xs)
-                floats = [_differentiable(v.type) for v in function.inputs]
-                shape = flatten(args)[1]
+    args = _primals("vjp", x)
+    leaves, structure = flatten((args, {}))
+    function = CapturedFunction("vjp", f, leaves, structure, [type_of(x) for x in leaves], has_aux)
+    floats = [_differentiable(v.type) for v in function.inputs]
 
-                def build(arrays: Sequence[Any]) -> Any:
-                    cotangents = iter(arrays)
-                    return shape.build([next(cotangents) if flag else None for flag in floats])
+    def make() -> _Parts:
+        ys = [y for y in function.ys if _differentiable(y.type)]
+        dys = [input_value(y.type) for y in ys]
+        xs = [v for v in function.inputs if _differentiable(v.type)]
+        return _Parts("vjp", function, _dense(gradients(ys, xs, dys), xs), dys)
 
-                structure_of_dy = flatten((function.build(function.ys),))[1]
-                types = [y.type for y in function.ys]
-                first, residuals, later = _split(
-                    "vjp", function, leaves, dxs, dys, structure_of_dy, types, build
-                )
-            return _run_first("vjp", function, first, leaves, residuals, later)
+    shape = flatten(args)[1]
 
-        return run
+    def build(arrays: Sequence[Any]) -> Any:
+        cotangents = iter(arrays)
+        return shape.build([next(cotangents) if flag else None for flag in floats])
 
-    later_of = transformed("vjp", f, make, has_aux)
-    return _result(later_of(*_primals("vjp", x)), has_aux)
+    parts = stored(("vjp", function.key), make)
+    structure_of_dy = flatten((function.build(function.ys),))[1]
+    later = _Linear(parts.second, structure_of_dy, [y.type for y in function.ys], build)
+    return _at_point(function, parts, leaves, has_aux, later)
 
 
 def linearize(f: Callable[..., Any], *x: Any, has_aux: bool = False) -> Any:
@@ -258,33 +234,23 @@ def linearize(f: Callable[..., Any], *x: Any, has_aux: bool = False) -> Any:
     tensor([2., 4.], dtype=float32, device=cpu:0)
     """
 
-    def make() -> Callable[..., Any]:
-        def run(*args: Any) -> Any:
-            leaves, structure = flatten((args, {}))
-            function = CapturedFunction(
-                "linearize", f, leaves, structure, [type_of(x) for x in leaves], has_aux
-            )
-            with no_capture():
-                dxs = [input_value(v.type) if _differentiable(v.type) else None for v in function.inputs]
-                dys = _dense(tangents_of(function.ys, function.inputs, dxs), function.ys)
-                inputs_of_push = [dx for dx in dxs if dx is not None]
-                types = [v.type for v in function.inputs]
-                first, residuals, later = _split(
-                    "linearize",
-                    function,
-                    leaves,
-                    dys,
-                    inputs_of_push,
-                    flatten(args)[1],
-                    types,
-                    function.build,
-                )
-            return _run_first("linearize", function, first, leaves, residuals, later)
+    args = _primals("linearize", x)
+    leaves, structure = flatten((args, {}))
+    function = CapturedFunction("linearize", f, leaves, structure, [type_of(x) for x in leaves], has_aux)
 
-        return run
+    def make() -> _Parts:
+        dxs, dys = _tangents(function)
+        return _Parts("linearize", function, dys, [dx for dx in dxs if dx is not None])
 
-    later_of = transformed("linearize", f, make, has_aux)
-    return _result(later_of(*_primals("linearize", x)), has_aux)
+    parts = stored(("linearize", function.key), make)
+    later = _Linear(parts.second, flatten(args)[1], [v.type for v in function.inputs], function.build)
+    return _at_point(function, parts, leaves, has_aux, later)
+
+
+def _tangents(function: CapturedFunction) -> tuple[list[Any], list[Any]]:
+    """Inputs for the tangents of a function's inputs, None for those of integers, and the tangents of its results."""
+    dxs = [input_value(v.type) if _differentiable(v.type) else None for v in function.inputs]
+    return dxs, _dense(tangents_of(function.ys, function.inputs, dxs), function.ys)
 
 
 def jvp(f: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool = False) -> Any:
@@ -302,26 +268,6 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool = F
     (0.0, 2.0)
     """
 
-    def make() -> Callable[..., Any]:
-        def run(args: Any, dargs: Any) -> Any:
-            leaves, structure = flatten((args, {}))
-            tangent_leaves = [x for x in flatten(dargs)[0] if x is not None]
-            function = CapturedFunction("jvp", f, leaves, structure, [type_of(x) for x in leaves], has_aux)
-            with no_capture():
-                dxs = [input_value(v.type) if _differentiable(v.type) else None for v in function.inputs]
-                dys = _dense(tangents_of(function.ys, function.inputs, dxs), function.ys)
-                graph = Graph(
-                    [*function.inputs, *(dx for dx in dxs if dx is not None), *function.extra],
-                    [*function.ys, *dys, *function.extra_outputs],
-                )
-            outputs = run_graph("jvp", graph, [*leaves, *tangent_leaves, *function.captures])
-            count = len(function.ys)
-            aux = function.finish(outputs[2 * count :])
-            pair = function.build(outputs[:count]), function.build(outputs[count : 2 * count])
-            return (*pair, aux) if has_aux else pair
-
-        return run
-
     args = _primals("jvp", primals)
     if not isinstance(tangents, tuple | list):
         raise TypeError(f"jvp: tangents must be given as a tuple, got {type(tangents).__name__}")
@@ -330,7 +276,20 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool = F
     if shape != structure:
         raise TypeError(f"jvp: primals have the structure {structure}, tangents {shape}")
     dots = [_fitted("jvp", s, type_of(x)) for s, x in zip(dots, leaves, strict=True)]
-    return transformed("jvp", f, make, has_aux)(args, structure.build(dots))
+    types = [type_of(x) for x in leaves]
+    function = CapturedFunction("jvp", f, leaves, flatten((args, {}))[1], types, has_aux)
+
+    def make() -> Program:
+        dxs, dys = _tangents(function)
+        inputs = [*function.inputs, *(dx for dx in dxs if dx is not None), *function.extra]
+        return Program("jvp", Graph(inputs, [*function.ys, *dys, *function.extra_outputs]))
+
+    program = stored(("jvp", function.key), make)
+    outputs = program([*leaves, *(s for s in dots if s is not None), *function.captures])
+    count = len(function.ys)
+    aux = function.finish(outputs[2 * count :])
+    pair = function.build(outputs[:count]), function.build(outputs[count : 2 * count])
+    return (*pair, aux) if has_aux else pair
 
 
 def jacobian(
@@ -364,22 +323,28 @@ def jacobian(
         types = [type_of(x) if is_array(x) else None for x in leaves]
         function = CapturedFunction("jacobian", f, leaves, structure, types, has_aux)
         arrays = [x for x in leaves if is_array(x)]
-        with no_capture():
-            inputs = iter(function.inputs)
-            values = [None if t is None else next(inputs) for t in types]
-            shapes = [flatten(x)[1] for x in args]
-            begins = [sum(shape.count() for shape in shapes[:k]) for k in range(len(args))]
-            selected = [values[begins[k] + j] for k in positions for j in range(shapes[k].count())]
-            for v in (*selected, *function.ys):
-                if v is None:
-                    raise TypeError("jacobian: arguments must be arrays, or structures of them")
-                if not _differentiable(v.type):
-                    raise DTypeError(f"jacobian: takes functions from floats to floats, got {v.type}")
+        inputs = iter(function.inputs)
+        values = [None if t is None else next(inputs) for t in types]
+        shapes = [flatten(x)[1] for x in args]
+        begins = [sum(shape.count() for shape in shapes[:k]) for k in range(len(args))]
+        indices = [begins[k] + j for k in positions for j in range(shapes[k].count())]
+        selected = [values[k] for k in indices]
+        for v in (*selected, *function.ys):
+            if v is None:
+                raise TypeError("jacobian: arguments must be arrays, or structures of them")
+            if not _differentiable(v.type):
+                raise DTypeError(f"jacobian: takes functions from floats to floats, got {v.type}")
+
+        def make() -> Program:
             blocks = _blocks(function, selected, mode)
-            count = len(blocks)
             graph = Graph([*function.inputs, *function.extra], [*blocks, *function.extra_outputs])
-        outputs = run_graph("jacobian", graph, [*arrays, *function.captures])
-        aux = function.finish(outputs[count:])
+            return Program("jacobian", graph)
+
+        # Which of the inputs are selected: those before them may be numbers, which are none.
+        selected_inputs = tuple([id(v) for v in function.inputs].index(id(v)) for v in selected)
+        program = stored(("jacobian", function.key, selected_inputs, mode), make)
+        outputs = program([*arrays, *function.captures])
+        aux = function.finish(outputs[len(selected) * len(function.ys) :])
         rows = [outputs[k * len(selected) : (k + 1) * len(selected)] for k in range(len(function.ys))]
 
         def row(blocks: Sequence[Any]) -> Any:

@@ -9,7 +9,9 @@
 ([3.0, 3.0, 3.0], 1)
 
 The function runs once, on Values of a graph, whose dynamic sizes are Sizes: whatever has to know the number raises, so
-none is ever taken for granted. Each size then has a plan, made of that graph without Python of the function.
+none is ever taken for granted. Comparisons that depend on the size, such as of `x[:t]` with what x has, are guards: the
+function runs again for sizes for which one has another result. Each size then has a plan, made of that graph without
+Python of the function.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft import _core
 from weft.base.errors import GraphError, ShapeError
+from weft.base.exact import Same, exact
 from weft.base.structure import Structure, flatten
 from weft.base.users_line import is_users
 from weft.executor.compile import compile_graph
@@ -27,8 +30,8 @@ from weft.graph.functionalization import Geometry
 from weft.graph.graph import Graph
 from weft.graph.instantiate import instantiate
 from weft.graph.recording import CannotRecord, Recorder
-from weft.graph.subgraph import Capture
-from weft.imperative import indexing as indexing  # so that Values can be indexed
+from weft.graph.subgraph import Capture, definition_slots
+from weft.imperative import array_values as array_values  # so that Values are arrays
 from weft.imperative.captured_environment import captured_environment
 from weft.imperative.dependence import all_within, objects_in
 from weft.imperative.launch_recorder import LaunchRecorder
@@ -36,8 +39,9 @@ from weft.imperative.tensor import Tensor
 from weft.imperative.traced import NumberSources, Traced, replay_spec, state_check, strides_of, tensors_around
 from weft.imperative.traced_float import TracedFloat, TracedFloats
 from weft.ops import functions as F
+from weft.ops import registry
 from weft.ops.node import Value
-from weft.ops.sizes import NeedsSizes, Size, axis_size
+from weft.ops.sizes import NeedsSizes, Size, SizeGuards, axis_size
 from weft.ops.types import TensorType
 
 if TYPE_CHECKING:
@@ -49,11 +53,7 @@ SIZES = 64  # plans of one graph; the oldest are dropped
 
 
 class SharedMemory(GraphError):
-    """An argument shares memory with an array that the function captures. memory: which, by serial."""
-
-    def __init__(self, message: str, memory: set[int]) -> None:
-        super().__init__(message)
-        self.memory = memory
+    """An argument shares memory with an array that the function captures."""
 
 
 class DynamicAxes:
@@ -64,7 +64,6 @@ class DynamicAxes:
     """
 
     reason = "with dynamic axes"  # why a function is written down on symbols, for errors
-    falls_back = True  # calls whose arguments share memory with captured arrays run as Python
 
     def __init__(self, function: Callable[..., Any], dynamic: Any) -> None:
         self._signature = inspect.signature(function)
@@ -148,9 +147,8 @@ class Signature:
             return (sizes, array_type.dtype, array_type.device, is_row_major, self._shared(k))
         if type(leaf) is float:
             return float
-        if isinstance(leaf, int | str | bytes | slice | type(None)):
-            return (type(leaf), str(leaf))
-        return id(leaf)
+        is_plain = isinstance(leaf, int | str | bytes | slice | type(None))
+        return exact(leaf, Same) if is_plain else Same(leaf)
 
     def _shared(self, k: int) -> tuple[tuple[int, bool], ...]:
         """The arrays before an array that are in the same memory, and whether they are the same window of it."""
@@ -174,7 +172,7 @@ class DynamicTraced:
         reason: str,
     ) -> None:
         self.name, self.signature, self.reason = name, signature, reason
-        self.environment = captured_environment(function)
+        self.environment, lookups = captured_environment(function), registry.lookups
         self.plans: list[Traced] = []
         self._key_objects = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
         floats = TracedFloats([leaf for leaf in leaves if type(leaf) is float])
@@ -194,7 +192,8 @@ class DynamicTraced:
             results.extend(leaves_of_result)
             return [x for x in leaves_of_result if _is_array(x)]
 
-        with recorder:
+        self.size_guards = SizeGuards(signature.sizes)
+        with recorder, self.size_guards:
             try:
                 arrays = iter(capture.run(run))
             except NeedsSizes as problem:
@@ -202,7 +201,9 @@ class DynamicTraced:
                     name, f"{reason}, the number behind a size was needed: {problem}", _line_of(problem)
                 ) from None
             except Exception as problem:
-                problem.add_note(f"while {name} was written down on symbols, {reason}")
+                numbers = ", ".join(f"{axis_size(k)} = {n}" for k, n in enumerate(signature.sizes))
+                with_numbers = f", {numbers}" if numbers else ""
+                problem.add_note(f"while {name} was written down on symbols, {reason}{with_numbers}")
                 raise
             finally:
                 floats.close()
@@ -229,6 +230,7 @@ class DynamicTraced:
             [*self._inputs.values(), *capture.capture_inputs, *capture.numbers.values()],
             [*outputs, *capture.unused_draws(outputs)],
         )
+        self.environment.slots += definition_slots(self.graph, lookups)
         self._origins = list(capture.numbers)
         self._guard = self._numbers.guard()
         self._states = [
@@ -248,7 +250,7 @@ class DynamicTraced:
         if changed_objects:
             names = ", ".join(sorted({type(changed_object).__name__ for changed_object in changed_objects}))
             return f"each call changes attributes, on which it depends, of {names}"
-        if self.environment.changed():
+        if self.environment.changed_by_itself():
             return "each call changes variables or attributes, on which it depends"
         return ""
 
@@ -319,6 +321,7 @@ class DynamicTraced:
         """Whether it is the graph for such a call."""
         return (
             signature.key == self.signature.key
+            and self.size_guards.hold(signature.sizes)
             and not self.environment.changed()
             and self._guards_hold(leaves)
             and (self.watched is None or self.watched())
@@ -336,9 +339,9 @@ class DynamicTraced:
         captures = [find.look_up(leaves) for find in self._captures]
         tensors = [x for x in leaves if isinstance(x, Tensor)]
         elsewhere = {_core.geometry(x)[0] for x in captures}
-        if shared := elsewhere & {_core.geometry(x)[0] for x in tensors}:
+        if elsewhere & {_core.geometry(x)[0] for x in tensors}:
             raise SharedMemory(
-                f"{self.name}: {self.reason}, an argument shares memory with an array found elsewhere", shared
+                f"{self.name}: {self.reason}, an argument shares memory with an array found elsewhere"
             )
         for x in sorted([*tensors, *captures], key=lambda x: -x.nbytes):
             recorder.met(x, _core.geometry(x))

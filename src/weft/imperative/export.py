@@ -63,13 +63,13 @@ class Program:
         self._kinds.append(_described(args, kwargs))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        done, result = self._replays.run(args, kwargs, self)  # no call is direct: it calls nothing
-        if result is ...:
+        outcome, result = self._replays.run(args, kwargs, self)  # no call is direct: it calls nothing
+        if outcome == "convert":
             return self(*without_foreign(self.name, args), **without_foreign(self.name, kwargs))
-        if not done and self._writes_nothing:  # other strides make no difference then
+        if outcome != "done" and self._writes_nothing:  # other strides make no difference then
             dense = [x.contiguous() if isinstance(x, Tensor) else x for x in flatten((args, kwargs))[0]]
-            done, result = self._replays.run(*flatten((args, kwargs))[1].build(dense), self)
-        if not done:
+            outcome, result = self._replays.run(*flatten((args, kwargs))[1].build(dense), self)
+        if outcome != "done":
             kinds = "\n  ".join(self._kinds)
             raise TypeError(
                 f"{self.name}: no program for the arguments {_described(args, kwargs)}; there are:\n  {kinds}"

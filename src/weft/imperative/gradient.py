@@ -19,14 +19,16 @@ import contextlib
 import copy
 import functools
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
 from weakref import ref
 
 from weft import _core
 from weft.base.errors import DTypeError, GraphError, ShapeError
 from weft.base.name_hints import add_name_hints, visible_names
-from weft.imperative.tensor import Tensor, keep_gradient
+from weft.base.structure import flatten
+from weft.imperative.dependence import changed, depends_on, state_of
+from weft.imperative.tensor import Tensor, differentiated, keep_gradient
 from weft.ops import registry
 from weft.ops.node import Value
 
@@ -37,6 +39,10 @@ Hook = Callable[[Tensor, Tensor], "Tensor | None"]
 # Of parameters, what every manager calls. By identity; a WeakKeyDictionary would compare tensors with ==, which
 # compares their elements.
 _hooks: dict[int, tuple[ref[Tensor], Hook]] = {}
+
+
+class _HasParameters(Protocol):
+    def parameters(self) -> Iterable[Tensor]: ...
 
 
 class _Recordings:
@@ -122,11 +128,15 @@ class GradManager:
         self._leaves: dict[int, Any] | None = None
         self._recordings: _Recordings | None = None  # of the thread that records
         self._capture: Any = None  # that it records in; None: on arrays
+        recorder = _core.get_recorder()
+        self._created_in = None if recorder is None else ref(recorder)
 
     def attach(
-        self, tensors: Tensor | Iterable[Tensor], callbacks: Hook | Sequence[Hook] | None = None
+        self,
+        tensors: Tensor | Iterable[Tensor] | _HasParameters,
+        callbacks: Hook | Sequence[Hook] | None = None,
     ) -> GradManager:
-        """Want the gradients of these.
+        """Want the gradients of these: a tensor, several, or the parameters of a module.
 
         callbacks run before a gradient is added: what callback(tensor, gradient) returns, unless None, takes its place.
         They are called as soon as a gradient is final, while others are still computed. A callback with a method
@@ -134,13 +144,13 @@ class GradManager:
         raises, and returns pairs (tensor, gradient), whose gradients take the places of what the callback was given;
         None: the tensor gets none. Such callbacks come after the others. A method attached(tensor) is called here.
 
-        Raises TypeError for anything but tensors, DTypeError if one is not of a floating-point type.
+        Raises TypeError for anything else, DTypeError if one is not of a floating-point type.
         """
-        listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        listed = _tensors_of(tensors)
         hooks = [] if callbacks is None else [callbacks] if callable(callbacks) else list(callbacks)
         for x in listed:
             if not isinstance(x, Tensor):
-                raise TypeError(f"attach: expected tensors, got {type(x).__name__}")
+                raise TypeError(f"attach: expected tensors, or one module, got {type(x).__name__}")
             if not x.dtype.is_differentiable:
                 raise DTypeError(
                     f"attach: only floating-point tensors have gradients: x is {_core.describe(x)}"
@@ -156,7 +166,12 @@ class GradManager:
             for hook in of_x:
                 if (attached := getattr(hook, "attached", None)) is not None:
                     attached(x)
+        changed()
         return self
+
+    def __weft_state__(self) -> Any:
+        """What programs depend on: the attached tensors, and their callbacks."""
+        return state_of((self._watched, list(self._callbacks.values())))
 
     def attached_tensors(self) -> list[Tensor]:
         """The attached tensors."""
@@ -166,6 +181,8 @@ class GradManager:
         """Begin to record; ``with`` calls it. Raises RuntimeError if it records already."""
         if self._leaves is not None:
             raise RuntimeError("record: this GradManager records already")
+        if self._created_in is None or self._created_in() is not _core.get_recorder():
+            depends_on(self)  # one that each call makes is always the same
         self._capture = _core.capture()
         watch = _watcher()
         self._leaves = {id(x): watch(x) for x in self._watched}
@@ -280,6 +297,13 @@ class _Run:
                 self.final.update((id(x), dx) for x, dx in finish())
 
 
+def _tensors_of(tensors: Any) -> list[Any]:
+    """A tensor, several, or a module's parameters."""
+    if isinstance(tensors, Tensor):
+        return [tensors]
+    return list(tensors.parameters() if hasattr(tensors, "parameters") else tensors)
+
+
 def _listed(name: str, tensors: Any) -> list[Any]:
     """A tensor, or the tensors of a list or tuple; in a list of gradients None is one, too."""
     if isinstance(tensors, Tensor | Value):
@@ -343,15 +367,19 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     """A function that gives f's value, one number, and its gradient with respect to the arguments argnums.
 
-    has_aux: f gives (value, anything); so does the result, as ((value, anything), gradient).
+    Such an argument is an array or a number, or a dict, list or tuple of them, nested as needed; NumPy's arrays and
+    Python's floats become Tensors, which f gets. The gradient has the same structure, and None for None and for arrays
+    of integers and booleans. has_aux: f gives (value, anything); so does the result, as ((value, anything), gradient).
     Raises ShapeError if the value is not one element, TypeError or ValueError for argnums that name no positional
-    argument, no tensor, or one twice. Nests to any order. Inside of no_grad, and of what recompute runs first, the
-    gradient is the same; the results have no history there.
+    argument, no arrays, or one twice, DTypeError for an argument without any floating-point array. Nests to any order.
+    Inside of no_grad, and of what recompute runs first, the gradient is the same; the results have no history there.
 
     >>> import weft as wf
     >>> value, cotangent = value_and_grad(lambda x: x * x)(wf.tensor(3.))
     >>> value.item(), cotangent.item()
     (9.0, 6.0)
+    >>> value_and_grad(lambda p: p["a"] * p["b"])({"a": 2., "b": wf.tensor(3.)})[1]["a"].item()
+    3.0
     """
     if not callable(f):
         raise TypeError(
@@ -359,6 +387,10 @@ def value_and_grad(
         )
 
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if not all(isinstance(k, int) for k in numbers):
+        raise TypeError(
+            f"grad: argnums must be the index of a positional argument, or several, got {argnums!r}"
+        )
     if len(set(numbers)) != len(numbers):
         raise ValueError(f"grad: argnums names an argument twice: {argnums}")
 
@@ -370,42 +402,96 @@ def value_and_grad(
         if len({k % len(args) for k in numbers}) < len(numbers):
             raise ValueError(f"grad: argnums {argnums} names an argument twice")
         is_outside = _core.is_recording()
-        leaves = []
-        for k in numbers:
-            x = inner[k]
-            if not isinstance(x, Tensor) and not (isinstance(x, Value) and _core.capture() is not None):
-                raise TypeError(
-                    f"grad: argument {k} must be a Tensor, got {type(x).__name__}; weft.tensor(x) makes one of numbers"
-                )
-            inner[k], leaf = _new_leaf(x, keep_past=is_outside)
-            leaves.append(leaf)
+        arguments = [_Argument(k, inner[k], keep_past=is_outside) for k in numbers]
+        for k, argument in zip(numbers, arguments, strict=True):
+            inner[k] = argument.value
+        leaves = [leaf for argument in arguments for leaf in argument.leaves]
         recordings = _recordings()
         recordings.active += 1
         before = _core.swap_recording_off(0)
+        differentiated.depth += 1
         try:
             result = f(*inner, **kwargs)
             y = result[0] if has_aux else result
             is_array = isinstance(y, Tensor | Value)
             if not is_array or any(n != 1 for n in y.shape):
-                raise ShapeError(f"grad: the function must give one number, got {y.shape if is_array else y}")
+                raise ShapeError(
+                    f"grad: the function must give one number, got {y.shape if is_array else y}\n"
+                    "  hint: sum() or mean() makes one; jacobian differentiates several"
+                )
             gradients = _backward([y], [None], leaves, create_graph=is_outside and recordings.active > 1)
         finally:
+            differentiated.depth -= 1
             _core.swap_recording_off(before)
             recordings.active -= 1
         if not is_outside:
             result = _without_history(result)
-        cotangents = [
-            _filled_like(args[k], 0.0) if dx is None else dx for k, dx in zip(numbers, gradients, strict=True)
-        ]
+        remaining = iter(gradients)
+        cotangents = [argument.gradient(remaining) for argument in arguments]
         return result, cotangents[0] if isinstance(argnums, int) else tuple(cotangents)
 
     return compute
 
 
+class _Argument:
+    """An argument of grad. value: what the function gets; leaves: by which its arrays' gradients are found."""
+
+    __slots__ = ("_arrays", "_structure", "leaves", "value")
+
+    def __init__(self, number: int, x: Any, keep_past: bool) -> None:
+        parts, self._structure = flatten(x)
+        converted = [_array_in(number, x, part) for part in parts]
+        self._arrays = [part if _has_gradient(part) else None for part in converted]
+        if all(part is None for part in self._arrays):
+            found = ", ".join(_description(part) for part in converted if part is not None) or "no array"
+            raise DTypeError(
+                f"grad: only floating-point arrays have gradients: argument {number} holds {found}"
+            )
+        self.leaves = []
+        for k, array in enumerate(self._arrays):
+            if array is not None:
+                converted[k], leaf = _new_leaf(array, keep_past)
+                self.leaves.append(leaf)
+        self.value = self._structure.build(converted)
+
+    def gradient(self, gradients: Iterator[Any]) -> Any:
+        """The next gradients, in the argument's structure; zeros for what has no influence on the value."""
+
+        def of(array: Any) -> Any:
+            dx = next(gradients)
+            return _filled_like(array, 0.0) if dx is None else dx
+
+        return self._structure.build([None if array is None else of(array) for array in self._arrays])
+
+
+def _description(x: Any) -> str:
+    return str(x.type) if isinstance(x, Value) else str(_core.describe(x))
+
+
+def _has_gradient(x: Any) -> bool:
+    return x is not None and bool(x.dtype.is_differentiable)
+
+
+def _array_in(number: int, argument: Any, x: Any) -> Any:
+    """A part of an argument of grad as an array; None stays."""
+    if x is None or isinstance(x, Tensor) or (isinstance(x, Value) and _core.capture() is not None):
+        return x
+    if isinstance(x, bool | int | float) or hasattr(x, "__array_interface__"):
+        from weft.imperative.creation import asarray
+
+        return asarray(x)
+    inside = "" if x is argument else f" in a {type(argument).__name__}"
+    hint = ""
+    if hasattr(x, "functional_call"):
+        hint = "\n  hint: give dict(module.named_parameters()) and call module.functional_call, or use a GradManager"
+    raise TypeError(
+        f"grad: argument {number} must be an array or a float, or a dict, list or tuple of them, "
+        f"got {type(x).__name__}{inside}{hint}"
+    )
+
+
 def _without_history(result: Any) -> Any:
     """The same results without the history that the enclosing recording has of them."""
-    from weft.base.structure import flatten
-
     leaves, structure = flatten(result)
     return structure.build(
         [
@@ -429,8 +515,8 @@ def grad(
 ) -> Callable[..., Any]:
     """A function that gives the gradient of f, whose value is one number, with respect to the arguments argnums.
 
-    The gradient has the shape and dtype of the argument; for several argnums it is a tuple. has_aux: f returns (value,
-    aux), and the function (gradient, aux). Raises as value_and_grad does.
+    The gradient has the structure, shapes and dtypes of the argument; for several argnums it is a tuple of these.
+    has_aux: f returns (value, aux), and the function (gradient, aux). Arguments and errors are value_and_grad's.
 
     >>> import weft as wf
     >>> cube = lambda x: x * x * x
@@ -502,7 +588,8 @@ class Function:
             result = self.forward(*args)
         inputs = self._inputs(args)
         outputs = [result] if isinstance(result, Tensor) else list(result)
-        if recorder is not None and not recorder.is_over:
+        # What is recorded after a graph break is differentiated as it runs.
+        if recorder is not None and recorder.is_complete:
             from weft.imperative.custom_vjp import give_custom_vjp
 
             outputs = give_custom_vjp(recorder, self, inputs, outputs, mark)
@@ -572,7 +659,6 @@ def _tracked_in(f: Any) -> list[Tensor]:
 
     In a trace, whose program may be differentiated later, all that can have one.
     """
-    from weft.base.structure import flatten
     from weft.imperative.captured_environment import captured_environment
 
     names = captured_environment(f).values if callable(f) else []

@@ -104,10 +104,15 @@ def parse(key: Any, shape: Sequence[int], nonzero: Callable[[Any], Sequence[Any]
     are_adjacent = not positions or positions[-1] - positions[0] == len(positions) - 1
     position = firsts[0] if indices and are_adjacent else 0
     result = (*other_sizes[:position], *points, *other_sizes[position:]) if indices else tuple(view)
-    is_whole = all(item == (0, n, 1) for item, n in zip(items, shape, strict=False)) and len(items) == len(
-        shape
-    )
+    is_whole = len(items) == len(shape) and all(map(_is_whole, items, shape))
     return Key(tuple(items), tuple(view), tuple(indices), tuple(axes), position, result, is_whole)
+
+
+def _is_whole(item: Any, size: Any) -> bool:
+    """Whether an item is all of a dimension; of dynamic sizes for all that they may be."""
+    if not isinstance(item, tuple) or any(isinstance(n, Size) for n in item) != isinstance(size, Size):
+        return False
+    return item == (0, size, 1)
 
 
 def _part(item: Any) -> tuple[str, Any]:
@@ -118,6 +123,8 @@ def _part(item: Any) -> tuple[str, Any]:
         return "ellipsis", None
     if isinstance(item, slice):
         return "slice", item
+    if isinstance(item, Size):
+        return "integer", item
     if isinstance(item, bool):
         return "mask", _array(item)
     if not hasattr(item, "shape"):
@@ -186,13 +193,16 @@ def _span_of_size(part: slice, size: Any) -> tuple[Any, Any, int]:
     """The same where sizes are symbols; NeedsSizes where it is not known whether an end is inside."""
     if part.step == -1 and part.start is None and part.stop is None:
         return size - 1, size, -1
-    if part.step not in (None, 1):
+    step = 1 if part.step is None else part.step
+    if not isinstance(step, int) or step <= 0:
         raise NeedsSizes(f"a step of {part.step} over {size}")
     start, stop = (
         default if end is None else _inside(end, size)
         for end, default in ((part.start, 0), (part.stop, size))
     )
-    return (start, stop - start, 1) if start < stop else (0, 0, 1)
+    if start >= stop:
+        return 0, 0, 1
+    return start, (stop - start if step == 1 else -((start - stop) // step)), step
 
 
 def _inside(end: Any, size: Any) -> Any:
@@ -230,12 +240,12 @@ def _scalar_mask(mask: Any) -> tuple[Any]:
 def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
     result: list[int] = []
     for d in range(-max(map(len, shapes), default=0), 0):
-        sizes = {shape[d] for shape in shapes if len(shape) >= -d} - {1}
-        if len(sizes) > 1:
+        sizes = [shape[d] for shape in shapes if len(shape) >= -d and shape[d] != 1]
+        if any(n != sizes[0] for n in sizes):
             raise IndexError(
                 f"index: shapes of index arrays do not fit together: {', '.join(map(str, shapes))}"
             )
-        result.append(sizes.pop() if sizes else 1)
+        result.append(sizes[0] if sizes else 1)
     return tuple(result)
 
 
@@ -296,7 +306,7 @@ def subscript(x: Any, key: Any) -> Any:
     from weft import _core
 
     if _core.capture() is not None:  # a view of what may be written each time that the function runs
-        return _subscript_value(x, key)
+        return subscript_value(x, key)
     return get(x, parse(key, x.shape, _true_indices), _as_index)
 
 
@@ -314,7 +324,7 @@ def assign(x: Any, key: Any, value: Any) -> None:
     from weft.ops import registry
 
     if _core.capture() is not None:  # it is written each time that the function runs
-        _assign_value(x, key, value)
+        assign_value(x, key, value)
         return
     parsed = parse(key, x.shape, _true_indices)
     if not isinstance(value, bool | int | float | _core.Tensor):
@@ -373,18 +383,23 @@ def _true_indices(mask: Any) -> Sequence[Any]:
 # Of Values in graphs.
 
 
-def _subscript_value(x: Any, key: Any) -> Any:
+def subscript_value(x: Any, key: Any) -> Any:
     """x[key] of a value in a graph."""
     return get(x, parse(key, x.shape, _indices_in_graph), _as_index_of_value)
 
 
 def _indices_in_graph(mask: Any) -> Sequence[Any]:
-    if isinstance(mask, Value):
-        raise TypeError("index: how many elements of a mask are true is not known in a graph; use where")
-    return _true_indices(mask)
+    from weft import _core
+    from weft.graph.subgraph import no_capture
+    from weft.imperative.known_elements import elements_of
+
+    if isinstance(mask, Value | _core.Tensor):
+        mask = elements_of(mask, "index: the number of true elements")
+    with no_capture():
+        return _true_indices(mask)
 
 
-def _assign_value(x: Any, key: Any, value: Any) -> None:
+def assign_value(x: Any, key: Any, value: Any) -> None:
     """x[key] = value of an array or a value while a function is recorded."""
     from weft import _core
     from weft.imperative.creation import asarray
@@ -402,7 +417,3 @@ def _assign_value(x: Any, key: Any, value: Any) -> None:
 
 def _as_index_of_value(array: Any) -> Any:
     return array if isinstance(array, Value) else _as_index(array)
-
-
-setattr(Value, "__getitem__", _subscript_value)  # noqa: B010 - declared there it would import upwards
-setattr(Value, "__setitem__", _assign_value)  # noqa: B010

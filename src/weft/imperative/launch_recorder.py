@@ -137,6 +137,7 @@ class LaunchRecorder(Recorder):
         before = self.gradients_before.get(id(x))
         if before is None or before[0]() is not x:
             self.gradients_before[id(x)] = (ref(x), _core.gradient(x))
+            self.set_gradients.discard(id(x))  # of a tensor that is gone
 
     def had_gradient(self, x: Any) -> bool:
         """Whether a tensor had a grad before."""
@@ -279,10 +280,7 @@ class LaunchRecorder(Recorder):
                 self.random.append(value)
             if geometry is not None:
                 # What an operator writes besides its results, such as running statistics, is not recorded.
-                is_unrecorded = (
-                    op is not None and value.index in op.writes_by_index(len(value.node.inputs)).values()
-                )
-                self.store(Geometry(*geometry), value, is_unrecorded)
+                self.store(Geometry(*geometry), value, value.index in value.node.written)
 
     def _draw(self, x: Geometry, kind: str, a: Any, b: Any, where: str) -> None:
         op: Any = next((each for each in Filling.__subclasses__() if each.kind == kind), None)
@@ -425,7 +423,8 @@ class LaunchRecorder(Recorder):
                 waiting.extend(missing)
                 if not missing:
                     has = any(x is not None and memo[id(x)][1] for x in v.node.inputs)
-                    memo[id(v)] = (v, has)
+                    for output in v.node.outputs:
+                        memo[id(output)] = (output, has and output.dtype.is_differentiable)
         return memo[id(value)][1]
 
     def _find(self, x: Geometry) -> Storage | None:

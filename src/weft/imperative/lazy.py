@@ -20,12 +20,14 @@ from typing import Any
 
 from weft import _core
 from weft.base.users_line import users_line
+from weft.engine import default_engine
 from weft.executor.compile import compile_graph
 from weft.graph.functionalization import Geometry, Storage, Storages
 from weft.graph.graph import Graph
 from weft.graph.recording import CannotRecord
 from weft.imperative.launch_recorder import LaunchRecorder, Source, is_constant, read_fact
 from weft.imperative.tensor import element_strides
+from weft.ops import registry
 from weft.ops.node import Value, input_value
 
 __all__ = ["LazyBlock", "LazyTrace", "lazy"]
@@ -40,7 +42,7 @@ class _Deferred(LaunchRecorder):
     """Base of recorders whose program also writes the arrays that were made meanwhile and are still referenced."""
 
     defers = True
-    _plans: dict[str, Any] = {}  # noqa: RUF012 - by the text of their graphs; shared, under the GIL
+    _plans: dict[Any, Any] = {}  # noqa: RUF012 - by Graph.key and strides; shared, under the GIL
 
     def value(self, x: Geometry) -> Value | None:
         if x.serial is not None and x.size and self._find(x) is None:
@@ -77,13 +79,16 @@ class _Deferred(LaunchRecorder):
         return not storage.base.memory.alone
 
     def _plan(self, graph: Graph, strides: list[tuple[int, ...]]) -> Any:
-        key = f"{graph}\n{strides}"
+        key = (graph.key, tuple(strides))
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = compile_graph(graph, "lazy", strides, 0)
             if len(self._plans) > PLANS:
                 del self._plans[next(iter(self._plans))]
         return plan
+
+
+registry.clear_when_made_again(_Deferred._plans.clear)
 
 
 class LazyBlock(LaunchRecorder):
@@ -261,11 +266,30 @@ class LazyTrace(_Deferred):
         self._values, self._launches = {}, 0
         self._mark = _core.last_serial()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *raised: object) -> None:
         try:
-            self.flush()
+            problem = raised[1] if raised else None
+            if problem is None or isinstance(problem, Exception):
+                self.flush()
+            else:  # such as KeyboardInterrupt, which is not to wait until all this is planned
+                self._abandon(type(problem).__name__)
         finally:
             super().__exit__()
+
+    def _abandon(self, why: str) -> None:
+        """Forget what was recorded: older arrays stay as they were, waits for new ones that are still there raise."""
+
+        def fail(_: Any) -> None:
+            raise RuntimeError(f"the traced call that computes this was ended by {why}")
+
+        with self.unobserved():
+            by_device: dict[Any, list[Any]] = {}
+            for storage in self.visible_storages():
+                x = storage.base.memory.tensor()
+                by_device.setdefault(x.device, []).append(x)
+            for device, arrays in by_device.items():
+                default_engine().push(fail, device, overwrite_vars=arrays, name="an interrupted call")
+        self._forget()
 
     def launched(
         self, info: Any, arrays: Sequence[Any], numbers: Sequence[Any], results: Sequence[Any], where: str

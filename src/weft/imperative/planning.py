@@ -57,10 +57,11 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], scope: str, 
         writes = _writes(op, node)
         # Hidden outputs are for gradients, and the new content of what is written.
         planned = [k for k in range(len(node.outputs)) if k < visible or records or k in writes]
+        number_of = {k: number for number, k in enumerate(planned)}
         graph = Graph(
             [*inputs, *numbers.values()],
             [node.outputs[k] for k in planned],
-            {planned.index(k): number for k, number in writes.items()},
+            {number_of[k]: number for k, number in writes.items()},
         )
         plan = make_plan(
             graph,
@@ -73,10 +74,11 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], scope: str, 
         if scope == EXTENTS and len(plan.info.steps) > 1:
             return None  # steps share memory, which is planned for exact sizes
         if records and not exact and any(v.dtype.is_differentiable for v in node.outputs[:visible]):
-            # Its gradient must hold for all sizes, too.
-            arrays = [v for v in graph.inputs if not v.type.weak]
+            # Its gradient must hold for all sizes, too, and the gradient of that.
             has_cotangent = [k < visible for k in range(len(planned))]
-            plan_backward(plan.info, [v.dtype.is_differentiable for v in arrays], has_cotangent)
+            backward = plan_backward(plan.info, _differentiable(plan.info.graph), has_cotangent)
+            if backward is not None:
+                _check_sizes_of_gradient(backward.info.graph)
         return plan
     except NeedsSizes:
         if exact:
@@ -88,6 +90,24 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], scope: str, 
         elif not isinstance(problem, NeedsSizes):
             _show_operands(op, problem, values)
         raise
+
+
+def _differentiable(graph: Graph) -> list[bool]:
+    """Of each array that a graph reads, whether it has gradients."""
+    return [v.dtype.is_differentiable for v in graph.inputs if not v.type.weak]
+
+
+def _check_sizes_of_gradient(graph: Graph) -> None:
+    """Raise NeedsSizes if a rule that differentiates the graph has to know its sizes. Other errors wait for that."""
+    from weft.graph.gradient import backward_graph
+
+    has_cotangent = [v is not None and v.dtype.is_differentiable for v in graph.outputs]
+    try:
+        backward_graph(graph, [v.dtype.is_differentiable for v in graph.inputs], has_cotangent)
+    except NeedsSizes:
+        raise
+    except Exception:  # raised again where that gradient is wanted
+        pass
 
 
 def _show_operands(op: Op, problem: Exception, values: list[Value | None]) -> None:
@@ -156,14 +176,15 @@ def plan_recording(info: PlanInfo) -> tuple[Any, list[tuple[int, int]]]:
     from weft.graph.inner import Rewritten, as_drawn
 
     graph = info.graph
-    arrays = [id(v) for v in graph.inputs if not v.type.weak]
+    arrays = (id(v) for v in graph.inputs if not v.type.weak)
+    number_of = {key: number for number, key in enumerate(arrays)}
     writes = []
     for output, number in graph.writes.items():
         value, target = graph.outputs[output], graph.inputs[number]
         assert value is not None
         keeps_history = isinstance(value.node.op, Rewritten) and value.node.inputs[1] is target
         if not keeps_history and target.dtype.is_differentiable:
-            writes.append((output, arrays.index(id(target))))
+            writes.append((output, number_of[id(target)]))
     if not any(node.op is not None and node.op.random for node in graph.nodes):
         return None, writes
     replacements: dict[int, Value] = {}
@@ -209,10 +230,8 @@ def constant_like(x: Any, name: str = "number") -> Value:
 
 def _writes(op: Op, node: Node) -> dict[int, int]:
     """Which output becomes the new content of which input, counted without those that are missing."""
-    operands = [v for v in node.inputs if v is not None]
-    writes: dict[int, int] = {}
-    for number, output in op.writes_by_index(len(node.inputs)).items():
-        value = node.inputs[number]
-        if value is not None:
-            writes[output] = next(k for k, v in enumerate(operands) if v is value)
-    return writes
+    first: dict[int, int] = {}  # by id of an operand
+    for k, value in enumerate(v for v in node.inputs if v is not None):
+        first.setdefault(id(value), k)
+    writes = op.writes_by_index(len(node.inputs)).items()
+    return {output: first[id(node.inputs[k])] for k, output in writes if node.inputs[k] is not None}

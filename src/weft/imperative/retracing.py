@@ -26,6 +26,7 @@ from weft.ops.types import TensorType
 
 __all__ = ["ENOUGH", "Retracing"]
 
+TEXT = 200  # characters of comparisons that are shown
 ENOUGH = 16  # programs in a row that were dropped before they ran again
 
 
@@ -50,13 +51,15 @@ class Retracing:
         except (TypeError, ValueError):  # of something built in
             self._names = []
 
-    def meet(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A call is traced."""
+    def meet(self, args: tuple[Any, ...], kwargs: dict[str, Any], comparisons: str = "") -> None:
+        """A call is traced. comparisons: of dynamic sizes, on which its graph depends."""
         now = dict(self._described(args, kwargs))
         before, self._last = self._last, now
         if before is None:
             return
         self.reason = "what it finds outside of its arguments changes"
+        if comparisons:
+            self.reason = f"comparisons of dynamic sizes have other results: {comparisons[:TEXT]}"
         for name, (text, shape) in now.items():
             if name not in before:
                 self.reason = f"{name} is new among the arguments"

@@ -18,18 +18,22 @@ from typing import Any
 from weft import _core
 from weft.base.device import Device, current_device
 from weft.base.dtype import DTYPES, DType, as_dtype, bool_, float32, int64
-from weft.base.errors import DTypeError
+from weft.base.errors import DTypeError, ShapeError
 from weft.ops.types import TensorType, promote
 
 __all__ = [
     "__array_api_version__",
     "__array_namespace_info__",
+    "astype",
+    "broadcast_shapes",
     "can_cast",
+    "diff",
     "e",
     "finfo",
     "iinfo",
     "inf",
     "isdtype",
+    "isin",
     "nan",
     "newaxis",
     "pi",
@@ -130,6 +134,94 @@ class iinfo:  # its name in the standard
         bits = dtype.bits
         least = 0 if dtype.kind == "uint" else -(2 ** (bits - 1))
         vars(self).update(bits=bits, max=least + 2**bits - 1, min=least, dtype=dtype, type=dtype)
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    """Return x's elements as another type, converted as NumPy does; with copy=False x itself if it has that type.
+
+    x: a Tensor or Symbol [...]. device: where the result is; None: x's. Source: array API 2024.12, astype.
+
+    >>> import weft as wf
+    >>> wf.astype(wf.tensor([1.7, -1.7]), "int8").tolist()
+    [1, -1]
+    """
+    converted = x.astype(dtype, copy=copy)
+    return converted if device is None else converted.to_device(device)
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape that arrays of these shapes are broadcast to. Raises ShapeError if there is none.
+
+    Source: array API 2025.12, broadcast_shapes.
+
+    >>> broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
+    shape: tuple[int, ...] = ()
+    for other in shapes:
+        rank = max(len(shape), len(other))
+        pairs = list(
+            zip((1,) * (rank - len(shape)) + shape, (1,) * (rank - len(other)) + tuple(other), strict=True)
+        )
+        if any(a != b and 1 not in (a, b) for a, b in pairs):
+            raise ShapeError(f"broadcast_shapes: {shape} and {tuple(other)} do not broadcast")
+        shape = tuple(b if a == 1 else a for a, b in pairs)
+    return shape
+
+
+def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Any:
+    """Return the differences of neighbours along an axis, n times.
+
+    x: numbers [...]. n: how often differences are taken, at least 0. prepend, append: arrays that are joined to x along
+    the axis first. Returns x's shape with n fewer elements along the axis, at least none.
+    Raises ValueError for a negative n. Source: array API 2024.12, diff.
+
+    >>> import weft as wf
+    >>> wf.diff(wf.tensor([1, 4, 9, 16])).tolist(), wf.diff(wf.tensor([1, 4, 9, 16]), n=2).tolist()
+    ([3, 5, 7], [2, 2])
+    """
+    from weft.ops import functions as F
+
+    if n < 0:
+        raise ValueError(f"diff: n must be at least 0, got {n}")
+    if n == 0:
+        return x
+    parts = [part for part in (prepend, x, append) if part is not None]
+    if len(parts) > 1:
+        x = F.concat(parts, axis=axis)
+    if not -x.ndim <= axis < x.ndim:
+        raise ShapeError(f"diff: axis {axis} is out of range for x of {x.ndim} dimensions")
+    before = (slice(None),) * (axis % x.ndim)
+    for _ in range(n):
+        later, earlier = x[(*before, slice(1, None))], x[(*before, slice(None, -1))]
+        x = later != earlier if x.dtype.kind == "bool" else later - earlier
+    return x
+
+
+def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Any:
+    """Return whether each element of x1 is among the elements of x2, bool of x1's shape; invert: whether it is not.
+
+    x1, x2: arrays of the same kind, at most one of them a Python number. NaN is among nothing.
+    Source: array API 2025.12, isin.
+
+    >>> import weft as wf
+    >>> wf.isin(wf.tensor([1, 2, 3]), wf.tensor([3, 1])).tolist()
+    [True, False, True]
+    """
+    from weft.ops import functions as F
+
+    if not hasattr(x2, "shape"):
+        among = F.equal(x1, x2)
+    elif not hasattr(x1, "shape"):
+        among = F.any(F.equal(x2, x1))
+    elif x2.size == 0:
+        among = F.not_equal(x1, x1) & False
+    else:
+        x1, x2 = (F.cast(x, dtype="uint8") if x.dtype.kind == "bool" else x for x in (x1, x2))
+        table = F.sort(x2.reshape(-1))
+        index = F.searchsorted(table, x1)
+        among = F.equal(F.take(table, F.minimum(index, x2.size - 1), axis=0), x1)
+    return F.logical_not(among) if invert else among
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:

@@ -10,6 +10,8 @@ tensor([[2, 5],
 from __future__ import annotations
 
 import sys
+import threading
+import warnings
 from collections.abc import Iterator, Sequence
 
 from weft import _core
@@ -93,9 +95,12 @@ def shares_memory(x: Tensor, y: Tensor) -> bool:
     >>> shares_memory(x, x[1:]), shares_memory(x[::2], x[1::2]), shares_memory(x, x.copy())
     (True, False, False)
     """
+    capture = _core.capture()
     for z in (x, y):
-        if not isinstance(z, Tensor):
+        if not isinstance(z, Tensor) and (capture is None or not hasattr(z, "__weft_apply__")):
             raise TypeError(f"shares_memory: expected a Tensor, got {type(z).__name__}")
+    if capture is not None:
+        return bool(capture.share_memory(x, y))
     shared: bool = _core.shares_memory(x, y)
     return shared
 
@@ -192,6 +197,42 @@ def _format(self: Tensor, spec: str) -> str:
     return format(self.item(), spec) if self.ndim == 0 and spec else str(self)
 
 
+class _Differentiated(threading.local):
+    """How many functions that a thread has given to grad are running."""
+
+    depth = 0
+
+
+differentiated = _Differentiated()
+_warned_lines: set[str] = set()
+
+
+def elements_exported(x: Tensor) -> None:
+    """NumPy, or another reader of buffers, gets the elements of an array that is recorded (native code says so).
+
+    What it computes from them has no gradient. Warns, once for each line, of those that functions of grad export.
+    """
+    frame: Any = sys._getframe(1)
+    if not differentiated.depth or _package(frame) == "weft":  # such as repr
+        return
+    while frame is not None and _package(frame) == "numpy":
+        frame = frame.f_back
+    where = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    if not where or where in _warned_lines:
+        return
+    _warned_lines.add(where)
+    text = (
+        "grad: the function gives an array to NumPy; what is computed there counts as a constant, and has no gradient\n"
+        f"  at {where}\n"
+        "  hint: use weft's functions; x.detach().numpy() says that it is meant, and does not warn"
+    )
+    warnings.warn_explicit(text, UserWarning, frame.f_code.co_filename, frame.f_lineno)
+
+
+def _package(frame: Any) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
 def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
     """NumPy's protocol: numpy.asarray(x) shares memory."""
     import numpy as np
@@ -200,7 +241,7 @@ def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
 
 
 # NumPy's functions that weft has under another name; those of the same name are found by it.
-_UFUNCS = {
+UFUNCS = {
     "absolute": "abs",
     "arccos": "acos",
     "arccosh": "acosh",
@@ -226,7 +267,7 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
     computed by NumPy. Raises TypeError there if a tensor is being recorded, whose gradient would end in silence.
     """
     out = kwargs.pop("out", (None,))
-    name = _UFUNCS.get(ufunc.__name__, ufunc.__name__)
+    name = UFUNCS.get(ufunc.__name__, ufunc.__name__)
     if (
         method == "__call__"
         and not kwargs
@@ -367,6 +408,14 @@ def _requires_grad(self: Tensor) -> bool:
     return tracked
 
 
+def _set_requires_grad(self: Tensor, value: Any) -> None:
+    raise AttributeError(
+        "requires_grad says whether calls with a tensor are recorded now, and cannot be set\n"
+        "  hint: attach to a weft.GradManager what is trained, and only that; x.detach() and weft.no_grad() leave out "
+        "what has no gradient"
+    )
+
+
 def _detach(self: Tensor) -> Tensor:
     """The same memory without its history."""
     if (capture := _core.capture()) is not None:
@@ -377,7 +426,23 @@ def _detach(self: Tensor) -> Tensor:
     return _core.alias(self, keep_past=False)
 
 
+def _contains(self: Tensor, value: Any) -> bool:
+    """Whether an element equals value; waits for the elements, as bool(x) does."""
+    return bool(_function("any")(_function("equal")(self, value)))
+
+
+def _divmod(self: Tensor, other: Any) -> tuple[Tensor, Tensor]:
+    return self // other, self % other
+
+
+def _rdivmod(self: Tensor, other: Any) -> tuple[Tensor, Tensor]:
+    return other // self, other % self
+
+
 _METHODS = {
+    "__contains__": _contains,
+    "__divmod__": _divmod,
+    "__rdivmod__": _rdivmod,
     "__array_namespace__": _array_namespace,
     "copy": _copy,
     "contiguous": _contiguous,
@@ -387,7 +452,7 @@ _METHODS = {
     "tolist": _tolist,
     "detach": _detach,
     "grad": property(_get_grad, _set_grad, doc=_get_grad.__doc__),
-    "requires_grad": property(_requires_grad, doc=_requires_grad.__doc__),
+    "requires_grad": property(_requires_grad, _set_requires_grad, doc=_requires_grad.__doc__),
     "__dir__": visible_names,
     "__repr__": _repr,
     "__format__": _format,
@@ -408,13 +473,13 @@ def _add_operators() -> None:
     from weft.ops.index import METHODS
 
     methods = set(vars(Tensor))
-    for name in METHODS:
+    for name, signature in METHODS.items():
         if name not in methods:
-            _core.add_method(name)
+            _core.add_method(name, signature)
 
     def add(cls: type[Any]) -> None:
         if cls.public and cls.method and cls.name not in methods:
-            _core.add_method(cls.name)
+            _core.add_method(cls.name, cls.method_signature())
 
     registry.listen(add)
 

@@ -15,18 +15,19 @@ that as a program, without Python. See docs/design/graphs.md for what an argumen
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import gc
 import inspect
 import os
-import threading
+import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from weft import _core
-from weft.base import events
+from weft.base import events, process
 from weft.base.device import scoped_device
 from weft.base.errors import DTypeError, GraphError
 from weft.base.structure import Structure, flatten
@@ -44,7 +45,7 @@ from weft.imperative.launch_recorder import LaunchRecorder
 from weft.imperative.lazy import LazyBlock, LazyTrace
 from weft.imperative.retracing import ENOUGH, Retracing
 from weft.imperative.tensor import Tensor, element_strides
-from weft.imperative.traced import Traced, overlapping, write_up
+from weft.imperative.traced import Traced, difference, overlapping, write_up
 from weft.imperative.traced_float import TracedFloat, TracedFloats
 from weft.imperative.transformation import trace_keys
 from weft.ops.shapes import is_dense
@@ -90,7 +91,7 @@ class Trace:
         self._watched = WATCHED
         self._retracing = Retracing(function, None if dynamic is None else dynamic.axes)
         self._warned: dict[int, Any] = {}  # NumPy arrays that a warning was given of
-        self._lock = threading.RLock()
+        self._lock = process.lock_of(self)
 
     @property
     def programs(self) -> list[Any]:
@@ -127,41 +128,71 @@ class Trace:
     def __repr__(self) -> str:
         return f"trace({self.function!r})"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Trace:
+        """A trace of the copied function, which has no programs yet."""
+        return _fresh_trace(*self._options(copy.deepcopy(self.function, memo)))
+
+    def __reduce__(self) -> Any:
+        """By its name where a decorator made it, else by its function; programs are not pickled."""
+        found: Any = sys.modules.get(getattr(self.function, "__module__", ""))
+        for name in (qualified_name := getattr(self.function, "__qualname__", "")).split("."):
+            found = getattr(found, name, None)
+        return qualified_name if found is self else (_fresh_trace, self._options(self.function))
+
+    def _options(self, function: Callable[..., Any]) -> tuple[Any, ...]:
+        axes = None if self._dynamic is None else self._dynamic.axes
+        return function, self.strict, self.lazy, self.max_entries, axes, self.memory_budget
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         is_default = _core.layers() is None and scoped_device() is None  # spares the next call of Python
         replays = self._default_replays if is_default else self._replays()
-        done, result = replays.run(args, kwargs, self.function)
-        if done:
-            return result
-        if result is ...:
+        outcome, value = replays.run(args, kwargs, self.function)
+        return value if outcome == "done" else self._without_program(outcome, value, replays, args, kwargs)
+
+    def _without_program(
+        self, outcome: str, value: Any, replays: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A call that no program has run. outcome, value: of Replays.run."""
+        if outcome == "convert":
             return self(*without_foreign(self.name, args), **without_foreign(self.name, kwargs))
-        if result is NotImplemented:
-            return self._with_history(args, kwargs)
-        if _core.get_recorder() is not None or _core.capture() is not None:  # part of something greater
-            return self.function(*args, **kwargs)
-        if result:
-            return self._in_segments(args, kwargs)
-        with self._lock:
-            # Another thread may have made it meanwhile.
-            done, result = replays.run(args, kwargs, self.function)
-            if not done and not result:
-                if self._retracing.is_enough:
-                    return self.function(*args, **kwargs)
-                if self._dynamic is None:
-                    with _exclusive(replays):
-                        return self._record(args, kwargs)
-                try:
-                    once = self._plan_for_sizes(self._dynamic, args, kwargs)
-                except SharedMemory:
-                    if not self._dynamic.falls_back:
-                        raise
-                    return self.function(*args, **kwargs)  # a program cannot distinguish the two arrays
-                done, result = replays.run(args, kwargs, self.function)
-                if once is not None:
-                    self._drop(once)
-                    if self._attempts == ATTEMPTS:
-                        self._keep(args, kwargs, None)
-        return result if done else self._in_segments(args, kwargs)
+        is_part = _core.get_recorder() is not None or _core.capture() is not None  # of something greater
+        if outcome in ("record", "again") and not is_part:
+            with self._lock:
+                outcome, value = self._recorded(outcome, value, replays, args, kwargs)
+        match outcome:
+            case "done":
+                return value
+            case "dense":
+                return self._with_history(args, kwargs)
+            case "python" if not is_part:
+                return self._in_segments(args, kwargs)
+            case _:
+                return self.function(*args, **kwargs)
+
+    def _recorded(
+        self, outcome: str, former: Traced | None, replays: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[str, Any]:
+        """Record a call, or run it by what another thread has recorded meanwhile; an outcome as of Replays.run."""
+        if outcome == "record":
+            outcome, value = replays.run(args, kwargs, self.function)
+            if outcome not in ("record", "again"):
+                return outcome, value
+            former = value
+        if self._retracing.is_enough:
+            return "direct", None
+        if self._dynamic is None:
+            with _exclusive(replays):
+                return "done", self._record(args, kwargs, former)
+        try:
+            once = self._plan_for_sizes(self._dynamic, args, kwargs)
+        except SharedMemory:
+            return "direct", None  # a program cannot distinguish the two arrays
+        outcome, value = replays.run(args, kwargs, self.function)
+        if once is not None:
+            self._drop(once)
+            if self._attempts == ATTEMPTS:
+                self._keep(args, kwargs, None)
+        return ("python", None) if outcome == "record" else (outcome, value)
 
     def _with_history(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call with recorded arrays that have gaps or repeated elements, such as slices, or share memory.
@@ -230,8 +261,8 @@ class Trace:
         return replays
 
     @events.noted("trace", lambda self, *_: self.name)
-    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the function, and write it down."""
+    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], former: Traced | None = None) -> Any:
+        """Run the function, and write it down. former: the program of such a call, which is doubted."""
         leaves, structure = flatten((args, kwargs))
         floats = TracedFloats([leaf for leaf in leaves if type(leaf) is float])
         numbers = iter(floats.numbers)
@@ -255,12 +286,20 @@ class Trace:
                         recorder.depends_on(dependency)
                     recorder.captured = self._captured_arrays(environment)
                 result = self.function(*inner, **keywords)
+                is_changed = environment.changed_by_itself()
                 changed_arguments = _changed_containers((inner, keywords), (args, kwargs), structure)
                 if recorder.is_complete:
                     try:
                         with recorder.unobserved():
                             program = write_up(
-                                self.name, recorder, leaves, floats, result, environment, self.memory_budget
+                                self.name,
+                                recorder,
+                                leaves,
+                                floats,
+                                result,
+                                environment,
+                                self.memory_budget,
+                                former,
                             )
                     except CannotRecord as problem:
                         self._give_up(problem)
@@ -279,10 +318,17 @@ class Trace:
                         structure,
                     )
                 is_retried = False
+                if (
+                    program is not None
+                    and former is not None
+                    and (fact := difference(former, program, leaves))
+                ):
+                    program = None
+                    self._give_up(CannotRecord("program", *fact))
                 if program is not None and self._may_find_more(recorder, program, result):
                     program, is_retried = None, True
                 elif program is not None and (
-                    change := self._lasting_change(recorder, environment, program, result)
+                    change := self._lasting_change(recorder, is_changed, program, result)
                 ):
                     self._attempts += 1
                     program, is_retried = None, self._attempts < ATTEMPTS
@@ -298,8 +344,9 @@ class Trace:
             raise
         finally:
             floats.close()
+        runs = 0 if former is None else self._forget(former)
         if not is_retried:
-            self._keep(args, kwargs, program)
+            self._keep(args, kwargs, program, runs)
         result_leaves, shape = flatten(result)
         return shape.build([x.value if isinstance(x, TracedFloat) else x for x in result_leaves])
 
@@ -345,7 +392,7 @@ class Trace:
         return tensors
 
     def _lasting_change(
-        self, recorder: LaunchRecorder, environment: CapturedEnvironment, program: Traced, result: Any
+        self, recorder: LaunchRecorder, is_environment_changed: bool, program: Traced, result: Any
     ) -> str:
         """What the call left behind that later calls will find, so that only they show what is repeated; "": nothing.
 
@@ -354,7 +401,7 @@ class Trace:
         if changed_objects := recorder.changed():
             names = ", ".join(sorted({type(x).__name__ for x in changed_objects}))
             return f"each call changes attributes, on which it depends, of {names}"
-        if environment.changed():
+        if is_environment_changed:
             return "each call changes variables or attributes, on which it depends"
         fact = "each call makes arrays that are kept elsewhere"
         if _has_history(result):  # which keeps arrays as well: see _may_find_more
@@ -384,16 +431,27 @@ class Trace:
             settle([*_tensors_in(result), *(source.tensor for source, _ in recorder.written_sources())])
         return recorder.keeps_new_arrays(program.result_memory, by_tensors)
 
-    def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None) -> None:
-        self._replays().add(args, kwargs, program, program.spec if program else None)
-        if program is not None:
+    def _keep(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None, runs: int = 0
+    ) -> None:
+        """Use a program for such calls; None: none fits them. runs: of an equal one whose place it takes."""
+        self._replays().add(args, kwargs, program, program.spec if program else None, runs)
+        if program is not None and runs:
+            self._programs.append(program)
+        elif program is not None:
             self._add(program, args, kwargs)
+
+    def _forget(self, program: Traced) -> int:
+        """Drop a program for another one of the same calls; how often it ran."""
+        if program in self._programs:
+            self._programs.remove(program)
+        return self._drop(program)
 
     def _add(self, program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a program; the oldest may have to go."""
         self._programs.append(program)
         self._program_count += 1
-        self._retracing.meet(args, kwargs)
+        self._retracing.meet(args, kwargs, str(getattr(program, "size_guards", "")))
         if len(self._programs) <= self.max_entries:
             return
         oldest = self._programs.pop(0)
@@ -431,6 +489,18 @@ class Trace:
         _warn(f"{error}\n  {hint}", problem.where)
 
 
+def _fresh_trace(
+    function: Callable[..., Any],
+    strict: bool,
+    lazy: bool,
+    max_entries: int,
+    axes: Any,
+    memory_budget: int | float | None,
+) -> Trace:
+    dynamic = None if axes is None else DynamicAxes(function, axes)
+    return Trace(function, strict, lazy, max_entries, dynamic, memory_budget)
+
+
 def _changed_containers(inner: Any, arguments: Any, structure: Structure) -> bool:
     """Whether a call changed lists or dicts among its arguments; the caller's are then changed as well.
 
@@ -450,19 +520,19 @@ def _is_same_leaf(mine: Any, theirs: Any) -> bool:
 
 
 def _write_back(mine: Any, theirs: Any) -> None:
-    if type(theirs) is list:
-        for a, b in zip(mine, theirs, strict=False):
-            _write_back(a, b)
-        theirs[:] = [_as_passed(a, theirs[k] if k < len(theirs) else None) for k, a in enumerate(mine)]
-    elif type(theirs) is dict:
-        for key in set(mine) & set(theirs):
-            _write_back(mine[key], theirs[key])
-        items = {key: _as_passed(a, theirs.get(key)) for key, a in mine.items()}
-        theirs.clear()
-        theirs.update(items)
-    elif isinstance(theirs, tuple):
-        for a, b in zip(mine, theirs, strict=False):
-            _write_back(a, b)
+    pairs = [(mine, theirs)]
+    for inner, outer in pairs:  # grows as it goes: containers before what they have
+        if type(outer) is dict:
+            pairs += [(inner[key], outer[key]) for key in set(inner) & set(outer)]
+        elif type(outer) is list or isinstance(outer, tuple):
+            pairs += zip(inner, outer, strict=False)
+    for inner, outer in reversed(pairs):
+        if type(outer) is list:
+            outer[:] = [_as_passed(a, outer[k] if k < len(outer) else None) for k, a in enumerate(inner)]
+        elif type(outer) is dict:
+            items = {key: _as_passed(a, outer.get(key)) for key, a in inner.items()}
+            outer.clear()
+            outer.update(items)
 
 
 def _as_passed(mine: Any, theirs: Any) -> Any:
@@ -562,7 +632,8 @@ def trace(
     """
     budget = checked_budget(memory_budget)
     if function is not None and not callable(function):
-        raise TypeError(f"trace: takes a function, got {type(function).__name__}")
+        hint = "\n  hint: x.diagonal().sum() is the trace of a matrix" if hasattr(function, "shape") else ""
+        raise TypeError(f"trace: takes a function, got {type(function).__name__}{hint}")
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(
             f"trace: {getattr(function, '__name__', 'a function')} is asynchronous: a call of it computes nothing; "

@@ -7,6 +7,8 @@ makes every one of them.
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,10 +21,11 @@ from weft.graph.functionalization import Geometry, Overlap, Storage, in_memory_o
 from weft.graph.graph import Graph
 from weft.graph.inner import stopped
 from weft.graph.recording import CannotRecord
+from weft.graph.subgraph import definition_slots
 from weft.imperative.captured_environment import CapturedEnvironment
 from weft.imperative.dependence import objects_in
 from weft.imperative.launch_recorder import LaunchRecorder, Source
-from weft.imperative.tensor import Tensor, element_strides, keep_gradient
+from weft.imperative.tensor import Tensor, element_strides, keep_gradient, shares_memory
 from weft.imperative.traced_float import TracedFloat, TracedFloats, compute_of, is_same_number
 from weft.ops import functions as F
 from weft.ops import registry
@@ -45,6 +48,7 @@ __all__ = [
 ]
 
 Guard = Callable[[list[Any]], bool]
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of objects that each call makes
 
 
 class Traced:
@@ -57,6 +61,9 @@ class Traced:
         self.structure = Structure(None)  # of the result
         self.strides: list[tuple[int, ...]] = []  # of the arrays
         self.example: tuple[list[Any], Structure] = ([], self.structure)  # leaves of the first call, by kind
+        self.constant_inputs: set[int] = set()  # of the arrays, those that Python made of other data
+        self.stable_inputs: list[int] = []  # of the arrays
+        self.is_recorded = False  # whether a GradManager outside recorded the call that it was made of
         self.result_memory: set[int] = set()  # memory that the first call gave to the caller, by serial
         self.first: Any = None  # for LazyTrace.run: sources, origins and buffers of the first call
 
@@ -76,8 +83,9 @@ def write_up(
     result: Any,
     environment: CapturedEnvironment,
     memory_budget: int | float | None = None,
+    former: Traced | None = None,
 ) -> Traced:
-    """The program of what a recorder saw. Raises CannotRecord."""
+    """The program of what a recorder saw. former: one that may be the same. Raises CannotRecord."""
     states = [(dependency, dependency.__weft_state__()) for dependency, _ in recorder.dependences.values()]
     inputs = _Inputs(recorder, leaves, floats, tensors_around(environment, states))
     outputs = _Outputs(recorder, inputs)
@@ -102,16 +110,29 @@ def write_up(
     arrays = [inputs.array(source) for source in sources]
     stable_inputs = [k for k, x in enumerate(arrays) if x.kind == "object" and inputs.seldom_changes(x.what)]
     strides = [strides_of(s) for s in sources]
-    plan = compile_graph(
-        graph, name, strides, len(outputs.values), stable_inputs=stable_inputs, memory_budget=memory_budget
-    )
+    if former is not None and (str(graph), strides, stable_inputs) == (
+        str(former.graph),
+        former.strides,
+        former.stable_inputs,
+    ):
+        plan = former.plan
+    else:
+        plan = compile_graph(
+            graph,
+            name,
+            strides,
+            len(outputs.values),
+            stable_inputs=stable_inputs,
+            memory_budget=memory_budget,
+        )
     spec = replay_spec(
         plan,
         arrays=arrays,
         numbers=[inputs.numbers.find(origin) for origin in origins],
         results=results,
         structure=structure,
-        environment=environment.slots,
+        environment=[*environment.slots, *definition_slots(graph, registry.lookups)],
+        is_doubted=bool(environment.doubts),
         stopped=[k for k, x in enumerate(result_leaves) if isinstance(x, Tensor) and _core.is_stopped(x)],
         states=states,
         gradients=inputs.gradient_guards(native=True),
@@ -123,7 +144,8 @@ def write_up(
     program = Traced(graph, plan, spec, [leaf for leaf in leaves if not isinstance(leaf, Tensor)])
     program.result_memory = outputs.result_memory
     program.visible, program.structure = len(outputs.values), structure
-    program.strides = strides
+    program.strides, program.stable_inputs = strides, stable_inputs
+    program.constant_inputs = {k for k, source in enumerate(sources) if source.is_constant}
     program.first = (sources, origins, outputs.buffers)
     make_ahead(plan)
     return program
@@ -138,6 +160,7 @@ def replay_spec(
     structure: Structure,
     stopped: Sequence[int] = (),
     environment: Sequence[tuple[Any, Any, Any]] = (),
+    is_doubted: bool = False,
     states: Sequence[tuple[Any, Any]] = (),
     gradients: Sequence[tuple[Find, bool]] = (),
     guard: Guard | None = None,
@@ -149,13 +172,14 @@ def replay_spec(
 
     arrays, numbers: where the plan's inputs are found; results: the leaves of the result, of this structure; stopped:
     those of them that have no history. The rest has to hold: environment and objects are in these states, tensors have
-    gradients or none, guard of the leaves. effects: tensors, and what becomes their grad. elsewhere: memory that
-    arguments may not share, by serial. captured_tensors: tensors that are no arguments.
+    gradients or none, guard of the leaves. is_doubted: whether the environment may lack something. effects: tensors,
+    and what becomes their grad. elsewhere: memory that arguments may not share, by serial. captured_tensors: tensors
+    that are no arguments.
     """
     spec: ReplaySpec = _core.ReplaySpec(plan)
     spec.arrays, spec.numbers, spec.results = arrays, numbers, results
     spec.stopped = stopped
-    spec.environment = environment
+    spec.environment, spec.is_doubted = environment, is_doubted
     if states:
         spec.watched, spec.containers = state_check(states), containers_of(states)
     spec.gradients = gradients
@@ -168,6 +192,46 @@ def replay_spec(
     spec.elsewhere = sorted(elsewhere)
     spec.shared = overlapping(captured_tensors)
     return spec
+
+
+def _are_one_array(a: Any, b: Any) -> bool:
+    """Whether two tensors are the same elements in the same memory, as those are that are made of a NumPy array."""
+    return bool(a.shape == b.shape and a.strides == b.strides and a.dtype is b.dtype and shares_memory(a, b))
+
+
+def difference(former: Traced, program: Traced, leaves: list[Any]) -> tuple[str, str] | None:
+    """What two programs of one function compute differently, and where; leaves: of a call that both are for."""
+    doubt = "it reads something that no guard covers, such as a clock or random numbers of Python"
+    before, after = (_ADDRESS.sub("", str(each.graph)).splitlines() for each in (former, program))
+    for k, (line, other) in enumerate(itertools.zip_longest(before, after, fillvalue="")):
+        if line != other:
+            nodes = program.graph.nodes
+            where = nodes[k - 1].where if 0 < k <= len(nodes) else ""
+            fact = f"{line.strip()} was recorded at an earlier call, {other.strip()} now: {doubt}"
+            return fact, where or users_line()
+    spec, other_spec = former.spec, program.spec
+    for k, (a, b) in enumerate(zip(spec.arrays, other_spec.arrays, strict=True)):
+        is_constant = k in former.constant_inputs and k in program.constant_inputs
+        if (
+            a.kind == b.kind == "object"
+            and a.what is not b.what
+            and not _are_one_array(a.what, b.what)
+            and (not is_constant or _core.memory(a.what) != _core.memory(b.what))
+        ):
+            return f"input {k} is another array than at an earlier call: {doubt}", users_line()
+    numbers = zip(spec.numbers, other_spec.numbers, strict=True)
+    if not all(is_same_number(a.look_up(leaves), b.look_up(leaves)) for a, b in numbers):
+        return f"a number is another one than at an earlier call: {doubt}", users_line()
+    results = [(a.what, b.what) for a, b in zip(spec.results, other_spec.results, strict=False)]
+    if any(
+        type(a) is type(b) and isinstance(a, int | float | str) and not _is_same(a, b) for a, b in results
+    ):
+        return f"a result is another one than at an earlier call: {doubt}", users_line()
+    return None
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    return a == b if isinstance(a, str) else is_same_number(a, b)
 
 
 def tensors_around(environment: CapturedEnvironment, states: Sequence[tuple[Any, Any]]) -> list[Tensor]:

@@ -1,50 +1,72 @@
 """Transformed functions: a function is recorded as a graph, which is transformed and run as a program.
 
-Programs are stored by the kind of the arguments, like those of traced functions with dynamic axes
-(weft.imperative.dynamic): the function's Python runs once, on Values. Where it is called while another function is
-written down, the transformed graph becomes part of that one's.
+A transformation is no cache: each call runs the function's Python, on Values, and so sees what that reads now. What is
+stored is what was made of a recorded graph, by that graph's key (Graph.key): the transformed graph and its plans. A
+call whose function records a graph that was recorded before transforms and plans nothing. Where a transformed function
+is called while another function is written down, the transformed graph becomes part of that one's.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from types import FunctionType, MethodType
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from types import MethodType
+from typing import Any, TypeVar
 
 from weft import _core
 from weft.base.structure import Structure, flatten
+from weft.base.table import Table
 from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph
 from weft.graph.recording import Recorder
 from weft.graph.subgraph import Capture, no_capture, type_of
-from weft.imperative import indexing as indexing  # so that Values can be indexed
+from weft.imperative import array_values as array_values  # so that Values are arrays
 from weft.imperative.control_flow_effects import may_share_memory, write_back, write_back_found
-from weft.imperative.dynamic import SharedMemory
 from weft.imperative.tensor import element_strides
-from weft.imperative.trace import Trace
+from weft.imperative.traced_float import TracedFloat, TracedFloats
 from weft.ops import functions as F
-from weft.ops.node import Value, make_node
+from weft.ops import registry
+from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.types import TensorType
 
 __all__ = [
     "CapturedFunction",
+    "Program",
     "Transformed",
     "is_array",
     "materialized",
-    "run_graph",
-    "transformed",
+    "stored",
     "type_of",
 ]
 
 Array = _core.Tensor | Value
-PROGRAMS = 64  # of one transformed function; the oldest are dropped
+PROGRAMS = 512  # of the process; those that were not used for longest are dropped
+PLANS = 16  # of one program, for operands of different strides
+
+T = TypeVar("T")
 
 
 class _TransformCapture(Capture):
-    """Writes a function down that is going to be transformed: what draws random numbers stays as it is."""
+    """Writes a function down that is going to be transformed: what draws random numbers stays as it is.
+
+    floats: the inputs for floats of the call, which stay inputs of the program, with what is given for them.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.floats: dict[tuple[int, int], tuple[Value, Any]] = {}
 
     draw = Recorder.draw  # as a whole program, not as a body that runs again
+
+    def number(self, x: Any) -> Any:
+        if self._outer is not None:
+            return self._outer.number(x)
+        if x.owner is None:
+            return x.value
+        key = (id(x.owner), x.origin)
+        if key not in self.floats:
+            self.floats[key] = input_value(constant(x.value).type, "number"), x
+        return self.floats[key][0]
 
     def set_gradient(self, x: Any, dx: Any) -> None:
         self.refuse("it sets the grad of an array; a transformed function may use grad or vjp inside of it")
@@ -55,7 +77,8 @@ class CapturedFunction:
 
     ys: the arrays that it gives; aux: those of its second result, where it has one that only goes along. contents: what
     it writes to captured arrays, those of `written_captures`, and then to arrays among its arguments, those of
-    `written_inputs`; captures: all arrays that it captures, `extra` their inputs.
+    `written_inputs`. captures: all arrays that it captures, then the floats of the call that it reads; extra: the
+    inputs for them.
     """
 
     def __init__(
@@ -68,10 +91,17 @@ class CapturedFunction:
         has_aux: bool = False,
     ) -> None:
         self._capture = _TransformCapture(name)
-        values = [
-            leaf if t is None else self._capture.input(t) for leaf, t in zip(leaves, types, strict=True)
+        floats = TracedFloats([x for x in leaves if type(x) is float] if _core.capture() is None else ())
+        numbers = iter(floats.numbers)
+        values: list[Any] = [
+            self._capture.input(t)
+            if t is not None
+            else next(numbers)
+            if floats.numbers and type(leaf) is float
+            else leaf
+            for leaf, t in zip(leaves, types, strict=True)
         ]
-        self.inputs = [v for v, t in zip(values, types, strict=True) if t is not None]
+        self.inputs: list[Value] = [v for v, t in zip(values, types, strict=True) if t is not None]
         self._arguments = [leaf for leaf, t in zip(leaves, types, strict=True) if t is not None]
         self._results: list[Any] = []
         self._aux_leaves: list[Any] = []
@@ -89,7 +119,10 @@ class CapturedFunction:
             self._aux_leaves, self._aux_structure = flatten(aux)
             return [x for x in self._results if x is not None] + [x for x in self._aux_leaves if is_array(x)]
 
-        values_of_results = self._capture.run(run)
+        try:
+            values_of_results = self._capture.run(run)
+        finally:
+            floats.close()
         result_count = len([x for x in self._results if x is not None])
         self.written_captures = list(self._capture.new_contents)
         ends = [self._capture.content(v) for v in self.inputs]
@@ -97,7 +130,9 @@ class CapturedFunction:
         self.contents = [self._capture.new_contents[k] for k in self.written_captures] + [
             v for v in ends if v is not None
         ]
-        self.extra, self.captures = self._capture.capture_inputs, self._capture.captures
+        numbers_read = list(self._capture.floats.values())
+        self.extra = [*self._capture.capture_inputs, *(v for v, _ in numbers_read)]
+        self.captures = [*self._capture.captures, *(x if x.owner else x.value for _, x in numbers_read)]
         self._check_arguments()
         with no_capture():
             values_of_results = [materialized(v) for v in values_of_results]
@@ -107,11 +142,18 @@ class CapturedFunction:
         """Raise CannotRecord where an argument is written whose memory is used under another name, too."""
         for k in self.written_inputs:
             mine = self._arguments[k]
-            for x in [*self.captures, *(x for j, x in enumerate(self._arguments) if j != k)]:
+            for x in [*self._capture.captures, *(x for j, x in enumerate(self._arguments) if j != k)]:
                 if may_share_memory(x, mine):
                     self._capture.refuse(
                         f"an argument is written whose memory is used under another name, too: {type_of(mine)}"
                     )
+
+    @property
+    def key(self) -> Hashable:
+        """What programs of it depend on, but for the shape of its arguments and results: what was recorded."""
+        graph = Graph([*self.inputs, *self.extra], [*self.ys, *self.extra_outputs])
+        counts = (len(self.inputs), len(self.ys), len(self.aux))
+        return (graph.key, counts, tuple(self.written_captures), tuple(self.written_inputs))
 
     @property
     def extra_outputs(self) -> list[Value]:
@@ -135,7 +177,9 @@ class CapturedFunction:
         for k, content in zip(self.written_inputs, extra_outputs[end:], strict=True):
             write_back(self._capture, self._arguments[k], content)
         remaining = iter(extra_outputs[:count])
-        return self._aux_structure.build([next(remaining) if is_array(x) else x for x in self._aux_leaves])
+        return self._aux_structure.build(
+            [next(remaining) if is_array(x) else _plain(x) for x in self._aux_leaves]
+        )
 
 
 def materialized(v: Value) -> Value:
@@ -146,112 +190,91 @@ def materialized(v: Value) -> Value:
     return copy
 
 
-def run_graph(name: str, graph: Graph, operands: Sequence[Any]) -> list[Any]:
-    """The outputs of a graph: computed, or made part of what is being written down."""
-    if _core.capture() is not None or any(isinstance(x, Value) for x in operands):
-        return _inlined(graph, operands)
-    plan = compile_graph(graph, name, list(map(element_strides, operands)))
-    outputs: list[Any] = _core.run_plan(plan, list(operands))
-    return outputs
+def _plain(x: Any) -> Any:
+    """A leaf of a second result; of a float of the call the number."""
+    return x.value if type(x) is TracedFloat else x
 
 
-def _inlined(graph: Graph, operands: Sequence[Any]) -> list[Any]:
-    capture = _core.capture()
-    inputs = operands if capture is None else [capture.lift(x) for x in operands]
-    values: dict[int, Value] = {id(old): new for old, new in zip(graph.inputs, inputs, strict=True)}
-    for node in graph.nodes:
-        if node.op is None:
-            values.setdefault(id(node.outputs[0]), node.outputs[0])
-            continue
-        runtime = {key: values[id(v)] for key, v in node.runtime.items()}
-        new_node = make_node(node.op, [None if v is None else values[id(v)] for v in node.inputs], runtime)
-        new_node.where = node.where
-        outputs = new_node.outputs if capture is None else capture.record_inlined(new_node)
-        values.update((id(old), new) for old, new in zip(node.outputs, outputs, strict=True))
-    return [values[id(v)] for v in graph.outputs if v is not None]
+class Program:
+    """A transformed graph, and its plans by the strides of the operands."""
+
+    def __init__(self, name: str, graph: Graph) -> None:
+        self.name, self.graph = name, graph
+        self._are_numbers = [v.type.weak for v in graph.inputs]
+        self._plans: Table[Any] = Table(PLANS)
+
+    def __call__(self, operands: Sequence[Any]) -> list[Any]:
+        """The outputs of the graph: computed, or made part of what is being written down."""
+        if _core.capture() is not None or any(isinstance(x, Value) for x in operands):
+            return self._inlined(operands)
+        arrays, numbers = list(operands), []
+        if any(self._are_numbers):
+            pairs = list(zip(operands, self._are_numbers, strict=True))
+            arrays, numbers = [x for x, flag in pairs if not flag], [x for x, flag in pairs if flag]
+        strides = tuple(map(element_strides, arrays))
+        plan = self._plans.get(strides, lambda: self._plan(strides))
+        outputs: list[Any] = _core.run_plan(plan, arrays, numbers)
+        return outputs
+
+    def _plan(self, strides: Sequence[tuple[int, ...]]) -> Any:
+        """The plan for arrays of these strides; numbers come behind all arrays."""
+        inputs = sorted(self.graph.inputs, key=lambda v: v.type.weak)
+        return compile_graph(Graph(inputs, self.graph.outputs), self.name, strides, len(self.graph.outputs))
+
+    def _inlined(self, operands: Sequence[Any]) -> list[Any]:
+        capture = _core.capture()
+        inputs = operands if capture is None else [capture.lift(x) for x in operands]
+        values: dict[int, Value] = {
+            id(old): constant(new) if isinstance(new, int | float) else new
+            for old, new in zip(self.graph.inputs, inputs, strict=True)
+        }
+        for node in self.graph.nodes:
+            if node.op is None:
+                values.setdefault(id(node.outputs[0]), node.outputs[0])
+                continue
+            new_node = Node(
+                node.op,
+                [None if v is None else values[id(v)] for v in node.inputs],
+                [v.type for v in node.outputs],
+                {key: values[id(v)] for key, v in node.runtime.items()},
+            )
+            new_node.where = node.where
+            outputs = new_node.outputs if capture is None else capture.record_inlined(new_node)
+            values.update((id(old), new) for old, new in zip(node.outputs, outputs, strict=True))
+        return [values[id(v)] for v in self.graph.outputs if v is not None]
 
 
-class _Axes:
-    """No axis of any argument has a size that is not known; see weft.imperative.dynamic.DynamicAxes."""
+_programs: Table[Any] = Table(PROGRAMS)
+registry.clear_when_made_again(_programs.clear)
 
-    reason = "in a transformed function"
-    falls_back = False
 
-    def __init__(self) -> None:
-        self.axes: dict[str, tuple[int, ...]] = {}
+def stored(key: Hashable, make: Callable[[], T]) -> T:
+    """What make gives, outside of every capture; for a key that was met before what it gave then."""
 
-    def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, tuple[int, ...]]:
-        return {}
+    def made() -> T:
+        with no_capture():
+            return make()
+
+    entry: T = _programs.get(key, made)
+    return entry
 
 
 class Transformed:
-    """A transformed function: one program for each kind of arguments. function: what it was made from."""
+    """A transformed function. function: what it was made from."""
 
     def __init__(self, name: str, function: Callable[..., Any], run: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function, updated=())
-        self._run, self._transformation = run, name
-
-        @functools.wraps(function, updated=())
-        def called(*args: Any, **kwargs: Any) -> Any:
-            return run(*args, **kwargs)
-
-        called.__name__ = f"{name}({getattr(function, '__name__', type(function).__name__)})"
-        self.function = function
-        self._shared: set[int] = set()  # memory of arrays that the function finds and was also called with
-        self._trace = Trace(called, strict=False, lazy=False, max_entries=PROGRAMS, dynamic=_Axes())  # type: ignore[arg-type]
+        self.function, self._transformation = function, name
+        self._run = run
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _core.capture() is not None or any(isinstance(x, Value) for x in flatten((args, kwargs))[0]):
-            return self._run(*args, **kwargs)
-        if self._shared:
-            args, kwargs = self._copy_shared((args, kwargs))
-        try:
-            return self._trace(*args, **kwargs)
-        except SharedMemory as problem:
-            self._shared |= problem.memory
-        args, kwargs = self._copy_shared((args, kwargs))
-        return self._trace(*args, **kwargs)
-
-    def _copy_shared(self, arguments: Any) -> Any:
-        """The arguments; copies of those that the function captures, too: a program cannot distinguish the two."""
-        leaves, structure = flatten(arguments)
-        shared = [isinstance(x, _core.Tensor) and _core.geometry(x)[0] in self._shared for x in leaves]
-        return structure.build([x.copy() if flag else x for x, flag in zip(leaves, shared, strict=True)])
+        return self._run(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
-    @property
-    def programs(self) -> list[Any]:
-        """The programs made until now, the newest last."""
-        return self._trace.programs
-
     def __repr__(self) -> str:
         return f"{self._transformation}({self.function!r})"
-
-
-CACHE_ATTRIBUTE = "__weft_transformed__"  # in a function's own dictionary, so that its programs end with it
-
-
-def transformed(
-    name: str, function: Callable[..., Any], make: Callable[[], Callable[..., Any]], has_aux: bool
-) -> Transformed:
-    """The Transformed of a function; of a Python function the same one as long as that lives.
-
-    make: what gives the function that computes it. Raises TypeError for what cannot be called.
-    """
-    if not callable(function):
-        raise TypeError(f"{name}: takes a function, got {type(function).__name__}")
-    if not isinstance(function, FunctionType):
-        return Transformed(name, function, make())
-    cache = function.__dict__.setdefault(CACHE_ATTRIBUTE, {})
-    cached = cache.get((name, has_aux))
-    if cached is None or cached.function is not function:  # a wrapper has the dictionary of what it wraps
-        cached = Transformed(name, function, make())
-        if cache and next(iter(cache.values())).function is not function:
-            cache = function.__dict__[CACHE_ATTRIBUTE] = {}
-        cache[name, has_aux] = cached
-    return cached
 
 
 def is_array(x: Any) -> bool:

@@ -15,8 +15,7 @@ from weft.base.errors import ShapeError
 from weft.base.structure import Structure, flatten
 from weft.graph.graph import Graph
 from weft.graph.recording import CannotRecord
-from weft.graph.subgraph import no_capture
-from weft.imperative.transformed import CapturedFunction, Transformed, is_array, run_graph, type_of
+from weft.imperative.transformed import CapturedFunction, Program, Transformed, is_array, stored, type_of
 from weft.ops import functions as F
 from weft.ops.node import input_value
 from weft.ops.types import TensorType
@@ -44,8 +43,8 @@ def vmap(
 
     Results are the loop's up to the rounding of sums. A cond whose predicate differs from example to example computes
     both branches; a while_loop runs until it has ended for all. Arrays that f finds elsewhere are the same for all
-    examples; what it writes to them must be the same, too. It may write its arguments. Reads of elements inside of f
-    raise GraphError.
+    examples; what it writes to them must be the same, too. It may write its arguments. Reads of elements that
+    depend on an argument raise TypeError.
     Raises ValueError for in_axes that do not fit, or a result that differs where out_axes is None; ShapeError where
     sizes differ; IndexError for an axis out of range; NotImplementedError for Python operators inside.
     Source: JAX's vmap; randomness as in PyTorch's.
@@ -71,37 +70,51 @@ def vmap(
         types = [_example(x, axis) if is_array(x) else None for x, axis in zip(leaves, axes, strict=True)]
         function = CapturedFunction("vmap", f, leaves, structure, types)
         arrays = [(x, axis) for x, axis in zip(leaves, axes, strict=True) if is_array(x)]
-        result_count = len(function.ys)
-        with no_capture():
-            inputs = [input_value(type_of(x)) for x, _ in arrays]
-            batched = [
-                F.moveaxis(v, source=axis, destination=0) if axis else v
-                for v, (_, axis) in zip(inputs, arrays, strict=True)
-            ]
-            flags = [axis is not None for _, axis in arrays]
-            parts = Batch(size, randomness).run(
-                Graph([*function.inputs, *function.extra], [*function.ys, *function.contents]),
-                [*batched, *function.extra],
-                [*flags, *(False for _ in function.extra)],
-            )
-            axes_out = _axes_of_results(out_axes, function)
-            outputs = [
-                _placed(*part, axis, size) for part, axis in zip(parts[:result_count], axes_out, strict=True)
-            ]
-            contents = parts[result_count:]
-            _check_written(function, [is_batched for _, is_batched in contents])
-            first = len(function.written_captures)
-            written_axes = [arrays[k][1] for k in function.written_inputs]
-            ends = [
-                _written_back(*each, axis, size)
-                for each, axis in zip(contents[first:], written_axes, strict=True)
-            ]
-            graph = Graph([*inputs, *function.extra], [*outputs, *(v for v, _ in contents[:first]), *ends])
-        results = run_graph("vmap", graph, [*(x for x, _ in arrays), *function.captures])
-        function.finish(results[result_count:])
-        return function.build(results[:result_count])
+        axes_out = _axes_of_results(out_axes, function)
+
+        def make() -> Program:
+            return _batched(function, arrays, axes_out, Batch(size, randomness))
+
+        batch_types = tuple([(type_of(x).__weft_key__, axis) for x, axis in arrays])
+        key = ("vmap", function.key, batch_types, tuple(axes_out), size, randomness)
+        results = stored(key, make)([*(x for x, _ in arrays), *function.captures])
+        count = len(function.ys)
+        function.finish(results[count:])
+        return function.build(results[:count])
 
     return Transformed("vmap", f, run)
+
+
+def _batched(
+    function: CapturedFunction,
+    arrays: Sequence[tuple[Any, int | None]],
+    axes_out: Sequence[int | None],
+    batch: Batch,
+) -> Program:
+    """The function for all examples. arrays: the arguments, with the axis of the examples; axes_out: of the results."""
+    size, result_count = batch.size, len(function.ys)
+    inputs = [input_value(type_of(x)) for x, _ in arrays]
+    batched = [
+        F.moveaxis(v, source=axis, destination=0) if axis else v
+        for v, (_, axis) in zip(inputs, arrays, strict=True)
+    ]
+    flags = [axis is not None for _, axis in arrays]
+    parts = batch.run(
+        Graph([*function.inputs, *function.extra], [*function.ys, *function.contents]),
+        [*batched, *function.extra],
+        [*flags, *(False for _ in function.extra)],
+    )
+    outputs = [_placed(*part, axis, size) for part, axis in zip(parts[:result_count], axes_out, strict=True)]
+    contents = parts[result_count:]
+    _check_written(function, [is_batched for _, is_batched in contents])
+    first = len(function.written_captures)
+    written_axes = [arrays[k][1] for k in function.written_inputs]
+    ends = [
+        _written_back(*each, axis, size) for each, axis in zip(contents[first:], written_axes, strict=True)
+    ]
+    return Program(
+        "vmap", Graph([*inputs, *function.extra], [*outputs, *(v for v, _ in contents[:first]), *ends])
+    )
 
 
 def _axes_of_arguments(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int | None]:

@@ -105,7 +105,10 @@ class KVStore:
         raise NotImplementedError(f"{self.type}: no set_gradient_compression")
 
     def barrier(self) -> None:
-        """Wait until all workers have come here, with all that this one has pushed."""
+        """Wait until all workers have come here, with all that this one has pushed.
+
+        Kinds of several workers raise the error of a last push of a key that has failed.
+        """
 
     def save_optimizer_states(self, path: str | os.PathLike[str]) -> None:
         """Write the state of the store's optimizer to a file. Raises ValueError without an optimizer."""
@@ -166,10 +169,13 @@ def create(kind: str = "local", **options: Any) -> KVStore:
 # What kinds share.
 
 
-def pairs_of(name: str, key: Any, value: Any) -> list[tuple[Key, list[Any]]]:
-    """Keys with the list of values of each. Raises TypeError, or ValueError for lists of different lengths."""
+def pairs_of(name: str, key: Any, value: Any, needs_value: bool = True) -> list[tuple[Key, list[Any]]]:
+    """Keys with the list of values of each, which is empty where there is none.
+
+    Raises TypeError, also where there is none although it needs one, or ValueError for lists of different lengths.
+    """
     if isinstance(key, list | tuple):
-        if value is None:
+        if value is None and not needs_value:
             return [(check_key(name, k), []) for k in key]
         if not isinstance(value, list | tuple) or len(value) != len(key):
             count = len(value) if isinstance(value, list | tuple) else type(value).__name__
@@ -178,7 +184,7 @@ def pairs_of(name: str, key: Any, value: Any) -> list[tuple[Key, list[Any]]]:
             twice = next(k for k in key if list(key).count(k) > 1)
             raise ValueError(f"{name}: the key {twice!r} is there twice")
         return [(check_key(name, k), as_values(name, v)) for k, v in zip(key, value, strict=True)]
-    return [(check_key(name, key), [] if value is None else as_values(name, value))]
+    return [(check_key(name, key), [] if value is None and not needs_value else as_values(name, value))]
 
 
 def rows_of(key: Any, out: Any, row_ids: Any) -> list[tuple[Key, Any, Any]]:

@@ -51,7 +51,7 @@ class LocalStore(KVStore):
         self._make_states()
 
     def _checked(self, name: str, key: Any, value: Any) -> list[tuple[Key, list[Any]]]:
-        pairs = pairs_of(name, key, value)
+        pairs = pairs_of(name, key, value, needs_value=name != "pull")
         for k, values in pairs:
             if k not in self._stored:
                 raise unknown_key(name, k, self._stored)

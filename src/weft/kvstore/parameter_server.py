@@ -1,15 +1,17 @@
 """Kinds "dist_sync_ps", "dist_async" and "dist_ssp": keys are on parameter servers, which are actors of Ray.
 
 Small arrays are whole on one server, large ones are divided among all. A push or pull is an asynchronous operation of
-the engine for each part: it begins when its arrays are ready, holds no worker while the server works, and comes after
-the pushes and pulls of its key that this worker requested before. A pull that is requested before the push in front of
-it has begun goes with that: one call of the server does both.
+the engine: it begins when its arrays are ready, holds no worker while the servers work, and comes after the pushes and
+pulls of its keys that this worker requested before. Keys of a list go in buckets: one operation, and one call of each
+server. A pull that is requested before the push in front of it has begun goes with that: one call of the server does
+both.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import socket
 import sys
@@ -30,6 +32,7 @@ from weft.base.users_line import users_line
 from weft.distributed.collective import type_text
 from weft.distributed.compression import Codec, make_codec
 from weft.distributed.errors import DistributedError
+from weft.distributed.gradients import BUCKET_BYTES
 from weft.distributed.world import world
 from weft.engine import default_engine
 from weft.imperative.creation import empty
@@ -40,7 +43,7 @@ from weft.kvstore.base import Key, KVStore, check_like, new_keys, pairs_of, regi
 from weft.kvstore.local import check_optimizer, unique_rows
 from weft.kvstore.ray_cluster import connect, job_name, server_actors
 from weft.kvstore.rows import RowSparse
-from weft.kvstore.server import MODES, reference_of
+from weft.kvstore.server import MODES, Pulled, Pushed, reference_of
 
 __all__ = ["ParameterServerStore", "Piece", "pieces_of"]
 
@@ -88,28 +91,36 @@ class _KeyState:
         # behind a push that has failed has failed as well, until the next push.
         self.turn = default_engine().new_variable()
         self.residual: list[Tensor | None] = []
-        self.latest: _Push | None = None  # if no pull has come behind it
+        self.number = 0  # of the last push
+        self.bucket: _Push | None = None  # of the last push
+        self.takes_pull = False  # no pull has come behind it
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 class _Push:
-    """A push that a pull may go with."""
+    """A push of some keys, which pulls of them may go with."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.is_begun = self.has_pull = False
-        self.answers: dict[int, Any] = {}  # by server
+        self.is_begun = False
+        self.pulls: set[Key] = set()
+        self.answers: dict[tuple[Key, int], Any] = {}  # by key and server
 
-    def take_along(self) -> bool:
+    def take_along(self, key: Key) -> bool:
         """Let a pull go with the push, unless that has begun; returns whether it does."""
         with self.lock:
-            self.has_pull = not self.is_begun
-            return self.has_pull
+            if not self.is_begun:
+                self.pulls.add(key)
+            return not self.is_begun
 
-    def begin(self) -> bool:
-        """Begin the push; returns whether a pull goes with it."""
+    def begin(self) -> set[Key]:
+        """Begin the push; returns the keys that are pulled with it."""
         with self.lock:
             self.is_begun = True
-            return self.has_pull
+            return self.pulls
 
 
 @register(*MODES)
@@ -120,9 +131,9 @@ class ParameterServerStore(KVStore):
     an error. dist_async: each push is applied when it comes. dist_ssp: as dist_async, but a pull waits
     while another worker is more than `staleness` pushes of the key behind. The last two need an optimizer.
     servers: how many. snapshots: a folder for what servers survive by, which all machines of servers must see; None:
-    one below the folder for temporary files. every: updates between snapshots. sync: survive a power failure, too,
-    which makes each update wait for the disk. big: arrays of so many elements are divided among all servers. The first
-    worker's options count.
+    one below the folder for temporary files. every: updates of each key between snapshots. sync: survive a power
+    failure, too, which makes each update wait for the disk. big: arrays of so many elements are divided
+    among all servers. The first worker's options count.
     """
 
     takes_kind: ClassVar[bool] = True
@@ -154,8 +165,8 @@ class ParameterServerStore(KVStore):
         arguments = (kind, self._world.size, every, staleness, sync)
         self._servers = server_actors(job, servers, arguments, folder)
         self._worker = f"{self._world.rank}-{uuid.uuid4().hex[:12]}"
-        self._number = 0
         self._lock = threading.Lock()
+        self._is_closed = threading.Event()
         self._keys: dict[Key, _KeyState] = {}
         self._codec: Codec | None = None
         self._first: dict[Key, Any] = {}
@@ -180,7 +191,7 @@ class ParameterServerStore(KVStore):
     # Talking to servers.
 
     def _call_all(self, method: str, *args: Any) -> list[Any]:
-        return self._ray.get([getattr(server, method).remote(*args) for server in self._servers])
+        return [self._answer(each) for each in [getattr(s, method).remote(*args) for s in self._servers]]
 
     def _answer(self, reference: Any) -> Any:
         """The answer of a server. Raises what it has raised."""
@@ -193,31 +204,31 @@ class ParameterServerStore(KVStore):
         self,
         request: _Request,
         server: int,
-        method: str,
-        args: Sequence[Any],
-        then: Callable[[Any], None],
+        pushes: Sequence[Pushed],
+        pulls: Sequence[Pulled],
+        then: Callable[[list[Any]], None],
         complete: Any,
     ) -> None:
-        """Call a server; then(answer) runs when it has answered, done(error) at the end."""
+        """Call exchange of a server; then(answers) runs when it has answered, complete(error) at the end."""
         key, began = object(), time.perf_counter_ns()
         self._calls[key] = (request, server, time.monotonic())
 
         def answered(future: Any) -> None:
             self._calls.pop(key, None)
             try:
-                answer = future.result()
-                then(answer)
+                answers = future.result()
+                then(answers)
             except Exception as error:
                 complete(_cause(error))
             else:
-                size = answer.nbytes if method == "pull" else sum(x.nbytes for x in args[4])
-                size += answer.nbytes if method == "pushpull" else 0
+                arrays = [*answers, *(x for _, _, parts, _ in pushes for x in parts)]
                 times = (request.requested_ns, began, began, time.perf_counter_ns())
+                size = sum(x.nbytes for x in arrays)
                 events.exchanged(f"{request.text}: server {server}", request.where, size, times)
                 complete()
 
         try:
-            reference = getattr(self._servers[server], method).remote(*args)
+            reference = self._servers[server].exchange.remote(self._worker, self.rank, pushes, pulls)
             reference.future().add_done_callback(answered)
         except Exception as error:
             self._calls.pop(key, None)
@@ -227,28 +238,29 @@ class ParameterServerStore(KVStore):
         """Name servers that do not answer for long, on stderr; end rounds that cannot end by themselves."""
         period: float = flags.get("WEFT_STALL_S")
         reported: dict[object, float] = {}
-        while True:
-            time.sleep(min(max(period / 4, 0.05), 1.0))
+        while not self._is_closed.wait(min(max(period / 4, 0.05), 1.0)):
             now = time.monotonic()
-            for key, (request, server, begin) in list(self._calls.items()):
+            calls = dict(self._calls)
+            reported = {key: when for key, when in reported.items() if key in calls}
+            for key, (request, server, begin) in calls.items():
                 if now - max(begin, reported.get(key, 0.0)) > period:
                     reported[key] = now
                     sys.stderr.write(
                         f"weft: rank {self.rank} has waited {now - begin:.0f} s in {request.text} for server {server}\n"
                     )
                     sys.stderr.flush()
-                    if request.push is not None and self.type == "dist_sync_ps":
-                        self._give_up(request.push, server)
+                    if request.pushes and self.type == "dist_sync_ps":
+                        self._give_up(request.pushes, server)
 
-    def _give_up(self, push: tuple[Key, str, int, int], server: int) -> None:
-        """Let a round fail if the workers that it waits for wait in a barrier.
+    def _give_up(self, pushes: Sequence[tuple[Key, int]], server: int) -> None:
+        """Let rounds fail if the workers that they wait for wait in a barrier.
 
         They wait for this worker there, which comes to no barrier before this push has ended. So what the first server
         says of them still holds when the other one, which has the round, is queried.
         """
         with contextlib.suppress(Exception):
             meeting = self._ray.get(self._servers[0].meeting.remote())
-            self._servers[server].give_up.remote(*push, meeting)
+            self._servers[server].give_up.remote(self._worker, self.rank, pushes, meeting)
 
     # Keys.
 
@@ -282,7 +294,7 @@ class ParameterServerStore(KVStore):
     def _states_of(self, name: str, key: Any, value: Any) -> list[tuple[Key, _KeyState, list[Any]]]:
         happens_once(f"{name} talks to parameter servers")
         states = []
-        for k, values in pairs_of(name, key, value):
+        for k, values in pairs_of(name, key, value, needs_value=name != "pull"):
             if k not in self._keys:
                 raise unknown_key(name, k, self._keys)
             for v in values:
@@ -292,18 +304,21 @@ class ParameterServerStore(KVStore):
 
     def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
         with no_grad():
-            for k, state, values in self._check_push(key, value):
-                if isinstance(values[0], RowSparse):
-                    self._push_rows(k, state, RowSparse.summed(values), priority)
-                    continue
-                total = values[0]
-                for v in values[1:]:
-                    total = total + v.to_device(total.device)
-                if self._codec is not None:
-                    self._push_compressed(k, state, total, priority)
-                else:
-                    sends = [(piece, [total], piece.of, {"kind": "dense"}) for piece in state.pieces]
-                    self._send(k, state, sends, priority)
+            states = self._check_push(key, value)
+            for bucket in _buckets(states):
+                sends = [_Send(k, state, self._sends(state, values)) for k, state, values in bucket]
+                self._send(sends, priority)
+
+    def _sends(self, state: _KeyState, values: list[Any]) -> list[Sent]:
+        """What goes to each server."""
+        if isinstance(values[0], RowSparse):
+            return self._send_rows(state, RowSparse.summed(values))
+        total = values[0]
+        for v in values[1:]:
+            total = total + v.to_device(total.device)
+        if self._codec is not None:
+            return self._send_compressed(state, total)
+        return [(piece, [total], piece.of, {"kind": "dense"}) for piece in state.pieces]
 
     def _check_push(self, key: Any, value: Any) -> list[tuple[Key, _KeyState, list[Any]]]:
         """The keys with what is pushed. If that cannot be, the other workers' pushes of these keys fail as well."""
@@ -313,9 +328,13 @@ class ParameterServerStore(KVStore):
                 self._check_pushed(k, state, values)
             return states
         except Exception as error:
-            for k in key if isinstance(key, list | tuple) else [key]:
-                if isinstance(k, int | str) and k in self._keys:
-                    self._refuse(k, self._next_number(), f"{type(error).__name__}: {error}")
+            keys = key if isinstance(key, list | tuple) else [key]
+            known = [k for k in dict.fromkeys(keys) if isinstance(k, int | str) and k in self._keys]
+            refused = [
+                _Send(k, self._keys[k], [(p, (), None, {}) for p in self._keys[k].pieces]) for k in known
+            ]
+            if refused and self.type == "dist_sync_ps":
+                self._send(refused, 0, f"{type(error).__name__}: {error}")
             raise
 
     def _check_pushed(self, key: Key, state: _KeyState, values: list[Any]) -> None:
@@ -329,27 +348,16 @@ class ParameterServerStore(KVStore):
                 f"push: only float32 values are compressed, the key {key!r} has type {state.dtype}"
             )
 
-    def _next_number(self) -> int:
-        with self._lock:
-            self._number += 1
-            return self._number
-
-    def _refuse(self, key: Key, number: int, reason: str) -> None:
-        """Notify the servers that this worker does not push what the others wait for."""
-        if self.type == "dist_sync_ps":
-            for piece in self._keys[key].pieces:
-                self._servers[piece.server].refuse.remote(key, self._worker, number, self.rank, reason)
-
-    def _push_rows(self, key: Key, state: _KeyState, x: RowSparse, priority: int) -> None:
-        sends: list[Any] = []
+    def _send_rows(self, state: _KeyState, x: RowSparse) -> list[Sent]:
+        sends: list[Sent] = []
         for piece in state.pieces:
             low, high = np.searchsorted(x.rows, [piece.begin, piece.end])
             rows = x.rows[low:high] - piece.begin
             values = x.values[int(low) : int(high)]
             sends.append((piece, [values], None, {"kind": "rows", "rows": rows}))
-        self._send(key, state, sends, priority)
+        return sends
 
-    def _push_compressed(self, key: Key, state: _KeyState, x: Tensor, priority: int) -> None:
+    def _send_compressed(self, state: _KeyState, x: Tensor) -> list[Sent]:
         codec = self._codec
         assert codec is not None
         flat = x.reshape(-1)
@@ -360,90 +368,116 @@ class ParameterServerStore(KVStore):
             parts.append(flat if piece.whole else flat[piece.begin * scale : piece.end * scale])
         if not state.residual:
             state.residual = [codec.new_residual(part) for part in parts]
-        sends = []
-        for piece, part, residual in zip(state.pieces, parts, state.residual, strict=True):
-            sends.append((piece, codec.encode(part, residual), None, {"kind": "compressed"}))
-        self._send(key, state, sends, priority)
+        return [
+            (piece, codec.encode(part, residual), None, {"kind": "compressed"})
+            for piece, part, residual in zip(state.pieces, parts, state.residual, strict=True)
+        ]
 
-    def _send(self, key: Key, state: _KeyState, sends: Sequence[Any], priority: int) -> None:
-        """Push one operation that sends all pieces, and ends when the servers have committed them."""
-        number = self._next_number()
-        inputs = [_core.alias(x, keep_past=False) for _, xs, *_ in sends for x in xs]
-        request = _Request(f"push {key!r}", (key, self._worker, number, self.rank))
+    def _send(self, sends: Sequence[_Send], priority: int, refusal: str = "") -> None:
+        """Push one operation that sends some keys, and ends when the servers have committed them.
+
+        Where what it reads has failed it still runs, and sends that this worker cannot push: so the other workers get
+        an error, and its next push comes behind that. refusal: why it cannot in any case.
+        """
+        with self._lock:
+            for each in sends:
+                each.state.number += 1
+                each.number = each.state.number
+        aliases = [_core.alias(x, keep_past=False) for each in sends for _, xs, *_ in each.sends for x in xs]
+        request = _Request("push", [each.key for each in sends], [(each.key, each.number) for each in sends])
         push = _Push()
-        started: list[bool] = []
 
-        def start(_: Any, on_complete: Any) -> None:
-            started.append(True)
-            pulls = push.begin()
-            countdown = _Countdown(len(sends), on_complete)
-            arrays = iter([x.numpy() for x in inputs])
-            for piece, xs, take, form in sends:
-                parts = [next(arrays) for _ in xs]
-                if take is not None:
-                    parts = [take(part) for part in parts]
-                parts = [np.ascontiguousarray(part) for part in parts]
-                if form["kind"] == "rows":
-                    parts = [form["rows"], *parts]
-                arguments = (key, self._worker, number, self.rank, parts, {"kind": form["kind"]})
-                if not pulls:
-                    self._call(request, piece.server, "push", arguments, lambda _: None, countdown)
-                    continue
+        def start(run_context: Any, on_complete: Any) -> None:
+            error = run_context.error
+            reason = refusal or (str(error).partition("\n")[0] or "an error" if error is not None else "")
+            pulls = set() if reason else push.begin()
+            if reason and self.type != "dist_sync_ps":
+                on_complete()
+                return
+            by_server: dict[int, tuple[list[Pushed], list[Pulled]]] = {}
+            arrays = iter([] if reason else [x.numpy() for x in aliases])
+            for each in sends:
+                for piece, xs, take, form in each.sends:
+                    if reason:
+                        parts, form = [], {"kind": "refused", "reason": reason}
+                    else:
+                        parts = [next(arrays) for _ in xs]
+                        parts = [np.ascontiguousarray(part if take is None else take(part)) for part in parts]
+                        parts = [form["rows"], *parts] if form["kind"] == "rows" else parts
+                    pushed, pulled = by_server.setdefault(piece.server, ([], []))
+                    pushed.append(
+                        (each.key, each.number, parts, {k: v for k, v in form.items() if k != "rows"})
+                    )
+                    if each.key in pulls:
+                        pulled.append((each.key, None))
 
-                def keep(answer: Any, server: int = piece.server) -> None:
-                    push.answers[server] = answer
+            countdown = _Countdown(len(by_server), on_complete)
+            for server, (pushed, pulled) in by_server.items():
 
-                self._call(request, piece.server, "pushpull", arguments, keep, countdown)
+                def keep(answers: list[Any], server: int = server, pulled: list[Pulled] = pulled) -> None:
+                    for (key, _), answer in zip(pulled, answers, strict=True):
+                        push.answers[key, server] = answer
 
-        def handle_end(error: Any) -> None:
-            if error is not None and not started:  # skipped, because what it reads has failed
-                self._refuse(key, number, str(error).partition("\n")[0])
+                self._call(request, server, pushed, pulled, keep, countdown)
 
-        default_engine().push_async(
-            start, None, inputs, (), [state.turn], priority, f"push {key!r}", on_done=handle_end
-        )
-        state.latest = push  # now that a pull comes behind it
+        turns = [each.state.turn for each in sends]
+        engine = default_engine()
+        engine.push_async(start, None, aliases, (), turns, priority, request.text, run_on_error=True)
+        # It has failed if what it reads has: with the error of that.
+        engine.push(lambda _: None, None, aliases, turns, name=request.text)
+        for each in sends:
+            each.state.bucket, each.state.takes_pull = push, not refusal
 
     def pull(self, key: Key | Sequence[Key], out: Any = None, priority: int = 0) -> Any:
         states = self._states_of("pull", key, out)
-        outputs = []
-        for k, state, outs in states:
-            targets = outs or [empty(state.shape, dtype=state.dtype)]
-            if any(isinstance(y, RowSparse) for y in targets):
-                raise TypeError("pull: out is a Tensor; row_sparse_pull gives rows")
-            self._receive(k, state, targets, priority)
-            outputs.append(targets[0])
+        targets = [(k, state, outs or [empty(state.shape, dtype=state.dtype)]) for k, state, outs in states]
+        if any(isinstance(y, RowSparse) for *_, ys in targets for y in ys):
+            raise TypeError("pull: out is a Tensor; row_sparse_pull gives rows")
+        # Keys that were pushed by one operation are pulled by one: what fails has failed for all of these alone.
+        by_push: dict[int, list[tuple[Key, _KeyState, list[Tensor]]]] = {}
+        for each in targets:
+            by_push.setdefault(id(each[1].bucket), []).append(each)
+        for group in by_push.values():
+            for bucket in _buckets(group):
+                self._receive(bucket, priority)
         if out is not None:
             return out
+        outputs = [ys[0] for *_, ys in targets]
         return outputs if isinstance(key, list | tuple) else outputs[0]
 
-    def _receive(self, key: Key, state: _KeyState, targets: list[Tensor], priority: int) -> None:
-        request = _Request(f"pull {key!r}")
-        for y in targets:
-            _core.overwrite(y, "pull")
-        push, state.latest = state.latest, None
-        is_answered = push is not None and push.take_along()
+    def _receive(self, bucket: list[tuple[Key, _KeyState, list[Tensor]]], priority: int) -> None:
+        request = _Request("pull", [k for k, *_ in bucket])
+        answered: dict[Key, _Push] = {}
+        for k, state, ys in bucket:
+            for y in ys:
+                _core.overwrite(y, "pull")
+            if state.takes_pull and state.bucket is not None and state.bucket.take_along(k):
+                answered[k] = state.bucket
+            state.takes_pull = False
 
         def start(_: Any, on_complete: Any) -> None:
-            countdown = _Countdown(len(state.pieces), on_complete)
-            arrays = [y.numpy() for y in targets]
-            for piece in state.pieces:
+            by_server: dict[int, list[tuple[Key, Piece, list[Any]]]] = {}
+            for k, state, ys in bucket:
+                arrays = [y.numpy() for y in ys]
+                for piece in state.pieces:
+                    if k in answered:
+                        _write(arrays, piece, answered[k].answers.pop((k, piece.server)))
+                    else:
+                        by_server.setdefault(piece.server, []).append((k, piece, arrays))
+            if not by_server:
+                on_complete()
+                return
+            countdown = _Countdown(len(by_server), on_complete)
+            for server, parts in by_server.items():
 
-                def write(answer: Any, piece: Piece = piece) -> None:
-                    for y in arrays:
-                        if piece.whole or piece.by_rows or y.flags.c_contiguous:
-                            piece.of(y)[...] = answer
-                        else:
-                            y[np.unravel_index(np.arange(piece.begin, piece.end), y.shape)] = answer
+                def write(answers: list[Any], parts: Any = parts) -> None:
+                    for (_, piece, arrays), answer in zip(parts, answers, strict=True):
+                        _write(arrays, piece, answer)
 
-                if is_answered:
-                    assert push is not None
-                    write(push.answers.pop(piece.server))
-                    countdown()
-                    continue
-                self._call(request, piece.server, "pull", (key, self.rank), write, countdown)
+                self._call(request, server, (), [(k, None) for k, *_ in parts], write, countdown)
 
-        default_engine().push_async(start, None, (), [state.turn], targets, priority, f"pull {key!r}")
+        turns, targets = [state.turn for _, state, _ in bucket], [y for *_, ys in bucket for y in ys]
+        default_engine().push_async(start, None, (), turns, targets, priority, request.text)
 
     def row_sparse_pull(
         self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, row_ids: Any = None
@@ -457,9 +491,9 @@ class ParameterServerStore(KVStore):
             raise unknown_key("row_sparse_pull", key, self._keys)
         state = self._keys[key]
         rows = unique_rows(row_ids, state.shape)
-        state.latest = None
+        state.takes_pull = False
         values = empty((rows.size, *state.shape[1:]), dtype=state.dtype)
-        request = _Request(f"row_sparse_pull {key!r}")
+        request = _Request("row_sparse_pull", [key])
 
         def start(_: Any, on_complete: Any) -> None:
             countdown = _Countdown(len(state.pieces), on_complete)
@@ -467,15 +501,13 @@ class ParameterServerStore(KVStore):
             for piece in state.pieces:
                 low, high = np.searchsorted(rows, [piece.begin, piece.end])
 
-                def write(answer: Any, low: int = int(low), high: int = int(high)) -> None:
-                    target[low:high] = answer
+                def write(answers: list[Any], low: int = int(low), high: int = int(high)) -> None:
+                    (target[low:high],) = answers
 
-                arguments = (key, self.rank, rows[low:high] - piece.begin)
-                self._call(request, piece.server, "pull", arguments, write, countdown)
+                pulls = [(key, rows[low:high] - piece.begin)]
+                self._call(request, piece.server, (), pulls, write, countdown)
 
-        default_engine().push_async(
-            start, None, (), [state.turn], [values], priority, f"row_sparse_pull {key!r}"
-        )
+        default_engine().push_async(start, None, (), [state.turn], [values], priority, request.text)
         if out is None:
             return RowSparse(rows, values, state.shape)
         check_like("row_sparse_pull", key, out, state)
@@ -572,6 +604,7 @@ class ParameterServerStore(KVStore):
 
     def close(self) -> None:
         """Finish, and leave: the other workers wait for this one no longer. Called at the end of the program."""
+        self._is_closed.set()
         servers, self._servers = self._servers, []
         if not servers or not self._ray.is_initialized():
             return
@@ -597,12 +630,50 @@ def close_all() -> None:
         _open.pop().close()
 
 
-class _Request:
-    """A push or pull: what it is, the user's line, when it was requested; push: its identity on the servers."""
+Sent = tuple[
+    Piece, Sequence[Tensor], Any, Mapping[str, Any]
+]  # arrays, what part of them, how they are encoded
 
-    def __init__(self, text: str, push: tuple[Key, str, int, int] | None = None) -> None:
-        self.text, self.push = text, push
+
+class _Send:
+    """The push of a key: its number, and what goes to each server."""
+
+    def __init__(self, key: Key, state: _KeyState, sends: Sequence[Sent]) -> None:
+        self.key, self.state, self.sends = key, state, sends
+        self.number = 0
+
+
+class _Request:
+    """A push or pull: what it is, the user's line, when it was requested; pushes: their keys and numbers."""
+
+    def __init__(self, name: str, keys: list[Key], pushes: Sequence[tuple[Key, int]] = ()) -> None:
+        listing = ", ".join(map(repr, keys[:4])) + (f", and {len(keys) - 4} more" if len(keys) > 4 else "")
+        self.text, self.pushes = f"{name} {listing}", pushes
         self.where, self.requested_ns = users_line(), time.perf_counter_ns()
+
+
+def _buckets(
+    states: Sequence[tuple[Key, _KeyState, list[Any]]],
+) -> list[list[tuple[Key, _KeyState, list[Any]]]]:
+    """The keys of a list, in its order, as parts of at most BUCKET_BYTES, or of a single key."""
+    buckets: list[list[tuple[Key, _KeyState, list[Any]]]] = []
+    room = 0
+    for each in states:
+        room -= each[1].nbytes
+        if not buckets or room < 0:
+            buckets.append([])
+            room = BUCKET_BYTES - each[1].nbytes
+        buckets[-1].append(each)
+    return buckets
+
+
+def _write(arrays: list[Any], piece: Piece, answer: Any) -> None:
+    """Write a piece of arrays."""
+    for y in arrays:
+        if piece.whole or piece.by_rows or y.flags.c_contiguous:
+            piece.of(y)[...] = answer
+        else:
+            y[np.unravel_index(np.arange(piece.begin, piece.end), y.shape)] = answer
 
 
 class _Countdown:

@@ -17,6 +17,7 @@ def the_ray() -> Any:
     """The module ray. Raises ImportError that says what to install."""
     # No warning about missing accelerators.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # equal lines of several workers are lines of each
     try:
         import ray
     except ImportError as error:

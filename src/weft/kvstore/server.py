@@ -4,17 +4,18 @@ It does not depend on Ray; its methods are coroutines of one event loop, so only
 awaits. parameter_server.py makes actors of it.
 
 Invariants. (1) An update is committed when its record is in the journal; a push is acknowledged after that, so what was
-acknowledged survives. (2) A push has a sequence number of its worker; records carry the numbers of what they contain,
-so after a restart a push that is sent again is recognised, and applied once. (3) Which workers are there, and which
-barriers are over, is in the journal, too. (4) Synchronous kinds acknowledge a push when its round is committed; a round
-that a killed server had not committed is sent again as a whole. (5) A round that one worker cannot take part in fails
-for all of them, which is in the journal as well; it changes nothing.
+acknowledged survives. (2) A worker numbers its pushes of a key, and begins one only when the one before has been
+answered, as its engine keeps them in order; records carry the numbers of what they contain, so after a restart a push
+that is sent again is recognised, and applied once. (3) Which workers are there, and which barriers are over, is in the
+journal, too. (4) Synchronous kinds acknowledge a push when its round is committed; a round that a killed server had not
+committed is sent again as a whole. (5) A worker that cannot make a push sends a refusal in its place: the
+round fails for all workers, which is in the journal as well and changes nothing, and the refusing worker's next
+push of the key comes after that.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import itertools
 import os
@@ -45,20 +46,8 @@ MAX_BUFFERS = 8  # for answers, of each size
 Key = int | str
 
 
-class _Applied:
-    """Which pushes of a worker were applied: all up to `low`, and those in `above`."""
-
-    def __init__(self, low: int = 0, above: Sequence[int] = ()) -> None:
-        self.low, self.above = low, set(above)
-
-    def __contains__(self, number: int) -> bool:
-        return number <= self.low or number in self.above
-
-    def add(self, number: int) -> None:
-        self.above.add(number)
-        while self.low + 1 in self.above:
-            self.low += 1
-            self.above.discard(self.low)
+Pushed = tuple[Key, int, Any, Mapping[str, Any]]  # key, number, arrays, how they are encoded
+Pulled = tuple[Key, Any]  # key, and the rows, or None for all
 
 
 class _Refused:
@@ -71,7 +60,7 @@ class _Refused:
 class Server:
     """See the module. mode: one of MODES; staleness: how far "dist_ssp" lets workers run ahead of the slowest.
 
-    folder: for snapshot and journal; None: nothing survives. every: updates between snapshots.
+    folder: for snapshot and journal; None: nothing survives. every: updates of each key between snapshots.
     """
 
     def __init__(
@@ -86,7 +75,9 @@ class Server:
         self.mode, self.workers, self.every, self.staleness = mode, workers, every, staleness
         self.store = LocalStore("local")
         self.versions: dict[Key, int] = {}  # committed updates of each key
-        self.applied: dict[str, _Applied] = {}  # by worker
+        # The last push of a key that was applied or has failed, and why it has failed; by rank, worker and key. What
+        # was before it has been answered. A rank that leaves, or comes again as another process, takes its own along.
+        self.ended: dict[int, dict[str, dict[Key, tuple[int, str | None]]]] = {}
         self.clocks: dict[Key, dict[int, int]] = {}  # pushes of each rank, of each key
         self.active: dict[int, str] = {}  # rank -> the worker's identity
         self.joined: set[int] = set()  # ranks that have come, or died before they could
@@ -100,7 +91,6 @@ class Server:
         self.codec: Any = None
         self.updates_since_snapshot = 0
         self.began = time.time()
-        self.failures: dict[tuple[str, int], str] = {}
         self._buffers: dict[int, list[Any]] = {}  # for answers, by their sizes
         self._changed: asyncio.Condition | None = None
         self.journal = None if folder is None else Journal(folder, sync)
@@ -147,9 +137,7 @@ class Server:
             texts.pop(rank, None)
             raise
         if number > self.passed:
-            self._apply("passed", number)
-            if len(set(texts.values())) > 1:
-                self.disagreements[number] = _disagreement(texts)
+            self._apply("passed", [number, _disagreement(texts) if len(set(texts.values())) > 1 else None])
         self.barriers.pop(number, None)
         if number in self.disagreements:
             raise DistributedError(self.disagreements[number])
@@ -160,16 +148,18 @@ class Server:
         return {rank: text for texts in open_ones for rank, text in texts.items()}
 
     async def give_up(
-        self, key: Key, worker: str, number: int, rank: int, meeting: Mapping[int, str]
+        self, worker: str, rank: int, pushes: Sequence[tuple[Key, int]], meeting: Mapping[int, str]
     ) -> None:
-        """Let the round of a push fail if all that it waits for are in `meeting`, where they wait for this worker."""
-        pushes = self.rounds.get(key, {})
-        missing = self._expected() - pushes.keys()
-        if rank in pushes and pushes[rank][:2] == (worker, number) and missing and missing <= meeting.keys():
-            for other in missing:
-                pushes[other] = ("", 0, _Refused(f"waits in {meeting[other].partition(' ')[0]}"))
-            self._close_round(key)
-            await self._notify()
+        """Let rounds of pushes fail if all that they wait for are in `meeting`, where they wait for this worker."""
+        for key, number in pushes:
+            round_ = self.rounds.get(key, {})
+            missing = self._expected() - round_.keys()
+            is_open = rank in round_ and round_[rank][:2] == (worker, number)
+            if is_open and missing and missing <= meeting.keys():
+                for other in missing:
+                    round_[other] = ("", 0, _Refused(f"waits in {meeting[other].partition(' ')[0]}"))
+                self._close_round(key)
+        await self._notify()
 
     def _expected(self) -> set[int]:
         """The ranks that rounds and barriers wait for: those that are there, and those that are still to come."""
@@ -179,8 +169,10 @@ class Server:
         rank, name = value
         self.joined.add(rank)
         self.idle.discard(rank)
-        for pushes in self.rounds.values():
-            pushes.pop(rank, None)
+        if name is None or name != self.active.get(rank):  # a process may have several stores
+            self.ended.pop(rank, None)
+            for pushes in self.rounds.values():
+                pushes.pop(rank, None)
         if name is None:
             self.active.pop(rank, None)
         else:
@@ -199,8 +191,11 @@ class Server:
         for clocks in self.clocks.values():  # all have come to the same point
             clocks[rank] = max(clocks.values(), default=0)
 
-    def _do_passed(self, value: int) -> None:
-        self.passed = max(self.passed, value)
+    def _do_passed(self, value: Any) -> None:
+        number, disagreement = value
+        self.passed = max(self.passed, number)
+        if disagreement is not None:
+            self.disagreements[number] = disagreement
 
     # Keys.
 
@@ -233,51 +228,85 @@ class Server:
         """The updater or the compression, as plain data."""
         self._apply(what, value)
 
-    async def push(
-        self, key: Key, worker: str, number: int, rank: int, parts: Any, form: Mapping[str, Any]
-    ) -> int:
-        """Apply what a worker pushes, once however often it is sent; gives the version of the key afterwards."""
+    async def exchange(
+        self, worker: str, rank: int, pushes: Sequence[Pushed] = (), pulls: Sequence[Pulled] = ()
+    ) -> list[Any]:
+        """Make pushes, each once however often it is sent, then pulls; gives what is pulled.
+
+        Returns when all rounds of the pushes are over; a pull of "dist_ssp" waits for the slowest workers. Raises what
+        the first push that failed has raised, when all have ended; a push that is refused raises nothing.
+        """
+        error: Exception | None = None
+        for each in pushes:
+            try:
+                self._accept(worker, rank, *each)
+            except Exception as problem:
+                error = error or problem
+        if pushes:
+            await self._notify()
+            await self._until_ended(worker, rank, [(key, number) for key, number, *_ in pushes])
+            for key, number, _, form in pushes:
+                if form["kind"] != "refused":
+                    error = error or self._failure(worker, rank, key, number)
+        if error is not None:
+            raise error
+        return [await self._pull(key, rank, rows) for key, rows in pulls]
+
+    def _accept(
+        self, worker: str, rank: int, key: Key, number: int, parts: Any, form: Mapping[str, Any]
+    ) -> None:
+        """Apply a push, or let it take part in its round, unless that has happened before."""
         if key not in self.versions:
             raise KeyError(f"push: no key {key!r} was initialised on the server")
-        if number in self.applied.setdefault(worker, _Applied()):
-            return self.versions[key]
+        if number <= self._ended(rank, worker, key)[0]:
+            return
         if self.mode != "dist_sync_ps":
             self._commit(key, [(worker, number, rank)], self._decode(key, parts, form))
-            await self._notify()
-            return self.versions[key]
+            return
         try:
             pushed = self._decode(key, parts, form)
         except Exception as error:
             pushed = _Refused(str(error))
-        return await self._take_part(key, worker, number, rank, pushed)
+        self.rounds.setdefault(key, {})[rank] = (worker, number, pushed)
+        self._close_round(key)
 
-    async def refuse(self, key: Key, worker: str, number: int, rank: int, reason: str) -> None:
-        """A worker cannot push what its turn is to push: the round fails for all, with the reason."""
-        if self.mode == "dist_sync_ps" and key in self.versions:
-            with contextlib.suppress(DistributedError):
-                await self._take_part(key, worker, number, rank, _Refused(reason))
+    def _ended(self, rank: int, worker: str, key: Key) -> tuple[int, str | None]:
+        """The last push of a key that has ended, and why it has failed, or None."""
+        return self.ended.get(rank, {}).get(worker, {}).get(key, (0, None))
 
-    async def _take_part(self, key: Key, worker: str, number: int, rank: int, pushed: Any) -> int:
-        """Wait for the end of a round. Raises DistributedError if it has failed."""
-        applied = self.applied.setdefault(worker, _Applied())
-        if (worker, number) not in self.failures:
-            pushes = self.rounds.setdefault(key, {})
-            pushes[rank] = (worker, number, pushed)
-            self._close_round(key)
-            await self._notify()
-            try:
-                await self._wait(
-                    lambda: number in applied or (worker, number) in self.failures,
-                    lambda: (f"push of {key!r}", self._expected() - set(self.rounds.get(key, ()))),
-                )
-            except CollectiveTimeout:
-                pushes.pop(rank, None)
-                raise
-        if (worker, number) in self.failures:
-            raise DistributedError(self.failures[worker, number])
-        return self.versions[key]
+    async def _until_ended(self, worker: str, rank: int, pushes: Sequence[tuple[Key, int]]) -> None:
+        """Wait for the rounds of pushes."""
+        open_pushes = list(pushes)
 
-    async def pull(self, key: Key, rank: int, rows: Any = None) -> Any:
+        def is_over() -> bool:
+            open_pushes[:] = [
+                (key, number)
+                for key, number in open_pushes
+                if self.rounds.get(key, {}).get(rank, ())[:2] == (worker, number)
+            ]
+            return not open_pushes
+
+        def waits_for() -> tuple[str, set[int]]:
+            key, _ = open_pushes[0]
+            return f"push of {key!r}", self._expected() - set(self.rounds.get(key, ()))
+
+        try:
+            await self._wait(is_over, waits_for)
+        except CollectiveTimeout:
+            for key, _ in open_pushes:
+                self.rounds[key].pop(rank, None)
+            raise
+
+    def _failure(self, worker: str, rank: int, key: Key, number: int) -> Exception | None:
+        """The error of a push whose round is over, or None."""
+        last, reason = self._ended(rank, worker, key)
+        if last == number and reason is not None:
+            return DistributedError(reason)
+        if last < number and self.mode == "dist_sync_ps" and key in self.versions:
+            return DistributedError(f"push of {key!r}: the worker has left before the round was over")
+        return None
+
+    async def _pull(self, key: Key, rank: int, rows: Any = None) -> Any:
         """The stored value; waits for the slowest workers if the kind is stale synchronous."""
         if key not in self.versions:
             raise KeyError(f"pull: no key {key!r} was initialised on the server")
@@ -287,13 +316,6 @@ class Server:
             )
         stored = self.store._stored[key].numpy()
         return self._copy(stored) if rows is None else stored[rows]
-
-    async def pushpull(
-        self, key: Key, worker: str, number: int, rank: int, parts: Any, form: Mapping[str, Any]
-    ) -> Any:
-        """push, then pull: one call of the worker."""
-        await self.push(key, worker, number, rank, parts, form)
-        return await self.pull(key, rank)
 
     def _copy(self, stored: Any) -> Any:
         """A copy for an answer: the next update may already write the stored array.
@@ -341,6 +363,8 @@ class Server:
         """The pushed value for the updater, from what a worker has sent. Raises ValueError if it does not fit."""
         stored = self.store._stored[key]
         kind = form["kind"]
+        if kind == "refused":
+            return _Refused(form["reason"])
         if kind == "rows":
             return RowSparse(parts[0], asarray(parts[1].copy()), stored.shape)
         if kind == "compressed":
@@ -374,7 +398,8 @@ class Server:
             with no_grad():
                 self._commit(key, pushers, _sum(values))
         except Exception as error:
-            self._apply("failed", [[worker, number, str(error)] for worker, number, _ in pushers])
+            by = [[worker, key, number, rank] for worker, number, rank in pushers]
+            self._apply("failed", {"by": by, "reason": str(error)})
 
     def _commit(self, key: Key, pushers: Sequence[tuple[str, int, int]], pushed: Any) -> None:
         if self.mode != "dist_sync_ps" and self.updater is None:
@@ -387,7 +412,7 @@ class Server:
         else:
             self._record(header, [pushed.numpy() if isinstance(pushed, Tensor) else pushed])
         self.updates_since_snapshot += 1
-        is_due = self.updates_since_snapshot >= self.every
+        is_due = self.updates_since_snapshot >= self.every * max(len(self.versions), 1)
         if self.journal is not None and (is_due or self.journal.size_bytes >= MAX_JOURNAL_BYTES):
             self._snapshot()
 
@@ -400,13 +425,17 @@ class Server:
             self.store._stored[key].wait()
         self.versions[key] += 1
         for worker, number, rank in pushers:
-            self.applied.setdefault(worker, _Applied()).add(number)
+            self._end(worker, key, number, rank)
             clocks = self.clocks.setdefault(key, {})
             clocks[rank] = clocks.get(rank, 0) + 1
 
+    def _end(self, worker: str, key: Key, number: int, rank: int, reason: str | None = None) -> None:
+        if worker:  # not of a rank that has not pushed
+            self.ended.setdefault(rank, {}).setdefault(worker, {})[key] = (number, reason)
+
     def _do_failed(self, value: Any) -> None:
-        for worker, number, reason in value:
-            self.failures[worker, number] = reason
+        for worker, key, number, rank in value["by"]:
+            self._end(worker, key, number, rank, value["reason"])
 
     def _do_init(self, key: Key, value: Any) -> None:
         self.store.init(key, asarray(np.array(value)))
@@ -448,12 +477,17 @@ class Server:
             "number": journal.number,
             "mode": self.mode,
             "versions": [[key, version] for key, version in self.versions.items()],
-            "applied": [[w, a.low, sorted(a.above)] for w, a in self.applied.items()],
+            "ended": [
+                [worker, key, number, rank, reason]
+                for rank, workers in self.ended.items()
+                for worker, keys in workers.items()
+                for key, (number, reason) in keys.items()
+            ],
             "active": [[rank, name] for rank, name in self.active.items()],
             "seen": sorted(self.joined),
             "idle": sorted(self.idle),
             "passed": self.passed,
-            "failures": [[worker, number, reason] for (worker, number), reason in self.failures.items()],
+            "disagreements": [[number, text] for number, text in self.disagreements.items()],
             "clocks": [[key, [[r, n] for r, n in ranks.items()]] for key, ranks in self.clocks.items()],
             "updater": self.updater,
             "compression": self.compression,
@@ -471,11 +505,12 @@ class Server:
             values = checkpoint.load(journal.snapshot, random_state=False, store=state)
             number = values["number"]
             self.versions = dict(values["versions"])
-            self.applied = {w: _Applied(low, above) for w, low, above in values["applied"]}
+            for each in values["ended"]:
+                self._end(*each)
             self.active = {rank: name for rank, name in values["active"]}  # noqa: C416
             self.joined, self.idle = set(values["seen"]), set(values["idle"])
             self.passed = values["passed"]
-            self._do_failed(values["failures"])
+            self.disagreements = dict(values["disagreements"])
             self.clocks = {key: dict(ranks) for key, ranks in values["clocks"]}
             if values["compression"] is not None:
                 self._do_compression(values["compression"])

@@ -14,7 +14,7 @@ import numpy as np
 
 from weft import _core
 from weft import functional as F
-from weft.base.errors import DTypeError
+from weft.base.errors import DTypeError, EngineError
 from weft.distributed.collective import LARGE_BYTES, fail, push_exchange, type_text
 from weft.distributed.compression import Codec
 from weft.distributed.functions import barrier
@@ -22,6 +22,7 @@ from weft.distributed.gradients import BUCKET_BYTES, compressed_sum, reduce_into
 from weft.distributed.parallel import broadcast_together
 from weft.distributed.transport import AllGather
 from weft.distributed.world import world
+from weft.engine import default_engine
 from weft.imperative.control_flow_effects import in_graph
 from weft.imperative.creation import tensor, zeros
 from weft.imperative.gradient import no_grad
@@ -57,7 +58,16 @@ class SynchronousStore(LocalStore):
         return self._world.size
 
     def barrier(self) -> None:
-        barrier()
+        """See KVStore. Raises the error of a last push of a key, or of an init, that has failed."""
+        error: EngineError | None = None
+        for x in (*self._stored.values(), *self._pushed.values()):
+            try:
+                default_engine().wait_for_var(x, writes_only=True)
+            except EngineError as failure:
+                error = error or failure
+        barrier()  # the others wait there all the same
+        if error is not None:
+            raise error
 
     def init(self, key: Key | Sequence[Key], value: Any) -> None:
         with _Agreement(self.num_workers, f"init {key!r}"):

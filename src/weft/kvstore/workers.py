@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import secrets
 import shutil
@@ -20,8 +21,11 @@ __all__ = ["run_workers"]
 LOGS_S = 1.0  # Ray brings what workers print to this process by looking at their files twice a second
 
 
-def _run_script(script: Sequence[str]) -> int:
-    """In a process of Ray: the script, or "-m" and a module, as the main program. Returns the status it ends with."""
+def _run_script(script: Sequence[str]) -> tuple[int, str]:
+    """In a process of Ray: the script, or "-m" and a module, as the main program.
+
+    Returns the status it ends with, and the text of sys.exit("text").
+    """
     sys.argv = list(script)
     try:
         if script[0] == "-m":
@@ -32,14 +36,16 @@ def _run_script(script: Sequence[str]) -> int:
             sys.path.insert(0, str(Path(script[0]).resolve().parent))
             runpy.run_path(script[0], run_name="__main__")
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, int) or end.code is None:
+            return end.code or 0, ""
+        return 1, str(end.code)
     finally:
         from weft.kvstore.parameter_server import close_all
 
         close_all()
         sys.stdout.flush()
         sys.stderr.flush()
-    return 0
+    return 0, ""
 
 
 def run_workers(n: int, script: Sequence[str], env: Mapping[str, str], restarts: int = 0) -> int:
@@ -70,9 +76,10 @@ def run_workers(n: int, script: Sequence[str], env: Mapping[str, str], restarts:
             (reference, *_), _ = ray.wait(list(running), num_returns=1)
             rank = running.pop(reference)
             try:
-                code = ray.get(reference)
+                code, text = ray.get(reference)
             except ray.exceptions.RayTaskError as error:
-                sys.stderr.write(f"weft.launch: rank {rank} raised:\n{error}\n")
+                _end_workers(ray, running)
+                sys.stderr.write(f"weft.launch: rank {rank} raised {_cause_text(error)}\n")
                 return 1
             except ray.exceptions.RayError as error:
                 sys.stderr.write(f"weft.launch: rank {rank} died: {str(error).splitlines()[0]}\n")
@@ -82,7 +89,10 @@ def run_workers(n: int, script: Sequence[str], env: Mapping[str, str], restarts:
                     running[start(rank)] = rank
                 continue
             if code:
-                sys.stderr.write(f"weft.launch: rank {rank} ended with status {code}\n")
+                _end_workers(ray, running)
+                sys.stderr.write(
+                    f"weft.launch: rank {rank} ended with status {code}{': ' if text else ''}{text}\n"
+                )
                 return code
             ended += 1
         status = 0 if ended else 1
@@ -90,6 +100,27 @@ def run_workers(n: int, script: Sequence[str], env: Mapping[str, str], restarts:
         _end_servers(ray, job)
         time.sleep(LOGS_S)
     return status
+
+
+def _cause_text(error: Any) -> str:
+    """What a worker raised, first in one line, then with the lines of the script; without those that started it."""
+    cause = getattr(error, "cause", None)
+    text = re.sub("\x1b\\[[0-9;]*m", "", str(error))
+    if not isinstance(cause, BaseException):
+        return text
+    lines, is_own = [], False
+    for line in text.splitlines()[1:]:
+        if line.startswith("  File "):
+            is_own = "runpy" in line or os.path.join("kvstore", "workers.py") in line
+        if not is_own or not line.startswith("  "):
+            lines.append(line)
+    return "\n".join([f"{type(cause).__name__}: {cause}", *lines])
+
+
+def _end_workers(ray: Any, running: Mapping[Any, int]) -> None:
+    """End the other workers before the servers go, so that none of them says that it misses these."""
+    for reference in running:
+        ray.cancel(reference, force=True)
 
 
 def _servers(ray: Any, job: str) -> list[Any]:

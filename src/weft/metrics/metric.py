@@ -45,6 +45,19 @@ class Metric:
         """Take in a batch; nothing is waited for."""
         with no_grad():
             self.add(*args)
+        self._updates = self.__dict__.get("_updates", 0) + 1
+
+    def __repr__(self) -> str:
+        """Its options and how often it was updated; the number is not computed, as that waits.
+
+        >>> Mean()
+        Mean(0 updates)
+        """
+        options = [
+            f"{k}={v!r}" for k, v in vars(self).items() if k[0] != "_" and isinstance(v, int | float | str)
+        ]
+        count = f"{self.__dict__.get('_updates', 0)} updates"
+        return f"{type(self).__name__}({', '.join([*options, count])})"
 
     def compute(self) -> Any:
         """The number, of all batches since reset(); waits for them."""

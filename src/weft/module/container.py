@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, overload
 
 from weft import functional as F
 from weft.imperative.tensor import Tensor
@@ -22,6 +22,12 @@ class Sequential(Module):
     >>> net = M.Sequential(M.Linear(4, 3), M.ReLU(), M.Linear(3, 2))
     >>> net(wf.zeros((1, 4))).shape, len(net), net[1]
     ((1, 2), 3, ReLU())
+    >>> net[2] = M.Linear(3, 5)
+    >>> net[1:]
+    Sequential(
+      0: ReLU()
+      1: Linear(in_features=3, out_features=5)
+    )
     >>> M.Sequential({"head": M.Linear(3, 2)})
     Sequential(
       head: Linear(in_features=3, out_features=2)
@@ -67,8 +73,16 @@ class Sequential(Module):
     def __iter__(self) -> Iterator[Module]:
         return iter(self._layers.values())
 
-    def __getitem__(self, k: int) -> Module:
-        return list(self._layers.values())[k]
+    @overload
+    def __getitem__(self, k: int) -> Module: ...
+    @overload
+    def __getitem__(self, k: slice) -> Sequential: ...
+    def __getitem__(self, k: Any) -> Any:
+        layers = list(self._layers.values())[k]
+        return Sequential(*layers) if isinstance(k, slice) else layers
+
+    def __setitem__(self, k: int, layer: Module) -> None:
+        self._add(list(self._layers)[k], layer)
 
 
 class Identity(Module):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
-from weft.base.errors import DTypeError, names_keywords
+from weft.base.errors import DTypeError, ShapeError, names_keywords
 from weft.base.name_hints import add_name_hints, visible_names
 from weft.imperative.creation import asarray
 from weft.imperative.dependence import changed, containers_in, depends_on, state_of
@@ -18,6 +18,7 @@ from weft.imperative.gradient import no_grad
 from weft.imperative.paths import module_calls, report
 from weft.imperative.tensor import Tensor
 from weft.module.state import IncompatibleKeys, compare, write
+from weft.ops.node import Value
 
 __all__ = ["Handle", "Module", "Parameter"]
 
@@ -139,6 +140,11 @@ class Module:
     _pre_hooks: dict[int, Callable[..., Any]]
 
     def __new__(cls: type[Self], *args: Any, **kwargs: Any) -> Self:
+        if (args or kwargs) and cls.__init__ is object.__init__:
+            raise TypeError(
+                f"{cls.__name__}() takes no arguments, as the class has no __init__\n"
+                f"  hint: a call of the module is {cls.__name__}()(x)"
+            )
         module = super().__new__(cls)  # here, so that a forgotten super().__init__() does no harm
         for name in ("_roles", "_hooks", "_pre_hooks"):
             object.__setattr__(module, name, {})
@@ -187,6 +193,59 @@ class Module:
 
     def _named_arrays(self) -> dict[str, Tensor]:
         return dict(self._named("", PARAMETER, BUFFER, UNSAVED_BUFFER))
+
+    def functional_call(self, state: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """The result of a call with these values in the places of parameters and buffers; the module stays as it is.
+
+        So a module is a function of its parameters, which grad, vmap, jvp and others differentiate or map:
+        wf.grad(lambda p, x: net.functional_call(p, x).sum())(dict(net.named_parameters()), x). state: arrays by the
+        names of named_parameters() and named_buffers(); for names that it leaves out the module has its own. What is
+        shared is replaced everywhere. A buffer that forward writes (BatchNorm's statistics in training) is written: the
+        given one, or the module's own. Meanwhile other threads should not use the module. Raises ValueError for names
+        that the module does not have, ShapeError for values of another shape.
+
+        >>> import weft as wf
+        >>> import weft.module as M
+        >>> net, x = M.Linear(2, 1, bias=False), wf.tensor([[3., 4.]])
+        >>> loss = lambda p: net.functional_call(p, x).sum()
+        >>> wf.grad(loss)({"weight": wf.zeros((1, 2))})
+        {'weight': tensor([[3., 4.]], dtype=float32, device=cpu:0)}
+        """
+        values = self._replacements(state)
+        attributes = [
+            (vars(module), name, vars(module)[name], values[id(vars(module)[name])])
+            for module in self.modules()
+            for name in module._roles
+            if id(vars(module)[name]) in values
+        ]
+        for module in self.modules():
+            depends_on(module)  # as it is now, and again afterwards
+        try:
+            for holder, name, _, value in attributes:
+                holder[name] = value
+            changed()
+            return self(*args, **kwargs)
+        finally:
+            for holder, name, before, _ in attributes:
+                holder[name] = before
+            changed()
+
+    def _replacements(self, state: Mapping[str, Any]) -> dict[int, Any]:
+        """The values of a functional call by the id of the array that each one replaces."""
+        arrays = self._named_arrays()
+        title = f"functional_call: {type(self).__name__}"
+        if unknown := [name for name in state if name not in arrays]:
+            accepted = ", ".join(arrays) or "none"
+            raise ValueError(
+                f"{title}: no parameter or buffer {', '.join(map(repr, unknown))}; it has: {accepted}"
+            )
+        values: dict[int, Any] = {}
+        for name, given in state.items():
+            value = given if isinstance(given, Tensor | Value) else asarray(given)
+            if tuple(value.shape) != tuple(arrays[name].shape):
+                raise ShapeError(f"{title}: {name} has shape {arrays[name].shape}, got {tuple(value.shape)}")
+            values[id(arrays[name])] = value
+        return values
 
     # Attributes.
 

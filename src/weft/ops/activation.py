@@ -252,9 +252,11 @@ class Silu(Activation):
         return x * e.call("sigmoid", x)
 
 
-def _softplus(x: Scalar) -> Scalar:
-    """log(1 + exp(x)) for all x; its slope comes out as the sigmoid."""
-    return e.maximum(x, 0) + e.call("log1p", e.call("exp", -abs(x)))
+def softplus_of(x: Scalar) -> Scalar:
+    """log(1 + exp(x)) for all x. One comparison chooses both parts: derivatives of every order are those of the
+    sigmoid at 0, too."""
+    positive = x >= 0
+    return e.where(positive, x, 0) + e.call("log1p", e.call("exp", e.where(positive, -x, x)))
 
 
 @op
@@ -271,7 +273,7 @@ class Mish(Activation):
     """
 
     def scalar(self, x: Scalar) -> Scalar:
-        return x * e.call("tanh", _softplus(x))
+        return x * e.call("tanh", softplus_of(x))
 
 
 @op
@@ -293,7 +295,7 @@ class Softplus(Activation):
 
     def scalar(self, x: Scalar) -> Scalar:
         scaled = x * self.beta
-        return e.where(scaled > self.threshold, x, _softplus(scaled) / self.beta)
+        return e.where(scaled > self.threshold, x, softplus_of(scaled) / self.beta)
 
 
 @op
@@ -327,7 +329,7 @@ class LogSigmoid(Activation):
     """
 
     def scalar(self, x: Scalar) -> Scalar:
-        return -_softplus(-x)
+        return -softplus_of(-x)
 
 
 @op

@@ -317,10 +317,11 @@ class Hypot(FloatPair):
     """
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
-        # One of the two where they are equal, in both places: derivatives of every order are those of the formula.
+        # One of the two where they are equal, in all places, and a ratio with its sign: derivatives of every order are
+        # those of the formula.
         is_first = abs(a) >= abs(b)
         long = e.where(is_first, abs(a), abs(b))
-        ratio = e.where(is_first, abs(b), abs(a)) / long
+        ratio = e.where(is_first, b, a) / e.where(is_first, a, b)
         infinite = (abs(a) == float("inf")) | (abs(b) == float("inf"))
         length = long * e.call("sqrt", ratio * ratio + 1)
         return e.where(infinite, e.constant(float("inf"), a.dtype), e.where(long == 0, long, length))

@@ -59,7 +59,10 @@ class Classes(Op):
         if not target.dtype.is_integer:
             raise self.fail(DTypeError, "target must be integers", x=x, target=target)
         if target.shape != rows:
-            raise self.fail(ShapeError, f"target must have the shape {rows}", x=x, target=target)
+            error = self.fail(ShapeError, f"target must have the shape {rows}", x=x, target=target)
+            if target.shape == (*rows, 1):
+                raise ShapeError(f"{error}\n  hint: target.squeeze(axis=-1)")
+            raise error
 
     def aligned(self, x: Any, target: Any, weight: Any) -> tuple[Any, Any, int]:
         """target and weight so that they broadcast to x, and the axis of classes."""

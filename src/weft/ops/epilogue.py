@@ -20,8 +20,11 @@ class Epilogue(Op):
     Inputs: those of the operator, then what the steps read beside the value, then the values of the operator's Runtime
     attributes named by `runtime`. of: the operator. steps: (pointwise operator, the index of the value among its
     operands, their number) each. Where a native kernel takes the steps, half types are rounded once, at the end.
+    Decomposes to the operator with all steps but the last, and that one: a kernel that does not take the last step may
+    take those before it.
     """
 
+    is_merged: ClassVar[bool] = True
     public: ClassVar[bool] = False
     method: ClassVar[bool] = False
     of: object
@@ -71,8 +74,17 @@ class Epilogue(Op):
     def decompose(self, *inputs: Value | None) -> Any:
         op_inputs, extras, runtime = self.split(inputs)
         of: Any = self.of
-        outputs = make_node(of, op_inputs, runtime).outputs
-        return (self.through(outputs[0], extras, _applied), *outputs[1:])
+        steps: Any = self.steps
+        *earlier, (last, index, count) = steps
+        end = len(extras) - (count - 1)
+        if earlier:
+            shorter = Epilogue(of=of, steps=tuple(earlier), runtime=self.runtime)
+            outputs = make_node(shorter, [*op_inputs, *extras[:end], *runtime.values()]).outputs
+        else:
+            outputs = make_node(of, op_inputs, runtime).outputs
+        operands = extras[end:]
+        operands.insert(index, outputs[0])
+        return (make_node(last, operands).outputs[0], *outputs[1:])
 
     def recomputed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         op_inputs, extras, runtime = self.split(inputs)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from weft.base.dtype import DType, bool_, float32
+from weft.base.dtype import DType, bool_, float32, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
@@ -20,6 +21,13 @@ MODES = ("set", "add", "max", "min")
 def zeros_like(x: Any) -> Any:
     """Zeros in x's shape and type, as a view of one number."""
     return F.broadcast_like(constant(0, x.dtype), x)
+
+
+def _numbers(indices: Any) -> Any:
+    """1, 2, 3, ... in row-major order, in the shape of the indices."""
+    ones = F.filled_like(F.cast(indices, dtype=int64), value=1.0)
+    numbers = F.cumulative_sum(F.reshape(ones, shape=(math.prod(indices.shape),)), axis=0)
+    return F.reshape(numbers, shape=indices.shape)
 
 
 def broadcast_all(values: Sequence[Any], shape: Sequence[Any]) -> list[Any]:
@@ -145,8 +153,8 @@ class PutAlongAxis(Putting):
 
     x: [..., n, ...]; indices: integers in -n ... n-1, of as many dimensions, the other sizes at most x's; updates: a
     number, or of the indices' shape or one that fits it. mode: "set", "add", "max" or "min". Returns x's type.
-    Where an index is repeated, the last update stays with "set"; the gradient then goes to all of them. "max" and
-    "min" have no gradient. Raises ShapeError if the shapes do not fit, IndexError for an axis or index out of range.
+    Where an index is repeated, the last update stays with "set", and has the gradient alone. "max" and "min" have no
+    gradient. Raises ShapeError if the shapes do not fit, IndexError for an axis or index out of range.
     Source: NumPy's put_along_axis; PyTorch's scatter.
 
     >>> import weft as wf
@@ -179,6 +187,13 @@ class PutAlongAxis(Putting):
         self.require_gradient()
         dupdates = F.take_along_axis(_part(dy, indices, self.axis), indices, axis=self.axis)
         dx = dy if self.mode == "add" else F.put_along_axis(dy, indices, 0, axis=self.axis)
+        if self.mode == "set" and _float(updates):
+            numbers = _numbers(indices)
+            last = F.put_along_axis(F.cast(zeros_like(x), dtype=int64), indices, numbers, axis=self.axis)
+            stays = F.equal(
+                F.take_along_axis(_part(last, indices, self.axis), indices, axis=self.axis), numbers
+            )
+            dupdates = F.where(stays, dupdates, 0)
         return (
             dx,
             None,
@@ -251,8 +266,8 @@ class IndexPut(Putting):
     """x, but the elements that index_get would read are combined with updates, in row-major order of the indices.
 
     x: [...]; updates: fit index_get's result by broadcasting; indices, axes, position: as index_get's; mode: "set",
-    "add", "max" or "min". Returns x's type. Where indices are repeated, the last update stays with "set"; the gradient
-    then goes to all of them. "max" and "min" have no gradient. Raises IndexError for an index out of range.
+    "add", "max" or "min". Returns x's type. Where indices are repeated, the last update stays with "set", and has the
+    gradient alone. "max" and "min" have no gradient. Raises IndexError for an index out of range.
     Source: NumPy's advanced indexing.
 
     >>> import weft as wf
@@ -287,8 +302,25 @@ class IndexPut(Putting):
         dx = dy if self.mode == "add" else F.index_put(dy, 0, *indices, **geometry)
         du = None
         if _float(updates):
-            du = F.cast(unbroadcast(F.index_get(dy, *indices, **geometry), updates), dtype=updates.dtype)
+            du = F.index_get(dy, *indices, **geometry)
+            if self.mode == "set":
+                du = F.where(self._stays(x, indices), du, 0)
+            du = F.cast(unbroadcast(du, updates), dtype=updates.dtype)
         return (dx, du, *(None for _ in indices))
+
+    def _stays(self, x: Any, indices: Sequence[Any]) -> Any:
+        """Which updates stay, as what fits the updates' full shape: a later one with equal indices replaces others."""
+        points = split_shape(self, x.type, [v.type for v in indices], self.axes, self.position)[0]
+        indices = broadcast_all(indices, points)
+        numbers = _numbers(indices[0])
+        axes = normalize_axes(self.name, self.axes, x.ndim)
+        zeros = F.broadcast_to(constant(0, int64), shape=tuple(x.shape[d] for d in axes))
+        inner = {"axes": tuple(range(len(axes)))}
+        stays = F.equal(
+            F.index_get(F.index_put(zeros, numbers, *indices, **inner), *indices, **inner), numbers
+        )
+        behind = x.ndim - len(axes) - self.position
+        return F.expand_dims(stays, axis=tuple(range(len(points), len(points) + behind))) if behind else stays
 
 
 @op

@@ -10,6 +10,7 @@ from weft.base.dtype import DType
 from weft.base.errors import ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
+from weft.ops.activation import softplus_of
 from weft.ops.kernels import Loop, Row, pointwise_loop, to_accumulation
 from weft.ops.op import Op, Runtime, op
 from weft.ops.pointwise import Pointwise, pointwise_gradients
@@ -157,9 +158,9 @@ class SmoothL1Loss(PointwiseLoss):
     positional: ClassVar[tuple[str, ...]] = ("reduction", "beta")
 
     def scalar(self, x: Scalar, target: Scalar) -> Scalar:
-        size = abs(x - target)
-        half = size * 0.5
-        return e.where(size < self.beta, half * size / self.beta, size - self.beta * 0.5)
+        apart = x - target
+        size = abs(apart)
+        return e.where(size < self.beta, apart * 0.5 * apart / self.beta, size - self.beta * 0.5)
 
 
 @op
@@ -181,9 +182,9 @@ class HuberLoss(PointwiseLoss):
     positional: ClassVar[tuple[str, ...]] = ("reduction", "delta")
 
     def scalar(self, x: Scalar, target: Scalar) -> Scalar:
-        size = abs(x - target)
-        half = size * 0.5
-        return e.where(size <= self.delta, half * size, (size - self.delta * 0.5) * self.delta)
+        apart = x - target
+        size = abs(apart)
+        return e.where(size <= self.delta, apart * 0.5 * apart, (size - self.delta * 0.5) * self.delta)
 
 
 @op
@@ -235,7 +236,8 @@ class BinaryCrossEntropy(PointwiseLoss):
     def element_vjp(self, inputs: list[Any], dy: Any) -> tuple[Any, ...]:
         _, *others = super().element_vjp(inputs, dy)
         x, target, weight = inputs
-        cotangent = dy * (x - target) / F.maximum(x * (1 - x), 1e-12)
+        # Of each part alone: where target is 0 the loss is smooth at x = 0, and so at the other end.
+        cotangent = dy * ((1 - target) / F.maximum(1 - x, 1e-12) - target / F.maximum(x, 1e-12))
         return cotangent if weight is None else cotangent * weight, *others
 
 
@@ -257,7 +259,7 @@ class BinaryCrossEntropyWithLogits(PointwiseLoss):
     def scalar(
         self, x: Scalar, target: Scalar, weight: Scalar | None = None, pos_weight: Scalar | None = None
     ) -> Scalar:
-        softplus = e.maximum(-x, 0) + e.call("log1p", e.call("exp", -abs(x)))
+        softplus = softplus_of(-x)
         if pos_weight is not None:
             softplus = softplus * ((pos_weight - 1) * target + 1)
         loss = (1 - target) * x + softplus

@@ -63,10 +63,10 @@ def render(operators: dict[str, type[Op]]) -> str:
             "    }",
             ")",
             "",
-            "# Also methods of arrays.",
-            "METHODS: tuple[str, ...] = (",
-            *(f'    "{name}",' for name in methods),
-            ")",
+            "# Also methods of arrays, with their signatures.",
+            "METHODS: dict[str, str] = {",
+            *(f'    "{name}": "{operators[name].method_signature()}",' for name in methods),
+            "}",
             "",
         ]
     )

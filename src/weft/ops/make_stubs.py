@@ -25,11 +25,13 @@ HEAD = '''"""{text}; written by weft.ops.make_stubs."""
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from weft.base.device import Device
 from weft.base.dtype import DType
 from weft.imperative.tensor import Tensor
 
-Operand = Tensor | float
+ArrayLike = Tensor | float | np.ndarray[Any, Any] | np.generic  # what Python's operators take
+Operand = ArrayLike | list[Any]
 '''
 
 
@@ -122,9 +124,9 @@ def methods(classes: dict[str, type[Op]]) -> str:
     ]
     lines += [f"def {name}(self) -> Tensor: ..." for name in UNARY_METHODS]
     for name in BINARY_METHODS:
-        lines.append(f"def __{name}__(self, other: Operand) -> Tensor: ...")
-        lines.append(f"def __r{name}__(self, other: Operand) -> Tensor: ...")
-    lines += [f"def {name}(self, other: Operand) -> Tensor: ..." for name in COMPARISON_METHODS]
+        lines.append(f"def __{name}__(self, other: ArrayLike) -> Tensor: ...")
+        lines.append(f"def __r{name}__(self, other: ArrayLike) -> Tensor: ...")
+    lines += [f"def {name}(self, other: ArrayLike) -> Tensor: ..." for name in COMPARISON_METHODS]
     lines += [
         f"def {name}(self, other: object) -> Tensor: ...  # type: ignore[override]"
         for name in ("__eq__", "__ne__")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
@@ -41,6 +42,45 @@ def is_one_row(x: TensorType) -> bool:
     (True, False)
     """
     return all(n == 1 for n in x.shape[:-1])
+
+
+FEW_TERMS, FEW_TERMS_OF_TINY, FEW_TERMS_OF_VECTORS = 3, 4, 6
+
+
+def is_sum_of_few(a: TensorType, b: TensorType) -> bool:
+    """Whether a product of matrices is quickest as a sum of element-wise products, one for each inner index.
+
+    Outer products and those with up to 3 terms; of many tiny matrices, or of many matrices with vectors, more.
+
+    >>> from weft.base.dtype import float32
+    >>> shapes = [((9, 4, 4), (9, 4, 4)), ((4, 4), (4, 4)), ((9, 1), (1, 9)), ((9, 1, 6), (9, 6, 9))]
+    >>> [is_sum_of_few(TensorType(a, float32), TensorType(b, float32)) for a, b in shapes]
+    [True, False, True, True]
+    """
+    if min(a.ndim, b.ndim) < 2 or not isinstance(a.shape[-1], int):
+        return False
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    if k <= FEW_TERMS:
+        return k > 0
+    if min(a.ndim, b.ndim) == 2:
+        return False
+    if is_one(m) or is_one(n):
+        return k <= FEW_TERMS_OF_VECTORS
+    return all(isinstance(size, int) and size <= FEW_TERMS_OF_TINY for size in (m, k, n))
+
+
+def are_rows_times_vectors(a: TensorType, b: TensorType) -> bool:
+    """Whether a product is that of many matrices, each with a vector of its own: dot products, bound by memory.
+
+    >>> from weft.base.dtype import float32
+    >>> are_rows_times_vectors(TensorType((9, 64, 64), float32), TensorType((9, 64, 1), float32))
+    True
+    """
+    return min(a.ndim, b.ndim) > 2 and is_one(b.shape[-1])
+
+
+def is_one(n: Any) -> bool:
+    return isinstance(n, int) and n == 1
 
 
 def cast_all(values: Sequence[Any]) -> list[Any]:
@@ -205,6 +245,8 @@ class Matmul(Product):
         return [x1, x2], [None if lead is None else (*lead, *m, *n)]
 
     def decompose(self, a: Any, b: Any) -> Any:
+        if is_sum_of_few(a.type, b.type):
+            return sum_of_few(a, b)
         cast = recast(F.matmul, (a, b))
         if cast is not None:
             return cast
@@ -230,6 +272,18 @@ class Matmul(Product):
             db = unbroadcast(F.matmul(F.matrix_transpose(rows), dy), columns)
             db = F.cast(F.squeeze(db, axis=1) if b.ndim == 1 else db, dtype=b.dtype)
         return da, db
+
+
+def sum_of_few(a: Any, b: Any) -> Any:
+    """The product of matrices as a sum over the inner index, in its order; 16-bit floats are summed in float32."""
+    common = promote(a.type, b.type)
+    wide = common.accumulation if common.is_floating else common
+
+    def part(x: Any, axis: int, k: int) -> Any:
+        return F.cast(F.slice(x, starts=(k,), stops=(k + 1,), axes=(axis,)), dtype=wide)
+
+    terms = [F.multiply(part(a, -1, k), part(b, -2, k)) for k in range(a.shape[-1])]
+    return F.cast(functools.reduce(F.add, terms), dtype=common)
 
 
 def flat_rows(x: Any) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 from collections.abc import Callable, Sequence
 
 from weft import _core
@@ -19,6 +20,7 @@ from weft.base.device import Device
 from weft.base.dtype import DType, bool_, float32, int64
 from weft.base.errors import DeviceError, DTypeError
 from weft.base.typing import Any
+from weft.base.users_line import is_users
 from weft.ops import registry
 from weft.ops.op import Input, Op
 from weft.ops.sizes import Size
@@ -33,7 +35,8 @@ _orders = itertools.count()
 class Node:
     """An operator applied to values.
 
-    inputs: None where an optional one is missing; runtime: Values of Runtime attributes. op is None for what is given
+    inputs: None where an optional one is missing; runtime: Values of Runtime attributes; reads: the values among both,
+    once for each time. op is None for what is given
     from outside: inputs (of a name) and constants (of a value). order: its number in the order of the program, in which
     side effects such as random numbers happen; a node that replaces another takes over its order. where: the user's
     line, as ``file:line``, for errors of late operations; empty if it is not known.
@@ -43,7 +46,7 @@ class Node:
     """
 
     __slots__ = (
-        "_reads",
+        "_written",
         "choice",
         "device",
         "inputs",
@@ -51,13 +54,14 @@ class Node:
         "op",
         "order",
         "outputs",
+        "reads",
         "runtime",
         "value",
         "where",
     )
 
     choice: Any  # the result of weft.graph.rewrite.first_choice, once it was called
-    _reads: tuple[Value, ...]
+    _written: frozenset[int]
 
     def __init__(
         self,
@@ -70,6 +74,7 @@ class Node:
         like: Node | None = None,
     ) -> None:
         self.op, self.inputs, self.runtime = op, tuple(inputs), runtime or {}
+        self.reads = self._read_values()
         self.name, self.value = name, value
         self.order: int = next(_orders) if like is None else like.order
         self.where: str = "" if like is None else like.where
@@ -94,14 +99,17 @@ class Node:
         return self.op.fixed_device() or common
 
     @property
-    def reads(self) -> tuple[Value, ...]:
-        """The values that it reads, once for each time; each pass over a graph reads this several times."""
+    def written(self) -> frozenset[int]:
+        """The outputs, by index, that are the new content of an input; an update of all parameters has thousands."""
         try:
-            return self._reads
+            return self._written
         except AttributeError:
-            values = tuple(v for v in (*self.inputs, *self.runtime.values()) if v is not None)
-            self._reads = values
-            return values
+            writes = {} if self.op is None else self.op.writes_by_index(len(self.inputs))
+            self._written = frozenset(writes.values())
+            return self._written
+
+    def _read_values(self) -> tuple[Value, ...]:
+        return tuple([v for v in (*self.inputs, *self.runtime.values()) if v is not None])
 
     def reading(self, new: Callable[[Value], Value]) -> Node:
         """The same node on other values: new gives for each value that it reads one of the same type and device."""
@@ -110,6 +118,7 @@ class Node:
         copy.order, copy.where, copy.device = self.order, self.where, self.device
         copy.inputs = tuple([None if v is None else new(v) for v in self.inputs])
         copy.runtime = {name: new(v) for name, v in self.runtime.items()} if self.runtime else {}
+        copy.reads = copy._read_values()
         copy.outputs = tuple([Value(copy, v.index, v.type) for v in self.outputs])
         if hasattr(self, "choice"):
             copy.choice = self.choice
@@ -213,23 +222,10 @@ class Value(ArrayMethods):
     def __repr__(self) -> str:
         return f"{self.node!r}[{self.index}]" if len(self.node.outputs) > 1 else repr(self.node)
 
-    __array_ufunc__ = None  # NumPy's scalars and arrays leave operators to the value
+    # What a user's function asks of arrays besides operators: weft.imperative.array_values. To its isinstance a Value
+    # is the array that it stands for; weft's own code has to tell the two apart.
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise TypeError(
-            "the elements of a value in a graph are not known before it is computed\n"
-            "  hint: use weft's functions, which become part of the graph; those of other libraries read elements"
-        )
-
-    def __float__(self) -> float:
-        raise TypeError("the number in a value of a graph is not known before it is computed")
-
-    __int__ = __complex__ = __float__
-
-    def __bool__(self) -> bool:
-        raise TypeError(
-            "the truth of a value in a graph is not known before it is computed; use where or cond"
-        )
+    __class__ = property(lambda _: _core.Tensor if is_users(sys._getframe(1).f_code.co_filename) else Value)
 
 
 # Python's operators and the operators they mean; weft.Tensor has the same ones in native code.

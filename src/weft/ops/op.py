@@ -19,14 +19,17 @@ know types and other operators, never data. What a rule is called with is named 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+import sys
+from _weakrefset import WeakSet  # weakref itself takes a millisecond
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import GenericAlias
 
 from weft import _core
+from weft.base.cached import cached_property
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
+from weft.base.exact import AS_IS, Key, exact
 from weft.base.typing import Any, ClassVar, dataclass_transform
 from weft.ops.shapes import Contradiction, Partial, solve
 from weft.ops.sizes import Size
@@ -50,6 +53,7 @@ else:
 
 __all__ = ["Attribute", "Input", "Op", "Runtime", "attribute_type", "differentiable", "op", "parameters"]
 
+_NOWHERE: Mapping[str, Any] = {}
 VARIADIC = 0x04  # inspect.CO_VARARGS, of a code object's flags
 
 
@@ -66,17 +70,20 @@ class Input:
 
 
 class Attribute:
-    """One attribute: its name, what it accepts, its default (REQUIRED: none), and whether it is a Runtime one."""
+    """One attribute: its name, what it accepts, its default (REQUIRED: none), and whether it is a Runtime one.
+
+    scope: what names mean where the annotation was written.
+    """
 
     __slots__ = ("accepts", "convert", "default", "name", "runtime")
 
     REQUIRED: ClassVar[Any] = object()
 
-    def __init__(self, name: str, annotation: str, default: Any) -> None:
+    def __init__(self, name: str, annotation: str, default: Any, scope: Mapping[str, Any] = _NOWHERE) -> None:
         self.name, self.default, self.runtime = name, default, annotation.startswith("Runtime[")
         self.accepts = annotation[len("Runtime[") : -1] if self.runtime else annotation
         try:
-            self.convert: Callable[[Any], Any] = converter_of(self.accepts)
+            self.convert: Callable[[Any], Any] = converter_of(self.accepts, scope)
         except TypeError as problem:
             raise TypeError(f"attribute {name}: {problem}") from None
 
@@ -94,8 +101,18 @@ def _annotation_text(annotation: Any) -> str:
     if "." in annotation.replace("...", ""):
         import re
 
-        annotation = re.sub(r"\b(?:[A-Za-z_]\w*\.)+(?=\w)", "", annotation)
+        annotation = re.sub(r"\b(?:(?:[A-Za-z_]\w*|<locals>)\.)+(?=\w)", "", annotation)
     return str(annotation)
+
+
+def _scope_of(annotation: Any, scope: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the names in an annotation mean: one that was evaluated has the classes in it."""
+    if isinstance(annotation, str):
+        return scope
+    classes = {annotation.__name__: annotation} if isinstance(annotation, type) else {}
+    for part in getattr(annotation, "__args__", ()):
+        classes.update(_scope_of(part, {}))
+    return classes
 
 
 def _snake_case(name: str) -> str:
@@ -213,8 +230,10 @@ def _alternatives(text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def converter_of(text: str) -> Callable[[Any], Any]:
+def converter_of(text: str, scope: Mapping[str, Any] = _NOWHERE) -> Callable[[Any], Any]:
     """What makes a value of a type that is written as annotations write it; raises TypeError if there is none.
+
+    scope: what names mean there. A name that it does not have is that of the last class with @attribute_type.
 
     >>> converter_of("int | tuple[int, ...]")([1, 2]), converter_of("tuple[tuple[int, ...], ...]")([[1], []])
     ((1, 2), ((1,), ()))
@@ -226,35 +245,45 @@ classes with @attribute_type, tuple[T, ...], Literal[...] and T | U
     >>> converter_of("Literal['sum', 'mean']")("mean")
     'mean'
     """
-    converter = _CONVERTERS.get(text)
+    declared = scope.get(text) if text in _declared else None
+    if isinstance(declared, type) and declared in _declared_classes:
+        return _exactly(declared)
+    if text in _declared:
+        return _exactly(_declared[text])
+    converter = _CONVERTERS.get(text) or _composed.get(text)
     if converter is None:
         parts = _alternatives(text)
         if len(parts) > 1:  # None first: other converters need not look at it
             parts.sort(key=lambda part: part != "None")
-            converter = _union([converter_of(part) for part in parts])
+            converter = _union([converter_of(part, scope) for part in parts])
         elif text.startswith("tuple[") and text.endswith(", ...]"):
-            converter = _several(converter_of(text[len("tuple[") : -len(", ...]")]))
+            converter = _several(converter_of(text[len("tuple[") : -len(", ...]")], scope))
         elif text.startswith("Literal[") and text.endswith("]"):
             import ast  # few operators have choices
 
             converter = _one_of(ast.literal_eval(f"({text[len('Literal[') : -1]},)"))
         else:
-            words = (name for name in _CONVERTERS if name.isidentifier() and name not in _declared)
             raise TypeError(
-                f"{text!r} is not an attribute type; accepted are {', '.join(words)}, "
+                f"{text!r} is not an attribute type; accepted are {', '.join(_CONVERTERS)}, "
                 "classes with @attribute_type, tuple[T, ...], Literal[...] and T | U"
             )
-        _CONVERTERS[text] = converter
+        if not any(name in text for name in _declared):  # the same in every scope
+            _composed[text] = converter
     return converter
 
 
-_declared: set[str] = set()
+_composed: dict[str, Callable[[Any], Any]] = {}
+_declared: dict[str, type] = {}  # the last class of each name
+_declared_classes: WeakSet[Any] = WeakSet()
 
 
 def attribute_type(cls: C) -> C:
-    """Class decorator: attributes may be of this type, under its name. Its values are frozen, hashed and compared."""
-    _CONVERTERS[cls.__name__] = _exactly(cls)
-    _declared.add(cls.__name__)
+    """Class decorator: attributes may be of this type, under its name. Its values are frozen, hashed and compared.
+
+    An annotation means the class that its name has where the operator is defined, when it is defined.
+    """
+    _declared[cls.__name__] = cls
+    _declared_classes.add(cls)
     return cls
 
 
@@ -309,6 +338,7 @@ class Op:
     random: ClassVar[bool] = False
     stops_gradient: ClassVar[bool] = False
     is_mark: ClassVar[bool] = False
+    is_merged: ClassVar[bool] = False  # several operators as one node; people are shown the parts
     ranges: ClassVar[dict[str, tuple[float, float]]] = {}
     primitive: ClassVar[bool] = False
     method: ClassVar[bool] = True
@@ -320,16 +350,15 @@ class Op:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        scope = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
         attributes = [
-            Attribute(name, text, getattr(cls, name, Attribute.REQUIRED))
+            Attribute(name, text, getattr(cls, name, Attribute.REQUIRED), _scope_of(annotation, scope))
             for name, annotation in cls.__annotations__.items()
             if not (text := _annotation_text(annotation)).startswith("ClassVar")
         ]
         inherited = [a for a in cls.attributes if a.name not in {mine.name for mine in attributes}]
         cls.attributes = (*attributes, *inherited)
         cls.registered = False
-        if "ahead" in cls.__dict__:  # its name until 0.2
-            cls.aot_dtypes = cls.__dict__["ahead"]
         if "decompose" in cls.__dict__ and "primitive" not in cls.__dict__:
             cls.primitive = False
         if "name" not in cls.__dict__:
@@ -368,9 +397,28 @@ class Op:
         return f"{cls.name}({', '.join(parts)})\n--\n\n{cls.__doc__ or ''}"
 
     @classmethod
+    def method_signature(cls) -> str:
+        """The signature of the operator's method, as Python reads it: the first operand is the array itself."""
+        signature = cls.documentation().partition("\n--\n")[0]
+        name, _, rest = signature.removesuffix(")").partition("(")
+        first, _, rest = rest.partition(", ")
+        parts = ["$self", *([] if "/" in rest.split(", ") else ["/"]), *([first] if first[0] == "*" else [])]
+        return f"{name}({', '.join([*parts, *([rest] if rest else [])])})"
+
+    @classmethod
     def make_function(cls) -> Any:
         """The function that users call."""
         return _core.operator_function(cls)
+
+    @classmethod
+    def has_fixed_plans(cls) -> bool:
+        """Whether no user's operator can be part of it: it is the package's, and no attribute holds operators."""
+        from weft.ops import registry
+
+        holders = ("object", *_declared)
+        return registry.is_builtin(cls.name) and not any(
+            word in a.accepts for a in cls.attributes for word in holders
+        )
 
     @classmethod
     def signature_rule(cls) -> Callable[..., Any] | None:
@@ -423,19 +471,16 @@ class Op:
         return {a.name: getattr(self, a.name) for a in self.attributes}
 
     @cached_property
-    def _key(self) -> tuple[Any, ...]:
-        # The type counts: 1, 1.0 and True are different attributes, and so are 0.0 and -0.0.
-        return tuple(
-            (type(v).__name__, repr(v) if isinstance(v, float) else v)
-            for a in self.attributes
-            for v in (getattr(self, a.name),)
-        )
+    def __weft_key__(self) -> Key:
+        """The class, which may have been made again under its name, and the exact attributes (weft.base.exact)."""
+        values = [getattr(self, a.name) for a in self.attributes]
+        return Key((type(self), *[v if type(v) in AS_IS else exact(v) for v in values]))
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (type(self) is type(other) and self._key == other._key)
+        return self is other or (type(self) is type(other) and self.__weft_key__ == other.__weft_key__)
 
     def __hash__(self) -> int:
-        return hash((type(self).name, self._key))
+        return hash(self.__weft_key__)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.values().items())})"

@@ -224,7 +224,10 @@ class PointwiseGradient(Op):
         operands = {id(leaf): v for leaf, v in zip(leaves, x, strict=True) if v is not None}
         dy = x[self.count + 1]
         assert dy is not None
-        dx = _product(dy, e.substitute(derivative, lambda node: operands.get(id(node), node)))
+        factor = e.substitute(derivative, lambda node: operands.get(id(node), node))
+        dx = _product(
+            dy, e.cast(factor, dy.dtype)
+        )  # another type if `of` is a gradient of a narrower operand
         return e.cast(dx, self.dtypes[-1].name)
 
     def kernels(self, *operands: TensorType | None) -> Iterator[Loop]:
@@ -281,7 +284,8 @@ def _derivative(gradient: PointwiseGradient) -> tuple[tuple[Scalar, ...], Scalar
     op = of.with_runtime(dict(zip(gradient.runtime, leaves[count + 2 :], strict=True)))
     value = op.scalar(*(None if k in gradient.missing else leaves[k] for k in range(count)))
     derivative = derive(value, leaves[gradient.wrt])
-    by_result = e.substitute(derivative, lambda node: leaves[count] if node is value else node)
+    result = e.cast(leaves[count], value.dtype)
+    by_result = e.substitute(derivative, lambda node: result if node is value else node)
     before, after = ({id(node) for node in e.walk(root)} for root in (derivative, by_result))
     saves = any(id(leaf) in before and id(leaf) not in after for leaf in leaves[:count])
     return leaves, by_result if saves else derivative

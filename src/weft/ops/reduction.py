@@ -112,7 +112,7 @@ class Prod(Reduction):
 
     x: any dtype [...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype, or dtype;
     small integers and booleans give int64 (uint64). Integers wrap. An empty product is 1. Raises IndexError if an axis
-    is out of range. The gradient holds for zeros, too; its own gradient only without them.
+    is out of range. Derivatives of every order hold for zeros, too: nothing is divided by an element.
     Source: array API 2024.12, prod.
 
     >>> import weft as wf
@@ -131,14 +131,35 @@ class Prod(Reduction):
     def vjp(self, x: Any, dy: Any) -> Any:
         if not x.dtype.is_differentiable or not dy.dtype.is_differentiable:
             return None
-        axes = normalize_axes(self.name, self.axis, x.ndim)
-        zero = F.equal(x, 0)
-        zeros = F.sum(cast_to(zero, int64), axis=axes, keepdims=True)
-        nonzero_product = F.prod(F.where(zero, 1, x), axis=axes, keepdims=True)
-        at_zero = F.where(F.equal(zeros, 1), nonzero_product, 0)
-        elsewhere = F.where(F.equal(zeros, 0), nonzero_product / F.where(zero, 1, x), 0)
-        cotangent = F.where(zero, at_zero, elsewhere)
-        return cast_to(self.spread(dy, x), x.dtype) * cotangent
+        wide = dy.dtype.accumulation
+        others = _products_of_others(cast_to(x, wide), normalize_axes(self.name, self.axis, x.ndim))
+        return cast_to(self.spread(cast_to(dy, wide), x) * others, x.dtype)
+
+
+def _products_of_others(x: Any, axes: tuple[int, ...]) -> Any:
+    """For every element the product of all other ones of its row: of those before it times that of those behind it.
+
+    The product divided by the element would have no value at zeros, and products of what is not zero no derivatives.
+    """
+    if not axes:
+        return F.filled_like(x, value=1.0)
+    outer = tuple(d for d in range(x.ndim) if d not in axes)
+    order = (*outer, *axes)
+    aligned = F.permute_dims(x, axes=order)
+    size = math.prod(x.shape[d] for d in axes)
+    rows = F.reshape(aligned, shape=(*(x.shape[d] for d in outer), size))
+    before = F.cumulative_prod(rows, axis=-1, include_initial=True)
+    behind = F.cumulative_prod(rows, axis=-1, include_initial=True, reverse=True)
+    others = window(before, len(outer), 0, size) * window(behind, len(outer), 1, size)
+    inverse = tuple(order.index(d) for d in range(x.ndim))
+    return F.permute_dims(F.reshape(others, shape=aligned.shape), axes=inverse)
+
+
+def window(x: Any, axis: int, start: int, count: Any) -> Any:
+    """The elements from start on along an axis, so many; a count may be a Size."""
+    items = [(0, n, 1) for n in x.shape]
+    items[axis] = (start, count, 1)
+    return F.basic_index(x, items=tuple(items))
 
 
 class FloatReduction(Reduction):
@@ -333,6 +354,12 @@ class Argmin(Position):
     """
 
 
+def _quotient(a: Any, norm: Any) -> Any:
+    """a / norm, and 0 where the norm is 0, which has no derivative; so are the quotient's own derivatives there."""
+    is_zero = F.equal(norm, 0)
+    return F.where(is_zero, 0, a / F.where(is_zero, 1, norm))
+
+
 class Spread(FloatReduction):
     """Base of var and std: two passes, so that a large mean costs no digits."""
 
@@ -390,7 +417,8 @@ class Std(Spread):
 
     x: float[...]; axis: an int, several, or None for all; correction: a number given when it runs, 1 for samples of a
     larger whole; keepdims: leave sizes of 1. Returns x's dtype; not finite if correction is the number or more. Raises
-    IndexError if an axis is out of range, DTypeError for integers. The gradient is not finite where it is 0.
+    IndexError if an axis is out of range, DTypeError for integers. Where it is 0, which has no derivative, the gradient
+    is 0, as PyTorch's.
     Source: array API 2024.12, std.
 
     >>> import weft as wf
@@ -405,7 +433,7 @@ class Std(Spread):
         return cast_to(F.sqrt(self.variance_of(x)), x.dtype)
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
-        return self.spread(dy / y, x) * self.cotangent(x)
+        return self.spread(_quotient(dy, y), x) * self.cotangent(x)
 
 
 @op
@@ -502,9 +530,8 @@ class VectorNorm(FloatReduction):
         if self.ord == 1:
             return along * F.sign(x)
         if self.ord == 2:
-            return F.where(F.equal(norm, 0), 0, along * x / norm)
-        cotangent = along * F.sign(x) * F.pow(F.abs(x) / norm, float(self.ord - 1))
-        return F.where(F.equal(norm, 0), 0, cotangent)
+            return _quotient(along * x, norm)
+        return along * F.sign(x) * F.pow(_quotient(F.abs(x), norm), float(self.ord - 1))
 
 
 @op

@@ -8,20 +8,38 @@ True
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import importlib
 import threading
 from collections.abc import Callable
 
+from weft import _core
 from weft.base import process
 from weft.base.typing import Any
 
-__all__ = ["cached", "find", "function", "get", "is_builtin", "listen", "names", "public_names", "register"]
+__all__ = [
+    "cached",
+    "clear_when_made_again",
+    "find",
+    "function",
+    "function_of",
+    "get",
+    "is_builtin",
+    "listen",
+    "names",
+    "public_names",
+    "register",
+]
 
 _classes: dict[str, type[Any]] = {}
 _functions: dict[str, Any] = {}
 _listeners: list[Callable[[type[Any]], None]] = []
 _caches: list[Callable[[], None]] = []
+_users: set[str] = set()  # names of users' operators
+_looked_up: set[str] = set()  # those that were looked up since they were registered last
+lookups = 0  # how often any was
+generation = 0  # how often a user's operator was made again whose name had been looked up
 _lock = process.guard(threading.RLock())
 
 
@@ -69,6 +87,8 @@ def get(name: str) -> type[Any]:
     cls = find(name)
     if cls is None:
         raise AttributeError(f"no operator {name!r}; weft.ops.list() has all names")
+    if name in _users:
+        _note_lookup(name)
     return cls
 
 
@@ -89,16 +109,26 @@ def register(cls: type[Any]) -> None:
     """Make a class known under its name; done by the decorator op.
 
     A class made again in the same module takes the place of the earlier one, as when a cell of a notebook is run again.
+    What was planned with the earlier one is not used again, if it was found by its name: a rule of another operator,
+    or a function that was traced, may have called ``F.name``. Programs compare `generation`, tables are emptied.
     Raises TypeError if another module has an operator of that name.
     """
+    global generation
     with _lock:
         check_name(cls)
         again = cls.name in _classes
+        was_found = cls.name in _looked_up
+        _looked_up.discard(cls.name)
+        if not is_builtin(cls.name):
+            _users.add(cls.name)
         _classes[cls.name] = cls
         _functions.pop(cls.name, None)
+        generation += again and was_found
     if again:
         for clear in _caches:
             clear()
+    if again and was_found:
+        _core.forget_users_plans()
     for listener in _listeners:
         listener(cls)
 
@@ -119,10 +149,15 @@ def cached(maxsize: int) -> Callable[[Callable[..., Any]], Any]:
 
     def decorate(function: Callable[..., Any]) -> Any:
         cached_function = functools.lru_cache(maxsize)(function)
-        _caches.append(cached_function.cache_clear)
+        clear_when_made_again(cached_function.cache_clear)
         return cached_function
 
     return decorate
+
+
+def clear_when_made_again(clear: Callable[[], None]) -> None:
+    """Call this when an operator is made again, so that a table keeps nothing of the earlier one."""
+    _caches.append(clear)
 
 
 def listen(listener: Callable[[type[Any]], None]) -> None:
@@ -140,7 +175,7 @@ def is_builtin(name: str) -> bool:
     >>> is_builtin("relu"), is_builtin("mine")
     (True, False)
     """
-    return name in _index()
+    return name in _index() or name in _elsewhere()
 
 
 def function(name: str) -> Any:
@@ -150,6 +185,29 @@ def function(name: str) -> Any:
     """
     operator_function = _functions.get(name)
     if operator_function is None:
-        cls = get(name)
-        operator_function = _functions.setdefault(name, cls.make_function())
+        operator_function = function_of(get(name))
+    elif name in _users:
+        _note_lookup(name)
     return operator_function
+
+
+def _note_lookup(name: str) -> None:
+    global lookups
+    _looked_up.add(name)
+    lookups += 1
+
+
+def function_of(cls: type[Any]) -> Any:
+    """The function of a registered class, for what stands for this class and not for its name."""
+    return _functions.get(cls.name) or _functions.setdefault(cls.name, cls.make_function())
+
+
+def _reduced(builtin: Any) -> Any:
+    """How a function of C is pickled: that of an operator by the operator's name, others as Python does it."""
+    name = builtin.__name__
+    return (function, (name,)) if _functions.get(name) is builtin else builtin.__reduce__()
+
+
+copyreg.pickle(
+    type(len), _reduced
+)  # of this type the functions of operators are, too; its own way fails for them

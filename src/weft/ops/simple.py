@@ -23,7 +23,7 @@ from weft.base.errors import ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops import registry
-from weft.ops.node import Value, constant, input_value
+from weft.ops.node import Value, apply, bind, constant, input_value
 from weft.ops.op import Input, Op, op
 from weft.ops.pointwise import Pointwise, pointwise_gradients, unbroadcast
 from weft.ops.samples import Sample, arrays
@@ -34,6 +34,7 @@ __all__ = ["SimpleFunction", "SimpleOp", "simple_op"]
 
 Scalar = e.Scalar
 RESOURCES = ("temp_space", "random")
+MOST_INPUTS = 21  # beside its result: LoopPattern::kOperands in native/program/loop.h
 EQUAL = "equal"
 # What a whole array is made one number of, by the names of `reduce`.
 REDUCTIONS = ("sum", "mean", "prod", "max", "min")
@@ -306,7 +307,7 @@ class SimpleReduction(Op):
         return y
 
     def decompose(self, *inputs: Any) -> Any:
-        y = registry.function(self.elements.name)(*inputs, **self.values())
+        y = apply(self.elements, *bind(self.elements, inputs, self.values()))
         function = registry.function(self.reduce)
         if self.shape_rule is None:
             return function(y, axis=self.axis, keepdims=self.keepdims)
@@ -347,7 +348,7 @@ class SimpleFunction:
         op(self.elements)
         if self.operator is not self.elements:
             op(self.operator)
-        type(self).__call__ = staticmethod(registry.function(self.operator.name))  # type: ignore[method-assign]
+        type(self).__call__ = staticmethod(registry.function_of(self.operator))  # type: ignore[method-assign]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError  # replaced for each
@@ -608,6 +609,8 @@ def _parameters(
             defaults[p.name] = p.default
     if not inputs:
         raise TypeError(f"{name}: takes no elements; inputs come before *, as in f(x, *, scale=1.0)")
+    if len(inputs) > MOST_INPUTS:
+        raise TypeError(f"{name}: has {len(inputs)} inputs; one kernel reads at most {MOST_INPUTS} arrays")
     return inputs, annotations, defaults
 
 

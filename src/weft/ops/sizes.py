@@ -4,6 +4,8 @@ A plan for a pattern of operands holds for all sizes of that pattern: its types 
 the inputs by the native replay. Rules use them like ints. A rule that needs the number (those of libraries do)
 raises NeedsSizes when it compares or converts one; the planner then plans for the exact sizes. Of
 dynamic sizes and extents, which are at least 2, more is known (weft.ops.polynomial): 6 n / 2 n, or that n + 1 > 0.
+Where a function is recorded for dynamic sizes, a comparison of which that does not tell the result is answered by the
+sizes of the call, and the answer is a guard of what is recorded (SizeGuards).
 
 >>> n, m = input_size(1), input_size(0)
 >>> n * m, n == n
@@ -13,15 +15,35 @@ dynamic sizes and extents, which are at least 2, more is known (weft.ops.polynom
 from __future__ import annotations
 
 import math
+import operator
+import threading
 from collections.abc import Callable, Sequence
 
 from weft.base.typing import Any
 from weft.ops.polynomial import Polynomial, constant, least, plus, quotient, times
 
-__all__ = ["NeedsSizes", "Size", "axis_size", "extent", "input_size", "input_stride", "unknown_size"]
+__all__ = [
+    "COMPUTED",
+    "NeedsSizes",
+    "Size",
+    "axis_size",
+    "extent",
+    "input_size",
+    "input_stride",
+    "unknown_size",
+]
 
 
 Arithmetic = Callable[["Size", Any], "int | Size"]
+COMPARISONS: dict[str, Callable[[int, int], bool]] = {"==": operator.eq, ">": operator.gt}
+COMPUTED: dict[str, Callable[[int, int], int]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a // b if b else 0,
+}
+SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "//"}
+PIECES = 200  # of the text of a size
 
 
 class NeedsSizes(Exception):  # not a failure: the planner's way to the exact sizes
@@ -41,15 +63,84 @@ def _of_integers(method: Arithmetic) -> Arithmetic:
     return checked
 
 
+class SizeGuards:
+    """Comparisons of dynamic sizes that those of a call answered: what is recorded holds where they are the same.
+
+    axes: the dynamic sizes of the call, by number.
+
+    >>> with SizeGuards([300]) as guards:
+    ...     axis_size(0) > 512
+    False
+    >>> guards.hold([512]), guards.hold([513])
+    (True, False)
+    """
+
+    def __init__(self, axes: Sequence[int]) -> None:
+        self.axes = tuple(axes)
+        self.answers: dict[tuple[Any, ...], tuple[Any, str, Any, bool]] = {}
+
+    def __enter__(self) -> SizeGuards:
+        self._before = _guards()
+        _local.guards = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _local.guards = self._before
+
+    def answer(self, a: int | Size, comparison: str, b: int | Size) -> bool:
+        """Whether a and b compare like that, in this call."""
+        key = (id(a) if isinstance(a, Size) else a, comparison, id(b) if isinstance(b, Size) else b)
+        if key not in self.answers:
+            holds = COMPARISONS[comparison](_number(a, self.axes), _number(b, self.axes))
+            self.answers[key] = (a, comparison, b, holds)
+        return self.answers[key][-1]
+
+    def __str__(self) -> str:
+        """The comparisons."""
+        return ", ".join(f"{a} {comparison} {b}" for a, comparison, b, _ in self.answers.values())
+
+    def hold(self, axes: Sequence[int]) -> bool:
+        """Whether the answers are the same for these sizes."""
+        return all(
+            COMPARISONS[comparison](_number(a, axes), _number(b, axes)) is holds
+            for a, comparison, b, holds in self.answers.values()
+        )
+
+
+class _Local(threading.local):
+    guards: SizeGuards | None = None  # of the function that the thread records
+
+
+_local = _Local()
+
+
+def _guards() -> SizeGuards | None:
+    return _local.guards
+
+
+def _number(size: int | Size, axes: Sequence[int]) -> int:
+    return size.at(axes) if isinstance(size, Size) else size
+
+
+def _answer(a: Size, comparison: str, b: int | Size) -> bool:
+    """What the sizes of the call say of two; raises NeedsSizes if there are none."""
+    guards = _guards()
+    if guards is None or not all(x.is_of_axes for x in (a, b) if isinstance(x, Size)):
+        raise NeedsSizes(f"{a} {comparison} {b}")
+    return guards.answer(a, comparison, b)
+
+
 class Size:
     """An integer computed from the sizes of a plan's inputs. Equal ones are one object; a leaf is never 1."""
 
-    __slots__ = ("args", "op")
+    __slots__ = ("_of_axes", "args", "facts", "op")
 
     # "dim" (from the last), "extent" (array, dimension), "axis" (number), "stride" (array, dimension), "unknown";
     # "add", "sub", "mul", "div" (floor)
     op: str
     args: tuple[Any, ...]
+    facts: Polynomial | None  # once they have been asked for
+    _of_axes: bool
     _interned: dict[tuple[Any, ...], Size] = {}  # noqa: RUF012 - the one table of all
 
     def __new__(cls, op: str, *args: Any) -> Size:
@@ -64,7 +155,26 @@ class Size:
     @property
     def is_dynamic(self) -> bool:
         """Whether it is computed from dynamic sizes and extents, and known when a graph is inserted at exact ones."""
-        return _polynomial(self) is not None
+        return _polynomial(self) is not None or self.is_of_axes
+
+    @property
+    def is_of_axes(self) -> bool:
+        """Whether it is computed from dynamic sizes alone."""
+        if self.op not in COMPUTED:
+            return self.op == "axis"
+        if not hasattr(self, "_of_axes"):
+            leaves = {part.op for part in self.parts() if part.op not in COMPUTED}
+            self._of_axes = leaves == {"axis"}
+        return self._of_axes
+
+    @property
+    def is_of_axis(self) -> bool:
+        """Whether it is computed from a dynamic axis of a traced function, whose number no plan is made for.
+
+        >>> (axis_size(0) + 1).is_of_axis, extent(0, 0).is_of_axis
+        (True, False)
+        """
+        return any(part.op == "axis" for part in self.parts())
 
     def at(self, axes: Sequence[int]) -> int:
         """The number that it is where dynamic sizes, by number, are these.
@@ -72,12 +182,34 @@ class Size:
         >>> (axis_size(0) * 2 + axis_size(1)).at([3, 4])
         10
         """
-        if self.op == "axis":
-            return axes[self.args[0]]
-        a, b = (arg.at(axes) if isinstance(arg, Size) else arg for arg in self.args)
-        if self.op == "div":
-            return a // b if b else 0  # as in a replay (native/program/program.cpp)
-        return int(a + b if self.op == "add" else a - b if self.op == "sub" else a * b)
+        return self.evaluated(lambda leaf: axes[leaf.args[0]])
+
+    def evaluated(self, number_of: Callable[[Size], int]) -> int:
+        """The number that it is, given those of the leaves, as a replay computes it (native/program/program.cpp)."""
+        numbers: dict[int, int] = {}
+        for size in self.parts():
+            if size.op not in COMPUTED:
+                numbers[id(size)] = number_of(size)
+                continue
+            a, b = (numbers[id(arg)] if isinstance(arg, Size) else arg for arg in size.args)
+            numbers[id(size)] = COMPUTED[size.op](a, b)
+        return numbers[id(self)]
+
+    def parts(self, is_end: Callable[[Size], bool] = lambda _: False) -> list[Size]:
+        """What it is computed from and, last, itself: each once, after its operands; not those of which is_end holds.
+
+        Sums have as many terms as a program has arrays, so nothing here is recursive.
+        """
+        ordered: dict[int, Size] = {}
+        stack = [self]
+        while stack:
+            size = stack[-1]
+            operands = size.args if size.op in COMPUTED and not is_end(size) else ()
+            waiting = [arg for arg in operands if isinstance(arg, Size) and id(arg) not in ordered]
+            stack += reversed(waiting)
+            if not waiting:
+                ordered[id(size)] = stack.pop()
+        return list(ordered.values())
 
     @_of_integers
     def __add__(self, other: int | Size) -> int | Size:
@@ -113,10 +245,12 @@ class Size:
         exact = _quotient(self, other)
         return Size("div", self, other) if exact is None else exact
 
-    def __mod__(self, other: int | Size) -> int:
-        if _quotient(self, other) is None:
+    def __mod__(self, other: int | Size) -> int | Size:
+        if _quotient(self, other) is not None:
+            return 0
+        if not isinstance(other, int | Size) or not self.is_of_axes:
             raise NeedsSizes(f"{self} % {other}")
-        return 0
+        return self - self // other * other
 
     @_of_integers
     def __rfloordiv__(self, other: int) -> int | Size:
@@ -131,17 +265,22 @@ class Size:
             return False
         difference = _difference(self, other)
         if difference is None:
-            raise NeedsSizes(f"{self} == {other}")
+            return _answer(self, "==", other)
         if not difference:
             return True
         above, below = least(difference), least(plus({}, difference, -1))
         if (above is None or above <= 0) and (below is None or below <= 0):
-            raise NeedsSizes(f"{self} == {other}")
+            return _answer(self, "==", other)
         return False
 
     def __hash__(self) -> int:
         if self.is_dynamic:  # what sets and dicts say of it would be about the object, not the number
             raise NeedsSizes(f"hash({self})")
+        return id(self)
+
+    @property
+    def __weft_key__(self) -> int:
+        """For weft.base.exact: equal ones are one object, which lives for ever."""
         return id(self)
 
     def _refuse(self, *_: Any) -> Any:
@@ -171,7 +310,7 @@ class Size:
                 return True
             if below is not None and -below < by:
                 return False
-        raise NeedsSizes(f"{self} > {other}")
+        return _answer(self, ">", other + by - 1)
 
     __int__ = __index__ = __float__ = __rmod__ = _refuse
 
@@ -184,18 +323,22 @@ class Size:
     __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __divmod__ = __rdivmod__ = _is_no_integer
 
     def __repr__(self) -> str:
-        if self.op == "dim":
-            return f"n{self.args[0]}"
-        if self.op == "axis":
-            return f"d{self.args[0]}"
-        if self.op == "extent":
-            return f"n{self.args[0]}_{self.args[1]}"
-        if self.op == "stride":
-            return f"s{self.args[0]}_{self.args[1]}"
+        pieces: list[str] = []
+        stack: list[Any] = [self]
+        while stack and len(pieces) < PIECES:
+            part = stack.pop()
+            if isinstance(part, Size) and part.op in COMPUTED:
+                a, b = part.args
+                stack += [")", b, f" {SIGNS[part.op]} ", a]
+                part = "("
+            pieces.append(part._leaf_text() if isinstance(part, Size) else str(part))
+        return "".join(pieces) + (" ..." if stack else "")
+
+    def _leaf_text(self) -> str:
         if self.op == "unknown":
             return "?"
-        sign = {"add": "+", "sub": "-", "mul": "*", "div": "//"}[self.op]
-        return f"({self.args[0]} {sign} {self.args[1]})"
+        letter = {"axis": "d", "stride": "s"}.get(self.op, "n")
+        return letter + "_".join(map(str, self.args))
 
 
 def _is(value: object, number: int) -> bool:
@@ -206,14 +349,47 @@ def _polynomial(size: object) -> Polynomial | None:
     """What is known of a size computed from dynamic ones and extents; None for others."""
     if isinstance(size, int):
         return constant(size)
-    if not isinstance(size, Size) or size.op not in ("axis", "extent", "add", "sub", "mul"):
+    if not isinstance(size, Size):
         return None
-    if size.op in ("axis", "extent"):
-        return {((size.op, *size.args),): 1}
-    a, b = map(_polynomial, size.args)
-    if a is None or b is None:
-        return None
-    return times(a, b) if size.op == "mul" else plus(a, b, 1 if size.op == "add" else -1)
+    if not _has_facts(size):
+        for part in size.parts(_has_facts):
+            if part.op == "mul" and all(isinstance(arg, Size) for arg in part.args):
+                a, b = map(_sum_of_terms, part.args)
+                part.facts = None if a is None or b is None else times(a, b)
+        size.facts = _sum_of_terms(size)
+    return size.facts
+
+
+def _has_facts(size: Size) -> bool:
+    return hasattr(size, "facts")
+
+
+def _sum_of_terms(size: Size) -> Polynomial | None:
+    """The polynomial of a size: the sum of its terms, each as often as it occurs, where those of products are known."""
+    factors = {id(size): 1}  # of parts, by id
+    total: Polynomial = {}
+    for part in reversed(size.parts(_has_facts)):
+        factor = factors[id(part)]
+        if _has_facts(part):
+            term = part.facts
+        elif part.op in ("axis", "extent"):
+            term = {((part.op, *part.args),): 1}
+        elif part.op in ("add", "sub", "mul"):
+            a, b = part.args
+            times_a, times_b = (1, 1) if part.op == "add" else (1, -1) if part.op == "sub" else (b, a)
+            for operand, times_it in ((a, times_a), (b, times_b)):
+                if isinstance(operand, Size):
+                    factors[id(operand)] = factors.get(id(operand), 0) + factor * times_it
+                elif part.op != "mul":
+                    total[()] = total.get((), 0) + factor * times_it * operand
+            continue
+        else:
+            return None
+        if term is None:
+            return None
+        for key, value in term.items():
+            total[key] = total.get(key, 0) + factor * value
+    return {key: value for key, value in total.items() if value}
 
 
 def _difference(a: object, b: object) -> Polynomial | None:

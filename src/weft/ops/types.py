@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from weft.base.device import Device, cpu
 from weft.base.dtype import DType, as_dtype, bool_, float32
-from weft.base.errors import DTypeError, ShapeError
+from weft.base.errors import ShapeError
+from weft.base.exact import exact
 from weft.base.typing import Any, ClassVar
 from weft.ops.shapes import Partial, shown
 from weft.ops.sizes import Size
@@ -95,6 +96,17 @@ class TensorType:
             self
             if self.device is device
             else TensorType(self.shape, self.dtype, device, self.weak, self.storage)
+        )
+
+    @property
+    def __weft_key__(self) -> tuple[Any, ...]:
+        """For weft.base.exact: the same for types whose Sizes are the same objects."""
+        return (
+            *[n if type(n) is int else exact(n) for n in self.shape],
+            self.dtype,
+            self.device,
+            self.weak,
+            self.storage,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -228,21 +240,3 @@ def normalize_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     if len(set(result)) != len(result):
         raise ValueError(f"{name}: an axis is named twice in {axis}")
     return result
-
-
-def require(name: str, condition: bool, error: type[Exception], fact: str, **operands: TensorType) -> None:
-    """Raise error as ``name: fact: operand is type, ...`` unless the condition holds."""
-    if not condition:
-        listed = ", ".join(f"{key} is {t}" for key, t in operands.items())
-        raise error(f"{name}: {fact}{': ' if listed else ''}{listed}")
-
-
-def require_floats(name: str, **operands: TensorType) -> None:
-    """Raise DTypeError unless all operands are of floating-point types."""
-    require(
-        name,
-        all(t.dtype.is_floating for t in operands.values()),
-        DTypeError,
-        "takes floating-point types",
-        **operands,
-    )

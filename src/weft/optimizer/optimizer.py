@@ -61,10 +61,10 @@ class Optimizer:
         self.param_groups: list[ParameterGroup] = []
         listed = self._listed(params)
         if not listed:
-            raise ValueError(
-                f"{self._name}: no parameters were given\n"
-                "  hint: a module lists tensors that were assigned as module.Parameter(x), and those of its submodules"
-            )
+            hint = "a module lists tensors that were assigned as module.Parameter(x), and those of its submodules"
+            if hasattr(params, "__next__"):
+                hint = "a generator gives its elements once; list(net.parameters()) keeps them, or " + hint
+            raise ValueError(f"{self._name}: no parameters were given\n  hint: {hint}")
         if any(isinstance(group, Mapping) for group in listed):
             for group in listed:
                 self.add_param_group(group)
@@ -166,6 +166,7 @@ class Optimizer:
             return False
         if len(gradients) < len(all_gradients):
             group.step_groups.append(step_group.take([g is None for g in all_gradients]))
+            changed()  # programs that count these parameters together are for the time before
         self._count(step_group, gradients)
         self.update(group, step_group, gradients)
         return True

@@ -24,7 +24,7 @@ from weft.ops.node import Value
 from weft.ops.op import Op
 from weft.ops.shapes import Partial
 from weft.symbol.compose import Outputs, single
-from weft.symbol.defaults import add_learnable_types
+from weft.symbol.defaults import Candidates, add_learnable_types
 from weft.symbol.inference import RULES, BodyRule, Inference
 from weft.symbol.names import attributes, scoped_name
 
@@ -125,7 +125,8 @@ def _inner(
             shape = shape[1:]
         shapes[formal.node.name], dtypes[formal.node.name] = shape, inference.dtype_of(operand)
     inner = Inference(outputs, shapes, dtypes, inference.device).run()
-    while add_learnable_types(inner):
+    candidates = Candidates(inner)
+    while add_learnable_types(inner, candidates):
         pass
     return inner, pairs
 

@@ -7,6 +7,7 @@ float32, or the likely dtype that its readers accept; an operand without a shape
 from __future__ import annotations
 
 import functools
+import heapq
 from collections.abc import Mapping, Sequence
 
 from weft.base.device import Device
@@ -31,14 +32,45 @@ def infer_with_defaults(
 ) -> Inference:
     """Inference with defaults for what it leaves open. See Inference for the arguments and errors."""
     inference = Inference(values, shapes, dtypes, device).run()
+    learnable, shaped, guessed, unshaped = (Candidates(inference) for _ in range(4))
     while (
-        add_learnable_types(inference)
-        or add_default_dtype(inference, shaped=True)
-        or add_default_shape(inference)
-        or add_default_dtype(inference, shaped=False)
+        add_learnable_types(inference, learnable)
+        or add_default_dtype(inference, shaped, is_shaped=True)
+        or add_default_shape(inference, guessed)
+        or add_default_dtype(inference, unshaped, is_shaped=False)
     ):
         pass
     return inference
+
+
+class Candidates:
+    """The nodes that a rule of defaults has to look at, in their order.
+
+    At first all; one that it has looked at in vain comes again when more becomes known of a value that it reads or
+    makes, on which alone the rule depends. So the work is proportional to what becomes known, not to its square.
+    """
+
+    def __init__(self, inference: Inference) -> None:
+        self._nodes = inference.nodes
+        self._indices = {id(node): k for k, node in enumerate(self._nodes)}
+        self._heap = list(range(len(self._nodes)))
+        self._members = set(self._heap)
+        inference.listeners.append(self.add)
+
+    def add(self, node: SymbolNode) -> None:
+        """Have the rule look at a node."""
+        k = self._indices.get(id(node))
+        if k is not None and k not in self._members:
+            self._members.add(k)
+            heapq.heappush(self._heap, k)
+
+    def next(self) -> SymbolNode | None:
+        """The first of them, which is none any more; None: there is none."""
+        if not self._heap:
+            return None
+        k = heapq.heappop(self._heap)
+        self._members.discard(k)
+        return self._nodes[k]
 
 
 def variable_types(inference: Inference, what: str) -> dict[str, TensorType]:
@@ -56,10 +88,10 @@ def variable_types(inference: Inference, what: str) -> dict[str, TensorType]:
     return types
 
 
-def add_learnable_types(inference: Inference) -> bool:
+def add_learnable_types(inference: Inference, candidates: Candidates) -> bool:
     """Add the types of learnable inputs and states by their operators; returns whether any of them was new."""
     changed = False
-    for node in inference.nodes:
+    while (node := candidates.next()) is not None:
         names = learnable_variables(node)
         if any(inference.type_of(variable) is None for variable in names):
             types = _learnable_types(inference, node)
@@ -113,15 +145,15 @@ def _add_types(inference: Inference, variable: Value, t: TensorType | None, dtyp
     return before != (inference.shape_of(variable), inference.dtype_of(variable))
 
 
-def add_default_dtype(inference: Inference, shaped: bool) -> bool:
+def add_default_dtype(inference: Inference, candidates: Candidates, is_shaped: bool) -> bool:
     """Add the dtype of one variable that has none; returns whether there was one.
 
-    shaped: of one whose shape is known, by which some readers distinguish class indices from shares.
+    is_shaped: of one whose shape is known, by which some readers distinguish class indices from shares.
     """
-    for node in inference.nodes:
+    while (node := candidates.next()) is not None:
         value = node.outputs[0]
         unknown = node.op is None and inference.dtype_of(value) is None
-        if unknown and (inference.shape_of(value) is not None or not shaped):
+        if unknown and (inference.shape_of(value) is not None or not is_shaped):
             inference.set_dtype(value, _default_dtype(inference, value))
             inference.settle()
             return True
@@ -173,9 +205,9 @@ def _accepts(inference: Inference, node: SymbolNode, variable: Value, dtype: DTy
     return False
 
 
-def add_default_shape(inference: Inference) -> bool:
+def add_default_shape(inference: Inference, candidates: Candidates) -> bool:
     """Add the shape that an operator guesses for one operand without a shape; returns whether there was one."""
-    for node in inference.nodes:
+    while (node := candidates.next()) is not None:
         if node.op is None:
             continue
         inputs = [inference.shape_of(v) for v in node.inputs]
@@ -183,7 +215,7 @@ def add_default_shape(inference: Inference) -> bool:
         likely = node.resolved(True).guess_shapes(inputs, outputs)
         for value, before, shape in zip(node.inputs, inputs, likely, strict=True):
             if value is not None and is_partial(value) and before is None and shape is not None:
-                inference.merge_shape(value, shape)
+                inference.merge_shape(value, shape)  # so the node is a candidate again
                 inference.settle()
                 return True
     return False

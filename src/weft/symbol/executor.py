@@ -14,11 +14,11 @@ tensor([[2., 2., 2.]], dtype=float32, device=cpu:0)
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft import _core
+from weft.base import process
 from weft.base.errors import GraphError, ShapeError
 from weft.imperative.creation import asarray, ones, zeros
 from weft.imperative.gradient import no_grad
@@ -94,7 +94,7 @@ class Executor:
         self._saved_monitored = False
         self._callback: Callback | None = None
         self._monitor_all = False
-        self._lock = threading.RLock()
+        self._lock = process.lock_of(self)
         self._ones: dict[int, Tensor] = {}
 
     def __repr__(self) -> str:

@@ -60,6 +60,9 @@ class Inference:
         self.readers: dict[int, list[SymbolNode]] = {}
         self.queue: deque[SymbolNode] = deque()
         self.waiting: set[int] = set()
+        self.listeners: list[
+            Callable[[SymbolNode], None]
+        ] = []  # called with nodes of whose values more is known
         variables = {node.name: node for node in self.nodes if node.op is None}
         unknown = [name for name in (*shapes, *dtypes) if name not in variables]
         if unknown:
@@ -88,9 +91,10 @@ class Inference:
 
     def spread(self, value: Value) -> None:
         assert isinstance(value.node, SymbolNode)
-        self.wake(value.node)
-        for reader in self.readers.get(id(value.node), ()):
-            self.wake(reader)
+        for node in (value.node, *self.readers.get(id(value.node), ())):
+            self.wake(node)
+            for listener in self.listeners:
+                listener(node)
 
     def merge_shape(self, value: Value, shape: Partial) -> None:
         shape_before = self.shapes.get(id(value))

@@ -10,9 +10,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
+
+from weft.base import process
 
 __all__ = ["AttrScope", "NameScope", "attributes", "prefix", "scoped_name"]
 
@@ -22,7 +23,7 @@ class _Counter:
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._lock = process.lock_of(self)
 
     def take(self, kind: str) -> int:
         with self._lock:

@@ -6,12 +6,14 @@ Training is one graph of values in two plans: forward also gives what backward r
 from __future__ import annotations
 
 import copy
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from weft.base import process
+from weft.base.cached import cached_property
+from weft.base.exact import Key, exact
 from weft.executor.budget import within
 from weft.executor.compile import compile_graph
 from weft.graph.gradient import gradients
@@ -19,6 +21,7 @@ from weft.graph.graph import Graph
 from weft.graph.passes import optimize
 from weft.graph.split import split
 from weft.ops import functions as F
+from weft.ops import registry
 from weft.ops.node import Value, input_value
 from weft.ops.shapes import row_major
 from weft.ops.types import TensorType
@@ -32,7 +35,7 @@ Strides = tuple[int, ...]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Signature:
     """The key of plans: types and strides of arguments, then of auxiliary states; and the requests for gradients."""
 
@@ -43,6 +46,17 @@ class Signature:
     placement: Any  # Placement.key
     memory_budget: int | float | None = None  # of what is kept for backward, and temporary space
 
+    @cached_property
+    def __weft_key__(self) -> Key:
+        """Exact: a budget of 1 is a byte, one of 1.0 is all."""
+        return Key(tuple(exact(getattr(self, field.name)) for field in fields(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Signature) and self.__weft_key__ == other.__weft_key__
+
+    def __hash__(self) -> int:
+        return hash(self.__weft_key__)
+
 
 class PlanTable:
     """Plans that executors of one symbol share, the latest of them. Threads may call it; one makes, others wait."""
@@ -51,10 +65,14 @@ class PlanTable:
 
     def __init__(self) -> None:
         self._plans: OrderedDict[Any, Any] = OrderedDict()
-        self._lock = threading.RLock()
+        self._lock = process.lock_of(self)
+        self._generation = registry.generation
 
     def get(self, key: Any, make: Callable[[], T]) -> T:
         with self._lock:
+            if self._generation != registry.generation:  # rules may call users' operators, by their names
+                self._plans.clear()
+                self._generation = registry.generation
             if key not in self._plans:
                 self._plans[key] = make()
                 while len(self._plans) > self.MOST:

@@ -92,6 +92,25 @@ def reorders(r: Recording) -> Iterator[Advice]:
             )
 
 
+def reference_code(r: Recording) -> Iterator[Advice]:
+    """Kernels run a library's reference code."""
+    seconds = (r.steps["end"] - r.steps["start"]) * 1e-9
+    for number, work in enumerate(r.work):
+        if not work.is_reference:
+            continue
+        runs = r.step_work == number
+        yield Advice(
+            "reference code",
+            f"{work.name} on {work.shapes} ran {int(runs.sum())} times, "
+            f"{float(seconds[runs].sum()) * 1e3:.1f} ms in all",
+            "oneDNN has no fast code for these types, sizes or attributes, and its reference code is many times slower "
+            "than that. Other attributes (no dilation of pooling), float32, or a composition of other operators help.",
+            work.where,
+            int(runs.sum()),
+            float(r.steps["start"][runs].min(initial=0)) * 1e-9,
+        )
+
+
 def small_kernels(r: Recording) -> Iterator[Advice]:
     """Most kernels are too short to be worth their launch."""
     operations = r.operations[(r.operations["ended"] > 0) & (r.operations["started"] > 0)]
@@ -135,16 +154,19 @@ def waiting_for_data(r: Recording) -> Iterator[Advice]:
 def waiting_for_results(r: Recording) -> Iterator[Advice]:
     """Python reads results before it launches what comes next."""
     steps = max(len(steps_of(r)), 1)
-    for site, count in Counter(r.waits["site"].tolist()).most_common():
-        if not site or count < max(WAITS, steps / 2):
+    lines = np.array(
+        [r.sites[site] for site in r.waits["site"].tolist()], object
+    )  # one may have several sites
+    for line, count in Counter(lines.tolist()).most_common():
+        if not line or count < max(WAITS, steps / 2):
             continue
-        waits = r.waits[r.waits["site"] == site]
+        waits = r.waits[lines == line]
         seconds = float((waits["end"] - waits["start"]).sum()) * 1e-9
         yield Advice(
             "waiting for results",
             f"Python waited {count} times here, {seconds * 1e3:.1f} ms in all; meanwhile it launches nothing",
             "Read values less often (every hundred steps), or one step later; inside a traced function return them.",
-            r.sites[site],
+            line,
             count,
             float(waits["start"].min()) * 1e-9,
         )
@@ -220,6 +242,7 @@ RULES: Sequence[Callable[[Recording], Iterator[Advice]]] = (
     waiting_for_results,
     small_kernels,
     reorders,
+    reference_code,
     oversubscription,
     gaps_in_the_record,
 )

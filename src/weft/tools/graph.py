@@ -186,8 +186,34 @@ def _picture(graph: Graph, step_of: dict[int, int], layouts: dict[int, str]) -> 
         name = f"result {k}" if target is None else f"into x{target}"
         box = add(name, "output", [name], types=[str(output.type)])
         edges.append((box_of[id(output)], box, label(output)))
+    _place_in_modules(graph, nodes, edges)
     _fold(graph, box_of, nodes)
     return {"nodes": nodes, "edges": edges}
+
+
+def _place_in_modules(graph: Graph, nodes: list[dict[str, Any]], edges: list[tuple[int, int, str]]) -> None:
+    """Give boxes without a module that of what they belong to, so that a closed module holds its running statistics.
+
+    An operator that a transformation has added belongs to what it reads, a written array to what is written there, an
+    array that several operators of one module alone read to that. The boxes are in an order in which each comes behind
+    what it reads, but for inputs, which come first.
+    """
+    sources: dict[int, list[int]] = {}
+    readers: dict[int, list[int]] = {}
+    for begin, end, _ in edges:
+        sources.setdefault(end, []).append(begin)
+        readers.setdefault(begin, []).append(end)
+    names = {f"into x{target}": f"x{target}" for target in graph.writes.values()}
+    for k, node in enumerate(nodes):
+        is_written = node["kind"] == "output" and node["name"] in names
+        if not node["module"] and (is_written or node["kind"] not in ("input", "output")):
+            node["module"] = max(
+                (nodes[source]["module"] for source in sources.get(k, ())), key=len, default=""
+            )
+    for k, node in enumerate(nodes):
+        if node["kind"] == "input" and (node["name"] in names.values() or len(readers.get(k, ())) > 1):
+            modules = {nodes[reader]["module"] for reader in readers.get(k, ())}
+            node["module"] = modules.pop() if len(modules) == 1 else ""
 
 
 def _fold(graph: Graph, box_of: dict[int, int], nodes: list[dict[str, Any]]) -> None:

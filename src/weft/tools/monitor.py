@@ -33,7 +33,8 @@ __all__ = ["CSVLogger", "Monitor", "Row"]
 class CSVLogger:
     """Numbers by step in a CSV file: a row for each log(), a column for each name, whenever it turns up first.
 
-    Raises ValueError for the name "step".
+    An existing log is continued, so a run that goes on from a checkpoint loses none of its rows; append=False begins a
+    new one in its place. Raises ValueError for the name "step", or for a file to continue that is not a log.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -46,10 +47,32 @@ class CSVLogger:
     1,0.25,0.75
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, append: bool = True) -> None:
         self.path = Path(path)
         self.names: list[str] = []
         self._rows: list[tuple[int, dict[str, float]]] = []
+        if append and self.path.exists() and self.path.stat().st_size:
+            self._read()
+        else:
+            self._write_all()
+
+    def _read(self) -> None:
+        """The rows of an earlier run."""
+        with open(self.path, newline="") as file:
+            rows = csv.reader(file)
+            step, *self.names = next(rows)
+            try:
+                if step != "step":
+                    raise ValueError(f"its first column is {step!r}, not 'step'")
+                for cells in rows:
+                    if len(cells) != len(self.names) + 1:
+                        break  # the last row, of a program that was killed while it wrote
+                    values = zip(self.names, cells[1:], strict=True)
+                    self._rows.append((int(cells[0]), {name: float(cell) for name, cell in values if cell}))
+            except ValueError as error:
+                raise ValueError(
+                    f"CSVLogger: {self.path} is not a log to continue: {error}; append=False begins anew"
+                ) from None
         self._write_all()
 
     def log(self, step: int, **values: Any) -> None:
@@ -68,10 +91,12 @@ class CSVLogger:
         return [row[0], *(row[1].get(name, "") for name in self.names)]
 
     def _write_all(self) -> None:
-        with open(self.path, "w", newline="") as file:
+        part = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
+        with open(part, "w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["step", *self.names])
             writer.writerows(map(self._cells, self._rows))
+        os.replace(part, self.path)
 
 
 class Row(NamedTuple):

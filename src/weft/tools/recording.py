@@ -25,7 +25,7 @@ import threading
 import time
 import traceback
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +40,7 @@ from weft.imperative.paths import known_paths, number_of, path_of, path_with
 from weft.module.module import Module
 from weft.ops.epilogue import Epilogue
 from weft.tools import flops
+from weft.tools.wrapping import wrap
 
 __all__ = [
     "Exchange",
@@ -248,7 +249,10 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
 
 
 class Work(NamedTuple):
-    """A kernel on operands of some shapes: the operators whose work it is, and how many operations each run takes."""
+    """A kernel on operands of some shapes: the operators whose work it is, and how many operations each run takes.
+
+    is_reference: whether it runs a library's slow reference code.
+    """
 
     name: str
     where: str
@@ -258,6 +262,7 @@ class Work(NamedTuple):
     program: str
     serial: int
     number: int
+    is_reference: bool = False
 
 
 class ProgramFacts(NamedTuple):
@@ -297,7 +302,7 @@ class Recorder:
         self._references: list[Any] = []  # modules whose ids are in use, and plan infos, which go with plans
         self._begin = 0
         self._thread_state = threading.local()
-        self._patches: list[tuple[type, str, Any]] = []
+        self._unwrap: list[Callable[[], None]] = []
         self._threads: list[threading.Thread] = []
         self._listener: Any = None
         self._moments: list[Moment] = []
@@ -315,10 +320,10 @@ class Recorder:
         _active = self
         self._references.extend(plan_info.all_infos())
         self._listener = events.listen(self)
-        self._patch(Module, "__call__", self._wrap_call)
-        self._patch(DataLoader, "__iter__", self._wrap_batches)
+        self._unwrap.append(wrap(Module, "__call__", self._wrap_call))
+        self._unwrap.append(wrap(DataLoader, "__iter__", self._wrap_batches))
         self._threads = threading.enumerate()
-        self._patch(threading.Thread, "start", self._wrap_start)
+        self._unwrap.append(wrap(threading.Thread, "start", self._wrap_start))
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -329,8 +334,8 @@ class Recorder:
                 engine.wait_for_all()
             except Exception as problem:
                 failure = failure or problem
-        for owner, name, function in reversed(self._patches):
-            setattr(owner, name, function)
+        for unwrap in self._unwrap:
+            unwrap()
         events.listen(self._listener)
         _active = None
         end = time.perf_counter_ns()
@@ -389,11 +394,6 @@ class Recorder:
     def _add(self, kind: str, name: str, where: str, start: int) -> None:
         seconds = ((t - self._begin) * 1e-9 for t in (start, time.perf_counter_ns()))
         self._moments.append(Moment(kind, name, where, threading.get_native_id(), *seconds))
-
-    def _patch(self, owner: type, name: str, make: Any) -> None:
-        original = vars(owner)[name]
-        self._patches.append((owner, name, original))
-        setattr(owner, name, make(original))
 
     def _wrap_call(self, call: Any) -> Any:
         thread_state = self._thread_state
@@ -521,6 +521,7 @@ class Recorder:
                     raw["programs"][kind["program"]],
                     serial,
                     number,
+                    work is not None and work.is_reference,
                 )
             )
             if info is not None and serial not in recording.programs:
@@ -564,11 +565,13 @@ def _module_of(work: Any) -> str:
 
 def _kernel_name(name: str, work: Any) -> str:
     """The name of a kernel, with what comes after an operator in its kernel written out."""
-    epilogues = [node.op for node in work.nodes if node.op.name == Epilogue.name] if work is not None else []
-    if not epilogues:
+    if work is None:
         return name
-    steps = ", ".join([epilogues[0].of.name, *(step.name for step, _, _ in epilogues[0].steps)])
-    return name.replace(Epilogue.name, steps, 1)
+    epilogues = [node.op for node in work.nodes if node.op.name == Epilogue.name]
+    if epilogues:
+        steps = ", ".join([epilogues[0].of.name, *(step.name for step, _, _ in epilogues[0].steps)])
+        name = name.replace(Epilogue.name, steps, 1)
+    return f"{name} (reference code)" if work.is_reference else name
 
 
 class _Span:

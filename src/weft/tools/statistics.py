@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import threading
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
@@ -25,6 +26,7 @@ from weft.module.module import Module
 from weft.ops.types import TensorType
 from weft.tools import flops
 from weft.tools.profiling import profile
+from weft.tools.wrapping import wrap
 
 __all__ = ["Layer", "Summary", "summary"]
 
@@ -198,26 +200,32 @@ def summary(module: Module, *inputs: Any, time: bool = False) -> Summary:
     if not isinstance(module, Module):
         raise TypeError(f"summary: takes a Module, got {type(module).__name__}")
     counter = _Counter()
-    call = Module.__call__
+    thread = threading.get_ident()
 
-    def counted(self: Module, *args: Any, **kwargs: Any) -> Any:
-        counter.stack.append(id(self))
-        try:
-            y = call(self, *args, **kwargs)
-        finally:
-            counter.stack.pop()
-        tensors = [x for x in flatten(y)[0] if isinstance(x, Tensor)]
-        counter.outputs[id(self)] = tuple(tuple(x.shape) for x in tensors)
-        counter.activations[id(self)] = counter.activations.get(id(self), 0) + sum(x.nbytes for x in tensors)
-        counter.calls[id(self)] = counter.calls.get(id(self), 0) + 1
-        return y
+    def counting(call: Any) -> Any:
+        def counted(self: Module, *args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != thread:
+                return call(self, *args, **kwargs)
+            counter.stack.append(id(self))
+            try:
+                y = call(self, *args, **kwargs)
+            finally:
+                counter.stack.pop()
+            tensors = [x for x in flatten(y)[0] if isinstance(x, Tensor)]
+            counter.outputs[id(self)] = tuple(tuple(x.shape) for x in tensors)
+            size_bytes = sum(x.nbytes for x in tensors)
+            counter.activations[id(self)] = counter.activations.get(id(self), 0) + size_bytes
+            counter.calls[id(self)] = counter.calls.get(id(self), 0) + 1
+            return y
 
-    Module.__call__ = counted  # type: ignore[method-assign]
+        return counted
+
+    unwrap = wrap(Module, "__call__", counting)
     try:
         with no_grad(), counter:
             module(*inputs)
     finally:
-        Module.__call__ = call  # type: ignore[method-assign]
+        unwrap()
     shares = _shares(module, inputs) if time else None
     layers = []
     for path, each in module.named_modules():

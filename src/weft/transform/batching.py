@@ -22,7 +22,7 @@ values are computed once. Each node with a batched input is rewritten by the fir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft.base.dtype import int64
@@ -106,14 +106,43 @@ class Batch:
                 continue
             pairs = [(None, False) if v is None else batched[id(v)] for v in node.inputs]
             runtime = {name: batched[id(v)] for name, v in node.runtime.items()}
+            outputs: Sequence[tuple[Any, bool]]
             if any(flag for _, flag in runtime.values()):
-                raise NotImplementedError(
-                    f"vmap: {node.op.name}: a number that is given at run time differs from example to example"
-                )
-            numbers = {name: value for name, (value, _) in runtime.items()}
-            outputs = self.node(node, [v for v, _ in pairs], [flag for _, flag in pairs], numbers)
+                outputs = self.of_numbers(node, pairs, runtime)
+            else:
+                numbers = {name: value for name, (value, _) in runtime.items()}
+                outputs = self.node(node, [v for v, _ in pairs], [flag for _, flag in pairs], numbers)
             batched.update((id(old), pair) for old, pair in zip(node.outputs, outputs, strict=True))
         return [(None, False) if v is None else batched[id(v)] for v in graph.outputs]
+
+    def of_numbers(
+        self,
+        node: Node,
+        inputs: Sequence[tuple[Any, bool]],
+        runtime: Mapping[str, tuple[Value, bool]],
+    ) -> Sequence[tuple[Any, bool]]:
+        """The outputs of a node whose Runtime attributes differ from example to example.
+
+        A kernel takes one number for all elements, the formula of a decomposition any array. Raises NotImplementedError
+        for operators without one.
+        """
+        op = node.op
+        assert op is not None
+        numbers = {name: input_value(v.type) for name, v in node.runtime.items()}
+        stand_ins = [None if v is None or v.is_constant else input_value(v.type) for v in node.inputs]
+        parts: Any = NotImplemented
+        if type(op).decompose is not Op.decompose:
+            operands = [v if s is None else s for s, v in zip(stand_ins, node.inputs, strict=True)]
+            parts = op.with_runtime(dict(numbers)).decompose(*operands)
+        if parts is NotImplemented:
+            raise NotImplementedError(
+                f"vmap: {op.name}: a number that is given at run time differs from example to example"
+            )
+        results = parts if isinstance(parts, tuple | list) else (parts,)
+        graph = Graph([*(s for s in stand_ins if s is not None), *numbers.values()], results)
+        pairs = [pair for s, pair in zip(stand_ins, inputs, strict=True) if s is not None]
+        pairs += [runtime[name] for name in numbers]
+        return self.run(graph, [v for v, _ in pairs], [flag for _, flag in pairs])
 
     def node(
         self, node: Node, inputs: list[Any], flags: list[bool], runtime: dict[str, Value]

@@ -354,5 +354,8 @@ fails(
     lambda: kv.pushpull("g", wf.ones(2_000), out=out).numpy(),
     "several indices of x refer to the same element",
 )
+with pytest.raises(wf.EngineError, match=r"ranks disagree|could not take part"):
+    kv.barrier()  # no push of these keys has come since theirs failed
+kv.push(["e", "f", "g"], [wf.ones(3), wf.ones(3), wf.ones(2_000)])
 kv.barrier()
 print("right", r)

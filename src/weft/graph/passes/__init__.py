@@ -177,20 +177,10 @@ def optimize(graph: Graph, skip: Collection[str] = ()) -> Graph:
     return graph
 
 
-# Of passes, for one more version.
-_OLD_NAMES = {
-    "algebra": "algebraic_simplify",
-    "common": "common_subexpressions",
-    "constants": "constant_folding",
-    "expand": "decompose",
-}
-
-
 def skipped(skip: Collection[str] = ()) -> set[str]:
     """The names of the passes that are off: those of skip, and those in WEFT_SKIP_PASSES."""
     names = {each.name for each in PASSES} | {PREPARATION}
-    words = {*skip, *filter(None, (flags.get("WEFT_SKIP_PASSES") or "").split(","))}
-    off = {_OLD_NAMES.get(name, name) for name in words}
+    off = {*skip, *filter(None, (flags.get("WEFT_SKIP_PASSES") or "").split(","))}
     unknown = sorted(off - names - {"all"})
     if unknown:
         raise ValueError(f"no pass {', '.join(unknown)}; there are: {', '.join(sorted(names))}, all")

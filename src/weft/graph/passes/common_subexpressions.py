@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from weft.base.exact import exact
 from weft.graph.rewrite import Rewriting, complete
 from weft.ops.node import Node, Value
 
@@ -40,6 +41,5 @@ def common_subexpressions(node: Node, graph: Rewriting) -> Sequence[Value] | Non
 def _identity(value: Value) -> Hashable:
     """Equal for values that are the same: constants by what they are, others by where they come from."""
     if value.is_constant:
-        number = value.node.value
-        return type(number).__name__, repr(number), value.type
+        return exact(value.node.value), value.type
     return id(value)

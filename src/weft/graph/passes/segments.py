@@ -48,6 +48,7 @@ ALIKE = (
     1.5  # costs for each byte that differ by less than this factor count as equal: the earlier unit is taken
 )
 LIMITS = 8  # sizes of pieces that are tried, where kept values are not freed
+HALVINGS = 8  # of all that is saved, in the search for the least room
 LATEST_PART = 2 / 3  # of a piece, in whose rest its end is looked for
 
 
@@ -105,6 +106,19 @@ class Segments:
                 if checkpoints is not None:
                     return self._candidates(units, recomputed, checkpoints)
         return None
+
+    def tightest(self) -> list[Candidate] | None:
+        """What select gives for the least room for which it gives anything, or nearly that; None if for none."""
+        least, most = 0.0, float(self.saved[-1])
+        best = self.select(most)
+        for _ in range(HALVINGS if best is not None else 0):
+            room = (least + most) / 2
+            selected = self.select(room)
+            if selected is None:
+                least = room
+            else:
+                best, most = selected, room
+        return best
 
     # Units.
 

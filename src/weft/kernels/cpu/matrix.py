@@ -8,13 +8,22 @@ from typing import Any
 from weft import _core
 from weft.kernels import kernel
 from weft.ops.kernels import ANY, Native
-from weft.ops.matrix import Geometry, Linear, Matmul, has_sizes, is_matrix_float, is_one_row
+from weft.ops.matrix import (
+    Geometry,
+    Linear,
+    Matmul,
+    are_rows_times_vectors,
+    has_sizes,
+    is_matrix_float,
+    is_one_row,
+    is_sum_of_few,
+)
 from weft.ops.types import TensorType
 
 
 @kernel(Matmul, provider="onednn")
 def matmul(op: Matmul, a: TensorType, b: TensorType) -> Iterator[Native]:
-    if is_empty(a, b):
+    if is_empty(a, b) or is_sum_of_few(a, b) or are_rows_times_vectors(a, b):
         return
     if is_matrix_float(a, b) and has_sizes(a, b):
         yield product_of_sizes(a.dtype.name)
