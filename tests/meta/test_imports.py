@@ -68,8 +68,8 @@ LATER = {
             "stored_once",
         )
     ),
-    *("weft.expr.functions", "weft.expr.derivative", "weft.graph.gradient", "weft.ops.placement"),
-    "weft.imperative.traced_float",
+    *("weft.expr.functions", "weft.expr.derivative", "weft.graph.gradient", "weft.ops.families.placement"),
+    "weft.arrays.traced_float",
 }
 
 

@@ -27,8 +27,11 @@ LAYERS = [
     ["kernels"],
     ["graph"],
     ["executor"],
+    ["arrays"],
+    ["recording"],
+    ["autograd"],
     ["transform"],
-    ["imperative"],
+    ["control_flow", "python_op", "traces"],
     ["functional", "random", "symbol"],
     [
         "module",

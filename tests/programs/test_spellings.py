@@ -371,7 +371,7 @@ def test_large_containers_are_doubted():
 
 def test_code_that_is_not_known_counts_as_every_use(monkeypatch):
     """As if this Python had other instructions."""
-    import weft.imperative.captured_environment as environment
+    import weft.recording.captured_environment as environment
 
     monkeypatch.setattr(environment.dis, "hasname", [])
     environment._names_in.cache_clear()
