@@ -14,7 +14,8 @@ import importlib
 from weft._preload import preload as _preload
 from weft.base import process as _process  # noqa: F401 - in force from here on
 
-_preload()
+# The native core holds this function to the end, and so all modules of weft: Python clears what is still there.
+_preload(lambda: f"{__path__[0]}/")
 
 TYPE_CHECKING = False  # type checkers take it as true; typing itself would take a third of the import time
 if TYPE_CHECKING:
@@ -48,9 +49,6 @@ if TYPE_CHECKING:
     from weft.arrays.tensor import Tensor as Tensor
     from weft.arrays.tensor import shares_memory as shares_memory
     from weft.arrays.tensor import waitall as waitall
-    from weft.autograd.gradient import *  # noqa: F403
-    from weft.autograd.recovery import clear_errors as clear_errors
-    from weft.autograd.transformation import Transformation as Transformation
     from weft.base.device import *  # noqa: F403
     from weft.base.dtype import DType as DType
     from weft.base.dtype import as_dtype as as_dtype
@@ -77,6 +75,9 @@ if TYPE_CHECKING:
     from weft.base.structure import tree_map as tree_map
     from weft.control_flow import *  # noqa: F403
     from weft.functional import *  # noqa: F403 - those of the same name below come first
+    from weft.gradients.gradient import *  # noqa: F403
+    from weft.gradients.recovery import clear_errors as clear_errors
+    from weft.gradients.transformation import Transformation as Transformation
     from weft.ops.simple import simple_op as simple_op
     from weft.traces.export import load_program as load_program
     from weft.traces.lazy import lazy as lazy
@@ -140,7 +141,7 @@ _MODULE_OF = {
     ),
     "weft.transform.derivatives": ("hessian", "jacobian", "jvp", "linearize", "vjp"),
     "weft.transform.vmap": ("vmap",),
-    "weft.autograd.gradient": ("Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"),
+    "weft.gradients.gradient": ("Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"),
     "weft.traces.export": ("load_program",),
     "weft.traces.lazy": ("lazy",),
     "weft.arrays.serialization": ("FileFormatError", "load", "load_metadata", "save"),
@@ -162,10 +163,10 @@ _MODULE_OF = {
         "pi",
         "result_type",
     ),
-    "weft.autograd.recovery": ("clear_errors",),
+    "weft.gradients.recovery": ("clear_errors",),
     "weft.arrays.tensor": ("Tensor", "shares_memory", "waitall"),
     "weft.traces.trace": ("TraceWarning", "trace"),
-    "weft.autograd.transformation": ("Transformation",),
+    "weft.gradients.transformation": ("Transformation",),
     "weft.ops.simple": ("simple_op",),
 }
 _LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}

@@ -19,11 +19,11 @@ from typing import Any, cast
 from weft import _core
 from weft.arrays import array_values as array_values  # so that Values are arrays
 from weft.arrays.creation import asarray, empty
-from weft.autograd.gradient import is_recorded
 from weft.base.dtype import bool_
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.structure import Structure, flatten
 from weft.executor.control import CondBranch, ForeachLoop, WhileLoop
+from weft.gradients.gradient import is_recorded
 from weft.graph.recording import is_newer, memory_mark
 from weft.graph.subgraph import Capture, type_of
 from weft.ops import functions as F

@@ -27,11 +27,11 @@ from weakref import WeakValueDictionary
 from weft import _core
 from weft.arrays.creation import empty, zeros
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import Function
 from weft.base.device import Device, cpu
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.engine import default_engine
+from weft.gradients.gradient import Function
 from weft.ops import functions as F
 from weft.ops.kernels import Native
 from weft.ops.node import input_value, make_node

@@ -13,7 +13,7 @@ import pytest
 import weft as wf
 import weft.functional as F
 from weft import _core
-from weft.autograd.transformation import ORDER, SEE_OPERATORS, Transformation
+from weft.gradients.transformation import ORDER, SEE_OPERATORS, Transformation
 from weft.graph.graph import graph_of
 from weft.ops import registry
 from weft.ops.types import TensorType

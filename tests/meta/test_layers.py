@@ -29,7 +29,7 @@ LAYERS = [
     ["executor"],
     ["arrays"],
     ["recording"],
-    ["autograd"],
+    ["gradients"],
     ["transform"],
     ["control_flow", "python_op", "traces"],
     ["functional", "random", "symbol"],

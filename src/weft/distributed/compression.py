@@ -25,9 +25,9 @@ from weft import _core
 from weft import functional as F
 from weft.arrays.creation import zeros
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import no_grad
 from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError, ShapeError
+from weft.gradients.gradient import no_grad
 from weft.ops import registry
 from weft.ops.kernels import Native
 from weft.ops.op import Op, op

@@ -28,7 +28,6 @@ import numpy as np
 from weft import _core
 from weft.arrays.creation import empty
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import no_grad
 from weft.base import events, flags
 from weft.base.errors import DTypeError, EngineError
 from weft.base.users_line import users_line
@@ -38,6 +37,7 @@ from weft.distributed.errors import DistributedError
 from weft.distributed.gradients import BUCKET_BYTES
 from weft.distributed.world import world
 from weft.engine import default_engine
+from weft.gradients.gradient import no_grad
 from weft.kvstore.base import Key, KVStore, check_like, new_keys, pairs_of, register, rows_of, unknown_key
 from weft.kvstore.local import check_optimizer, unique_rows
 from weft.kvstore.ray_cluster import connect, job_name, server_actors

@@ -16,7 +16,6 @@ from weft import _core
 from weft import functional as F
 from weft.arrays.creation import tensor, zeros
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import no_grad
 from weft.base.errors import DTypeError, EngineError
 from weft.distributed.collective import LARGE_BYTES, fail, push_exchange, type_text
 from weft.distributed.compression import Codec
@@ -26,6 +25,7 @@ from weft.distributed.parallel import broadcast_together
 from weft.distributed.transport import AllGather
 from weft.distributed.world import world
 from weft.engine import default_engine
+from weft.gradients.gradient import no_grad
 from weft.kvstore.base import Key, new_keys, pairs_of, register
 from weft.kvstore.local import LocalStore
 from weft.kvstore.rows import RowSparse

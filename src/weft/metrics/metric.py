@@ -8,8 +8,8 @@ from weft import _core
 from weft import functional as F
 from weft.arrays.creation import asarray
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import no_grad
 from weft.base.errors import ShapeError
+from weft.gradients.gradient import no_grad
 
 __all__ = ["Mean", "MeanSquaredError", "Metric"]
 

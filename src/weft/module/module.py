@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from weft.arrays.creation import asarray
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import no_grad
 from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError, names_keywords
 from weft.base.name_hints import add_name_hints, visible_names
+from weft.gradients.gradient import no_grad
 from weft.module.state import IncompatibleKeys, compare, write
 from weft.ops.node import Value
 from weft.recording.dependence import changed, containers_in, depends_on, state_of

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from weft import _core
 from weft.arrays.creation import asarray
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import no_grad
+from weft.gradients.gradient import no_grad
 
 __all__ = ["IncompatibleKeys", "compare", "write"]
 

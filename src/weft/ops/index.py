@@ -77,7 +77,7 @@ MODULE_OF: dict[str, str] = {
     "einsum": "weft.ops.families.matrix",
     "elu": "weft.ops.families.activation",
     "embedding": "weft.ops.families.indexing",
-    "epilogue": "weft.ops.epilogue",
+    "epilogue": "weft.ops.families.epilogue",
     "equal": "weft.ops.families.comparison",
     "erf": "weft.ops.families.elementary",
     "erfc": "weft.ops.families.elementary",

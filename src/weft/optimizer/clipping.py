@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from weft import functional as F
 from weft.arrays.creation import zeros
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import no_grad
+from weft.gradients.gradient import no_grad
 
 __all__ = ["clip_grad_norm", "clip_grad_value"]
 

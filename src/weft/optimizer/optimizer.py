@@ -8,9 +8,9 @@ from typing import Any, ClassVar, TypeVar
 
 from weft import _core
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import forget_gradients, gradients_of, no_grad
 from weft.base.errors import DTypeError, names_keywords
 from weft.base.name_hints import add_name_hints, visible_names
+from weft.gradients.gradient import forget_gradients, gradients_of, no_grad
 from weft.ops import registry
 from weft.optimizer.group import Option, ParameterGroup, StepGroup
 from weft.optimizer.state import check, saved, write

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft import _core
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import no_grad
+from weft.gradients.gradient import no_grad
 from weft.optimizer.group import Option, ParameterGroup, StepGroup
 
 __all__ = ["check", "saved", "write"]

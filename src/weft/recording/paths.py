@@ -149,6 +149,3 @@ def _names_in(root: Any, renew: bool = False) -> dict[int, str]:
     if names is None:
         names = _names[root] = {id(module): name for name, module in root.named_modules()}
     return names
-
-
-_core.register(module_here=lambda: number_here)

@@ -7,8 +7,8 @@ from typing import Any
 
 from weft import _core
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import recorded_backward
 from weft.base.errors import GraphError
+from weft.gradients.gradient import recorded_backward
 from weft.graph.symbols import SymbolGradient, SymbolNode, is_partial, nodes_of
 from weft.ops.node import Value
 from weft.symbol.control import LOWERED

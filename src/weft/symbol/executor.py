@@ -20,9 +20,9 @@ from typing import Any
 from weft import _core
 from weft.arrays.creation import asarray, ones, zeros
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import no_grad
 from weft.base import process
 from weft.base.errors import GraphError, ShapeError
+from weft.gradients.gradient import no_grad
 from weft.ops.shapes import Partial
 from weft.ops.types import TensorType
 from weft.symbol.defaults import infer_with_defaults, variable_types

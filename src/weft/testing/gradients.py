@@ -9,8 +9,8 @@ import numpy as np
 
 from weft.arrays.creation import asarray
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import grad
 from weft.base.structure import flatten
+from weft.gradients.gradient import grad
 from weft.ops import registry
 
 __all__ = ["check_gradient"]

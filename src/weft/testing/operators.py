@@ -9,8 +9,8 @@ import numpy as np
 
 from weft.arrays.creation import asarray
 from weft.arrays.tensor import Tensor
-from weft.autograd.transformation import Transformation
 from weft.base.dtype import as_dtype
+from weft.gradients.transformation import Transformation
 from weft.ops import registry
 from weft.ops.op import Op, differentiable
 from weft.ops.samples import Array, Sample

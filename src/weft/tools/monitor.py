@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from weft import _core
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import no_grad
 from weft.base.structure import flatten
+from weft.gradients.gradient import no_grad
 from weft.module.module import Handle, Module
 from weft.ops import registry
 from weft.recording.paths import path_of

@@ -6,7 +6,7 @@ import functools
 import time
 
 from weft.arrays.creation import ones
-from weft.autograd.gradient import no_grad
+from weft.gradients.gradient import no_grad
 
 __all__ = ["machine_peaks"]
 

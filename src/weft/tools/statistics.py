@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import no_grad
-from weft.autograd.transformation import Transformation
 from weft.base.structure import flatten
+from weft.gradients.gradient import no_grad
+from weft.gradients.transformation import Transformation
 from weft.module.module import Module
 from weft.ops.types import TensorType
 from weft.tools import flops

@@ -31,14 +31,14 @@ from weft.arrays.creation import asarray
 from weft.arrays.foreign import without_foreign
 from weft.arrays.tensor import Tensor, element_strides
 from weft.arrays.traced_float import TracedFloat, TracedFloats
-from weft.autograd.gradient import is_recorded
-from weft.autograd.transformation import trace_keys
 from weft.base import events, process
 from weft.base.device import scoped_device
 from weft.base.errors import DTypeError, GraphError
 from weft.base.structure import Structure, flatten
 from weft.base.users_line import users_line
 from weft.executor.budget import checked_budget
+from weft.gradients.gradient import is_recorded
+from weft.gradients.transformation import trace_keys
 from weft.graph.recording import CannotRecord
 from weft.ops.shapes import is_dense
 from weft.recording.captured_environment import CapturedEnvironment, captured_environment

@@ -9,10 +9,10 @@ from weft.expr import scalar as e
 from weft.expr.kernel import Each, Fold, Reduction, Scan, Store
 from weft.expr.kernel import parts as parts_of
 from weft.kernels import choices, kernel
-from weft.ops.epilogue import Epilogue
 from weft.ops.families.activation import Gelu, HardSwish, Relu, Silu
 from weft.ops.families.arithmetic import Add, Multiply
 from weft.ops.families.elementary import Sigmoid, Tanh
+from weft.ops.families.epilogue import Epilogue
 from weft.ops.kernels import Loop, Native, as_stored
 from weft.ops.node import Value, input_value
 from weft.ops.pointwise import Pointwise

@@ -12,7 +12,7 @@ from typing import Any
 
 from weft import _core
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import Function
+from weft.gradients.gradient import Function
 from weft.graph.gradient import backward_graph
 from weft.graph.graph import Graph
 from weft.ops.node import Value, constant, input_value, make_node

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from weft.arrays.tensor import Tensor
-from weft.autograd.gradient import forget_gradients
 from weft.engine import default_engine
+from weft.gradients.gradient import forget_gradients
 
 __all__ = ["clear_errors"]
 

@@ -14,7 +14,7 @@ Softmax(axis=0)
 
 `ORDER` is the stack that a call goes down. The first kinds see operators and are Transformations; those below see
 plans, and are native: the tape (native/bindings/tape.cpp), the recording of launches, and the launch itself. A layer of
-kind "gradient" takes the tape's place for the calls that it sees (weft.autograd.below_gradient).
+kind "gradient" takes the tape's place for the calls that it sees (weft.gradients.below_gradient).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Transformation(contextlib.ContextDecorator):
 
     def _emit_below(self, op: Any, args: tuple[Any, ...]) -> Any:
         """emit, of a layer below the gradient: what the call is recorded as is the operator itself."""
-        from weft.autograd.below_gradient import emit_below
+        from weft.gradients.below_gradient import emit_below
 
         return emit_below(self.emit, (self._emit_below, _core.layers()), op, args)
 

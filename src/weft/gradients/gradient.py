@@ -590,7 +590,7 @@ class Function:
         outputs = [result] if isinstance(result, Tensor) else list(result)
         # What is recorded after a graph break is differentiated as it runs.
         if recorder is not None and recorder.is_complete:
-            from weft.autograd.custom_vjp import give_custom_vjp
+            from weft.gradients.custom_vjp import give_custom_vjp
 
             outputs = give_custom_vjp(recorder, self, inputs, outputs, mark)
         if _core.is_recording() and any(_core.is_tracked(x) for x in inputs):
@@ -697,7 +697,7 @@ class _Region(Function):
         finally:
             hidden_inputs = _core.end_noting(list(x))
         if hidden_inputs:
-            from weft.autograd.custom_vjp import HIDDEN
+            from weft.gradients.custom_vjp import HIDDEN
 
             raise ValueError(f"recompute: {HIDDEN}")
         # Tensors that require no gradient now may be written by f.
