@@ -14,21 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weft.base.typing import TYPE_CHECKING, Any
+from weft.base.typing import Any
 from weft.executor.buffers import Buffer, BufferView
 from weft.executor.steps import LoopStep, copying
 from weft.ops.node import Node, Value
-
-if TYPE_CHECKING:
-    from weft.executor.lowering import Lowering
 
 __all__ = ["Contents"]
 
 
 class Contents:
-    """Which values are the newest content of their memory, for the lowering of one graph."""
+    """Which values are the newest content of their memory, for the Lowering of one graph."""
 
-    def __init__(self, lowering: Lowering) -> None:
+    def __init__(self, lowering: Any) -> None:
         self.lowering, self.graph = lowering, lowering.graph
         self.newest: dict[int, Value] = {}  # by buffer, where an operator has written a part of it
         self.copies: set[int] = set()  # buffers, by id, that began as a copy of an input
