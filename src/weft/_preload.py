@@ -20,7 +20,7 @@ GOMP_SPINCOUNT = "1000"
 """How often an idle libgomp thread looks for work before it sleeps; docs/design/threads.md has the reasons."""
 
 _DNNL = "libdnnl.so.3"
-_folder: list[Callable[[], str]] = []
+_folder: list[Callable[[], str]] = [lambda: ""]
 
 
 def find_dnnl() -> str | None:
@@ -55,7 +55,7 @@ def preload(folder: Callable[[], str]) -> None:
     code reads that variable by itself, and takes what it does not know for "native".
     folder: gives that of weft's own code, for messages of native code.
     """
-    _folder.append(folder)
+    _folder[:] = [folder]
     if os.environ.get("WEFT_ISA"):
         flags.get("WEFT_ISA")
     choose = "GOMP_SPINCOUNT" not in os.environ and "OMP_WAIT_POLICY" not in os.environ
