@@ -15,7 +15,7 @@ from weft._preload import preload as _preload
 from weft.base import process as _process  # noqa: F401 - in force from here on
 
 # The native core holds this function to the end, and so all modules of weft: Python clears what is still there.
-_preload(lambda: f"{__path__[0]}/")
+_preload(lambda: __file__.removesuffix("__init__.py"))
 
 TYPE_CHECKING = False  # type checkers take it as true; typing itself would take a third of the import time
 if TYPE_CHECKING:
