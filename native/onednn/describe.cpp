@@ -92,8 +92,7 @@ Precision precision_of(std::initializer_list<DType> dtypes) {
   return std::ranges::any_of(dtypes, lacks_code) ? Precision::wide : Precision::native;
 }
 
-Precision precision_of_product(DType a, DType b, DType c, int64_t products, bool exact,
-                               bool adds_integers) {
+Precision precision_of_product(DType a, DType b, DType c, int64_t products, bool exact, bool adds_integers) {
   if (!is_byte(a) && !is_byte(b)) return precision_of({a, b, c});
   if (uses(dnnl::cpu_isa::avx2_vnni) || uses(dnnl::cpu_isa::avx512_core_vnni)) return precision_of({c});
   const auto largest = [](DType dtype) { return dtype == DType::uint8 ? 255 : 128; };

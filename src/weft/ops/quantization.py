@@ -409,8 +409,8 @@ class IntegerConv1d(IntegerConvolution):
     """The convolution of sequences of bytes, added up in int32.
 
     x: int8 or uint8 [n, c, l]; weight: int8 or uint8 [o, c / groups, kl]; stride, padding (of zeros), dilation,
-    out_channels, kernel_size: as for conv1d. Returns int32 [n, o, ...], channels last in memory. No gradient. Raises ShapeError if channels or sizes do not fit,
-    DTypeError for other types.
+    out_channels, kernel_size: as for conv1d. Returns int32 [n, o, ...], channels last in memory. No gradient. Raises
+    ShapeError if channels or sizes do not fit, DTypeError for other types.
     Source: ONNX 1.16, ConvInteger.
 
     >>> import weft as wf
@@ -427,8 +427,8 @@ class IntegerConv2d(IntegerConvolution):
     """The convolution of images of bytes, added up in int32.
 
     x: int8 or uint8 [n, c, h, w]; weight: int8 or uint8 [o, c / groups, kh, kw]; stride, padding (of zeros), dilation,
-    out_channels, kernel_size: as for conv2d. Returns int32 [n, o, ...], channels last in memory. No gradient. Raises ShapeError if channels or sizes do not
-    fit, DTypeError for other types.
+    out_channels, kernel_size: as for conv2d. Returns int32 [n, o, ...], channels last in memory. No gradient. Raises
+    ShapeError if channels or sizes do not fit, DTypeError for other types.
     Source: ONNX 1.16, ConvInteger.
 
     >>> import weft as wf
@@ -446,8 +446,8 @@ class IntegerConv3d(IntegerConvolution):
     """The convolution of volumes of bytes, added up in int32.
 
     x: int8 or uint8 [n, c, d, h, w]; weight: int8 or uint8 [o, c / groups, kd, kh, kw]; stride, padding (of zeros),
-    dilation, out_channels, kernel_size: as for conv3d. Returns int32 [n, o, ...], channels last in memory. No gradient. Raises ShapeError if channels
-    or sizes do not fit, DTypeError for other types.
+    dilation, out_channels, kernel_size: as for conv3d. Returns int32 [n, o, ...], channels last in memory. No gradient.
+    Raises ShapeError if channels or sizes do not fit, DTypeError for other types.
     Source: ONNX 1.16, ConvInteger.
 
     >>> import weft as wf
@@ -512,8 +512,8 @@ class QuantizedLinear(Op):
     """x W^T + bias with a weight of small integers and a step for each group: W = q * scale.
 
     x: float[..., k]; weight: int8 [n, k], or uint8 [n, k / 2] as pack_int4 gives it for groups of this size; scale:
-    float[n, g]: each row of the weight has g groups of k / g neighbours; bias: float[n] or None. Returns [..., n] in x's
-    dtype. For one row of x the weight is read once, as it is stored; else it is made a matrix of x's type first.
+    float[n, g]: each row of the weight has g groups of k / g neighbours; bias: float[n] or None. Returns [..., n] in
+    x's dtype. For one row of x the weight is read once, as it is stored; else it is made a matrix of x's type first.
     Weight has no gradient. Raises ShapeError if sizes differ, DTypeError for other types.
     Source: Frantar et al. 2022, GPTQ (groups of weights).
 
