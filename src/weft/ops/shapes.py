@@ -80,6 +80,22 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
+def is_distinct(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Whether no two indices mean one element. Sizes that are not known to be 1 count as more than 1.
+
+    >>> is_distinct((2, 3), (1, 2)), is_distinct((2, 3), (0, 1)), is_distinct((2, 3), (2, 1))
+    (True, False, False)
+    """
+    spans = [(n, s if s >= 0 else -s) for n, s in zip(shape, strides, strict=True)]
+    several = [span for span in spans if not (isinstance(span[0], int) and span[0] == 1)]
+    step = 1
+    for n, s in sorted(several, key=lambda span: span[1]):
+        if s < step:
+            return False
+        step = s * n
+    return True
+
+
 def row_major(shape: Sequence[Any]) -> tuple[Any, ...]:
     """Strides of a contiguous array, in elements.
 
