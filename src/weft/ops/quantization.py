@@ -381,7 +381,7 @@ class IntegerConvolution(Convolution, IntegerProduct):
 
     family: ClassVar[str] = "quantization"
     dtype_rule: ClassVar[str] = "-> int32"
-    learnable: ClassVar[tuple[str, ...]] = ()
+    learnable: ClassVar[tuple[str, ...]] = ()  # type: ignore[assignment]
 
     @property
     def sizes_rule(self) -> str:  # type: ignore[override]
