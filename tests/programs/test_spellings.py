@@ -359,6 +359,22 @@ def test_doubted_programs_that_are_right_stay():
     assert (len(found), len(calls), len(traced.programs)) == (1, 4, 1)  # calls 1, 2, 8 and 64
 
 
+def test_an_argument_is_written_once_where_a_doubted_program_is_recorded_again():
+    """Comparing the index arrays of both recordings once ran what had been recorded, before its program ran."""
+
+    @wf.trace
+    def function(x):
+        y = x[wf.tensor([0, -1])]
+        x *= float(np.sin(np.pi / 2))  # a doubt
+        x *= 0.5
+        return y.sum(), x * 1
+
+    for _ in range(9):  # recorded at calls 1, 2 and 8
+        x = wf.ones(2)
+        y, z = function(x)
+        assert (y.item(), z.tolist(), x.tolist()) == (2, [0.5, 0.5], [0.5, 0.5])
+
+
 def test_large_containers_are_doubted():
     many = dict.fromkeys(range(5000), 1.0)
     traced = wf.trace(lambda x: x * many[4711])

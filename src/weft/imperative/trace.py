@@ -318,13 +318,12 @@ class Trace:
                         structure,
                     )
                 is_retried = False
-                if (
-                    program is not None
-                    and former is not None
-                    and (fact := difference(former, program, leaves))
-                ):
-                    program = None
-                    self._give_up(CannotRecord("program", *fact))
+                if program is not None and former is not None:
+                    with recorder.unobserved():
+                        fact = difference(former, program, leaves)
+                    if fact:
+                        program = None
+                        self._give_up(CannotRecord("program", *fact))
                 if program is not None and self._may_find_more(recorder, program, result):
                     program, is_retried = None, True
                 elif program is not None and (
@@ -336,7 +335,7 @@ class Trace:
                         self._give_up(CannotRecord("program", change))
                 if program is not None:
                     first, program.first = program.first, None
-                    if isinstance(recorder, LazyTrace):
+                    if isinstance(recorder, LazyTrace) and recorder.is_complete:
                         with recorder.unobserved():
                             recorder.run(program.plan, *first)
         except Exception as problem:

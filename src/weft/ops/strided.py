@@ -52,14 +52,18 @@ class Strided(Op):
         return self.shape, self.strides, self.offset
 
     def distinct(self) -> bool:
-        """Whether no element of x is in the window twice. Sizes that are not known to be 1 count as more than 1."""
+        """Whether no element of x is in the window twice, as far as strides tell.
+
+        It is so where each stride is greater than the reach of all smaller ones together, as in what is sliced and
+        permuted of a row-major array. Sizes that are not known to be 1 count as more than 1.
+        """
         spans = [(n, s if s >= 0 else -s) for n, s in zip(self.shape, self.strides, strict=True)]
         several = [span for span in spans if not (isinstance(span[0], int) and span[0] == 1)]
-        step = 1
+        reach = 0
         for n, s in sorted(several, key=lambda span: span[1]):
-            if s < step:
+            if s <= reach:
                 return False
-            step = s * n
+            reach = reach + s * (n - 1)
         return True
 
 
