@@ -244,6 +244,11 @@ def applied(xp, steps, arrays, more=None):
 def drawn_steps(rng, count, names=tuple(STEPS)):
     """`count` steps: (name, which operands, a number)."""
     return [
-        (names[int(rng.integers(len(names)))], int(rng.integers(3)), int(rng.integers(8)), int(rng.integers(16)))
+        (
+            names[int(rng.integers(len(names)))],
+            int(rng.integers(3)),
+            int(rng.integers(8)),
+            int(rng.integers(16)),
+        )
         for _ in range(count)
     ]

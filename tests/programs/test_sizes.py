@@ -1,4 +1,4 @@
-"""Functions traced with dynamic axes come, for all sizes, to what NumPy comes to, and their gradients to the eager ones.
+"""Functions traced with dynamic axes come to what NumPy comes to, for all sizes; their gradients to the eager ones.
 
 Everyday tests take a few programs, others every day. With --full, ten minutes of them; WEFT_TEST_SEED fixes which,
 WEFT_TEST_SECONDS how long.
@@ -123,7 +123,9 @@ def compared(program, traced, number):
     except (ValueError, IndexError):
         return "raised"  # in a step whose result does not count
     if not (got.shape == want.shape == oracle.shape):
-        return f"call {number} of {x.shape} has the shape {got.shape}, eagerly {want.shape}, not {oracle.shape}"
+        return (
+            f"call {number} of {x.shape} has the shape {got.shape}, eagerly {want.shape}, not {oracle.shape}"
+        )
     for name, made in (("traced", got), ("eager", want)):
         if not np.allclose(made, oracle, rtol=1e-9, atol=1e-9, equal_nan=True):
             return f"{name} call {number} of {x.shape} is {made.tolist()}, not {oracle.tolist()}"

@@ -64,7 +64,7 @@ def first(f):
 
 def pulled(f):
     def run(x):
-        y, pull = wf.vjp(f, x)
+        _, pull = wf.vjp(f, x)
         return pull(wf.ones((), dtype="float64"))[0]
 
     return run
@@ -159,9 +159,7 @@ def checks(program):
         yield name, derivative(make, lambda x, found, h: jacobian_of(lambda x: scalar(x, found), x, h))
     yield (
         "jvp",
-        derivative(
-            tangent, lambda x, found, h: slope(lambda t: scalar(x + t * np.cos(x), found), 0.0, h)
-        ),
+        derivative(tangent, lambda x, found, h: slope(lambda t: scalar(x + t * np.cos(x), found), 0.0, h)),
     )
 
 

@@ -101,9 +101,7 @@ def wanted(net, arrays, weights):
 
     slopes = {}
     for name, value in arrays.items():
-        slopes[name], again = (
-            jacobian_of(lambda z, n=name: loss(n, z), value, h) for h in (STEP, STEP / 3)
-        )
+        slopes[name], again = (jacobian_of(lambda z, n=name: loss(n, z), value, h) for h in (STEP, STEP / 3))
         if not np.abs(slopes[name] - again).max() <= 1e-8 * max(1.0, np.abs(slopes[name]).max()):
             return None
     return slopes
