@@ -229,7 +229,7 @@ def _leave(current: World) -> None:
 
 
 def _has_lost_results(MPI: Any, current: World) -> bool:
-    """Whether this rank ends with status 1, for the job: the lowest whose exchange has failed where nothing raised that.
+    """Whether this rank ends with status 1, for the job: the lowest whose exchange has failed and was not raised.
 
     The others end with 0 before it: mpiexec kills those that are still ending once one has ended with an error.
     """
@@ -243,7 +243,11 @@ def _has_lost_results(MPI: Any, current: World) -> bool:
     others = current.queue.other_processes()
     MPI.Finalize()  # the process ends at once where there are failures
     end = time.monotonic() + END_S
-    while current.rank == lowest and time.monotonic() < end and any(process_state(pid) != "gone" for pid in others):
+    while (
+        current.rank == lowest
+        and time.monotonic() < end
+        and any(process_state(pid) != "gone" for pid in others)
+    ):
         time.sleep(0.02)
     return current.rank == lowest
 
