@@ -134,7 +134,7 @@ void bind_builder(nb::module_& m) {
       .def("add_random_word", &B::add_random_word, "dtype"_a)
       .def("add_draw", &B::add_draw, "kind"_a, "dtype"_a, "count"_a, "first_slot"_a)
       .def("add_step", &B::add_step, "kernel"_a, "operands"_a, "first_slot"_a, "name"_a, "where"_a,
-           "in_place"_a, "written"_a)
+           "in_place"_a, "written"_a, "is_copy"_a = false)
       .def("add_hoisted", &B::add_hoisted, "reads"_a, "writes"_a)
       .def("set_arena", &B::set_arena, "register"_a)
       .def("add_span", &B::add_span, "first"_a, "last"_a, "offset"_a, "bytes"_a)

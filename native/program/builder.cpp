@@ -119,7 +119,7 @@ int ProgramBuilder::add_view(DType dtype, int base, int offset, std::vector<int>
 }
 
 void ProgramBuilder::add_result(int value, int into, bool is_flexible, bool commits) {
-  program().outputs.push_back({value, into, is_flexible, commits, -1, false, {}});
+  program().outputs.push_back({value, into, is_flexible, commits});
 }
 
 void ProgramBuilder::add_number(DType dtype, int number) {
@@ -140,10 +140,10 @@ void ProgramBuilder::add_draw(std::string_view kind, DType dtype, int count, int
 
 void ProgramBuilder::add_step(Ref<Kernel> kernel, std::vector<int> operands, int first_slot, std::string name,
                               std::string where, std::vector<std::pair<int, int>> in_place,
-                              std::vector<int> written) {
+                              std::vector<int> written, bool is_copy) {
   program().wide |= kernel->wide();
   program_->steps.push_back({std::move(kernel), std::move(operands), first_slot, std::move(name),
-                             std::move(where), std::move(in_place), std::move(written)});
+                             std::move(where), std::move(in_place), std::move(written), is_copy});
 }
 
 void ProgramBuilder::add_hoisted(std::vector<int> reads, std::vector<int> writes) {

@@ -54,7 +54,8 @@ class ProgramBuilder {
   void add_draw(std::string_view kind, DType dtype, int count, int first_slot);
 
   void add_step(Ref<Kernel> kernel, std::vector<int> operands, int first_slot, std::string name,
-                std::string where, std::vector<std::pair<int, int>> in_place, std::vector<int> written);
+                std::string where, std::vector<std::pair<int, int>> in_place, std::vector<int> written,
+                bool is_copy = false);
   // Of the first steps, in order: what each reads and writes to be kept.
   void add_hoisted(std::vector<int> reads, std::vector<int> writes);
   // The arena's size is in a register; of a block in it, the steps between which it is in use.

@@ -26,6 +26,11 @@ size_t extent_bytes(const View& x) {
   return static_cast<size_t>(last + 1) * size_of(x.dtype);
 }
 
+bool same_geometry(const View& a, const View& b) noexcept {
+  return a.dtype == b.dtype && a.ndim == b.ndim && std::equal(a.shape, a.shape + a.ndim, b.shape) &&
+         std::equal(a.strides, a.strides + a.ndim, b.strides);
+}
+
 }  // namespace
 
 // Geometry, addresses and scratch memory of an exact program.
@@ -74,6 +79,7 @@ void Program::compute_layout() {
     for (const int value : step.operands) operands.push_back(p.views[static_cast<size_t>(value)]);
     p.scratch_size = std::max(p.scratch_size, step.kernel->scratch_bytes(operands.data()));
     p.binds[t] = dynamic_cast<const Loop*>(step.kernel.get()) != nullptr;
+    p.copies[t] = step.is_copy && same_geometry(operands[0], operands[1]);
   }
   if (!hoisted.empty()) {
     std::vector<size_t> sizes;
@@ -302,8 +308,18 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
     }
   }
   if (prepacked) prepacked->publish();
+  // A copy of an array onto itself: the output is written in the memory of the input that it is copied from.
+  const auto is_there = [&](size_t t) {
+    const std::vector<int>& operands = steps[t].operands;
+    return p.copies[t] && data[static_cast<size_t>(operands[0])] == data[static_cast<size_t>(operands[1])];
+  };
   for (size_t t = hoisted.size(); t < steps.size(); ++t) {
     if (failures.skips(t)) continue;
+    if (is_there(t)) {
+      kernels.fetch_sub(1, std::memory_order_relaxed);
+      if (arena_check) arena_check->after(static_cast<int>(t));
+      continue;
+    }
     try {
       run_step(t);
     } catch (const TaskFailure& failure) {
@@ -378,6 +394,14 @@ void Program::run_unbound(const Run& run, const RunContext& context, StepFailure
   for (size_t t = 0; t < steps.size(); ++t) {
     if (failures.skips(t)) continue;
     const Step& step = steps[t];
+    if (step.is_copy) {  // as in run_bound
+      const View& from = views[static_cast<size_t>(step.operands[0])];
+      const View& to = views[static_cast<size_t>(step.operands[1])];
+      if (from.data == to.data && same_geometry(from, to)) {
+        kernels.fetch_sub(1, std::memory_order_relaxed);
+        continue;
+      }
+    }
     try {
       StepLog::run(
           *this, t, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; },

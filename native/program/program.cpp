@@ -227,6 +227,13 @@ void Program::finish() {
       if (!readers.empty() && readers.back() >= first + (harmless ? 1 : 0)) output.read_late.push_back(k);
     }
     output.in_place |= in_place_of >= 0;
+    output.keeps_content = steps[first].is_copy && output.writes >= 0 && output.read_late.empty() &&
+                           steps[first].operands[0] == output.writes &&
+                           steps[first].operands[1] == output.value &&
+                           touches[static_cast<size_t>(output.writes)].size() == 1;
+    for (size_t t = first + 1; output.keeps_content && t < steps.size(); ++t)
+      std::ranges::copy_if(steps[t].operands, std::back_inserter(output.touched),
+                           [&](int operand) { return root(operand) == output.value; });
   }
   if (exact) {
     constant_registers_.resize(static_cast<size_t>(registers) + 1);
@@ -330,7 +337,7 @@ bool Program::may_write(const Output& output, const Tensor& destination,
   if (output.step < 0) return false;
   if (!output.flexible) {
     const Value& value = values[static_cast<size_t>(output.value - inputs_)];
-    if (!exact) return false;
+    if (value.strides.empty()) return false;
     for (int d = 0; d < destination.ndim; ++d)
       if (destination.shape[d] > 1 &&
           destination.strides[d] != registers_[value.strides[static_cast<size_t>(d)]])
@@ -352,6 +359,18 @@ bool Program::may_write(const Output& output, const Tensor& destination,
     if (!same_elements(destination, x) && may_overlap(destination.view(), x.view())) return false;
   }
   return true;
+}
+
+// What steps touch of an output that is written in the memory of an input, whose content it keeps otherwise.
+int64_t Program::bytes_in_place(const Output& output, const int64_t* registers_) const {
+  int64_t bytes = 0;
+  for (const int touched : output.touched) {
+    const Value& value = values[static_cast<size_t>(touched - inputs_)];
+    int64_t size = static_cast<int64_t>(size_of(value.dtype));
+    for (const int reg : value.sizes) size *= registers_[reg];
+    bytes += size;
+  }
+  return bytes;
 }
 
 // Where an output is to be written: the input that it is the new content of, or what the caller gave.
@@ -414,7 +433,8 @@ void Program::allocate_outputs(LaunchState& call) const {
           outputs.size() >= kManyOutputs && neighbours.count(*destination) == (output.writes >= 0);
       if (fits && may_write(output, *destination, inputs, registers_, apart)) {
         *results[j] = *destination;
-        call.bytes += destination->size * static_cast<int64_t>(destination->itemsize());
+        const int64_t bytes = destination->size * static_cast<int64_t>(destination->itemsize());
+        call.bytes += output.keeps_content ? bytes_in_place(output, registers_) - bytes : bytes;
         continue;
       }
     }

@@ -78,6 +78,7 @@ class Program final : public Counted<Program> {
     std::string name, where;  // the operators whose work it is; the user's line, "" if it is not known
     std::vector<std::pair<int, int>> in_place{};  // values it reads and writes that may be the same memory
     std::vector<int> written{};                   // which of the operands it writes
+    bool is_copy = false;  // of operand 0 to operand 1: nothing to do where both are the same elements
   };
   // The values that one of the first steps reads and writes. These are run when an input that they depend on
   // was written since they ran last (prepacked.h).
@@ -101,7 +102,11 @@ class Program final : public Counted<Program> {
     bool in_place = false;  // that step may read the very elements that it writes
     // Inputs that are still read after `step` has begun to write: those of later steps and, unless in_place,
     // those of that step itself. The value's memory must not overlap theirs.
-    std::vector<int> read_late;
+    std::vector<int> read_late{};
+    // The step copies the input that the output becomes the content of. Then a run in that input's memory
+    // touches no more than what the other steps do, by these values: views of the output.
+    bool keeps_content = false;
+    std::vector<int> touched{};
   };
   // Positions of random numbers that a run takes, written to three slots: key, stream, offset.
   struct Random {
@@ -189,6 +194,7 @@ class Program final : public Counted<Program> {
   static const TaskType kRunType, kQueuedType;
   Tensor make_output(const Value& value, std::span<const Tensor* const> inputs,
                      const int64_t* registers) const;
+  int64_t bytes_in_place(const Output& output, const int64_t* registers) const;
   bool shape_fits(const Value& value, const Tensor& x, const int64_t* registers) const;
   struct LaunchState;
   void allocate_outputs(LaunchState& call) const;

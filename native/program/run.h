@@ -40,9 +40,10 @@ struct Program::Layout {
   size_t arena_size = 0, scratch_size = 0, most_operands = 0;
   // Of every step, made when it runs first.
   mutable std::vector<std::atomic<const Bound*>> bound;
-  std::vector<bool> binds;  // of every step, whether it has something to find out
+  std::vector<bool> binds;   // of every step, whether it has something to find out
+  std::vector<bool> copies;  // whether it copies to an array of the same geometry
 
-  explicit Layout(size_t steps) : bound(steps), binds(steps) {}
+  explicit Layout(size_t steps) : bound(steps), binds(steps), copies(steps) {}
   ~Layout() {
     for (auto& one : bound) delete one.load(std::memory_order_relaxed);
   }

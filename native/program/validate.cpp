@@ -109,6 +109,7 @@ void Program::validate() const {
     ensure(count < 0 || static_cast<size_t>(count) == step.operands.size(),
            "a step does not have the operands of its kernel");
     for (const int operand : step.operands) check_value(operand);
+    ensure(!step.is_copy || step.operands.size() == 2, "a step that copies has other operands than two");
     ensure.in(step.first_slot, 0, slots.size() + 1, "slot");
     for (const auto& [from, to] : step.in_place) {
       check_value(from);

@@ -229,7 +229,7 @@ def _leave(current: World) -> None:
 
 
 def _has_lost_results(MPI: Any, current: World) -> bool:
-    """Whether this rank ends with status 1, for the job: the lowest whose exchange has failed and was not raised.
+    """Whether this rank ends with status 1, for the job: the lowest whose exchange failed where nothing raised it.
 
     The others end with 0 before it: mpiexec kills those that are still ending once one has ended with an error.
     """

@@ -30,7 +30,11 @@ def in_order(steps: Steps, written: Mapping[int, Sequence[Buffer]]) -> list[Fuse
     from weft.executor.order import Task, ordered  # not before there are steps to order
 
     makers = written_by(steps)
-    after = [_needs(k, step, makers) for k, step in enumerate(steps)]
+    readers: dict[int, list[int]] = {}
+    for k, step in enumerate(steps):
+        for x in step.reads:
+            readers.setdefault(id(x.buffer), []).append(k)
+    after = [_needs(k, step, makers, readers) for k, step in enumerate(steps)]
     in_program_order = [k for k, step in enumerate(steps) if isinstance(step, NativeStep) and step.ordered]
     for before, later in itertools.pairwise(in_program_order):
         after[later].add(before)
@@ -51,10 +55,6 @@ def in_order(steps: Steps, written: Mapping[int, Sequence[Buffer]]) -> list[Fuse
     plain = ordered(tasks(), sizes, keep=True)
     if written:
         position = {k: p for p, k in enumerate(plain)}
-        readers: dict[int, list[int]] = {}
-        for k, step in enumerate(steps):
-            for x in step.reads:
-                readers.setdefault(id(x.buffer), []).append(k)
         for key, targets in written.items():
             for k in makers.get(key, ()):
                 for target in targets:
@@ -65,19 +65,23 @@ def in_order(steps: Steps, written: Mapping[int, Sequence[Buffer]]) -> list[Fuse
     return [steps[k] for k in best]
 
 
-def _needs(k: int, step: Step, makers: Mapping[int, list[int]]) -> set[int]:
-    """The steps that make what a step reads, and those that write the same array before it.
+def _needs(k: int, step: Step, makers: Mapping[int, list[int]], readers: Mapping[int, list[int]]) -> set[int]:
+    """The steps that make what a step reads, and those that write the same array before it, or read what it overwrites.
 
-    Of the steps that write parts of an array each comes after the one before, so the last of them stands for all.
+    Of the steps that write parts of an array each comes after the one before, so the last of them stands for all. What
+    a step reads is what those before it have written: see contents.py.
     """
     needs: set[int] = set()
     for x in step.reads:
-        others = [m for m in makers.get(id(x.buffer), ())[-2:] if m != k]
-        needs.update(others[-1:])
-    for y in step.writes:
-        of_array = makers[id(y.buffer)]
+        of_array = makers.get(id(x.buffer), ())
         place = bisect_left(of_array, k)
         needs.update(of_array[place - 1 : place] if place else ())
+    for y in step.writes:
+        of_array, of_readers = makers[id(y.buffer)], readers.get(id(y.buffer), ())
+        place = bisect_left(of_array, k)
+        begin = of_array[place - 1] if place else 0
+        needs.update(of_array[place - 1 : place] if place else ())
+        needs.update(of_readers[bisect_left(of_readers, begin) : bisect_left(of_readers, k)])
     return needs
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from weft import _core
 from weft.base.typing import TYPE_CHECKING, Any
 from weft.executor.assembly import Fused
-from weft.executor.buffers import Buffer, BufferView
+from weft.executor.buffers import Buffer, BufferView, same_shape
 from weft.executor.lowering import Lowering
 from weft.executor.steps import NativeStep
+from weft.expr.kernel import Each
 from weft.graph.placement import copies
 from weft.kernels import loop_kernel
 
@@ -34,6 +35,21 @@ def emit(
     arena: None where sizes are not known: no memory is shared then.
     """
     return _Description(lowering, arena).of(hoisted, steps, outputs)
+
+
+def is_copy(step: Fused | NativeStep) -> bool:
+    """Whether a step copies an array to another one of the same strides, and does nothing else."""
+    if not isinstance(step, Fused) or len(step.operands) != 2 or not step.elementwise:
+        return False
+    x, y = step.operands
+    (stage,) = step.code.stages if len(step.code.stages) == 1 else (None,)
+    return (
+        isinstance(stage, Each)
+        and [(s.operand, s.value.op, s.add) for s in stage.stores] == [(0, "load", False)]
+        and x.type.dtype is y.type.dtype
+        and same_shape(x.shape, y.shape)
+        and same_shape(x.strides, y.strides)
+    )
 
 
 class _Description:
@@ -99,7 +115,9 @@ class _Description:
         pairs = [(self.number(x), self.number(y)) for x, y in in_place]
         keys = {view.key for view in step.writes}
         written = [k for k, view in enumerate(step.operands) if view.key in keys]
-        self.program.add_step(kernel, numbers, first, step.origin.name, step.origin.where, pairs, written)
+        self.program.add_step(
+            kernel, numbers, first, step.origin.name, step.origin.where, pairs, written, is_copy=is_copy(step)
+        )
 
     def add_parameters(self) -> None:
         program, slots = self.program, self.lowering.slots

@@ -77,6 +77,7 @@ class _Fusion:
         self.done = [False] * len(steps)
         self.open: dict[int, Group] = {}  # by the buffers that a group writes
         self.reading: dict[int, list[Group]] = {}  # the open groups that read a buffer
+        self.part_readers: dict[int, list[Group]] = {}  # the open groups that read a buffer written in parts
         self.results: list[Fused | NativeStep] = []
 
     def run(self) -> list[Fused | NativeStep]:
@@ -98,6 +99,7 @@ class _Fusion:
         self.done[k], step.number = True, k
         for group in self.sources(step):
             self.close(group)
+        self.finish_readers(step)
         self.results.append(step)
 
     def sources(self, step: Step) -> list[Group]:
@@ -113,6 +115,13 @@ class _Fusion:
         fused = assemble(self.name, group.space, group.members, self.stored(group.members))
         fused.number = group.last
         self.results.append(fused)
+
+    def finish_readers(self, step: Step, joined: Sequence[Group] = ()) -> None:
+        """Closes the groups that read what a step is about to overwrite: see contents.py."""
+        for y in step.writes if self.part_readers else ():
+            for group in self.part_readers.pop(id(y.buffer), ()):
+                if not group.sealed and group not in joined:
+                    self.close(group)
 
     def stored(self, members: Sequence[tuple[LoopStep, Projection]]) -> set[int]:
         """The buffers, by id, that the loop of these steps has to put into memory."""
@@ -239,6 +248,7 @@ class _Fusion:
         for group in sources:
             if group not in joined:
                 self.close(group)
+        self.finish_readers(step, joined)
         for group in joined:
             group.sealed = True
         for key in merged.outputs:
@@ -247,6 +257,8 @@ class _Fusion:
             self.close(merged)
         for member, _ in merged.members if not merged.sealed else ():
             for x in member.reads:
+                if x.buffer.in_parts:
+                    self.part_readers.setdefault(id(x.buffer), []).append(merged)
                 readers = self.reading.setdefault(id(x.buffer), [])
                 # Nor those that no step to come would join: it may be WINDOW steps behind this one.
                 readers[:] = [
@@ -273,7 +285,7 @@ class _Fusion:
         if sibling is not None and (only is None or sibling is only):
             space = sibling.space if sibling.space.axes else merged.space
             both = Group(number, space, [*sibling.members, *merged.members])
-            if self.is_small(both):
+            if self.is_small(both) and reads_what_it_writes(both):
                 return [*joined, sibling], both
         return joined, merged
 
@@ -309,7 +321,7 @@ class _Fusion:
             if members_in_space is None:
                 continue
             larger = Group(number, space, [*members_in_space, *members])
-            if self.is_small(larger) and has_row_length(larger):
+            if self.is_small(larger) and has_row_length(larger) and reads_what_it_writes(larger):
                 joined.append(group)
                 merged, members = larger, larger.members
         return joined, merged
@@ -478,6 +490,18 @@ def is_shared(space: Space) -> bool:
 def operands_of(group: Group) -> list[BufferView]:
     """What the steps of a group read that none of them writes."""
     return [x for step, _ in group.members for x in step.reads if id(x.buffer) not in group.outputs]
+
+
+def reads_what_it_writes(group: Group) -> bool:
+    """Whether a group that writes a part of an array reads no other part of it, and that element by element."""
+    if not group.sealed:
+        return True
+    written = {id(y.buffer): y.key for step, _ in group.members for y in step.outputs if y.buffer.in_parts}
+    keys = [(x.key, written[id(x.buffer)]) for x in operands_of(group) if id(x.buffer) in written]
+    if not keys:
+        return True
+    is_elementwise = group.is_pointwise and not group.reads_positions
+    return is_elementwise and all(key == other for key, other in keys)
 
 
 def has_row_length(group: Group) -> bool:

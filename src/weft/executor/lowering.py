@@ -24,7 +24,7 @@ from weft.executor.buffers import (
     same_shape,
 )
 from weft.executor.registers import Registers, Slots
-from weft.executor.steps import LoopStep, NativeStep, Origin, Step
+from weft.executor.steps import LoopStep, NativeStep, Origin, Step, copying
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.graph.graph import Graph
@@ -45,11 +45,6 @@ def device_of(graph: Graph) -> Device:
     of_nodes = (node.device for node in graph.nodes if node.op is not None and node.device is not None)
     of_values = (v.type.device for v in (*graph.outputs, *graph.inputs) if v is not None and not v.type.weak)
     return next(itertools.chain(of_nodes, of_values), cpu(0))
-
-
-def copying(dtype: DType) -> Loop:
-    """The Loop that stores every element as it is."""
-    return Loop(1, (Each((Store(1, e.load(0, dtype.name)),)),))
 
 
 class Lowering:
@@ -100,6 +95,9 @@ class Lowering:
         self.readers = _readers(graph)
         self.scheduled = set(map(id, graph.nodes))  # nodes that are lowered, or will be
         self.outputs = {id(v) for v in graph.outputs if v is not None}  # and values that outputs decompose to
+        self.lowered: set[int] = set()  # nodes of the graph, by id
+        self.native_buffers: set[int] = set()  # what kernels of the native core make, by id
+        self._contents: Any = None
         self.origin = Origin(name)  # of the steps that are made next
 
     def run(self) -> list[BufferView]:
@@ -108,6 +106,7 @@ class Lowering:
             if node.op is not None:
                 self.origin = Origin(node.op.name, node.where, node)
                 self.lower(node, self.first_choice or self.preferred(node))
+                self.lowered.add(id(node))
         self.origin = Origin(self.name)
         return self.views_of_outputs()
 
@@ -276,19 +275,72 @@ class Lowering:
         return copied
 
     def take_parts(self, op: Any, inputs: Sequence[Value | None], value: Value, choice: Parts) -> None:
-        whole = self.output(value)
-        whole.buffer.flexible, whole.buffer.in_parts = False, True
-        dtype = value.dtype
+        dtype, parts = value.dtype, choice.parts
+        whole = self.memory_of_first(inputs, value, choice)
+        if whole is None:
+            whole = self.output(value)
+            whole.buffer.flexible, whole.buffer.in_parts = False, True
+        else:
+            self.views[id(value)] = whole
+            self.referenced.append(value)
+            parts = parts[1:]
         if choice.fill is not None:
             fill = Loop(0, (Each((Store(0, _number(choice.fill, dtype)),)),), numbers=(choice.fill,))
             self.loop([], [whole], fill, f"fill {op!r}")
-        for k, see in choice.parts:
+        for k, see in parts:
             source = inputs[k]
             assert source is not None
             geometry = see(value.shape, whole.strides)
             assert geometry is not None
+            window = whole.view(*geometry)
+            if self.make_there(source, window):
+                continue
+            operand = None if self.is_number(source) else self.views[id(source)]
+            if operand is not None and operand.buffer is window.buffer:
+                if operand.key == window.key:
+                    continue
+                # What is read of the array that is written is read before.
+                source = self.holder(source.type)
+                self.referenced.append(source)
+                self.views[id(source)] = self.copy(operand, "copy of what is overwritten")
             x = e.cast(e.load(0, source.dtype.name), dtype.name)
-            self.loop([source], [whole.view(*geometry)], Loop(1, (Each((Store(1, x),)),)), f"part of {op!r}")
+            self.loop([source], [window], Loop(1, (Each((Store(1, x),)),)), f"part of {op!r}")
+
+    def memory_of_first(
+        self, inputs: Sequence[Value | None], value: Value, choice: Parts
+    ) -> BufferView | None:
+        """The memory of the input that is the first part, if the other parts may be written over it."""
+        x = inputs[0]
+        if not choice.updates or x is None or x.dtype is not value.dtype:
+            return None
+        view = self.contents.view_of(x)
+        if view is None or any(see(value.shape, view.strides) is None for _, see in choice.parts[1:]):
+            return None
+        return self.contents.memory_for(x, value)
+
+    @property
+    def contents(self) -> Any:
+        if self._contents is None:
+            from weft.executor.contents import Contents  # not before a part of something is written
+
+            self._contents = Contents(self)
+        return self._contents
+
+    def make_there(self, value: Value, window: BufferView) -> bool:
+        """Whether a kernel that writes over the window's content makes the value there, as in `c[0][i] = k`."""
+        view = self.views.get(id(value))
+        if view is None or id(value) in self.outputs or self.readers.get(id(value)) != 1:
+            return False
+        for k in range(len(self.steps) - 1, -1, -1):
+            step = self.steps[k]
+            if isinstance(step, NativeStep) and any(y is view for y in step.writes):
+                moved = step.moved(view, window)
+                if moved is not None:
+                    self.steps[k] = moved
+                return moved is not None
+            if any(x.buffer is window.buffer for x in (*step.reads, *step.writes)):
+                break
+        return False
 
     def take_native(
         self, op: Any, inputs: Sequence[Value | None], outputs: Sequence[Value], choice: Native
@@ -326,11 +378,14 @@ class Lowering:
             None if s is None else self.output(v, s if fixed else None)
             for v, s in zip(outputs, layouts, strict=True)
         ]
+        for i, j in choice.in_place:
+            results[j] = self.in_place(inputs[i], outputs[j], views, results[j])
         operands = [*views, *results]
         order = range(len(operands)) if choice.order is None else choice.order
         first_slot = self.slots.add(
             choice.numbers, lambda: op.random_numbers(*(None if v is None else v.type for v in inputs))
         )
+        self.native_buffers.update(id(p.buffer) for p in results if p is not None)
         pairs = [(views[i], results[j]) for i, j in choice.in_place]
         step = NativeStep(
             kernel,
@@ -349,6 +404,26 @@ class Lowering:
         # Kernels of the native core in 0 pieces open regions, each of which has a team of the thread that runs it.
         self.wide |= choice.wide or getattr(kernel, "pieces", 1) == 0
         return True
+
+    def in_place(
+        self,
+        x: Value | None,
+        value: Value,
+        operands: Sequence[BufferView | None],
+        result: BufferView | None,
+    ) -> BufferView | None:
+        """The memory of a result that a kernel may write over x: that of x where parts of it were written before."""
+        view = None if x is None else self.views.get(id(x))
+        if x is None or view is None or result is None or not view.buffer.in_parts:
+            return result
+        readers = sum(p is not None and p.buffer is view.buffer for p in operands)
+        if readers > 1 or view.type.dtype is not value.dtype or not same_shape(view.strides, result.strides):
+            return result
+        memory: BufferView | None = self.contents.memory_for(x, value)
+        if memory is None:
+            return result
+        self.views[id(value)] = memory
+        return memory
 
     def make_kernel(self, choice: Native, views: list[BufferView | None], outputs: Sequence[Any]) -> Any:
         """The kernel of a choice. A stable input is packed in the layout that it prefers, and replaced in views."""

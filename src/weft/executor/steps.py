@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from weft.base.cached import cached_property
+from weft.base.dtype import DType
 from weft.base.record import Record
 from weft.base.typing import Any
-from weft.executor.buffers import Buffer, BufferView, is_one
+from weft.executor.buffers import Buffer, BufferView, is_one, same_shape
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Once, Reduction, Scan, Store, parts
 from weft.ops.kernels import Loop
 from weft.ops.node import Value
 
-__all__ = ["LoopStep", "NativeStep", "Origin", "Step", "live_steps", "without_rows", "written_by"]
+__all__ = ["LoopStep", "NativeStep", "Origin", "Step", "copying", "live_steps", "without_rows", "written_by"]
 
 Scalar = e.Scalar
 CALL_WEIGHT = 12  # of exp and the like, in basic operations
@@ -63,6 +64,35 @@ class NativeStep(Step):
         self.in_place = tuple(in_place)
         self.number = 0  # in the program's order
         self.ordered = False
+
+    def moved(self, result: BufferView, to: BufferView) -> NativeStep | None:
+        """The step with a result elsewhere, over the operand that it may be written over; None if it is another one."""
+        over = [x for x, y in self.in_place if y is result]
+        reads = [x for x in self.reads if x.buffer is to.buffer]
+        fits = result.type.dtype is to.type.dtype and same_shape(result.strides, to.strides)
+        if not fits or [x.key for x in over] != [to.key] or [x.key for x in reads] != [to.key]:
+            return None
+
+        def place(views: Iterable[BufferView]) -> list[BufferView]:
+            return [to if view is result else view for view in views]
+
+        pairs = [(x, to if y is result else y) for x, y in self.in_place]
+        text, first_slot = self.text.removeprefix("native "), self.first_slot
+        operands, writes = place(self.operands), place(self.writes)
+        step = NativeStep(
+            self.kernel,
+            operands,
+            self.reads,
+            writes,
+            first_slot,
+            text,
+            self.origin,
+            self.fixed,
+            pairs,
+            self.is_pure,
+        )
+        step.ordered = self.ordered
+        return step
 
 
 class LoopStep(Step):
@@ -149,6 +179,11 @@ class LoopStep(Step):
         leaves = ("load", "constant", "parameter", "result", "index")
         weights = [CALL_WEIGHT if n.op in e.FUNCTIONS else 1 for n in self.nodes if n.op not in leaves]
         return max(sum(weights), 1)
+
+
+def copying(dtype: DType) -> Loop:
+    """The Loop that stores every element as it is."""
+    return Loop(1, (Each((Store(1, e.load(0, dtype.name)),)),))
 
 
 def without_rows(loop: Loop) -> Loop:

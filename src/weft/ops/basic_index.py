@@ -80,7 +80,7 @@ class BasicPut(Op):
     def kernels(self, x: TensorType, value: TensorType) -> Iterator[Parts]:
         items: Any = self.items
         base = (0, lambda shape, strides: (shape, strides, 0))
-        yield Parts((base, (1, lambda shape, strides: see_items(items, shape, strides))))
+        yield Parts((base, (1, lambda shape, strides: see_items(items, shape, strides))), updates=True)
 
     def vjp(self, x: Any, value: Any, dy: Any) -> Any:
         dx = F.basic_put(dy, 0, items=self.items)

@@ -128,11 +128,13 @@ class Parts(Record):
     Inputs have the shape of their view, or broadcast to it; they are converted to the output's type as cast does. They
     are copied in this order: where parts overlap, the last one stays. fill: what the rest of the output is filled with,
     a number or a Runtime attribute's Value; None: the parts cover all of it. With write mode "add" parts are added, and
-    fill is added to the rest. Inputs that are not parts are not read; they only lend their shape.
+    fill is added to the rest. Inputs that are not parts are not read; they only lend their shape. updates: the first
+    part is all of input 0, of which the others, without an element twice in one of them, may be written over it.
     """
 
     parts: tuple[tuple[int, See], ...]
     fill: Any = None
+    updates: bool = False
 
 
 def pointwise_loop(

@@ -14,6 +14,7 @@ from weft.ops import functions as F
 from weft.ops.creation import Stepped
 from weft.ops.kernels import Parts, View
 from weft.ops.op import Op, op
+from weft.ops.shapes import is_distinct
 from weft.ops.types import TensorType
 
 
@@ -52,19 +53,8 @@ class Strided(Op):
         return self.shape, self.strides, self.offset
 
     def distinct(self) -> bool:
-        """Whether no element of x is in the window twice, as far as strides tell.
-
-        It is so where each stride is greater than the reach of all smaller ones together, as in what is sliced and
-        permuted of a row-major array. Sizes that are not known to be 1 count as more than 1.
-        """
-        spans = [(n, s if s >= 0 else -s) for n, s in zip(self.shape, self.strides, strict=True)]
-        several = [span for span in spans if not (isinstance(span[0], int) and span[0] == 1)]
-        reach = 0
-        for n, s in sorted(several, key=lambda span: span[1]):
-            if s <= reach:
-                return False
-            reach = reach + s * (n - 1)
-        return True
+        """Whether no element of x is in the window twice, as far as is known."""
+        return is_distinct(self.shape, self.strides)
 
 
 @op
@@ -108,7 +98,7 @@ class PutStrided(Strided):
         return x.like()
 
     def kernels(self, x: TensorType, value: TensorType) -> Iterator[Parts]:
-        yield Parts(((0, lambda shape, strides: (shape, strides, 0)), (1, self.see)))
+        yield Parts(((0, lambda shape, strides: (shape, strides, 0)), (1, self.see)), updates=self.distinct())
 
     def vjp(self, x: Any, value: Any, dy: Any) -> Any:
         if not self.distinct():
