@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from weft import operator as operator
     from weft import ops as ops
     from weft import optimizer as optimizer
+    from weft import quantization as quantization
     from weft import random as random
     from weft import storage as storage
     from weft import symbol as symbol
@@ -184,6 +185,7 @@ _SUBPACKAGES = (
     "operator",
     "ops",
     "optimizer",
+    "quantization",
     "random",
     "storage",
     "symbol",

@@ -45,12 +45,15 @@ def indices(op: MaxPooling, standard: Sequence[TensorType], x: TensorType) -> Se
 
 @kernel(MaxPooling, provider="onednn")
 def max_pooling(op: MaxPooling, x: TensorType) -> Iterator[Native]:
-    if not is_matrix_float(x):
+    is_byte = x.dtype.name in ("int8", "uint8")
+    if not is_matrix_float(x) and not is_byte:
         return
     windows = op.windows(x.shape[2:])
 
     def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry | None]) -> Any:
         y, indices = outputs
+        if is_byte and indices:
+            return None
         order = next((k for k in (True, False) if indices and has_layout(indices, k)), None)
         if indices and (
             order is None or y is None or not has_layout(inputs[0], order) or not has_layout(y, order)
