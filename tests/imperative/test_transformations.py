@@ -13,11 +13,11 @@ import pytest
 import weft as wf
 import weft.functional as F
 from weft import _core
+from weft.gradients import transformation
 from weft.gradients.transformation import ORDER, SEE_OPERATORS, Transformation
 from weft.graph.graph import graph_of
 from weft.ops import registry
 from weft.ops.types import TensorType
-from weft.transform import layer as transformation
 
 DESIGN = Path(__file__).parents[2] / "docs" / "design" / "graphs.md"
 
