@@ -1,6 +1,7 @@
-"""The operators that are methods of arrays, symbols and values, too: a closed list, those of NumPy, PyTorch and MXNet.
+"""The operators of the package that are methods of arrays and symbols, too: a closed list.
 
-A new operator is a function; it becomes a method when its name is written here, or its class says ``method=True``.
+A new operator of the package is a function; it becomes a method when its name is written here. Those that programs
+define are methods, too, unless they say ``method = False``.
 """
 
 from __future__ import annotations

@@ -318,8 +318,8 @@ class Op:
     use.
     primitive: it means what its kernels compute, and has no decomposition; every other operator has one. A subclass is
     primitive, too, unless it gives a decomposition.
-    method: it is also a method of arrays, by default if weft.ops.methods has its name. public: users see it; the others
-    are what gradients and plans are made of.
+    method: it is also a method of arrays; of the package's operators those that weft.ops.methods names are. public:
+    users see it; the others are what gradients and plans are made of.
     """
 
     name: ClassVar[str] = ""
@@ -374,7 +374,7 @@ class Op:
         if "name" not in cls.__dict__:
             cls.name = _snake_case(cls.__name__)
         if "method" not in cls.__dict__:
-            cls.method = cls.name in METHODS
+            cls.method = cls.name in METHODS or not cls.__module__.startswith("weft.")
         rule = cls.signature_rule()
         if rule is not None and "inputs" not in cls.__dict__:
             cls.inputs = parameters(rule)
