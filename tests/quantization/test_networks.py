@@ -10,7 +10,7 @@ import weft.functional as F
 import weft.module as M
 import weft.optimizer as optim
 import weft.quantization as Q
-from weft.ops.quantization import IntegerConv2d, IntegerLinear
+from weft.ops.families.quantization import IntegerConv2d, IntegerLinear
 
 
 class Net(M.Module):

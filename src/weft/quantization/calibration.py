@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from weft import functional as F
-from weft.imperative.gradient import no_grad
+from weft.gradients.gradient import no_grad
 from weft.module.module import Module
-from weft.ops.activation import Relu
-from weft.ops.convolution import Convolution
-from weft.ops.matrix import Linear
+from weft.ops.families.activation import Relu
+from weft.ops.families.convolution import Convolution
+from weft.ops.families.matrix import Linear
+from weft.ops.families.pooling import AveragePooling, MaxPooling
 from weft.ops.node import Value
-from weft.ops.pooling import AveragePooling, MaxPooling
 from weft.quantization.config import METHODS, QConfig, as_config
 from weft.quantization.network import Contraction, Network, Run
 from weft.quantization.observers import make_observer

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft import functional as F
+from weft.arrays.creation import tensor, zeros
+from weft.arrays.tensor import Tensor
 from weft.base.structure import flatten
+from weft.gradients.gradient import no_grad
 from weft.graph.subgraph import type_of
-from weft.imperative.creation import tensor, zeros
-from weft.imperative.gradient import no_grad
-from weft.imperative.tensor import Tensor
-from weft.imperative.transformed import is_array
 from weft.module.module import UNSAVED_BUFFER, Module
-from weft.ops.matrix import Linear, Matmul
+from weft.ops.families.matrix import Linear, Matmul
 from weft.ops.node import Node, Value
 from weft.quantization.network import Contraction, Network, Networks, Run, called
 from weft.quantization.simulated import (
@@ -24,6 +23,7 @@ from weft.quantization.simulated import (
     along_channels,
     folded,
 )
+from weft.transform.transformed import is_array
 
 __all__ = ["Converted", "convert"]
 

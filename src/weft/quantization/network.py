@@ -13,18 +13,18 @@ from typing import Any
 
 from weft.base.errors import GraphError
 from weft.base.structure import flatten
+from weft.gradients.gradient import no_grad
 from weft.graph.graph import Graph
 from weft.graph.subgraph import type_of
-from weft.imperative.gradient import no_grad
-from weft.imperative.transformed import CapturedFunction, is_array
 from weft.ops import registry
-from weft.ops.convolution import Convolution
-from weft.ops.matrix import Linear, Matmul
+from weft.ops.families.convolution import Convolution
+from weft.ops.families.matrix import Linear, Matmul
+from weft.ops.families.normalization import BatchNorm
+from weft.ops.families.pooling import MaxPooling
+from weft.ops.families.shape import Viewing
 from weft.ops.node import Node, Value
-from weft.ops.normalization import BatchNorm
 from weft.ops.op import Op
-from weft.ops.pooling import MaxPooling
-from weft.ops.shape import Viewing
+from weft.transform.transformed import CapturedFunction, is_array
 
 __all__ = ["Contraction", "Network", "Networks", "Run", "called"]
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft import distributed
-from weft.imperative.creation import tensor
+from weft.arrays.creation import tensor
 
 __all__ = ["Histogram", "MinMax", "MovingAverage", "Observer", "make_observer"]
 

@@ -7,16 +7,16 @@ from typing import Any
 
 from weft import _core, distributed
 from weft import functional as F
+from weft.arrays.creation import tensor
+from weft.arrays.tensor import Tensor
 from weft.base.structure import flatten
+from weft.gradients.gradient import no_grad
 from weft.graph.subgraph import type_of
-from weft.imperative.creation import tensor
-from weft.imperative.gradient import no_grad
-from weft.imperative.tensor import Tensor
-from weft.imperative.transformed import is_array
 from weft.module.module import Module, Parameter
-from weft.ops.matrix import Linear, Matmul
+from weft.ops.families.matrix import Linear, Matmul
 from weft.quantization.config import QConfig, as_config, config_of
 from weft.quantization.network import Contraction, Network, Networks, Run
+from weft.transform.transformed import is_array
 
 __all__ = ["ActivationQuantizer", "Simulated", "WeightQuantizer", "prepare_qat"]
 

@@ -1,4 +1,4 @@
-"""Kernels of weft.ops.pooling on processors."""
+"""Kernels of weft.ops.families.pooling on processors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from weft import _core
 from weft.base.dtype import int32, uint8
 from weft.kernels import kernel, residuals
+from weft.ops.families.matrix import is_matrix_float
+from weft.ops.families.pooling import AveragePooling, AvgPoolGradient, Geometry, MaxPoolGradient, MaxPooling
+from weft.ops.families.window import Windows
 from weft.ops.kernels import LIKE_INPUT, Native
-from weft.ops.matrix import is_matrix_float
-from weft.ops.pooling import AveragePooling, AvgPoolGradient, Geometry, MaxPoolGradient, MaxPooling
 from weft.ops.types import TensorType
-from weft.ops.window import Windows
 
 
 def dense(shape: Sequence[int], channels_last: bool) -> tuple[int, ...]:
