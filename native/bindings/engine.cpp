@@ -149,9 +149,6 @@ void bind_engine(nb::module_& m) {
       },
       "name"_a, "stream"_a = nb::none());
   offer_gpus();
-  def(
-      m, "hides_memory", [](Device device) { return hidden_memory_of(device) != nullptr; }, "device"_a,
-      "Whether the host cannot touch the memory of a device.");
   def(m, "device_kind_counters", [](const std::string& name) {
     const std::optional<DeviceKind> kind = find_device_kind(name);
     const DeviceBackend* backend = kind ? backend_of(*kind) : nullptr;

@@ -206,6 +206,9 @@ void bind_storage(nb::module_& m) {
         pool.set_limit(bytes);
       },
       "device"_a.none(), "bytes"_a);
+  def(
+      m, "hides_memory", [](Device device) { return hidden_memory_of(device) != nullptr; }, "device"_a.none(),
+      "Whether the host cannot touch the memory of a device.");
   def(m, "used_devices", [] { return Runtime::get().used_devices(); });
   def(
       m, "check_memory", [](Device device) { return Runtime::get().pool(device).check_all(); },

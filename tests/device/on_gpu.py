@@ -100,7 +100,7 @@ def test_copies_between_views_of_devices():
         np.testing.assert_array_equal(y.numpy(), b)
 
 
-@pytest.mark.parametrize("mebibytes", [1, 4, 9, 33])
+@pytest.mark.parametrize("mebibytes", [4, 17])  # pieces have 4, and there are four
 def test_large_copies_take_several_pieces(mebibytes):
     a = rng.integers(0, 256, (mebibytes << 20) + 3, dtype="uint8")
     x = on_gpu(a)
