@@ -28,7 +28,8 @@ def on_gpu(array, device="gpu:0"):
 def test_fills(dtype, value):
     x = wf.full((3, 5), value, dtype=dtype, device="gpu:0")
     expected = wf.full((3, 5), value, dtype=dtype)
-    assert str(x.device) == "gpu:0" and x.dtype is expected.dtype
+    assert str(x.device) == "gpu:0"
+    assert x.dtype is expected.dtype
     np.testing.assert_array_equal(x.numpy(), expected.numpy())
     x[:, 1:4:2] = 0
     expected[:, 1:4:2] = 0
@@ -50,7 +51,8 @@ def test_other_ways_to_make_arrays():
     assert made["ones"].tolist() == [1] * 4
     assert made["lists"].tolist() == [[1, 2], [3, 4]]
     assert made["range"].tolist() == list(range(10))
-    assert made["scalar"].item() == 0.5 and float(made["scalar"]) == 0.5
+    assert made["scalar"].item() == 0.5
+    assert float(made["scalar"]) == 0.5
     assert made["nothing"].numpy().shape == (0, 3)
     assert "0.5" in repr(made["scalar"])
 
@@ -114,7 +116,8 @@ def test_large_copies_take_several_pieces(mebibytes):
 def test_to_device():
     a = numbers((4, 5))
     x = wf.tensor(a).to_device("cuda:1")
-    assert x.device is wf.gpu(1) and x.to_device(wf.gpu(1)) is x
+    assert x.device is wf.gpu(1)
+    assert x.to_device(wf.gpu(1)) is x
     np.testing.assert_array_equal(x.numpy(), a)
     np.testing.assert_array_equal(x[1:, ::2].to_device("gpu").numpy(), a[1:, ::2])
     np.testing.assert_array_equal(x[1:, ::2].to_device("cpu").numpy(), a[1:, ::2])

@@ -1,6 +1,7 @@
 """What GPUs cannot do yet; tests/known_gaps.txt says why."""
 
 import pytest
+
 from .support import run, standin_path
 
 
