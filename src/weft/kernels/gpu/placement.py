@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from weft import _core
 from weft.kernels import kernel
-from weft.ops.kernels import Native
 from weft.ops.families.placement import ToDevice
+from weft.ops.kernels import Native
 from weft.ops.types import TensorType
 
 
