@@ -70,7 +70,7 @@ PostOp as_post_op(nb::handle object) {
   const auto size = PyTuple_Size(object.ptr());
   op.kind = nb::cast<std::string>(object[0]);
   std::tie(op.alpha, op.beta) = defaults_of(op.kind);
-  if (op.kind == "add" || op.kind == "mul") {
+  if (op.has_operand()) {
     if (size != 2) throw ValueError("post-op " + op.kind + " needs the geometry of its operand");
     op.operand = as_geometry(object[1]);
     return op;

@@ -651,7 +651,7 @@ class Replays {
 
   // Of the calls of a doubted program, the first of which recorded it, the 2nd, 8th, 64th, 512th and so on.
   static bool is_checked(int64_t call) noexcept {
-    return call == 2 || (std::has_single_bit(static_cast<uint64_t>(call)) &&
+    return call == 2 || (call > 1 && std::has_single_bit(static_cast<uint64_t>(call)) &&
                          std::countr_zero(static_cast<uint64_t>(call)) % 3 == 0);
   }
 

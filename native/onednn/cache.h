@@ -45,7 +45,7 @@ class Key {
   }
   Key& operator<<(const PostOp& op) {
     *this << op.kind << op.alpha << op.beta;
-    return op.kind == "add" || op.kind == "mul" ? *this << op.operand : *this;
+    return op.has_operand() ? *this << op.operand : *this;
   }
   Key& operator<<(const Window& w) {
     return *this << w.stride << w.dilation << w.padding_low << w.padding_high;

@@ -308,7 +308,8 @@ class Builder {
     const std::vector<int64_t> w = weight_sizes(r_);
     for (size_t d = 1; d < w.size(); ++d) products *= w[d];
     const bool adds = r_.accumulate || (r_.bias && r_.bias->dtype == DType::int32);
-    return precision_of_product(r_.x.dtype, r_.w.dtype, r_.y.dtype, products, adds);
+    const bool exact = r_.y.dtype == DType::int32 || !r_.post_ops.empty();
+    return precision_of_product(r_.x.dtype, r_.w.dtype, r_.y.dtype, products, exact, adds);
   }
 
   Recipe begin() const {

@@ -92,12 +92,12 @@ Precision precision_of(std::initializer_list<DType> dtypes) {
   return std::ranges::any_of(dtypes, lacks_code) ? Precision::wide : Precision::native;
 }
 
-Precision precision_of_product(DType a, DType b, DType c, int64_t products, bool adds_integers) {
+Precision precision_of_product(DType a, DType b, DType c, int64_t products, bool exact, bool adds_integers) {
   if (!is_byte(a) && !is_byte(b)) return precision_of({a, b, c});
   if (uses(dnnl::cpu_isa::avx2_vnni) || uses(dnnl::cpu_isa::avx512_core_vnni)) return precision_of({c});
   const auto largest = [](DType dtype) { return dtype == DType::uint8 ? 255 : 128; };
-  const int64_t exact = (1 << 24) / (largest(a) * largest(b));  // so many products have a sum in float32
-  if (c == DType::int32 && (products > exact || adds_integers))
+  const int64_t most = (1 << 24) / (largest(a) * largest(b));  // so many products have a sum in float32
+  if (exact && (products > most || adds_integers))
     throw Unsupported("sums of " + std::to_string(products) +
                       " products of bytes need instructions that the level has not");
   return Precision::wide;
@@ -218,15 +218,18 @@ constexpr Named kEltwise[] = {
     {"gelu_erf", dnnl::algorithm::eltwise_gelu_erf},   {"sigmoid", dnnl::algorithm::eltwise_logistic},
     {"tanh", dnnl::algorithm::eltwise_tanh},           {"swish", dnnl::algorithm::eltwise_swish},
     {"hardswish", dnnl::algorithm::eltwise_hardswish}, {"clip", dnnl::algorithm::eltwise_clip},
-    {"linear", dnnl::algorithm::eltwise_linear}};
+    {"linear", dnnl::algorithm::eltwise_linear},       {"round", dnnl::algorithm::eltwise_round}};
+
+dnnl::algorithm algorithm_of_binary(const std::string& kind) {
+  if (kind == "add") return dnnl::algorithm::binary_add;
+  return kind == "mul" ? dnnl::algorithm::binary_mul : dnnl::algorithm::binary_div;
+}
 
 const Named* find_eltwise(const std::string& kind) {
   const auto* entry = std::find_if(std::begin(kEltwise), std::end(kEltwise),
                                    [&](const Named& named) { return kind == named.name; });
   return entry == std::end(kEltwise) ? nullptr : entry;
 }
-
-bool is_binary(const PostOp& op) { return op.kind == "add" || op.kind == "mul"; }
 
 // The operand of a binary post-op with the result's number of dimensions; one that is repeated along a
 // dimension (stride 0) has size 1 there.
@@ -245,7 +248,7 @@ Geometry padded(Geometry x, size_t ndim) {
 std::string post_op_names() {
   std::string names;
   for (const Named& entry : kEltwise) names += std::string(entry.name) + ", ";
-  return names + "add, mul, sum";
+  return names + "add, mul, div, sum";
 }
 
 bool reads_result(const std::vector<PostOp>& ops) {
@@ -253,12 +256,12 @@ bool reads_result(const std::vector<PostOp>& ops) {
 }
 
 int count_operands(const std::vector<PostOp>& ops) {
-  return static_cast<int>(std::count_if(ops.begin(), ops.end(), is_binary));
+  return static_cast<int>(std::ranges::count_if(ops, &PostOp::has_operand));
 }
 
 void check_post_ops(const std::vector<PostOp>& ops, const std::vector<int64_t>& result, const char* what) {
   for (const PostOp& op : ops) {
-    if (!is_binary(op)) {
+    if (!op.has_operand()) {
       if (op.kind != "sum" && !find_eltwise(op.kind))
         throw ValueError(std::string(what) + ": no post-op '" + op.kind + "'; there are " + post_op_names());
       continue;
@@ -276,7 +279,7 @@ void check_post_ops(const std::vector<PostOp>& ops, const std::vector<int64_t>& 
 
 std::vector<PostOp> padded_post_ops(std::vector<PostOp> ops, size_t ndim) {
   for (PostOp& op : ops)
-    if (is_binary(op)) op.operand = padded(op.operand, ndim);
+    if (op.has_operand()) op.operand = padded(op.operand, ndim);
   return ops;
 }
 
@@ -285,7 +288,7 @@ void refuse_post_ops(const std::vector<PostOp>& ops, const std::vector<int64_t>&
   for (const PostOp& op : ops) {
     if (!text.empty()) text += ", ";
     text += op.kind;
-    if (is_binary(op)) text.append(" ").append(describe(op.operand));
+    if (op.has_operand()) text.append(" ").append(describe(op.operand));
   }
   throw Unsupported("only slow code for a result " + text_of(result) + " with the post-ops " + text);
 }
@@ -313,8 +316,7 @@ PostOps::PostOps(const std::vector<PostOp>& ops, const memory::desc& dst, bool a
       const memory::desc required = full ? memory::desc(dst.get_dims(), type_of(dtype), dst.get_strides())
                                          : row_major_desc(dtype, x.shape);
       binaries.push_back({list.len(), desc_of(x), required});
-      list.append_binary(op.kind == "add" ? dnnl::algorithm::binary_add : dnnl::algorithm::binary_mul,
-                         required);
+      list.append_binary(algorithm_of_binary(op.kind), required);
     }
   }
   if (accumulate) list.append_sum(1.0F);

@@ -96,7 +96,7 @@ Images cut(const Convolution& r, int64_t begin, int64_t size) {
   images.shifts.push_back(0);  // the weights
   if (c.bias) images.shifts.push_back(0);
   for (PostOp& op : c.post_ops)
-    if (op.kind == "add" || op.kind == "mul") take(op.operand);
+    if (op.has_operand()) take(op.operand);
   take(forward ? c.y : c.x);
   return images;
 }
@@ -136,7 +136,7 @@ Piece cut(const Matmul& r, size_t dim, int64_t begin, int64_t size) {
   take(p.b, dim + 1 != last, dim);
   if (p.bias) take(*p.bias, dim == last, p.bias->shape.size() - 1);
   for (PostOp& op : p.post_ops)
-    if (op.kind == "add" || op.kind == "mul") take(op.operand, true, dim);
+    if (op.has_operand()) take(op.operand, true, dim);
   take(p.c, true, dim);
   return piece;
 }

@@ -41,7 +41,8 @@ struct Geometry {
 struct PostOp {
   std::string kind;  // a name of post_op_names()
   float alpha = 0, beta = 0;
-  Geometry operand;  // of add, mul: broadcast against the result; taken from one more input
+  Geometry operand;  // of add, mul, div: broadcast against the result; taken from one more input
+  bool has_operand() const { return kind == "add" || kind == "mul" || kind == "div"; }
 };
 std::string post_op_names();
 

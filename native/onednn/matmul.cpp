@@ -113,7 +113,7 @@ Matmul folded(Matmul r) {
   std::vector<Geometry*> rows{&r.c, &r.a};  // what has c's dimensions but for the last
   r.post_ops = padded_post_ops(std::move(r.post_ops), ndim);
   for (PostOp& op : r.post_ops)
-    if (op.kind == "add" || op.kind == "mul") rows.push_back(&op.operand);
+    if (op.has_operand()) rows.push_back(&op.operand);
   for (Geometry* x : {&r.a, &r.b}) {
     if (x == &r.b && is_blocked) continue;
     for (size_t d = 0; d + 2 < ndim; ++d) {
@@ -167,7 +167,8 @@ struct Candidate {
 
 Precision precision_of(const Matmul& r) {
   const bool adds = r.accumulate || (r.bias && r.bias->dtype == DType::int32);
-  return precision_of_product(r.a.dtype, r.b.dtype, r.c.dtype, r.a.shape.back(), adds);
+  const bool exact = r.c.dtype == DType::int32 || !r.post_ops.empty();
+  return precision_of_product(r.a.dtype, r.b.dtype, r.c.dtype, r.a.shape.back(), exact, adds);
 }
 
 // As oneDNN gets it: with its own strides, or dense. What is converted is dense at the same time.

@@ -148,8 +148,9 @@ DType computed_in(DType dtype, Precision precision);
 Geometry computed_in(Geometry x, Precision precision);
 Precision precision_of(std::initializer_list<DType> dtypes);
 // Of sums of so many products a * b. Without VNNI, oneDNN adds products of bytes by pairs in 16 bits, where
-// they overflow: such sums are computed in float32. Throws Unsupported where that has not all their digits.
-Precision precision_of_product(DType a, DType b, DType c, int64_t products, bool adds_integers);
+// they overflow: such sums are computed in float32. `exact`: throws Unsupported where that has not all their
+// digits.
+Precision precision_of_product(DType a, DType b, DType c, int64_t products, bool exact, bool adds_integers);
 
 // -- descriptions --
 
@@ -187,7 +188,7 @@ std::optional<Matmul> as_product(const Convolution& convolution);
 
 dnnl::primitive_attr plain_attributes();  // scratchpads are the caller's
 
-// Post-ops in oneDNN's terms, for a result described by `dst`. Inputs of add and mul are operands from
+// Post-ops in oneDNN's terms, for a result described by `dst`. Inputs of add, mul and div are operands from
 // `first_operand` on. `accumulate` appends one that adds to what is in the result.
 struct PostOps {
   PostOps(const std::vector<PostOp>& ops, const memory::desc& dst, bool accumulate,

@@ -1,6 +1,6 @@
 // pool.cpp: the life of a pool, and what users call; see pool.h for purpose, invariants and lock.
 //
-// pool_blocks.cpp finds, divides and joins blocks, pool_pages.cpp has memory of the system come and go,
+// pool_blocks.cpp takes blocks of the index, pool_pages.cpp has memory of the system come and go,
 // pool_check.cpp is the checking mode. In all of them functions without a lock_guard expect the lock held,
 // unless they touch only what never changes.
 #include <sys/mman.h>
@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <mutex>
 
-#include "engine/machine.h"
 #include "storage/pool_block.h"
 
 namespace weft {
@@ -20,79 +19,61 @@ namespace {
 // For the message of a failure it looks at all blocks, while others wait for the lock: not at very many.
 constexpr uint64_t kLookAtMost = 100000;
 
-#if defined(__SANITIZE_THREAD__)
-constexpr uint64_t kMostRange = uint64_t{64} << 30;  // ThreadSanitizer leaves 1.5 TiB of addresses to all
-#else
-constexpr uint64_t kMostRange = uint64_t{1} << 40;
-#endif
-constexpr uint64_t kRangeFactor = 16;  // of physical memory: room for holes that were given back
-
-uint64_t limit_of(uint64_t requested) noexcept {
-  if (requested != 0) return requested;
-  const MachineMemory machine = usable_memory();
-  return machine.memory + machine.swap;
-}
-
-char* map(uint64_t bytes, int protection) noexcept {
-  void* memory = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+// Zeros, which take memory when they are written to.
+char* map(uint64_t bytes) noexcept {
+  void* memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return memory == MAP_FAILED ? nullptr : static_cast<char*>(memory);
 }
 
 }  // namespace
 
-Pool::Pool(std::string name, PoolOptions options)
+Pool::Pool(std::string name, PoolOptions options, std::unique_ptr<Pages> pages)
     : name_(std::move(name)),
-      check_(options.check),
-      front_(kHeader + (options.check ? kCanary : 0)),
+      pages_(std::move(pages)),
+      check_(options.check && pages_->on_host()),
+      shift_(pages_->on_host() ? 0 : kShiftBeside),
+      header_(pages_->on_host() ? BlockIndex::kHeader : 0),
+      front_(header_ + (check_ ? kCanary : 0)),
       on_violation_(options.on_violation),
-      limit_bytes_(limit_of(options.limit_bytes)) {
-  static_assert(sizeof(Block) == kHeader);
-  reserve_range();
+      limit_bytes_(options.limit_bytes ? options.limit_bytes : pages_->total_bytes()) {
+  map_index();
 }
 
 Pool::~Pool() {
   if (check_) check_all();
-  if (base_) munmap(base_, range_bytes_);
-  if (absent_) munmap(absent_, round_up(range_bytes_ / kPiece / 8, 4096));
+  if (index_.base() && !pages_->on_host()) munmap(index_.base(), index_.range_bytes());
+  if (absent_) munmap(absent_, round_up(index_.range_bytes() / piece_ / 8, 4096));
 }
 
-// Takes addresses, no memory. Without any range (a process at its limit of addresses) each allocation fails.
-void Pool::reserve_range() noexcept {
-  const uint64_t most = std::clamp(std::bit_ceil(usable_memory().memory * kRangeFactor), kStep, kMostRange);
-  uint64_t bytes = most;
-  char* memory = nullptr;
-  for (; bytes >= 2 * kStep && !memory; bytes /= 2) memory = map(bytes, PROT_NONE);
-  if (!memory) return;
-  bytes *= 2;
-  char* base = reinterpret_cast<char*>(round_up(reinterpret_cast<uint64_t>(memory), kStep));
-  char* end = memory + bytes;
-  // Where addresses are scarce, the rest of the process needs some, too: threads' stacks, libraries.
-  if (bytes < most) end -= bytes / 4;
-  end = reinterpret_cast<char*>(round_down(reinterpret_cast<uint64_t>(end), kStep));
-  if (base > memory) munmap(memory, static_cast<size_t>(base - memory));
-  if (end < memory + bytes) munmap(end, static_cast<size_t>(memory + bytes - end));
-  range_bytes_ = static_cast<uint64_t>(end - base);
-  absent_ =
-      reinterpret_cast<uint64_t*>(map(round_up(range_bytes_ / kPiece / 8, 4096), PROT_READ | PROT_WRITE));
-  if (!absent_) {
-    munmap(base, range_bytes_);
-    range_bytes_ = 0;
+// Without one, as without addresses for the memory, each allocation fails.
+void Pool::map_index() noexcept {
+  const uint64_t bytes = pages_->bytes() >> shift_;
+  if (bytes == 0) return;
+  piece_ = pages_->granularity() >> shift_;
+  const uint64_t bitmap_bytes = round_up(bytes / piece_ / 8, 4096);
+  absent_ = reinterpret_cast<uint64_t*>(map(bitmap_bytes));
+  if (!absent_) return;
+  char* base = pages_->on_host() ? pages_->base() : map(bytes);
+  if (!base) {
+    munmap(std::exchange(absent_, nullptr), bitmap_bytes);
     return;
   }
-  // For the whole range, so that it stays one mapping; the system uses huge pages where they fit.
-  madvise(base, range_bytes_, MADV_HUGEPAGE);
-  base_ = end_ = base;
+  index_.set_range(base, bytes, header_ + BlockIndex::kUnit);
+  to_memory_ =
+      reinterpret_cast<uint64_t>(pages_->base()) - (reinterpret_cast<uint64_t>(base) << shift_) + front_;
 }
 
-// With header and canaries; 0 if it is more than can ever be had.
+// In bytes of the index, with header and canaries; 0 if it is more than can ever be had.
 uint64_t Pool::block_size(size_t bytes) const noexcept {
-  if (bytes > range_bytes_) return 0;
-  return std::max(round_up(front_ + bytes + (check_ ? kCanary : 0), kUnit), kSmallest);
+  if (bytes > pages_->bytes()) return 0;
+  const uint64_t all = front_ + bytes + (check_ ? kCanary : 0);
+  return std::max(round_up(all, BlockIndex::kUnit << shift_) >> shift_, index_.smallest());
 }
 
 void* Pool::hand_out(Block* block, size_t bytes) noexcept {
   if (check_) write_canaries(block, bytes);
-  return block->address() + front_;
+  return memory_of(block);
 }
 
 void* Pool::allocate(size_t bytes) {
@@ -108,7 +89,7 @@ void* Pool::obtain(size_t bytes) {
   bool possible;
   {
     const std::lock_guard guard(lock_);
-    possible = size != 0 && size <= limit_bytes_;
+    possible = size != 0 && size <= limit_bytes_ >> shift_;
     if (possible) [[likely]]
       if (Block* block = take(size, bytes)) [[likely]]
         return hand_out(block, bytes);
@@ -146,7 +127,7 @@ void Pool::fail(size_t bytes) {
     limit = limit_bytes_;
     refused = may_reserve(bytes);
     if (now.live_blocks <= kLookAtMost)
-      walk([&](Block* block) {
+      index_.walk([&](Block* block) {
         if (block->state() == State::live)
           largest = std::max(largest, check_ ? block->requested : in_use_by(block));
       });
@@ -158,14 +139,6 @@ void Pool::fail(size_t bytes) {
       " held from the system, limit " + show_bytes(limit) + (refused ? ", but the system refuses more" : ""));
 }
 
-// Of the block that would start here; none if there cannot be one.
-Pool::State Pool::state_of(const Block* block) const noexcept {
-  const auto address = reinterpret_cast<uint64_t>(block);
-  const auto base = reinterpret_cast<uint64_t>(base_), end = reinterpret_cast<uint64_t>(end_);
-  if (address < base || address >= end || address % kUnit != 0) return State::none;
-  return block->state();
-}
-
 void Pool::uncount(const Block* block) noexcept {
   stats_.in_use_bytes -= in_use_by(block);
   --stats_.live_blocks;
@@ -175,7 +148,7 @@ void Pool::release(void* memory) noexcept {
   if (!memory) return;
   if (PoolWatch* watching = watch.load(std::memory_order_acquire)) [[unlikely]]
     watching->released(*this, memory);
-  auto* block = reinterpret_cast<Block*>(reinterpret_cast<uint64_t>(memory) - front_);
+  Block* block = block_of(memory);
   if (check_) return release_checked(block, memory);
   // Another thread may have written it last: fetched before the lock is held.
   prefetch_for_writing(block, sizeof(Block));
@@ -186,10 +159,10 @@ void Pool::release(void* memory) noexcept {
   State state;
   {
     const std::lock_guard guard(lock_, std::adopt_lock);
-    state = state_of(block);
+    state = index_.state_of(block);
     if (state == State::live) [[likely]] {
       uncount(block);
-      return retire(block);
+      return index_.retire(block);
     }
   }
   report_misuse(memory, state);
@@ -198,8 +171,8 @@ void Pool::release(void* memory) noexcept {
 // The lock is held: rather than wait for it, leaves the block in a list for the next allocation. False if
 // it does not look like a live block. The release of the exchange makes the link visible to reclaim_returned.
 bool Pool::defer_release(Block* block) noexcept {
-  const uint64_t offset = reinterpret_cast<uint64_t>(block) - reinterpret_cast<uint64_t>(base_);
-  if (offset >= usable_.load(std::memory_order_relaxed) || offset % kUnit != 0) return false;
+  const uint64_t offset = reinterpret_cast<uint64_t>(block) - reinterpret_cast<uint64_t>(index_.base());
+  if (offset >= usable_.load(std::memory_order_relaxed) || offset % BlockIndex::kUnit != 0) return false;
   State expected = State::live;
   if (!block->word.compare_exchange_strong(expected, State::returned, std::memory_order_relaxed))
     return false;
@@ -215,7 +188,7 @@ void Pool::reclaim_returned() noexcept {
   while (block) {
     Block* next = block->next;
     uncount(block);
-    retire(block);
+    index_.retire(block);
     block = next;
   }
 }
@@ -231,19 +204,12 @@ uint64_t Pool::trim() noexcept {
   return bytes;
 }
 
-uint64_t Pool::largest_free() const noexcept {
-  if (first_map_ == 0) return 0;
-  const int first = static_cast<int>(std::bit_width(first_map_)) - 1;
-  const int second = static_cast<int>(std::bit_width(second_map_[first])) - 1;
-  uint64_t size = free_[first][second]->size;
-  return size - std::min(size, front_ + (check_ ? kCanary : 0));
-}
-
 PoolStats Pool::stats() noexcept {
   const std::lock_guard guard(lock_);
   reclaim_returned();
   PoolStats result = stats_;
-  result.largest_free_bytes = largest_free();
+  const uint64_t largest = index_.largest_free() << shift_;
+  result.largest_free_bytes = largest - std::min(largest, front_ + (check_ ? kCanary : 0));
   return result;
 }
 
@@ -259,14 +225,14 @@ std::vector<std::pair<const void*, uint64_t>> Pool::live_blocks() {
   const std::lock_guard guard(lock_);
   reclaim_returned();
   blocks.reserve(stats_.live_blocks);
-  walk([&](Block* block) {
-    if (block->state() == State::live) blocks.emplace_back(block->address() + front_, in_use_by(block));
+  index_.walk([&](Block* block) {
+    if (block->state() == State::live) blocks.emplace_back(memory_of(block), in_use_by(block));
   });
   return blocks;
 }
 
 void Pool::set_limit(uint64_t bytes) noexcept {
-  const uint64_t limit = limit_of(bytes);
+  const uint64_t limit = bytes ? bytes : pages_->total_bytes();
   bool above;
   {
     const std::lock_guard guard(lock_);

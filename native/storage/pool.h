@@ -1,38 +1,37 @@
 // pool.h: memory of one device: fast reuse, splitting, coalescing, statistics, return to the system.
 //
-// One contiguous range of addresses is reserved and made usable from its beginning as it is needed, so that
-// any two neighbouring free blocks can become one, of any sizes. Free blocks are found by
-// two-level segregated fit (Masmano, Ripoll, Crespo, Real 2004), in constant time. Every block has a header
-// of one cache line in front of it, so data is aligned to 64 bytes. Small blocks that come back wait in short
-// lists of their exact size before they coalesce.
+// One contiguous range of addresses (engine/pages.h) gets memory from its beginning on as it is needed, so
+// that any two neighbouring free blocks can become one, of any sizes. An index says which parts are blocks
+// (storage/block_index.h); for the processor's memory its headers are in the memory, in front of each block,
+// so data is aligned to 64 bytes there.
 //
 // Invariants, whenever lock_ is free:
-// - base_ .. end_ is tiled by blocks; the last is the sentinel, which has a header only. end_ == base_: no
-// blocks.
-// - each block refers to its neighbours: above by its size, below by a pointer; no two neighbours are both
-// free.
-// - a free block is in the list of its size class, and the two bitmaps say which lists are not empty.
-// - reserved_bytes = (end_ - base_) - absent_bytes_; absent_ has a bit for each piece of 64 KiB inside a free
-//   block that was given back; no header is in such a piece.
+// - those of the index; reserved_bytes = what the index uses - absent_bytes_; absent_ has a bit for each
+// piece of
+//   the pages' granularity inside a free block that was given back; no header is in such a piece, where
+//   headers are in the memory.
 //
 // Any thread may call; one lock, held for tens of nanoseconds, except when memory is taken from or given to
 // the system, and in checking mode. A release does not wait for it: it leaves the block for the next that
-// allocates. Nothing is called under the lock but the system and malloc, so the lock comes last in any order
-// of locks. It is held across fork, so the child finds a consistent pool.
+// allocates. Nothing is called under the lock but the system, a device's driver and malloc, so the lock comes
+// last in any order of locks. It is held across fork, so the child finds a consistent pool.
 #pragma once
 
-#include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/fork.h"
+#include "engine/pages.h"
 #include "engine/parking.h"
+#include "storage/block_index.h"
 
 namespace weft {
 
@@ -57,8 +56,10 @@ struct PoolStats {
 };
 
 struct PoolOptions {
-  uint64_t limit_bytes = 0;  // most memory it takes from the system; 0: physical memory and swap
-  bool check = false;        // canaries around each block, and a quarantine for released ones
+  uint64_t limit_bytes = 0;  // most memory it takes from the system; 0: all there is
+  // Canaries around each block, and a quarantine for released ones. Memory that the host cannot touch has
+  // neither.
+  bool check = false;
   // Called without the lock for each misuse that is found; null: a line on stderr. Should not throw.
   void (*on_violation)(const std::string& text) = nullptr;
 };
@@ -91,7 +92,7 @@ class Pool {
   // ever. Acquire, on use: what was written before it was set is visible to the threads that call it.
   static inline std::atomic<PoolWatch*> watch{nullptr};
 
-  explicit Pool(std::string name, PoolOptions options = {});
+  explicit Pool(std::string name, PoolOptions options = {}, std::unique_ptr<Pages> pages = host_pages());
   ~Pool();  // its memory may not be used any more
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -109,7 +110,7 @@ class Pool {
   // What is allocated now, in the order of addresses, each with its bytes as in_use_bytes counts them.
   std::vector<std::pair<const void*, uint64_t>> live_blocks();
 
-  // 0: physical memory and swap. If more is reserved, unused memory is given back at once; what is in use
+  // 0: all memory there is. If more is reserved, unused memory is given back at once; what is in use
   // above the limit stays.
   void set_limit(uint64_t bytes) noexcept;
   uint64_t limit() const noexcept;
@@ -124,47 +125,29 @@ class Pool {
   const std::string& name() const noexcept { return name_; }
 
  private:
-  struct Block;
-  enum class State : uint64_t;
-  struct Class {
-    int first, second;
-  };
+  using Block = BlockIndex::Block;
+  using State = BlockIndex::State;
   using Violations = std::vector<std::string>;
 
-  static constexpr int kSecondBits = 5;
-  static constexpr int kSecond = 1 << kSecondBits;
-  static constexpr int kFirst = 32;            // blocks below 2^(31 + kSecondBits) * 64 bytes
-  static constexpr int kTries = 16;            // blocks of a class that are looked at
-  static constexpr size_t kQuickBytes = 1024;  // sizes up to this wait in quick lists
-  static constexpr int kQuick = kQuickBytes / kAlignment + 2;
-  static constexpr int kQuickDepth = 32;
-
-  static Class class_of(uint64_t size) noexcept;
-  static Block* after(Block* block) noexcept;
-  static void link_above(Block* block) noexcept;
-
-  void reserve_range() noexcept;
+  // From a block's header to the user's bytes, and back: where a header must be if these are a block's. An
+  // address between two slots gives one outside of the index.
+  char* memory_of(const Block* block) const noexcept {
+    return reinterpret_cast<char*>((reinterpret_cast<uint64_t>(block) << shift_) + to_memory_);
+  }
+  Block* block_of(const void* memory) const noexcept {
+    return reinterpret_cast<Block*>(std::rotr(reinterpret_cast<uint64_t>(memory) - to_memory_, shift_));
+  }
+  void map_index() noexcept;
   uint64_t block_size(size_t bytes) const noexcept;
-  Block* sentinel() const noexcept;
 
   void* obtain(size_t bytes);
   Block* take(uint64_t size, size_t bytes) noexcept;
   uint64_t spread(Block* block, uint64_t size) const noexcept;
-  Block* take_quick(uint64_t size) noexcept;
-  Block* find(uint64_t size) noexcept;
-  Block* find_in(Class where, uint64_t size, int tries) noexcept;
   Block* find_or_grow(uint64_t size) noexcept;
-  void insert(Block* block) noexcept;
-  void remove(Block* block) noexcept;
-  void split(Block* block, uint64_t size) noexcept;
-  void retire(Block* block) noexcept;
-  void free_block(Block* block) noexcept;
-  void flush_quick() noexcept;
 
   bool grow(uint64_t size) noexcept;
-  bool commit(uint64_t bytes, uint64_t also_needed) noexcept;
-  void set_end(char* end) noexcept;
-  void set_sentinel(Block* below) noexcept;
+  uint64_t commit(uint64_t bytes, uint64_t also_needed) noexcept;
+  void set_usable() noexcept { usable_.store(index_.used_bytes(), std::memory_order_relaxed); }
   bool may_reserve(uint64_t bytes) const noexcept;
   void count_reserved(uint64_t bytes) noexcept;
   template <class F>
@@ -172,6 +155,7 @@ class Pool {
   uint64_t absent_in(const char* from, const char* to) const noexcept;
   void mark_present(const char* from, const char* to) noexcept;
   bool make_present(Block* block, uint64_t size) noexcept;
+  bool bring_back(const char* from, const char* to) noexcept;
   void shrink() noexcept;
   void give_back_inside(Block* block) noexcept;
   void give_back_holes() noexcept;
@@ -181,18 +165,13 @@ class Pool {
   void* retry(size_t bytes, uint64_t size);
   void* hand_out(Block* block, size_t bytes) noexcept;
   [[noreturn]] void fail(size_t bytes);
-  uint64_t largest_free() const noexcept;
 
-  State state_of(const Block* block) const noexcept;
   bool defer_release(Block* block) noexcept;
   void reclaim_returned() noexcept;
   void uncount(const Block* block) noexcept;
   void report_misuse(void* memory, State state) noexcept;
   void report(const Violations& violations) noexcept;
 
-  bool is_whole(Block* block) const noexcept;
-  template <class F>
-  bool walk(F&& f) const;
   void write_canaries(Block* block, size_t bytes) noexcept;
   std::string describe(Block* block) const;
   void check_bytes(Block* block, unsigned char* from, unsigned char* to, int expected, const char* what,
@@ -204,31 +183,29 @@ class Pool {
   void leave_quarantine(uint64_t bound, Violations& violations) noexcept;
 
   const std::string name_;
+  const std::unique_ptr<Pages> pages_;
   const bool check_;
-  const uint64_t front_;  // from a block to the user's bytes
+  const int shift_;         // bytes of the memory >> shift_ = bytes of the index
+  const uint64_t header_;   // bytes of memory that a header takes; 0: headers are elsewhere
+  const uint64_t front_;    // from the beginning of a block's memory to the user's bytes
+  uint64_t to_memory_ = 0;  // see memory_of; constant
   void (*const on_violation_)(const std::string& text);
   std::function<bool()> release_more_;
-  char* base_ = nullptr;  // of the reserved range
-  uint64_t range_bytes_ = 0;
+  uint64_t piece_ = 0;  // what is given back from between live blocks, in bytes of the index; constant
   uint64_t* absent_ = nullptr;  // a bitmap, one bit for each piece of the range
 
   // Blocks that were released while the lock was held: pushed one by one, taken all at once under the lock.
   std::atomic<Block*> returned_{nullptr};
-  // end_ - base_, for a look without the lock. Relaxed: a thread that releases a live block has received it
-  // from a thread that had seen an end above it, which stays above it.
+  // What the index uses, for a look without the lock. Relaxed: a thread that releases a live block has
+  // received it from a thread that had seen an end above it, which stays above it.
   std::atomic<uint64_t> usable_{0};
 
   mutable Lock lock_;  // guards all below
   HoldInFork<Lock> held_in_fork_{lock_};
+  BlockIndex index_;
   uint64_t limit_bytes_;
-  char* end_ = nullptr;  // of the usable part
   uint64_t absent_bytes_ = 0;
-  bool fresh_ = false;  // the block being taken needed memory from the system
-  uint32_t first_map_ = 0;
-  std::array<uint32_t, kFirst> second_map_{};
-  std::array<std::array<Block*, kSecond>, kFirst> free_{};
-  std::array<Block*, kQuick> quick_{};
-  std::array<int, kQuick> quick_count_{};
+  bool fresh_ = false;                 // the block being taken needed memory from the system
   Block* quarantine_first_ = nullptr;  // the oldest
   Block* quarantine_last_ = nullptr;
   uint64_t quarantine_bytes_ = 0;

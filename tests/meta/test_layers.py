@@ -36,11 +36,11 @@ LAYERS = [
         "data",
         "metrics",
         "checkpoint",
-        "quantization",
         "amp",
         "operator",
     ],
     ["distributed"],  # data parallelism is for modules and optimizers
+    ["quantization"],  # of modules; statistics of all ranks
     ["kvstore"],
     ["models"],
     ["compat", "tools", "testing", "utils", "info"],

@@ -1,7 +1,7 @@
 """The functions of all operators; written by weft.ops.make_stubs."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from weft.base.device import Device
@@ -168,6 +168,9 @@ def cumulative_prod(x: Operand, /, axis: int | None=None, *, dtype: DType | str 
 def cumulative_sum(x: Operand, /, axis: int | None=None, *, dtype: DType | str | type[Any] | None=None, include_initial: bool=False, reverse: bool=False) -> Tensor:
     """The sum of a row up to each of its elements, with it."""
 
+def dequantize(q: Operand, scale: Operand, zero_point: Operand | None=None, axis: int | None=None) -> Tensor:
+    """(q - zero_point) * scale."""
+
 def diagonal(x: Operand, /, offset: int=0, axis1: int=0, axis2: int=1) -> Tensor:
     """A view of the elements at equal indices of two axes, as a new last dimension."""
 
@@ -206,6 +209,9 @@ def expand_dims(x: Operand, /, axis: int | Sequence[int]=0) -> Tensor:
 
 def expm1(x: Operand, /) -> Tensor:
     """exp(x) - 1, exact to the last digits near 0."""
+
+def fake_quantize(x: Operand, scale: Operand, zero_point: Operand | None=None, axis: int | None=None, dtype: DType | str | type[Any]=..., *, estimator: Literal['straight_through', 'learned_step', 'threshold']='straight_through', gradient_factor: float=1.0, low: int | None=None, high: int | None=None) -> Tensor:
+    """dequantize(quantize(x)) with a gradient, for training: x as it will be after quantization."""
 
 def flatten(x: Operand, /, start_axis: int=0, end_axis: int=-1) -> Tensor:
     """x with the dimensions from start_axis to end_axis as one; a view where strides allow it."""
@@ -272,6 +278,21 @@ def index_put(x: Operand, updates: Operand, *indices: Operand | Sequence[Operand
 
 def instance_norm(x: Operand, weight: Operand | None=None, bias: Operand | None=None, eps: float=1e-05) -> Tensor:
     """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of each channel of each sample."""
+
+def integer_conv1d(x: Operand, weight: Operand, /, stride: int | Sequence[int]=1, padding: int | str | Sequence[int] | Sequence[Sequence[int]]=0, dilation: int | Sequence[int]=1, groups: int=1, *, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
+    """The convolution of sequences of bytes, added up in int32."""
+
+def integer_conv2d(x: Operand, weight: Operand, /, stride: int | Sequence[int]=1, padding: int | str | Sequence[int] | Sequence[Sequence[int]]=0, dilation: int | Sequence[int]=1, groups: int=1, *, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
+    """The convolution of images of bytes, added up in int32."""
+
+def integer_conv3d(x: Operand, weight: Operand, /, stride: int | Sequence[int]=1, padding: int | str | Sequence[int] | Sequence[Sequence[int]]=0, dilation: int | Sequence[int]=1, groups: int=1, *, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
+    """The convolution of volumes of bytes, added up in int32."""
+
+def integer_linear(x: Operand, weight: Operand, /) -> Tensor:
+    """x W^T of bytes, added up in int32."""
+
+def integer_matmul(a: Operand, b: Operand, /) -> Tensor:
+    """The product of matrices of bytes, added up in int32; matmul of int8 arrays is of int8 and wraps."""
 
 def isclose(a: Operand, b: Operand, /, rtol: float=1e-05, atol: float=1e-08, equal_nan: bool=False) -> Tensor:
     """Whether |a - b| <= atol + rtol * |b|."""
@@ -411,6 +432,9 @@ def one_hot(x: Operand, /, num_classes: int) -> Tensor:
 def outer(x1: Operand, x2: Operand, /) -> Tensor:
     """The products of all pairs: y[i, j] = x1[i] x2[j]."""
 
+def pack_int4(q: Operand, /, group_size: int) -> Tensor:
+    """Two integers of 4 bits in each byte: what quantized_linear reads."""
+
 def pad(x: Operand, /, pad: Sequence[int], mode: str='constant', value: float=0.0) -> Tensor:
     """x with borders: pad[0] before and pad[1] after the last axis, pad[2] and pad[3] the one before, and so on."""
 
@@ -431,6 +455,12 @@ def prod(x: Operand, /, axis: int | Sequence[int] | None=None, *, dtype: DType |
 
 def put_along_axis(x: Operand, indices: Operand, updates: Operand, /, axis: int=-1, mode: str='set') -> Tensor:
     """x, but y[..., indices[..., j, ...], ...] is combined with updates[..., j, ...], in the order of j."""
+
+def quantize(x: Operand, scale: Operand, zero_point: Operand | None=None, axis: int | None=None, dtype: DType | str | type[Any]=..., *, low: int | None=None, high: int | None=None) -> Tensor:
+    """saturate(round(x / scale) + zero_point): the nearest integers, halves to the even one."""
+
+def quantized_linear(x: Operand, weight: Operand, scale: Operand, bias: Operand | None=None) -> Tensor:
+    """x W^T + bias with a weight of small integers and a step for each group: W = q * scale."""
 
 def reciprocal(x: Operand, /) -> Tensor:
     """1 / x."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from weft import _core
 from weft.base.exact import Same, exact
+from weft.base.structure import walked
 
 __all__ = ["all_within", "changed", "containers_in", "depends_on", "happens_once", "objects_in", "state_of"]
 
@@ -71,8 +72,6 @@ def _items_of(value: Any) -> Sequence[Any]:
 
 def objects_in(state: Any) -> Iterator[Any]:
     """What a state compares by identity."""
-    if isinstance(state, Same):
-        yield state.value
-    elif isinstance(state, tuple | frozenset):
-        for each in state:
-            yield from objects_in(each)
+    for each in walked(state, lambda x: x if isinstance(x, tuple | frozenset) else ()):
+        if isinstance(each, Same):
+            yield each.value

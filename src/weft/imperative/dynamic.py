@@ -34,6 +34,7 @@ from weft.graph.subgraph import Capture, definition_slots
 from weft.imperative import array_values as array_values  # so that Values are arrays
 from weft.imperative.captured_environment import captured_environment
 from weft.imperative.dependence import all_within, objects_in
+from weft.imperative.doubts import Recording, is_checked
 from weft.imperative.launch_recorder import LaunchRecorder
 from weft.imperative.tensor import Tensor
 from weft.imperative.traced import NumberSources, Traced, replay_spec, state_check, strides_of, tensors_around
@@ -174,6 +175,7 @@ class DynamicTraced:
         self.name, self.signature, self.reason = name, signature, reason
         self.environment, lookups = captured_environment(function), registry.lookups
         self.plans: list[Traced] = []
+        self._size_count = 0  # of all for which a plan was made
         self._key_objects = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
         floats = TracedFloats([leaf for leaf in leaves if type(leaf) is float])
         self._numbers = NumberSources(floats, leaves)
@@ -237,6 +239,7 @@ class DynamicTraced:
             (dependency, dependency.__weft_state__()) for dependency, _ in recorder.dependences.values()
         ]
         self.watched = state_check(self._states)
+        self.is_doubted = bool(self.environment.doubts) and not self.lasting_change
 
     def _lasting_change(self, recorder: _EffectGuard, capture: _WholeFunction) -> str:
         """What the call has changed that later calls will find; "": nothing. See Trace.
@@ -379,6 +382,7 @@ class DynamicTraced:
             results=self._results,
             structure=self.structure,
             environment=() if self.lasting_change else self.environment.slots,
+            is_doubted=self.is_doubted,
             states=() if self.lasting_change else self._states,
             gradients=[(_core.Find.object(x), had) for x, had in self._had.values()],
             guard=self._guard,
@@ -388,7 +392,28 @@ class DynamicTraced:
         )
         program = Traced(graph, plan, spec, self._key_objects)
         self.plans.append(program)
+        self._size_count += 1
         return program
+
+    @property
+    def runs_before(self) -> int:
+        """What the runs of a plan are counted from: of a doubted one its first call, which made it, is not one."""
+        return -1 if self.is_doubted else 0
+
+    @property
+    def first_runs(self) -> int:
+        """The runs by the calls that made the plans, of those that are counted."""
+        return 0 if self.is_doubted else len(self.plans)
+
+    @property
+    def is_checked_for_new_sizes(self) -> bool:
+        """Whether the graph is doubted, and recorded again before it is used for more sizes."""
+        return self.is_doubted and is_checked(self._size_count + 1)
+
+    def recording(self, leaves: list[Any]) -> Recording:
+        """What is compared with another graph of the same function; leaves: of a call that both are for."""
+        numbers = [self._numbers.find(origin).look_up(leaves) for origin in self._origins]
+        return Recording(self.graph, self._captures, self._results, numbers)
 
     def surplus(self) -> Iterator[Traced]:
         """Plans to be dropped, the oldest."""

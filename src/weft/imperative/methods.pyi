@@ -1,7 +1,7 @@
 """The methods of arrays that are operators; written by weft.ops.make_stubs."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from weft.base.device import Device

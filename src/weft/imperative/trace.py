@@ -37,6 +37,7 @@ from weft.graph.recording import CannotRecord
 from weft.imperative.captured_environment import CapturedEnvironment, captured_environment
 from weft.imperative.creation import asarray
 from weft.imperative.dependence import all_within
+from weft.imperative.doubts import difference
 from weft.imperative.dynamic import DynamicAxes, DynamicTraced, SharedMemory, Signature
 from weft.imperative.export import Described, export
 from weft.imperative.foreign import without_foreign
@@ -45,7 +46,7 @@ from weft.imperative.launch_recorder import LaunchRecorder
 from weft.imperative.lazy import LazyBlock, LazyTrace
 from weft.imperative.retracing import ENOUGH, Retracing
 from weft.imperative.tensor import Tensor, element_strides
-from weft.imperative.traced import Traced, difference, overlapping, write_up
+from weft.imperative.traced import Traced, overlapping, write_up
 from weft.imperative.traced_float import TracedFloat, TracedFloats
 from weft.imperative.transformation import trace_keys
 from weft.ops.shapes import is_dense
@@ -86,6 +87,7 @@ class Trace:
         self._programs: list[Any] = []  # Traced, or DynamicTraced
         self._program_count = self._attempts = 0
         self._is_in_doubt = False  # whether the last call has made arrays that later ones may read
+        self._is_python = False  # whether graphs for all sizes turned out to be wrong
         self._breaks: dict[str, None] = {}
         self._unsteady = 0  # calls in a row that made programs of segments
         self._watched = WATCHED
@@ -184,7 +186,7 @@ class Trace:
             with _exclusive(replays):
                 return "done", self._record(args, kwargs, former)
         try:
-            once = self._plan_for_sizes(self._dynamic, args, kwargs)
+            once = self._plan_for_sizes(self._dynamic, args, kwargs, outcome == "again")
         except SharedMemory:
             return "direct", None  # a program cannot distinguish the two arrays
         outcome, value = replays.run(args, kwargs, self.function)
@@ -318,13 +320,12 @@ class Trace:
                         structure,
                     )
                 is_retried = False
-                if (
-                    program is not None
-                    and former is not None
-                    and (fact := difference(former, program, leaves))
-                ):
-                    program = None
-                    self._give_up(CannotRecord("program", *fact))
+                if program is not None and former is not None:
+                    with recorder.unobserved():
+                        fact = difference(former.recording(leaves), program.recording(leaves))
+                    if fact:
+                        program = None
+                        self._give_up(CannotRecord("program", *fact))
                 if program is not None and self._may_find_more(recorder, program, result):
                     program, is_retried = None, True
                 elif program is not None and (
@@ -336,7 +337,7 @@ class Trace:
                         self._give_up(CannotRecord("program", change))
                 if program is not None:
                     first, program.first = program.first, None
-                    if isinstance(recorder, LazyTrace):
+                    if isinstance(recorder, LazyTrace) and recorder.is_complete:
                         with recorder.unobserved():
                             recorder.run(program.plan, *first)
         except Exception as problem:
@@ -351,16 +352,30 @@ class Trace:
         return shape.build([x.value if isinstance(x, TracedFloat) else x for x in result_leaves])
 
     def _plan_for_sizes(
-        self, dynamic: DynamicAxes, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, dynamic: DynamicAxes, args: tuple[Any, ...], kwargs: dict[str, Any], is_checked: bool
     ) -> Traced | None:
-        """Make a plan for these sizes, of the graph for all sizes; give it if it is for this call alone."""
+        """Make a plan for these sizes, of the graph for all sizes; give it if it is for this call alone.
+
+        is_checked: there is a plan, which is doubted: the function is recorded again, and compared.
+        """
+        if self._is_python:
+            self._keep(args, kwargs, None)
+            return None
         leaves, structure = flatten((args, kwargs))
         signature = Signature(leaves, structure, dynamic.of(args, kwargs), trace_keys())
         entry = next((each for each in self._programs if each.holds(signature, leaves)), None)
+        if entry is not None and (is_checked or entry.is_checked_for_new_sizes):
+            again = DynamicTraced(self.function, self.name, leaves, structure, signature, dynamic.reason)
+            if fact := difference(entry.recording(leaves), again.recording(leaves)):
+                self._stay_python(args, kwargs, CannotRecord("program", *fact))
+                return None
+            if is_checked:
+                return None
         if entry is None:
             entry = DynamicTraced(self.function, self.name, leaves, structure, signature, dynamic.reason)
+            self._captured_arrays(entry.environment)  # which warns
         plan = entry.plan_for(leaves, signature.sizes)
-        self._replays().add(args, kwargs, plan, plan.spec)
+        self._replays().add(args, kwargs, plan, plan.spec, entry.runs_before)
         if entry.lasting_change:  # it is for this call alone, whose effects on Python's objects are there
             self._attempts += 1
             if self._attempts == ATTEMPTS:
@@ -371,6 +386,15 @@ class Trace:
         if entry not in self._programs:
             self._add(entry, args, kwargs)
         return None
+
+    def _stay_python(self, args: tuple[Any, ...], kwargs: dict[str, Any], problem: CannotRecord) -> None:
+        """Drop all programs: no graph is right for all calls, and so the function runs as Python."""
+        self._give_up(problem)
+        while self._programs:
+            for plan in self._programs.pop().plans:
+                self._drop(plan)
+        self._is_python = True
+        self._keep(args, kwargs, None)
 
     def _captured_arrays(self, environment: CapturedEnvironment) -> list[Tensor]:
         """NumPy arrays of enclosing scopes, as Tensors over their memory; a warning for each that can change."""
@@ -455,8 +479,9 @@ class Trace:
         if len(self._programs) <= self.max_entries:
             return
         oldest = self._programs.pop(0)
-        plans = getattr(oldest, "plans", None)  # of dynamic axes, each of which ran once when it was made
+        plans = getattr(oldest, "plans", None)  # of dynamic axes
         runs = sum([self._drop(each) for each in ([oldest] if plans is None else plans)])
+        first_runs = 0 if plans is None else oldest.first_runs
         if self._program_count == self.max_entries + 1:
             _warn(
                 f"{self.name}: traced {self._program_count} times, because arguments keep changing in what "
@@ -465,7 +490,7 @@ class Trace:
                 users_line(),
             )
         # With a budget, a program is what keeps memory within it.
-        if self.memory_budget is None and self._retracing.dropped(runs > len(plans or [])):
+        if self.memory_budget is None and self._retracing.dropped(runs > first_runs):
             _warn(
                 f"{self.name}: its last {ENOUGH} programs were dropped before they ran again; from now on calls "
                 f"that no program fits run as Python, operation by operation\n  {self._retracing.reason}",

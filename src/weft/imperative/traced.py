@@ -7,8 +7,6 @@ makes every one of them.
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,8 +22,9 @@ from weft.graph.recording import CannotRecord
 from weft.graph.subgraph import definition_slots
 from weft.imperative.captured_environment import CapturedEnvironment
 from weft.imperative.dependence import objects_in
+from weft.imperative.doubts import Recording
 from weft.imperative.launch_recorder import LaunchRecorder, Source
-from weft.imperative.tensor import Tensor, element_strides, keep_gradient, shares_memory
+from weft.imperative.tensor import Tensor, element_strides, keep_gradient
 from weft.imperative.traced_float import TracedFloat, TracedFloats, compute_of, is_same_number
 from weft.ops import functions as F
 from weft.ops import registry
@@ -48,7 +47,6 @@ __all__ = [
 ]
 
 Guard = Callable[[list[Any]], bool]
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of objects that each call makes
 
 
 class Traced:
@@ -70,6 +68,11 @@ class Traced:
     def memory_report(self) -> Any:
         """Bytes of the memory plan by kind."""
         return self.plan.info.memory_report()
+
+    def recording(self, leaves: list[Any]) -> Recording:
+        """What is compared with another program of the same function; leaves: of a call that both are for."""
+        numbers = [find.look_up(leaves) for find in self.spec.numbers]
+        return Recording(self.graph, self.spec.arrays, self.spec.results, numbers, self.constant_inputs)
 
     def __str__(self) -> str:
         return str(self.graph)
@@ -110,8 +113,8 @@ def write_up(
     arrays = [inputs.array(source) for source in sources]
     stable_inputs = [k for k, x in enumerate(arrays) if x.kind == "object" and inputs.seldom_changes(x.what)]
     strides = [strides_of(s) for s in sources]
-    if former is not None and (str(graph), strides, stable_inputs) == (
-        str(former.graph),
+    if former is not None and (graph.key, strides, stable_inputs) == (
+        former.graph.key,
         former.strides,
         former.stable_inputs,
     ):
@@ -192,46 +195,6 @@ def replay_spec(
     spec.elsewhere = sorted(elsewhere)
     spec.shared = overlapping(captured_tensors)
     return spec
-
-
-def _are_one_array(a: Any, b: Any) -> bool:
-    """Whether two tensors are the same elements in the same memory, as those are that are made of a NumPy array."""
-    return bool(a.shape == b.shape and a.strides == b.strides and a.dtype is b.dtype and shares_memory(a, b))
-
-
-def difference(former: Traced, program: Traced, leaves: list[Any]) -> tuple[str, str] | None:
-    """What two programs of one function compute differently, and where; leaves: of a call that both are for."""
-    doubt = "it reads something that no guard covers, such as a clock or random numbers of Python"
-    before, after = (_ADDRESS.sub("", str(each.graph)).splitlines() for each in (former, program))
-    for k, (line, other) in enumerate(itertools.zip_longest(before, after, fillvalue="")):
-        if line != other:
-            nodes = program.graph.nodes
-            where = nodes[k - 1].where if 0 < k <= len(nodes) else ""
-            fact = f"{line.strip()} was recorded at an earlier call, {other.strip()} now: {doubt}"
-            return fact, where or users_line()
-    spec, other_spec = former.spec, program.spec
-    for k, (a, b) in enumerate(zip(spec.arrays, other_spec.arrays, strict=True)):
-        is_constant = k in former.constant_inputs and k in program.constant_inputs
-        if (
-            a.kind == b.kind == "object"
-            and a.what is not b.what
-            and not _are_one_array(a.what, b.what)
-            and (not is_constant or _core.memory(a.what) != _core.memory(b.what))
-        ):
-            return f"input {k} is another array than at an earlier call: {doubt}", users_line()
-    numbers = zip(spec.numbers, other_spec.numbers, strict=True)
-    if not all(is_same_number(a.look_up(leaves), b.look_up(leaves)) for a, b in numbers):
-        return f"a number is another one than at an earlier call: {doubt}", users_line()
-    results = [(a.what, b.what) for a, b in zip(spec.results, other_spec.results, strict=False)]
-    if any(
-        type(a) is type(b) and isinstance(a, int | float | str) and not _is_same(a, b) for a, b in results
-    ):
-        return f"a result is another one than at an earlier call: {doubt}", users_line()
-    return None
-
-
-def _is_same(a: Any, b: Any) -> bool:
-    return a == b if isinstance(a, str) else is_same_number(a, b)
 
 
 def tensors_around(environment: CapturedEnvironment, states: Sequence[tuple[Any, Any]]) -> list[Tensor]:

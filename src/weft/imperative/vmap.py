@@ -155,22 +155,25 @@ def _written_back(v: Any, is_batched: bool, axis: int | None, size: int) -> Any:
 
 def _spread(axes: Any, structure: Structure, name: str) -> list[int | None]:
     """The axis of each leaf of a structure; one axis holds for all below it."""
-    if axes is None or (isinstance(axes, int) and not isinstance(axes, bool)):
-        return [axes] * structure.count()
-    if structure.kind is None:
-        raise ValueError(f"vmap: {name} has a {type(axes).__name__} where there is an array: {axes!r}")
-    if structure.kind is dict:
-        if not isinstance(axes, dict) or set(axes) != set(structure.keys):
-            raise ValueError(
-                f"vmap: {name} needs the keys {', '.join(map(repr, structure.keys))}, got {axes!r}"
-            )
-        parts = [axes[key] for key in structure.keys]
-    elif isinstance(axes, tuple | list) and len(axes) == len(structure.parts):
-        parts = list(axes)
-    else:
-        raise ValueError(f"vmap: {name} has {axes!r} where there is {structure!r}")
-    pairs = zip(parts, structure.parts, strict=True)
-    return [axis for part, below in pairs for axis in _spread(part, below, name)]
+    listed: list[int | None] = []
+    waiting = [(axes, structure)]
+    while waiting:
+        each, below = waiting.pop()
+        if each is None or (isinstance(each, int) and not isinstance(each, bool)):
+            listed += [each] * below.count()
+            continue
+        if below.kind is None:
+            raise ValueError(f"vmap: {name} has a {type(each).__name__} where there is an array: {each!r}")
+        if below.kind is dict:
+            if not isinstance(each, dict) or set(each) != set(below.keys):
+                raise ValueError(
+                    f"vmap: {name} needs the keys {', '.join(map(repr, below.keys))}, got {each!r}"
+                )
+            each = [each[key] for key in below.keys]
+        elif not isinstance(each, tuple | list) or len(each) != len(below.parts):
+            raise ValueError(f"vmap: {name} has {each!r} where there is {below!r}")
+        waiting += reversed([*zip(each, below.parts, strict=True)])
+    return listed
 
 
 def _checked_axis(k: int, x: Any, axis: int | None) -> int | None:

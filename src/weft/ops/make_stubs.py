@@ -23,7 +23,7 @@ TYPES = {"DType": "DType | str | type[Any]", "Device": "Device | str", "object":
 HEAD = '''"""{text}; written by weft.ops.make_stubs."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from weft.base.device import Device

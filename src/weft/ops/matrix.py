@@ -195,8 +195,8 @@ class Matmul(Product):
 
     a: numbers [..., m, k] or [k]; b: [..., k, n] or [k]; the leading sizes fit by broadcasting. Returns the promoted
     type [..., m, n], without m or n where a or b is a vector. Floats of at most 32 bits are summed in float32; integers
-    wrap; with k = 0 all is 0. Raises ShapeError if the inner or leading sizes differ or one has no dimensions,
-    DTypeError for booleans.
+    wrap, those of int8 in 8 bits (integer_matmul adds them up in int32); with k = 0 all is 0. Raises ShapeError if the
+    inner or leading sizes differ or one has no dimensions, DTypeError for booleans.
     Source: array API 2024.12, matmul.
 
     >>> import weft as wf

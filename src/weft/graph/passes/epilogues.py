@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.graph.rewrite import Rewriting, first_choice
 from weft.ops.epilogue import Epilogue, Step
-from weft.ops.kernels import Loop, View
+from weft.ops.kernels import Loop, Native, View
 from weft.ops.node import Node, Value, make_node
 from weft.ops.pointwise import Pointwise
 
@@ -61,6 +61,12 @@ def _steps(node: Node) -> int:
     return len(steps)
 
 
+def _keeps_type(reader: Node, value: Value, own_kernel: Any) -> bool:
+    """Whether a step may follow: native kernels can change the type of elements, where they take the step at all."""
+    old, new = value.type, reader.outputs[0].type
+    return old == new or (isinstance(own_kernel, Native) and old.like(dtype=new.dtype) == new)
+
+
 def _fused(node: Node, value: Value, reader: Node, graph: Rewriting) -> Node | None:
     """The Epilogue of a node and its reader; None if no kernel does both, or not all that it reads is made yet.
 
@@ -74,7 +80,7 @@ def _fused(node: Node, value: Value, reader: Node, graph: Rewriting) -> Node | N
         return None  # the planner joins pointwise loops by itself, so no Epilogue is made in vain
     if any(spec.variadic and not isinstance(op, Epilogue) for spec in op.inputs):
         return None
-    if not isinstance(step, Pointwise) or reader.runtime or reader.outputs[0].type != value.type:
+    if not isinstance(step, Pointwise) or reader.runtime or not _keeps_type(reader, value, own_kernel):
         return None
     position = next(k for k, v in enumerate(reader.inputs) if v is value)
     extras = [v for v in reader.inputs if v is not value]

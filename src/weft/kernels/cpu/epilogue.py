@@ -16,9 +16,13 @@ from weft.ops.epilogue import Epilogue
 from weft.ops.kernels import Loop, Native, as_stored
 from weft.ops.node import Value, input_value
 from weft.ops.pointwise import Pointwise
+from weft.ops.quantization import LIMITS, DequantizeElements, QuantizeElements
 from weft.ops.types import TensorType
 
-# What oneDNN can do to a result before it writes it, by the names that weft._core reads.
+# What oneDNN can do to a result before it writes it, by the names that weft._core reads: one name, or the parts of a
+# step. A part is a name alone, with numbers, or with OPERAND and the index of the operand that it reads.
+OPERAND = "operand"
+Part = str | tuple[Any, ...]
 POST_OPS: dict[type[Pointwise], str | Callable[[Any], str]] = {
     Add: "add",
     Gelu: lambda op: "gelu_tanh" if op.approximate == "tanh" else "gelu_erf",
@@ -41,6 +45,28 @@ def post_op(step: Pointwise) -> str | None:
     return name if name is None or isinstance(name, str) else name(step)
 
 
+def _parts_of(step: Pointwise, index: int, operands: Sequence[TensorType | None]) -> list[Part] | None:
+    """What oneDNN does for a step: the value is the step's operand of that index, the others have these types."""
+    if isinstance(step, QuantizeElements):
+        return _quantizing(step, operands) if index == 0 else None
+    if isinstance(step, DequantizeElements):
+        return [("mul", OPERAND, 0)] if index == 0 and operands[1] is None else None
+    name = post_op(step)
+    if name is None or any(t is None for t in operands):
+        return None
+    return [(name, OPERAND, 0)] if operands else [name]
+
+
+def _quantizing(step: QuantizeElements, operands: Sequence[TensorType | None]) -> list[Part]:
+    """Divided, rounded, shifted; stored as bytes, which saturates."""
+    parts: list[Part] = [("div", OPERAND, 0), "round"]
+    if operands[1] is not None:
+        parts.append(("add", OPERAND, 1))
+    if (step.low, step.high) != LIMITS[step.dtype.name]:
+        parts.append(("clip", float(step.low), float(step.high)))
+    return parts
+
+
 @kernel(Epilogue, provider="onednn")
 def epilogue(op: Epilogue, *inputs: TensorType | None) -> Iterator[Any]:
     op_inputs, extras, runtime = op.split(inputs)
@@ -61,26 +87,64 @@ def epilogue(op: Epilogue, *inputs: TensorType | None) -> Iterator[Any]:
 
 def _native(op: Epilogue, choice: Native, op_inputs: Sequence[Any], extras: Sequence[Any]) -> Native | None:
     """The kernel with the steps as what oneDNN calls post-ops; None if it does not take these."""
-    steps: Any = op.steps
     ranks = [t.ndim for t in op_inputs if t is not None][:2]
     if (
         "post_ops" not in choice.options
         or op.runtime
         or min(ranks) < 2  # products with vectors write their result in another shape
-        or any(post_op(step) is None for step, *_ in steps)
-        or any(t is None or t.weak for t in extras)
+        or any(t is not None and t.weak for t in extras)
     ):
+        return None
+    parts = _all_parts(op, extras)
+    if parts is None or not _stores(op, op_inputs, extras):
         return None
 
     def make(inputs: Sequence[Any], outputs: Sequence[Any], **options: Any) -> Any:
-        operands = iter(inputs[op.count :])
+        operands = inputs[op.count :]
         post_ops = [
-            post_op(step) if count == 1 else (post_op(step), next(operands)) for step, _, count in steps
+            (part[0], operands[part[2]]) if isinstance(part, tuple) and OPERAND in part else part
+            for part in parts
         ]
         return native(inputs[: op.count], outputs, post_ops=post_ops, **options)
 
     native: Any = choice.make
     return choice.replaced(make=make, options=("accumulate",))
+
+
+def _all_parts(op: Epilogue, extras: Sequence[Any]) -> list[Part] | None:
+    """The parts of all steps, whose operands are numbered as those of the Epilogue; None if a step has none."""
+    steps: Any = op.steps
+    result: list[Part] = []
+    first = 0
+    for step, index, count in steps:
+        parts = _parts_of(step, index, extras[first : first + count - 1])
+        if parts is None:
+            return None
+        result += [
+            (*part[:2], part[2] + first) if isinstance(part, tuple) and OPERAND in part else part
+            for part in parts
+        ]
+        first += count - 1
+    return result
+
+
+def _stores(op: Epilogue, op_inputs: Sequence[Any], extras: Sequence[Any]) -> bool:
+    """Whether steps change the type only where oneDNN does: sums of bytes become float32 first, and bytes last."""
+    of: Any = op.of
+    steps: Any = op.steps
+    inferred = of.infer(*op_inputs)
+    first = inferred if isinstance(inferred, TensorType) else inferred[0]
+    names = [first.dtype.name]
+
+    def apply(step: Any, types: list[Any]) -> TensorType:
+        result: TensorType = step.infer(*types)
+        names.append(result.dtype.name)
+        return result
+
+    op.through(first, extras, apply)
+    if names[0] == "int32":
+        return isinstance(steps[0][0], DequantizeElements) and set(names[1:-1]) <= {"float32"}
+    return len(set(names)) == 1
 
 
 # Loops over rows.
