@@ -21,7 +21,7 @@ _folder: list[Callable[[], str]] = [lambda: ""]
 
 
 def preload(folder: Callable[[], str]) -> None:
-    """Load weft._core, and with it oneDNN and libgomp, under GOMP_SPINCOUNT unless the user chose a policy of their own.
+    """Load weft._core, and with it oneDNN and libgomp, under GOMP_SPINCOUNT unless the user chose a policy.
 
     The variable is taken out of the environment again: child processes choose for themselves.
     Raises OSError if $WEFT_DNNL_LIB names a file that cannot be loaded, ValueError if $WEFT_ISA is not a level: native
