@@ -161,7 +161,7 @@ class Trial:
                     break
                 width //= 2
         if first.kind == "warps":
-            found.append(first.replaced(kind="blocks"))
+            found.append(first.replaced(kind="blocks", is_narrow=True))
         return found
 
     def on_gpu(self, schedule, blocks=3, seed=0, text=None):

@@ -34,7 +34,7 @@ class _Rows:
         self.is_warp = f.schedule.kind == "warps"
         self.workers = WARP if self.is_warp else f.schedule.threads
         self.worker = f.lane if self.is_warp else f.thread
-        self.block = SUM_BLOCK
+        self.block, self.is_simple = SUM_BLOCK, False  # simple: not unrolled, which took columns' registers
         self.inside = ""  # a truth: whether this thread's row is one; "" if it always is
         self.begin, self.step = self.worker, self.workers
 
@@ -142,7 +142,7 @@ class _Rows:
                     first += [(state.kind, so_far[k]), ("i64", so_far[k + 1])]
                 else:
                     first.append((state.partial_kind, state.neutral))
-            parts = f.loop(length, lambda turn: element(turn, begin), first)
+            parts = f.loop(length, lambda turn: element(turn, begin), first, simple=self.is_simple)
             following = []
             for state in states:
                 if state.position:
@@ -292,7 +292,7 @@ class _Columns(_Rows):
         self.is_warp = any(isinstance(stage, Scan) for stage in f.kernel.stages)
         self.workers = 1 if self.is_warp else warps
         self.worker = "0" if self.is_warp else f.warp
-        self.block = LANE_BLOCK
+        self.block, self.is_simple = LANE_BLOCK, True
         self.begin, self.step = self.worker, self.workers
 
     def run(self) -> ThreadCode:

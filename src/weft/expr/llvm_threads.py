@@ -192,12 +192,30 @@ class Threads(Function):
         begin: str,
         step: str | int,
         size: str,
-        body: Callable[[str], list[str]],
-        carried: Sequence[tuple[str, str]] = (),
-    ) -> list[str]:
-        """Turns at begin, begin + step, ... below size."""
-        turns = self.turns(begin, step, size)
-        return self.loop(turns, lambda t: body(self.at_turn(begin, step, t)), carried)
+        body: Callable[[str], object],
+    ) -> None:
+        """Turns at begin, begin + step, ... below size, one after the other.
+
+        No division, which is a call on a GPU. LLVM would unroll such loops without joining accesses, and long
+        chains then spilled registers.
+        """
+        self.count += 1
+        number, before = self.count, self.block
+        i, head, latch, after = f"%i{number}", f"head{number}", f"latch{number}", f"after{number}"
+        is_any = self.emit(f"icmp slt i64 {begin}, {size}")
+        self.lines.append(f"  br i1 {is_any}, label %{head}, label %{after}")
+        self.label(head)
+        self.lines.append(f"  {i} = phi i64 [ {begin}, %{before} ], [ {i}.next, %{latch} ]")
+        body(i)
+        self.lines.append(f"  br label %{latch}")
+        self.label(latch)
+        self.lines.append(f"  {i}.next = add nsw i64 {i}, {step}")
+        more = self.emit(f"icmp slt i64 {i}.next, {size}")
+        loop = self.mark("")
+        never = self.mark('!{!"llvm.loop.unroll.disable"}')
+        self.marks[int(loop[1:])] = f"{loop} = distinct !{{{loop}, {never}}}"
+        self.lines.append(f"  br i1 {more}, label %{head}, label %{after}, !llvm.loop {loop}")
+        self.label(after)
 
     def turns(self, begin: str, step: str | int, size: str) -> str:
         more = self.emit(f"sub i64 {size}, {begin}")
