@@ -319,7 +319,7 @@ nb::object answer(Outcome outcome, nb::object value = nb::none()) {
 
 // One program of a traced function.
 struct Replay : ReplaySpec {
-  nb::object owner;          // weft.imperative.traced.Traced; null: calls of this kind run as Python
+  nb::object owner;          // weft.traces.traced.Traced; null: calls of this kind run as Python
   bool direct = false;       // and that nothing is to be made of
   bool has_windows = false;  // among its arrays
   std::vector<std::pair<size_t, size_t>>
@@ -651,7 +651,7 @@ class Replays {
 
   // Of the calls of a doubted program, the first of which recorded it, the 2nd, 8th, 64th, 512th and so on.
   static bool is_checked(int64_t call) noexcept {
-    return call == 2 || (std::has_single_bit(static_cast<uint64_t>(call)) &&
+    return call == 2 || (call > 1 && std::has_single_bit(static_cast<uint64_t>(call)) &&
                          std::countr_zero(static_cast<uint64_t>(call)) % 3 == 0);
   }
 

@@ -8,7 +8,8 @@ import weft.ops.functions as F
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph, interpret
 from weft.graph.split import split
-from weft.ops.node import input_value
+from weft.ops.families.creation import Stepped
+from weft.ops.node import apply, input_value
 from weft.ops.types import TensorType
 
 X = TensorType((3, 4), wf.float32)
@@ -39,6 +40,17 @@ def test_views_are_made_again_instead_of_kept():
     y = F.sin(F.permute_dims(F.exp(x), axes=(1, 0)))
     kept, _ = split([y], gradients([y], [x], [dy]))
     assert [value.node.op.name for value in kept.values()] == ["exp"]
+
+
+def test_what_numbers_make_is_made_again_where_it_has_no_device():
+    """A kept value would have the device of the first part, and what reads it none."""
+    x, dy = input_value(X, "x"), input_value(X, "dy")
+    steps = F.reshape(apply(Stepped, (), {"shape": (4,)}), shape=(1, 4))
+    assert steps.node.device is None
+    y = x * steps
+    kept, (dx,) = split([y, steps], gradients([y], [x], [dy]))
+    assert not kept
+    assert {"stepped", "reshape"} <= set(names(Graph((), [dx])))
 
 
 def test_inputs_are_read_where_they_are():

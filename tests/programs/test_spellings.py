@@ -17,6 +17,9 @@ import pytest
 import weft as wf
 import weft.module as M
 from weft.base.errors import GraphError
+from weft.graph.graph import graph_of
+from weft.ops.types import TensorType
+from weft.recording.doubts import Recording, difference
 
 
 class Plain:
@@ -345,6 +348,61 @@ def test_what_no_guard_covers_is_found_by_recording_again(kind):
         strict(wf.ones(2))
 
 
+@pytest.mark.parametrize("sizes", [(2, 2, 2, 2, 2), (2, 3, 4, 5, 6)], ids=["of one size", "of other sizes"])
+@pytest.mark.parametrize("kind", UNGUARDED)
+def test_what_no_guard_covers_is_found_with_dynamic_axes(kind, sizes):
+    traced = wf.trace(UNGUARDED[kind], dynamic={0: 0})
+    with pytest.warns(wf.TraceWarning, match="no guard covers") as caught:
+        found = [str(traced(wf.ones((n, 2))).tolist()[0]) for n in sizes]
+    assert len(set(found)) == 5
+    assert (caught[0].filename, len(caught)) == (__file__, 1)
+    assert not traced.programs
+    strict = wf.trace(UNGUARDED[kind], strict=True, dynamic={0: 0})
+    strict(wf.ones((2, 2)))
+    with pytest.raises(GraphError, match="no guard covers"):
+        strict(wf.ones((sizes[1], 2)))
+
+
+def test_doubted_programs_with_dynamic_axes_that_are_right_stay():
+    calls = []
+
+    def function(x):
+        calls.append(1)
+        return x * float(np.sin(0.5))
+
+    traced = wf.trace(function, strict=True, dynamic={0: 0})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in [2] * 70 + [3, *range(4, 10)]:
+            np.testing.assert_allclose(traced(wf.ones(n)).numpy(), np.full(n, np.sin(0.5)), rtol=1e-6)
+    assert len(traced.programs) == 1
+    assert len(calls) == 1 + 3 + 2  # calls 2, 8 and 64 of one size; the 2nd and the 8th size
+
+
+def test_numpy_arrays_outside_of_traces_with_dynamic_axes_warn():
+    scale = np.ones(2)
+    traced = wf.trace(lambda x: x * float(scale[0]), dynamic={0: 0})
+    with pytest.warns(wf.TraceWarning, match="scale is a NumPy array that is no argument"):
+        traced(wf.ones(3))
+
+
+def test_recordings_are_compared_by_what_operators_are():
+    """Operators whose texts are alike: a class that is defined again between two recordings."""
+
+    def graph_of_own(factor):
+        def scaled_once_more(x):
+            return x * factor
+
+        own = wf.simple_op(scaled_once_more)
+        return graph_of(own, [TensorType((2,), wf.float32)])
+
+    graphs = [graph_of_own(factor) for factor in (2.0, 3.0)]
+    assert str(graphs[0]) == str(graphs[1])
+    first, second = (Recording(graph, [], []) for graph in graphs)
+    assert difference(first, first) is None
+    assert "an operator or an attribute is another one" in difference(first, second)[0]
+
+
 def test_doubted_programs_that_are_right_stay():
     calls = []
 
@@ -359,6 +417,22 @@ def test_doubted_programs_that_are_right_stay():
     assert (len(found), len(calls), len(traced.programs)) == (1, 4, 1)  # calls 1, 2, 8 and 64
 
 
+def test_an_argument_is_written_once_where_a_doubted_program_is_recorded_again():
+    """Comparing the index arrays of both recordings once ran what had been recorded, before its program ran."""
+
+    @wf.trace
+    def function(x):
+        y = x[wf.tensor([0, -1])]
+        x *= float(np.sin(np.pi / 2))  # a doubt
+        x *= 0.5
+        return y.sum(), x * 1
+
+    for _ in range(9):  # recorded at calls 1, 2 and 8
+        x = wf.ones(2)
+        y, z = function(x)
+        assert (y.item(), z.tolist(), x.tolist()) == (2, [0.5, 0.5], [0.5, 0.5])
+
+
 def test_large_containers_are_doubted():
     many = dict.fromkeys(range(5000), 1.0)
     traced = wf.trace(lambda x: x * many[4711])
@@ -371,7 +445,7 @@ def test_large_containers_are_doubted():
 
 def test_code_that_is_not_known_counts_as_every_use(monkeypatch):
     """As if this Python had other instructions."""
-    import weft.imperative.captured_environment as environment
+    import weft.recording.captured_environment as environment
 
     monkeypatch.setattr(environment.dis, "hasname", [])
     environment._names_in.cache_clear()

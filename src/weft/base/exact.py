@@ -16,7 +16,10 @@ from collections.abc import Callable
 
 from weft.base.typing import Any
 
-__all__ = ["AS_IS", "Key", "Same", "exact"]
+__all__ = ["AS_IS", "DEPTH", "TOO_DEEP", "Key", "Same", "exact"]
+
+DEPTH = 10_000  # of containers in each other; deeper ones contain themselves, most likely
+TOO_DEEP = f"containers nested more than {DEPTH} deep, or one that contains itself"
 
 AS_IS = frozenset((int, str, bytes, type(None)))  # types whose values are their own keys
 _bits = struct.Struct("d").pack
@@ -68,7 +71,7 @@ def exact(value: Any, other: Callable[[Any], Any] = _by_type_and_equality) -> An
 
     Objects with a property ``__weft_key__`` are compared by it, classes by identity, frozen dataclasses by their
     fields, and NumPy's scalars by their bits. other: the key of an object of any other kind; by default its type and
-    its own ``==`` and ``hash``.
+    its own ``==`` and ``hash``. Raises RecursionError for containers that are more than DEPTH deep.
     """
     kind = type(value)
     if kind in AS_IS:
@@ -77,10 +80,8 @@ def exact(value: Any, other: Callable[[Any], Any] = _by_type_and_equality) -> An
         return (kind, value)
     if isinstance(value, float):
         return (kind, _bits(value))
-    if isinstance(value, tuple | list):
-        return (kind, *[exact(item, other) for item in value])
-    if isinstance(value, dict):
-        return (kind, *[(exact(key, other), exact(item, other)) for key, item in value.items()])
+    if isinstance(value, tuple | list | dict):
+        return _exact_of_container(value, other)
     if hasattr(kind, "__weft_key__"):
         return (kind, value.__weft_key__)
     if isinstance(value, set | frozenset):
@@ -99,3 +100,32 @@ def exact(value: Any, other: Callable[[Any], Any] = _by_type_and_equality) -> An
     if settings is not None and settings.frozen and settings.eq:
         return (kind, *[exact(getattr(value, name), other) for name in kind.__dataclass_fields__])
     return other(value)
+
+
+def _exact_of_container(value: Any, other: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """Flat, since containers may be nested deeper than tuples can be compared: each before what is in it.
+
+    A container is its type and number of items, which no key of anything else is.
+    """
+    parts: list[Any] = []
+    waiting = [iter((value,))]
+    while waiting:
+        for each in waiting[-1]:
+            kind = type(each)
+            if kind in AS_IS:
+                parts.append(each)
+            elif isinstance(each, tuple | list):
+                parts.append((kind, len(each)))
+                waiting.append(iter(each))
+                break
+            elif isinstance(each, dict):
+                parts.append((kind, len(each)))
+                waiting.append(iter([part for item in each.items() for part in item]))
+                break
+            else:
+                parts.append(exact(each, other))
+        else:
+            waiting.pop()
+        if len(waiting) > DEPTH:
+            raise RecursionError(TOO_DEEP)
+    return tuple(parts)

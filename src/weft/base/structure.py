@@ -7,15 +7,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
-from weft.base.exact import exact
+from weft.base.exact import DEPTH, TOO_DEEP, exact
 from weft.base.typing import Any
 
-__all__ = ["DEPTH", "Structure", "flatten", "tree_leaves", "tree_map"]
-
-DEPTH = 10_000  # of containers in each other; deeper ones contain themselves, most likely
+__all__ = ["DEPTH", "Structure", "flatten", "tree_leaves", "tree_map", "walked"]
 
 
 class Structure:
@@ -144,8 +142,28 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
         else:
             waiting.pop()
         if len(waiting) > DEPTH:
-            raise RecursionError(f"containers nested more than {DEPTH} deep, or one that contains itself")
+            raise RecursionError(TOO_DEEP)
     return leaves, Structure.of_tokens(tokens)
+
+
+def walked(root: Any, parts_of: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+    """root and all that it has, each before its parts. parts_of(x): the parts of x.
+
+    Raises RecursionError for what is more than DEPTH deep.
+
+    >>> list(walked([1, [2]], lambda x: x if isinstance(x, list) else ()))
+    [[1, [2]], 1, [2], 2]
+    """
+    waiting = [iter((root,))]
+    while waiting:
+        for each in waiting[-1]:
+            yield each
+            waiting.append(iter(parts_of(each)))
+            break
+        else:
+            waiting.pop()
+        if len(waiting) > DEPTH:
+            raise RecursionError(TOO_DEEP)
 
 
 def tree_map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:

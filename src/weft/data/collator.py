@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from weft import functional as F
+from weft.arrays.creation import asarray
+from weft.arrays.tensor import Tensor
 from weft.base.errors import ShapeError
 from weft.data.sample_context import context, empty
-from weft.imperative.creation import asarray
-from weft.imperative.tensor import Tensor
 
 __all__ = ["Pad", "as_tensors", "collate"]
 
 Join = Callable[[list[Any]], Any]
+MAX_DEPTH = 32  # of containers in each other
 
 
 def collate(samples: Sequence[Any]) -> Any:
@@ -25,7 +26,8 @@ def collate(samples: Sequence[Any]) -> Any:
     Arrays and tensors of other libraries are read through NumPy (`__array__`).
     Tuples, named ones too, lists and dictionaries are put together part by part; text and None stay lists.
     Numbers of Python become float32, int64 or bool, as in weft.tensor. Raises ShapeError for arrays of different
-    shapes, TypeError for samples of different structure or other types.
+    shapes, TypeError for samples of different structure or other types, ValueError for structures nested more than
+    32 deep.
 
     >>> x, names = collate([(1.5, "a"), (2.5, "b")])
     >>> x, names
@@ -34,11 +36,13 @@ def collate(samples: Sequence[Any]) -> Any:
     return as_tensors(stack_samples(samples))
 
 
-def stack_samples(samples: Sequence[Any], join: Join | None = None) -> Any:
-    """collate() with NumPy arrays for tensors; join: makes one array of a list of arrays."""
+def stack_samples(samples: Sequence[Any], join: Join | None = None, depth: int = 0) -> Any:
+    """collate() with NumPy arrays for tensors; join: makes one of a list of arrays; depth: of the containers above."""
     samples = list(samples)
     if not samples:
         raise ValueError("collate: no samples")
+    if depth > MAX_DEPTH:
+        raise ValueError(f"collate: samples are structures nested more than {MAX_DEPTH} deep")
     first = samples[0]
     if isinstance(first, Tensor):
         if join is None and context.worker is None:
@@ -63,12 +67,12 @@ def stack_samples(samples: Sequence[Any], join: Join | None = None) -> Any:
     if isinstance(first, Mapping):
         if any(not isinstance(each, Mapping) or each.keys() != first.keys() for each in samples):
             raise TypeError(f"collate: samples have other keys than {list(first)}")
-        return {key: stack_samples([each[key] for each in samples], join) for key in first}
+        return {key: stack_samples([each[key] for each in samples], join, depth + 1) for key in first}
     if isinstance(first, tuple | list):
         if any(type(each) is not type(first) or len(each) != len(first) for each in samples):
             raise TypeError(f"collate: samples are not all of {len(first)} parts")
         return rebuild_sequence(
-            first, [stack_samples(list(parts), join) for parts in zip(*samples, strict=True)]
+            first, [stack_samples(list(parts), join, depth + 1) for parts in zip(*samples, strict=True)]
         )
     raise TypeError(
         "collate: takes arrays, numbers, text and structures of these, not "

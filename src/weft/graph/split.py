@@ -1,7 +1,7 @@
 """Splits a graph in two: a first program, and a second one that reads values kept by the first.
 
 Training with an executor is such a pair: forward, and backward when the user calls it. Nothing is computed twice but
-views, which cost nothing.
+views and what numbers alone make (`arange`), which cost nothing.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.gradient import gradients
@@ -60,7 +60,7 @@ class _Second:
             node = value.node
             if node.op is None and id(value) not in self.overwritten:
                 self.values[id(value)] = value
-            elif node.op is None or (id(node) in self.computed and not _is_view(node)):
+            elif node.op is None or (id(node) in self.computed and not _costs_nothing(node)):
                 stand_in = input_value(value.type, f"kept{len(self.saved)}")
                 self.saved[stand_in] = value
                 self.values[id(value)] = stand_in
@@ -78,7 +78,9 @@ class _Second:
             self.values[id(old)] = new
 
 
-def _is_view(node: Node) -> bool:
-    """Whether a node is a view of its input."""
+def _costs_nothing(node: Node) -> bool:
+    """Whether a node is a view of its input, or made of numbers, which has no device that could store it."""
+    if node.device is None:
+        return True
     choice = next(choices(node.bound(), [None if v is None else v.type for v in node.inputs]), None)
     return isinstance(choice, View)

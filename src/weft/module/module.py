@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from weft.arrays.creation import asarray
+from weft.arrays.tensor import Tensor
 from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError, names_keywords
 from weft.base.name_hints import add_name_hints, visible_names
-from weft.imperative.creation import asarray
-from weft.imperative.dependence import changed, containers_in, depends_on, state_of
-from weft.imperative.gradient import no_grad
-from weft.imperative.paths import module_calls, report
-from weft.imperative.tensor import Tensor
+from weft.base.structure import walked
+from weft.gradients.gradient import no_grad
 from weft.module.state import IncompatibleKeys, compare, write
 from weft.ops.node import Value
+from weft.recording.dependence import changed, containers_in, depends_on, state_of
+from weft.recording.paths import module_calls, report
 
 __all__ = ["Handle", "Module", "Parameter"]
 
@@ -340,14 +341,16 @@ class Module:
         >>> [name for name, _ in M.Sequential(M.Sequential(M.ReLU())).named_modules()]
         ['', '0', '0.0']
         """
-        return self._walk(prefix, set())
+        visited = {id(self)}
 
-    def _walk(self, path: str, visited: set[int]) -> Iterator[tuple[str, Module]]:
-        visited.add(id(self))
-        yield path, self
-        for name, module in self.named_children():
-            if id(module) not in visited:
-                yield from module._walk(f"{path}.{name}" if path else name, visited)
+        def below(node: tuple[str, Module]) -> Iterator[tuple[str, Module]]:
+            path, module = node
+            for name, child in module.named_children():
+                if id(child) not in visited:
+                    visited.add(id(child))
+                    yield (f"{path}.{name}" if path else name), child
+
+        return walked((prefix, self), below)
 
     def modules(self) -> Iterator[Module]:
         """This module and all below it, each once."""
@@ -531,13 +534,8 @@ class Module:
         """The text between the parentheses of repr: the attributes of `repr_attributes`; to be overridden."""
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.repr_attributes)
 
-    @recursive_repr("...")  # a module may refer to those above it
     def __repr__(self) -> str:
-        lines = [f"{name}: {module!r}".replace("\n", "\n  ") for name, module in self.named_children()]
-        extra = self.extra_repr()
-        if not lines:
-            return f"{type(self).__name__}({extra})"
-        return "\n  ".join([f"{type(self).__name__}({extra}", *lines]) + "\n)"
+        return _representation(self)
 
 
 def _is_of_the_call(problem: TypeError) -> bool:
@@ -546,18 +544,51 @@ def _is_of_the_call(problem: TypeError) -> bool:
     return entry is not None and entry.tb_next is None and "forward() " in str(problem)
 
 
+@recursive_repr("...")  # a module may refer to those above it
+def _representation(module: Module) -> str:
+    """The module's class and attributes, and those below it, indented; not recursive but where a class has its own."""
+    lines: list[str] = []
+    above: set[int] = set()
+    waiting: list[tuple[str, str, Module | int]] = [("", "", module)]  # an int: the id of one whose lines end
+    while waiting:
+        indent, label, each = waiting.pop()
+        if isinstance(each, int):
+            above.discard(each)
+            lines.append(f"{indent})")
+            continue
+        children: list[tuple[str, Module]] = []
+        if id(each) in above:
+            text = "..."
+        elif each is not module and type(each).__repr__ is not Module.__repr__:
+            text = repr(each)
+        else:
+            children = list(each.named_children())
+            text = f"{type(each).__name__}({each.extra_repr()}{'' if children else ')'}"
+        lines.append(f"{indent}{label}{text}".replace("\n", f"\n{indent}"))
+        if children:
+            above.add(id(each))
+            waiting.append((indent, "", id(each)))
+            waiting += [(indent + "  ", f"{name}: ", child) for name, child in reversed(children)]
+    return "\n".join(lines)
+
+
 def _modules_in(path: str, value: Any) -> Iterator[tuple[str, Module]]:
     """The modules that a value is or holds."""
-    if isinstance(value, Module):
-        yield path, value
-    elif isinstance(value, list | tuple):
-        for k, item in enumerate(value):
-            yield from _modules_in(f"{path}.{k}", item)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _modules_in(f"{path}.{key}", item)
-    elif not TYPE_CHECKING and isinstance(value, Parameter):
-        raise TypeError(f"{path}: a Parameter in a list or dictionary; assign each one to an attribute")
+    for place, each in walked((path, value), _parts_of_container):
+        if isinstance(each, Module):
+            yield place, each
+        elif not TYPE_CHECKING and isinstance(each, Parameter):
+            raise TypeError(f"{place}: a Parameter in a list or dictionary; assign each one to an attribute")
+
+
+def _parts_of_container(node: tuple[str, Any]) -> Iterable[tuple[str, Any]]:
+    path, value = node
+    if isinstance(value, Module) or not isinstance(value, list | tuple | dict):
+        return ()
+    return [
+        (f"{path}.{key}", item)
+        for key, item in (value.items() if isinstance(value, dict) else enumerate(value))
+    ]
 
 
 add_name_hints(Module, "Module")

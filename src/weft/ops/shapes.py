@@ -81,18 +81,21 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def is_distinct(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
-    """Whether no two indices mean one element. Sizes that are not known to be 1 count as more than 1.
+    """Whether no two indices mean one element, as far as strides tell. Sizes not known to be 1 count as more than 1.
 
-    >>> is_distinct((2, 3), (1, 2)), is_distinct((2, 3), (0, 1)), is_distinct((2, 3), (2, 1))
-    (True, False, False)
+    It is so where each stride is greater than the reach of all smaller ones together, as in what is sliced and permuted
+    of a row-major array.
+
+    >>> [is_distinct(shape, strides) for shape, strides in (((2, 3), (1, 2)), ((2, 2), (2, 3)), ((2, 3), (2, 1)))]
+    [True, True, False]
     """
     spans = [(n, s if s >= 0 else -s) for n, s in zip(shape, strides, strict=True)]
     several = [span for span in spans if not (isinstance(span[0], int) and span[0] == 1)]
-    step = 1
+    reach: Any = 0
     for n, s in sorted(several, key=lambda span: span[1]):
-        if s < step:
+        if s <= reach:
             return False
-        step = s * n
+        reach = reach + s * (n - 1)
     return True
 
 
