@@ -10,9 +10,10 @@ import numpy as np
 
 from weft.expr.compiler import compile_kernel
 from weft.expr.kernel import parts
-from weft.expr.llvm_threads import print_threads, schedule_of, width_of
+from weft.expr.llvm_threads import schedule_of, width_of
 from weft.expr.scalar import FLOATS, walk
 from weft.expr.targets import compile_threads, standin_target
+from weft.expr.threads import print_threads
 
 from .support import NUMPY, SIGNATURE
 

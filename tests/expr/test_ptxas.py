@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.expr.llvm_threads import print_threads
 from weft.expr.targets import compile_threads, ptx_target
+from weft.expr.threads import print_threads
 
 from .standin import Trial
 from .test_threads import POINTWISE, ROWS, daily_operators, kernels_of, sizes_of, some

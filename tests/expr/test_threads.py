@@ -10,9 +10,10 @@ from weft.executor.planner import loops_of
 from weft.expr.functions import expand
 from weft.expr.kernel import Each, Fold, Kernel, Once, Operand, Reduction, Scan, Store
 from weft.expr.llvm import print_kernel
-from weft.expr.llvm_threads import Schedule, print_threads, schedule_of, width_of
+from weft.expr.llvm_threads import Schedule, schedule_of, width_of
 from weft.expr.scalar import cast, constant, index, load, load_at, parameter, product, result, where
 from weft.expr.targets import compile_threads, ptx_target, standin_target
+from weft.expr.threads import print_threads
 
 from .standin import DeviceFault, Trial, without_barrier
 

@@ -61,8 +61,9 @@ def compile_threads(code: ThreadCode, target: Target) -> bytes:
     """What cuModuleLoadData takes for the kernel, from the cache on disk if it is there.
 
     >>> from weft.expr.kernel import Each, Kernel, Operand, Store
-    >>> from weft.expr.llvm_threads import Schedule, print_threads
+    >>> from weft.expr.llvm_threads import Schedule
     >>> from weft.expr.scalar import load
+    >>> from weft.expr.threads import print_threads
     >>> copy = Kernel("copied", 1, (Operand("int8"),) * 2, (Each((Store(1, load(0, "int8")),)),))
     >>> ptx = compile_threads(print_threads(copy, Schedule("elements", width=16)), ptx_target("sm_80"))
     >>> b".target sm_80" in ptx, b"ld.global.v4.b32" in ptx or b"ld.global.v2.b64" in ptx
