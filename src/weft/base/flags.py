@@ -99,6 +99,12 @@ FLAGS: dict[str, Flag] = {
             "find engine functions that use variables which they did not declare, and verify graphs after each pass",
         ),
         Flag(
+            "WEFT_CHECK_LOOPS",
+            bool,
+            False,
+            "generated code tests the bounds of each load and store, and ends the process where one is outside",
+        ),
+        Flag(
             "WEFT_SCHEDULE_SEED",
             int,
             None,
@@ -152,6 +158,12 @@ FLAGS: dict[str, Flag] = {
         Flag("WEFT_RANK", int, 0, "index of this worker, set by python -m weft.launch --kv", least=0),
         Flag("WEFT_WORLD_SIZE", int, 1, "number of workers, set by python -m weft.launch --kv", least=1),
         Flag("WEFT_JOB", str, None, "name of the job on a Ray cluster, set by python -m weft.launch --kv"),
+        Flag(
+            "WEFT_GPU_DRIVER",
+            str,
+            None,
+            "path of a library to load in place of the driver of GPUs, libcuda.so.1",
+        ),
         Flag(
             "WEFT_DNNL_LIB", str, None, "path of another libdnnl.so.3 to load in place of the installed one"
         ),
