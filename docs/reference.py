@@ -19,6 +19,7 @@ MODULES = (
     "weft.data.text",
     "weft.metrics",
     "weft.models",
+    "weft.quantization",
     "weft.amp",
     "weft.checkpoint",
     "weft.symbol",

@@ -85,7 +85,7 @@ def pytest_collection_modifyitems(config, items):
 def _no_errors_of_others():
     """What a test leaves failed and unread is not raised in the next one that waits."""
     yield
-    tensors = sys.modules.get("weft.imperative.tensor")
+    tensors = sys.modules.get("weft.arrays.tensor")
     if tensors is not None:
         with contextlib.suppress(Exception):
             tensors.waitall()

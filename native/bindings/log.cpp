@@ -1,4 +1,4 @@
-// log.cpp: what lazy evaluation (calls/lazy_log.h) asks of Python: weft/imperative/lazy.py makes its
+// log.cpp: what lazy evaluation (calls/lazy_log.h) asks of Python: weft/traces/lazy.py makes its
 // programs.
 #include "calls/lazy_log.h"
 

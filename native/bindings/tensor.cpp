@@ -1,5 +1,5 @@
 // tensor.cpp: the type weft.Tensor: its life, attributes and views. Methods that need no native help are
-// written in Python and set on the type (weft/imperative/tensor.py).
+// written in Python and set on the type (weft/arrays/tensor.py).
 #include "bindings/hooks.h"
 #include "bindings/launch_recorder.h"
 #include "bindings/operator.h"

@@ -1,5 +1,5 @@
 // tensor_index.cpp: x[key] and x[key] = value for basic keys: integers, slices, None, Ellipsis and tuples of
-// them. Other keys, and those of recorded tensors, are weft/imperative/indexing.py's.
+// them. Other keys, and those of recorded tensors, are weft/arrays/indexing.py's.
 #include "bindings/hooks.h"
 #include "bindings/launch_recorder.h"
 #include "bindings/layers.h"

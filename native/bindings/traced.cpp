@@ -319,7 +319,7 @@ nb::object answer(Outcome outcome, nb::object value = nb::none()) {
 
 // One program of a traced function.
 struct Replay : ReplaySpec {
-  nb::object owner;          // weft.imperative.traced.Traced; null: calls of this kind run as Python
+  nb::object owner;          // weft.traces.traced.Traced; null: calls of this kind run as Python
   bool direct = false;       // and that nothing is to be made of
   bool has_windows = false;  // among its arrays
   std::vector<std::pair<size_t, size_t>>

@@ -1,6 +1,6 @@
 // call_key.h: which plan a call of an operator asks for: the words of its key, and the search by them.
 //
-// A plan is for a scope of calls (weft/imperative/planning.py). One for `aligned` calls is for all sizes
+// A plan is for a scope of calls (weft/arrays/planning.py). One for `aligned` calls is for all sizes
 // where operands agree in each dimension or have 1 there; one for `extents` for all sizes of a pattern: which
 // are 0 or 1, and which are equal; one for `exact` sizes and strides for these alone. The widest scope that
 // has a plan is taken: where a rule has to know more, the table says so with a null plan.

@@ -47,7 +47,7 @@ class TapeNode : public Counted<TapeNode> {
   bool runs_python = false;     // it, or one that it came from, has a `function`
   std::vector<Device> devices;  // Kind::function: of the inputs, then of the outputs
   Site site;                    // the line of the call
-  uint32_t context = 0;         // the module that it was in, as weft.imperative.paths numbers them
+  uint32_t context = 0;         // the module that it was in, as weft.recording.paths numbers them
 
   // Empty; with the room of an earlier one, if there is any.
   static Ref<TapeNode> make();

@@ -76,6 +76,10 @@ struct ForkList {
   static constexpr std::chrono::microseconds kLongestPause{200};
 };
 
+namespace {
+[[maybe_unused]] const ForkList& kAtLoad = ForkList::get();
+}
+
 HeldInFork::HeldInFork() { ForkList::get().add(this); }
 HeldInFork::~HeldInFork() { ForkList::get().remove(this); }
 

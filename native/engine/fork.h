@@ -8,6 +8,9 @@
 // holds others, but lets go of all and tries again (as std::lock does). What it may hold is the host's lock
 // (the GIL). So no thread may want that lock while it holds one of these; nor may a thread fork that holds
 // one.
+//
+// A static variable of a function is such a lock, too: a child waits for ever for a thread that was making
+// it. So what is made at first use is made when the module is loaded: `kAtLoad` in its file.
 #pragma once
 
 #include <mutex>
@@ -54,12 +57,19 @@ class ForkMutex {
   HoldInFork<std::mutex> held_{mutex_};
 };
 
+template <class Tag>
+extern const bool kMutexAtLoad;
+
 // Of what lives as long as the process, also when static variables have been destroyed.
 template <class Tag>
 ForkMutex& lasting_fork_mutex() {
   static auto* const mutex = new ForkMutex;
+  static_cast<void>(kMutexAtLoad<Tag>);
   return *mutex;
 }
+
+template <class Tag>
+const bool kMutexAtLoad = (lasting_fork_mutex<Tag>(), true);
 
 // `hook` runs after each fork in the forked child, when all locks have been let go, and in the parent.
 void after_fork(void (*hook)(bool in_child));

@@ -38,6 +38,8 @@ struct Registry {
 
 namespace {
 
+[[maybe_unused]] const Registry& kAtLoad = Registry::get();
+
 // Polls `done` with growing pauses: for the rare moments when the whole engine has to come to rest.
 template <class F>
 bool poll(Deadline deadline, F&& done) {
@@ -52,8 +54,8 @@ bool poll(Deadline deadline, F&& done) {
 
 // What a thread that was given up may still come back to: never destroyed.
 void keep_for_ever(const void* object) {
-  static auto* objects = new std::vector<const void*>;
   const std::lock_guard guard(lasting_fork_mutex<struct KeptForEver>());
+  static auto* objects = new std::vector<const void*>;
   objects->push_back(object);
 }
 

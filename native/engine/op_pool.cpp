@@ -76,6 +76,7 @@ Global& global() {
   static Global* g = new Global;
   return *g;
 }
+[[maybe_unused]] const Global& kAtLoad = global();
 
 class Local {
  public:

@@ -268,6 +268,7 @@ class Team {
   std::atomic<int> lent_core_{-1};  // where the latest of them was seen
   static thread_local bool inside_;
 };
+[[maybe_unused]] const Team& kAtLoad = Team::get();
 thread_local bool Team::inside_ = false;
 
 }  // namespace

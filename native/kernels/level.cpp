@@ -12,6 +12,7 @@ std::atomic<Isa>& level() noexcept {
   static std::atomic<Isa> current{isa()};
   return current;
 }
+[[maybe_unused]] const std::atomic<Isa>& kAtLoad = level();
 
 }  // namespace
 

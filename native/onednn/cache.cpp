@@ -79,6 +79,7 @@ class Cache {
   size_t limit_ = 1024;
   uint64_t hits_ = 0, misses_ = 0;
 };
+[[maybe_unused]] const Cache& kAtLoad = Cache::get();
 
 }  // namespace
 

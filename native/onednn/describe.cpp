@@ -61,11 +61,9 @@ bool is_half(DType dtype) { return dtype == DType::bfloat16 || dtype == DType::f
 namespace {
 
 bool uses(dnnl::cpu_isa level) {
-  static const dnnl::cpu_isa effective = [] {
-    engine();  // caps the level
-    return dnnl::get_effective_cpu_isa();
-  }();
-  return (static_cast<unsigned>(effective) & static_cast<unsigned>(level)) == static_cast<unsigned>(level);
+  engine();  // caps the level
+  const auto effective = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  return (effective & static_cast<unsigned>(level)) == static_cast<unsigned>(level);
 }
 
 bool is_byte(DType dtype) { return dtype == DType::int8 || dtype == DType::uint8; }

@@ -20,13 +20,10 @@ namespace {
 thread_local bool has_team = false;
 thread_local bool lost_team = false;
 
-void watch_forks() {
-  static const bool watching = [] {
-    after_fork([](bool in_child) { lost_team = lost_team || (in_child && has_team); });
-    return true;
-  }();
-  static_cast<void>(watching);
-}
+[[maybe_unused]] const bool kAtLoad = [] {
+  after_fork([](bool in_child) { lost_team = lost_team || (in_child && has_team); });
+  return true;
+}();
 
 const dnnl::stream& stream() {
   thread_local const dnnl::stream mine(engine());
@@ -52,17 +49,19 @@ void cap_isa() {
 }  // namespace
 
 const dnnl::engine& engine() {
-  static const auto* engine = [] {
+  static std::atomic<const dnnl::engine*> engine{nullptr};
+  if (const auto* made = engine.load(std::memory_order_acquire)) return *made;
+  const std::lock_guard guard(lasting_fork_mutex<dnnl::engine>());
+  if (!engine) {
     cap_isa();
     // Ours is the cache of kernels; this is for what several of them have in common, such as a weight's copy.
     dnnl::set_primitive_cache_capacity(64);
-    return new dnnl::engine(dnnl::engine::kind::cpu, 0);
-  }();
-  return *engine;
+    engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }
+  return *engine.load(std::memory_order_relaxed);
 }
 
 OpenMpScope::OpenMpScope(int threads) {
-  watch_forks();
   engine();  // oneDNN calls OpenMP by itself when it starts
   before_ = omp_get_max_threads();
   if (threads < before_) omp_set_num_threads(threads);
@@ -81,9 +80,9 @@ bool is_plain(const Layout& layout) {
 }
 
 LayoutRef layout_of(const memory::desc& desc) {
+  const std::lock_guard guard(lasting_fork_mutex<Layout>());
   static auto* layouts = new std::vector<std::weak_ptr<const Layout>>;
   static uint64_t last = 0;
-  const std::lock_guard guard(lasting_fork_mutex<Layout>());
   std::erase_if(*layouts, [](const auto& layout) { return layout.expired(); });
   for (const auto& candidate : *layouts) {
     if (LayoutRef layout = candidate.lock(); layout && layout->desc == desc) return layout;

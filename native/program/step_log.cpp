@@ -23,6 +23,7 @@ Spans& spans() {
   static Spans& log = *new Spans;  // threads may still run steps when the process ends
   return log;
 }
+[[maybe_unused]] const Spans& kAtLoad = spans();
 
 }  // namespace
 

@@ -77,6 +77,7 @@ Watched& watched_chunks() {
   static auto* const all = new Watched;  // chunks may end after static variables
   return *all;
 }
+[[maybe_unused]] const Watched& kAtLoad = watched_chunks();
 
 }  // namespace
 

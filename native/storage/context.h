@@ -43,7 +43,7 @@ struct Context {
   // While a launch runs that was put off: the chunks whose writes this thread has counted, see KeptCounts.
   std::vector<Chunk*>* counted_writes = nullptr;
 
-  // The module that the thread is in, as weft.imperative.paths numbers them, while that is noted; 0: none.
+  // The module that the thread is in, as weft.recording.paths numbers them, while that is noted; 0: none.
   // Set by Python around calls of modules, and by the way back to that of the call whose gradient it
   // computes.
   uint32_t module = 0;

@@ -25,7 +25,6 @@ struct Choice {
   bool capped;
 };
 
-// Made at the first use.
 const Choice& choice() noexcept {
   static const Choice result = [] {
     const Isa processor = processor_isa();
@@ -39,6 +38,7 @@ const Choice& choice() noexcept {
   }();
   return result;
 }
+[[maybe_unused]] const Choice& kAtLoad = choice();
 
 }  // namespace
 

@@ -156,11 +156,12 @@ struct Group {
   Bits items[kItems];
 };
 
+const MakeGroups groups_of = fastest_groups();
+
 // Fills the array with what `make(group, items)` turns groups into, one Item for each Bits; `type` is Item's.
 template <class Bits, class Item, class Make>
 void generate(const View& to, const Reservation& from, DType type, Make make) {
   static_assert(sizeof(Bits) == sizeof(Item));
-  static const MakeGroups groups_of = fastest_groups();
   constexpr int64_t kItems = Group<Bits>::kItems;
   const RowMajor rows(to);
   auto run = [&](int64_t begin, int64_t end) {

@@ -42,6 +42,7 @@ Runtime& Runtime::get() noexcept {
   static auto* runtime = new Runtime;  // never destroyed, see `pool`
   return *runtime;
 }
+[[maybe_unused]] static const Runtime& kAtLoad = Runtime::get();
 
 void Runtime::set_engine(std::shared_ptr<Engine> engine) { engine_ = std::move(engine); }
 

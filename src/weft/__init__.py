@@ -14,7 +14,8 @@ import importlib
 from weft._preload import preload as _preload
 from weft.base import process as _process  # noqa: F401 - in force from here on
 
-_preload()
+# The native core holds this function to the end, and so all modules of weft: Python clears what is still there.
+_preload(lambda: __file__.removesuffix("__init__.py"))
 
 TYPE_CHECKING = False  # type checkers take it as true; typing itself would take a third of the import time
 if TYPE_CHECKING:
@@ -35,12 +36,20 @@ if TYPE_CHECKING:
     from weft import operator as operator
     from weft import ops as ops
     from weft import optimizer as optimizer
+    from weft import quantization as quantization
     from weft import random as random
     from weft import storage as storage
     from weft import symbol as symbol
     from weft import testing as testing
     from weft import tools as tools
     from weft import utils as utils
+    from weft.arrays.creation import *  # noqa: F403
+    from weft.arrays.data_dependent import *  # noqa: F403
+    from weft.arrays.serialization import *  # noqa: F403
+    from weft.arrays.standard import *  # noqa: F403
+    from weft.arrays.tensor import Tensor as Tensor
+    from weft.arrays.tensor import shares_memory as shares_memory
+    from weft.arrays.tensor import waitall as waitall
     from weft.base.device import *  # noqa: F403
     from weft.base.dtype import DType as DType
     from weft.base.dtype import as_dtype as as_dtype
@@ -65,25 +74,18 @@ if TYPE_CHECKING:
     from weft.base.errors import ShapeError as ShapeError
     from weft.base.structure import tree_leaves as tree_leaves
     from weft.base.structure import tree_map as tree_map
+    from weft.control_flow import *  # noqa: F403
     from weft.functional import *  # noqa: F403 - those of the same name below come first
-    from weft.imperative.control import *  # noqa: F403
-    from weft.imperative.creation import *  # noqa: F403
-    from weft.imperative.data_dependent import *  # noqa: F403
-    from weft.imperative.derivatives import *  # noqa: F403
-    from weft.imperative.export import load_program as load_program
-    from weft.imperative.gradient import *  # noqa: F403
-    from weft.imperative.lazy import lazy as lazy
-    from weft.imperative.recovery import clear_errors as clear_errors
-    from weft.imperative.serialization import *  # noqa: F403
-    from weft.imperative.standard import *  # noqa: F403
-    from weft.imperative.tensor import Tensor as Tensor
-    from weft.imperative.tensor import shares_memory as shares_memory
-    from weft.imperative.tensor import waitall as waitall
-    from weft.imperative.trace import TraceWarning as TraceWarning
-    from weft.imperative.trace import trace as trace
-    from weft.imperative.transformation import Transformation as Transformation
-    from weft.imperative.vmap import vmap as vmap
+    from weft.gradients.gradient import *  # noqa: F403
+    from weft.gradients.recovery import clear_errors as clear_errors
+    from weft.gradients.transformation import Transformation as Transformation
     from weft.ops.simple import simple_op as simple_op
+    from weft.traces.export import load_program as load_program
+    from weft.traces.lazy import lazy as lazy
+    from weft.traces.trace import TraceWarning as TraceWarning
+    from weft.traces.trace import trace as trace
+    from weft.transform.derivatives import *  # noqa: F403
+    from weft.transform.vmap import vmap as vmap
 
     __version__: str
 
@@ -114,8 +116,8 @@ _MODULE_OF = {
         "ShapeError",
     ),
     "weft.base.structure": ("tree_leaves", "tree_map"),
-    "weft.imperative.control": ("cond", "foreach", "while_loop"),
-    "weft.imperative.creation": (
+    "weft.control_flow": ("cond", "foreach", "while_loop"),
+    "weft.arrays.creation": (
         "arange",
         "asarray",
         "empty",
@@ -131,20 +133,20 @@ _MODULE_OF = {
         "zeros",
         "zeros_like",
     ),
-    "weft.imperative.data_dependent": (
+    "weft.arrays.data_dependent": (
         "nonzero",
         "unique_all",
         "unique_counts",
         "unique_inverse",
         "unique_values",
     ),
-    "weft.imperative.derivatives": ("hessian", "jacobian", "jvp", "linearize", "vjp"),
-    "weft.imperative.vmap": ("vmap",),
-    "weft.imperative.gradient": ("Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"),
-    "weft.imperative.export": ("load_program",),
-    "weft.imperative.lazy": ("lazy",),
-    "weft.imperative.serialization": ("FileFormatError", "load", "load_metadata", "save"),
-    "weft.imperative.standard": (
+    "weft.transform.derivatives": ("hessian", "jacobian", "jvp", "linearize", "vjp"),
+    "weft.transform.vmap": ("vmap",),
+    "weft.gradients.gradient": ("Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"),
+    "weft.traces.export": ("load_program",),
+    "weft.traces.lazy": ("lazy",),
+    "weft.arrays.serialization": ("FileFormatError", "load", "load_metadata", "save"),
+    "weft.arrays.standard": (
         "__array_api_version__",
         "__array_namespace_info__",
         "astype",
@@ -162,10 +164,10 @@ _MODULE_OF = {
         "pi",
         "result_type",
     ),
-    "weft.imperative.recovery": ("clear_errors",),
-    "weft.imperative.tensor": ("Tensor", "shares_memory", "waitall"),
-    "weft.imperative.trace": ("TraceWarning", "trace"),
-    "weft.imperative.transformation": ("Transformation",),
+    "weft.gradients.recovery": ("clear_errors",),
+    "weft.arrays.tensor": ("Tensor", "shares_memory", "waitall"),
+    "weft.traces.trace": ("TraceWarning", "trace"),
+    "weft.gradients.transformation": ("Transformation",),
     "weft.ops.simple": ("simple_op",),
 }
 _LAZY = {name: module for module, names in _MODULE_OF.items() for name in names}
@@ -183,6 +185,7 @@ _SUBPACKAGES = (
     "operator",
     "ops",
     "optimizer",
+    "quantization",
     "random",
     "storage",
     "symbol",

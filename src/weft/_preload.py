@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 
 from weft.base import flags
 
@@ -19,6 +20,7 @@ GOMP_SPINCOUNT = "1000"
 """How often an idle libgomp thread looks for work before it sleeps; docs/design/threads.md has the reasons."""
 
 _DNNL = "libdnnl.so.3"
+_folder: list[Callable[[], str]] = [lambda: ""]
 
 
 def find_dnnl() -> str | None:
@@ -45,13 +47,15 @@ def find_dnnl() -> str | None:
     return None
 
 
-def preload() -> None:
+def preload(folder: Callable[[], str]) -> None:
     """Load oneDNN, and with it libgomp under GOMP_SPINCOUNT unless the user chose a policy of their own.
 
     The variable is taken out of the environment again: child processes choose for themselves.
     Raises OSError if $WEFT_DNNL_LIB names a file that cannot be loaded, ValueError if $WEFT_ISA is not a level: native
     code reads that variable by itself, and takes what it does not know for "native".
+    folder: gives that of weft's own code, for messages of native code.
     """
+    _folder[:] = [folder]
     if os.environ.get("WEFT_ISA"):
         flags.get("WEFT_ISA")
     choose = "GOMP_SPINCOUNT" not in os.environ and "OMP_WAIT_POLICY" not in os.environ
@@ -108,7 +112,7 @@ def register_base() -> None:
         engine_error_group=lambda: errors.EngineErrorGroup,
         ever_scoped=lambda: device._ever_scoped,
         failure_class=lambda: errors.failure_class,
-        folder=lambda: os.path.join(os.path.dirname(__file__), ""),  # of weft's own code, in messages
+        folder=_folder[0],
         refusal=_refusal,
         shape_error=lambda: errors.ShapeError,
     )

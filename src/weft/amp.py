@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 from weakref import ref
 
 from weft import _core
+from weft.arrays.creation import ones, tensor, zeros
 from weft.base.dtype import DType, as_dtype, float32
 from weft.base.name_hints import add_hints as _add_hints
-from weft.imperative.creation import ones, tensor, zeros
-from weft.imperative.dependence import changed, depends_on, state_of
-from weft.imperative.gradient import no_grad
-from weft.imperative.transformation import Transformation
+from weft.gradients.gradient import no_grad
+from weft.gradients.transformation import Transformation
 from weft.ops import registry
 from weft.ops.op import Op
+from weft.recording.dependence import changed, depends_on, state_of
 
 __all__ = ["FULL", "HALF", "GradScaler", "autocast"]
 

@@ -22,11 +22,11 @@ from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from weft import random
+from weft.arrays.serialization import FileFormatError, load_metadata
+from weft.arrays.serialization import load as load_tensors
+from weft.arrays.serialization import save as save_tensors
+from weft.arrays.tensor import Tensor
 from weft.base.name_hints import add_hints as _add_hints
-from weft.imperative.serialization import FileFormatError, load_metadata
-from weft.imperative.serialization import load as load_tensors
-from weft.imperative.serialization import save as save_tensors
-from weft.imperative.tensor import Tensor
 
 __all__ = ["Stateful", "load", "parts", "save"]
 

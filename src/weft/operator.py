@@ -11,7 +11,7 @@
 >>> wf.operator.doubled(wf.tensor([0.5, 3.]))
 tensor([1., 6.], dtype=float32, device=cpu:0)
 
-What such an operator is in calls, graphs and gradients: weft.imperative.python_op.
+What such an operator is in calls, graphs and gradients: weft.python_op.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, TypeVar
 
+from weft.arrays.tensor import Tensor
 from weft.base.cached import cached_property
 from weft.base.device import Device
 from weft.base.dtype import DType
-from weft.imperative.python_op import Context, Form, PythonOp
-from weft.imperative.tensor import Tensor
 from weft.ops import registry
 from weft.ops.op import op
+from weft.python_op import Context, Form, PythonOp
 
 __all__ = ["Context", "Operator", "OperatorProperty", "register"]
 
@@ -59,7 +59,7 @@ class Operator:
     def assign(self, dst: Tensor | None, req: str, src: Any) -> None:
         """Write src into dst as req says. Raises ValueError for another word.
 
-        >>> from weft.imperative.creation import empty
+        >>> from weft.arrays.creation import empty
         >>> y = empty(2)
         >>> Operator().assign(y, "write", [1., 2.])
         >>> Operator().assign(y, "add", 1.)

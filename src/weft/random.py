@@ -21,16 +21,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft import _core
+from weft.arrays.creation import arange
+from weft.arrays.tensor import Tensor
 from weft.base.device import Device, as_device, cpu
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DeviceError, DTypeError, names_keywords
 from weft.base.name_hints import add_hints as _add_hints
-from weft.imperative.creation import arange
-from weft.imperative.dependence import happens_once
-from weft.imperative.tensor import Tensor
 from weft.ops import registry
+from weft.ops.families.random import RandomIntegers, RandomNormal, RandomPermutation, RandomUniform
 from weft.ops.node import Value, apply
-from weft.ops.random import RandomIntegers, RandomNormal, RandomPermutation, RandomUniform
+from weft.recording.dependence import happens_once
 
 __all__ = ["get_state", "normal", "permutation", "randint", "seed", "set_state", "uniform"]
 

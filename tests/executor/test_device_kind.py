@@ -15,8 +15,8 @@ from weft.base.errors import DeviceError, EngineError
 from weft.kernels import choices, kernel, registered
 from weft.kernels.devices import add_device_kind
 from weft.ops import registry
+from weft.ops.families.matrix import Matmul
 from weft.ops.kernels import Native
-from weft.ops.matrix import Matmul
 from weft.ops.registry import get
 from weft.ops.types import TensorType
 

@@ -12,11 +12,11 @@ from weft.graph.passes import PASSES, optimize
 from weft.graph.rewrite import first_choice
 from weft.graph.subgraph import Subgraph
 from weft.graph.verify import same_interface, verify
-from weft.ops.epilogue import Epilogue
 from weft.ops.evaluate import evaluate_loop
+from weft.ops.families.epilogue import Epilogue
+from weft.ops.families.pooling import MaxPooling
 from weft.ops.kernels import Loop
 from weft.ops.node import Node, input_value, make_node
-from weft.ops.pooling import MaxPooling
 from weft.ops.types import TensorType
 
 TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 3e-2, "bfloat16": 2e-1}

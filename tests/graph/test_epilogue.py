@@ -17,7 +17,7 @@ from weft.graph.passes.epilogues import epilogues
 from weft.graph.rewrite import Rewriting, rewrite
 from weft.kernels.cpu.epilogue import POST_OPS
 from weft.ops import functions as F
-from weft.ops.epilogue import Epilogue
+from weft.ops.families.epilogue import Epilogue
 from weft.ops.node import constant
 from weft.ops.registry import get
 from weft.ops.types import TensorType

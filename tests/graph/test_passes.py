@@ -16,11 +16,11 @@ from weft.graph.passes import PASSES, optimize
 from weft.graph.passes.recompute import candidates, rematerialize
 from weft.graph.verify import same_interface, verify
 from weft.ops import functions as F
-from weft.ops.basic_index import BasicIndex
-from weft.ops.creation import Full
-from weft.ops.epilogue import Epilogue
+from weft.ops.families.basic_index import BasicIndex
+from weft.ops.families.creation import Full
+from weft.ops.families.epilogue import Epilogue
+from weft.ops.families.random import Dropout
 from weft.ops.node import constant, input_value, make_node
-from weft.ops.random import Dropout
 from weft.ops.registry import get
 from weft.ops.types import TensorType
 

@@ -9,10 +9,10 @@ from weft.graph.graph import Graph, graph_of
 from weft.graph.passes import PASSES
 from weft.graph.rewrite import Rewriting, complete, counters, first_choice, from_operands, local, rewrite
 from weft.ops import functions as F
-from weft.ops.arithmetic import Add, Multiply, Positive
-from weft.ops.elementary import Exp, Log
+from weft.ops.families.arithmetic import Add, Multiply, Positive
+from weft.ops.families.elementary import Exp, Log
+from weft.ops.families.random import Dropout
 from weft.ops.node import constant, input_value, make_node
-from weft.ops.random import Dropout
 from weft.ops.types import TensorType
 
 X = TensorType((2, 3), float32)

@@ -8,7 +8,7 @@ import weft.ops.functions as F
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph, interpret
 from weft.graph.split import split
-from weft.ops.creation import Stepped
+from weft.ops.families.creation import Stepped
 from weft.ops.node import apply, input_value
 from weft.ops.types import TensorType
 

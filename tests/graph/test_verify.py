@@ -7,10 +7,10 @@ from weft.base.errors import GraphError
 from weft.graph.graph import Graph, graph_of
 from weft.graph.verify import same_interface, verify
 from weft.ops import functions as F
-from weft.ops.arithmetic import Add
-from weft.ops.elementary import Exp
+from weft.ops.families.arithmetic import Add
+from weft.ops.families.elementary import Exp
+from weft.ops.families.random import Dropout
 from weft.ops.node import Node, Value, constant, input_value
-from weft.ops.random import Dropout
 from weft.ops.types import TensorType
 
 X = TensorType((2, 3), float32)

@@ -8,13 +8,12 @@ import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft as wf
 import weft.functional as F
-from weft import _core
+from weft import _core, control_flow
 from weft.base.errors import GraphError
 from weft.base.structure import flatten
 from weft.executor.control import CondBranch, ForeachLoop, WhileLoop
 from weft.graph.graph import graph_of, interpret
 from weft.graph.subgraph import Subgraph
-from weft.imperative import control
 from weft.ops.node import input_value
 from weft.ops.types import TensorType
 
@@ -35,7 +34,7 @@ def run(request, monkeypatch):
         return step(*args)
 
     if request.param == "operator":
-        monkeypatch.setattr(control, "in_graph", lambda leaves: True)
+        monkeypatch.setattr(control_flow, "in_graph", lambda leaves: True)
     plain = lambda function, *args: function(*args)  # noqa: E731
     return traced if request.param == "traced" else plain
 
@@ -436,7 +435,7 @@ def test_the_length_is_no_part_of_the_body():
 
 
 def test_equal_loops_are_planned_once(monkeypatch):
-    monkeypatch.setattr(control, "in_graph", lambda leaves: True)
+    monkeypatch.setattr(control_flow, "in_graph", lambda leaves: True)
     call = lambda: wf.foreach(lambda x, s: (x - s, s * 2), X, S)  # noqa: E731
     call()
     before = _core.operator_counters()["planner_calls"]
@@ -464,7 +463,7 @@ def test_layers_see_the_operator_and_what_its_functions_call(monkeypatch):
         wf.foreach(lambda x, s: (F.exp(x), s), X[:2].copy(), ())
     assert [n for n in names if n == "exp"] == ["exp", "exp"]
     names.clear()
-    monkeypatch.setattr(control, "in_graph", lambda leaves: True)
+    monkeypatch.setattr(control_flow, "in_graph", lambda leaves: True)
     with Seen():
         wf.foreach(lambda x, s: (F.exp(x), s), X, ())
     assert names == ["exp", "foreach_loop"]
@@ -477,7 +476,7 @@ def test_autocast_reaches_into_graphs(run):
 
 
 def test_eight_threads_at_once(monkeypatch, in_threads):
-    monkeypatch.setattr(control, "in_graph", lambda leaves: True)
+    monkeypatch.setattr(control_flow, "in_graph", lambda leaves: True)
     want = [wf.foreach(rnn, X + k, S)[1].numpy() for k in range(8)]
     found = [None] * 8
 
@@ -496,7 +495,7 @@ def test_eight_threads_at_once(monkeypatch, in_threads):
 @pytest.fixture(params=["eager", "operator"])
 def checked(request, monkeypatch):
     if request.param == "operator":
-        monkeypatch.setattr(control, "in_graph", lambda leaves: True)
+        monkeypatch.setattr(control_flow, "in_graph", lambda leaves: True)
 
 
 @pytest.mark.usefixtures("checked")
@@ -566,7 +565,7 @@ def rnn_outputs():
 
 
 def test_branches_that_differ(monkeypatch):
-    monkeypatch.setattr(control, "in_graph", lambda leaves: True)
+    monkeypatch.setattr(control_flow, "in_graph", lambda leaves: True)
     pred = X.sum() > 0
     with pytest.raises(wf.ShapeError, match=r"cond: then gives f32\[5,3\]@cpu:0, otherwise f32\[3\]@cpu:0"):
         wf.cond(pred, lambda: X * 1, lambda: X[0] * 1)
@@ -583,7 +582,7 @@ def test_later_outputs_that_differ():
 
 
 def test_truth_in_a_graph_is_not_known(monkeypatch):
-    monkeypatch.setattr(control, "in_graph", lambda leaves: True)
+    monkeypatch.setattr(control_flow, "in_graph", lambda leaves: True)
     with pytest.raises(TypeError, match="not known before it is computed; use where or cond"):
         wf.foreach(lambda x, s: (x if x.sum() > 0 else s, s), X, S)
     with pytest.raises(TypeError, match="the number of true elements of a value in a graph is not known"):
@@ -640,7 +639,7 @@ def test_random_numbers_inside(name, monkeypatch):
     want = drawn(DRAWING[name], X)
     step = wf.trace(DRAWING[name], strict=True)
     assert [drawn(step, X), drawn(step, X), drawn(step, X)] == [want] * 3
-    monkeypatch.setattr(control, "in_graph", lambda leaves: True)
+    monkeypatch.setattr(control_flow, "in_graph", lambda leaves: True)
     assert drawn(DRAWING[name], X) == want
 
 
@@ -725,7 +724,7 @@ def test_writes_inside(name, monkeypatch):
     want = ran(WRITING[name])
     for a, b in zip(ran(wf.trace(WRITING[name], strict=True)), want, strict=True):
         near(a, b)
-    monkeypatch.setattr(control, "in_graph", lambda leaves: True)
+    monkeypatch.setattr(control_flow, "in_graph", lambda leaves: True)
     for a, b in zip(ran(WRITING[name]), want, strict=True):
         near(a, b)
 
@@ -749,13 +748,13 @@ def test_states_and_aliases_that_bodies_write(monkeypatch):
     for function in (statistics, aliases):
         wanted = [y.numpy() for y in flatten(function(X, wf.zeros(3), wf.ones(3)))[0]]
         with monkeypatch.context() as patch:
-            patch.setattr(control, "in_graph", lambda leaves: True)
+            patch.setattr(control_flow, "in_graph", lambda leaves: True)
             for a, b in zip(flatten(function(X, wf.zeros(3), wf.ones(3)))[0], wanted, strict=True):
                 near(a, b)
 
 
 def test_writes_that_graphs_cannot_hold(monkeypatch):
-    monkeypatch.setattr(control, "in_graph", lambda leaves: True)
+    monkeypatch.setattr(control_flow, "in_graph", lambda leaves: True)
     mean, var = wf.zeros(3), wf.ones(3)
     with pytest.raises(NotImplementedError, match="cannot be recorded: the condition writes an array"):
         wf.while_loop(lambda x: norm(x, mean, var).sum() > 0, lambda x: x, S)

@@ -7,7 +7,7 @@ import weft as wf
 import weft.data as data
 import weft.module as M
 from weft.base.exact import Same, exact
-from weft.imperative.dependence import objects_in, state_of
+from weft.recording.dependence import objects_in, state_of
 
 DEPTH = 2000
 

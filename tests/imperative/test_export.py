@@ -10,7 +10,7 @@ import pytest
 import weft as wf
 import weft.functional as F
 import weft.module as M
-from weft.imperative.serialization import load_metadata
+from weft.arrays.serialization import load_metadata
 
 
 def stored(tmp_path, f, *calls):

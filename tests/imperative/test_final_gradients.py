@@ -3,7 +3,7 @@
 import pytest
 
 import weft as wf
-from weft.imperative.gradient import set_hook
+from weft.gradients.gradient import set_hook
 
 
 class Probe(wf.Function):

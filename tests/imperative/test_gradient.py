@@ -735,7 +735,7 @@ def test_tree_map():
     ids=["numpy()", "asarray", "norm", "memoryview"],
 )
 def test_numpy_inside_of_grad_warns_once(export, monkeypatch):
-    monkeypatch.setattr("weft.imperative.tensor._warned_lines", set())
+    monkeypatch.setattr("weft.arrays.tensor._warned_lines", set())
 
     def f(w):
         return (w * wf.asarray(export(w))).sum()

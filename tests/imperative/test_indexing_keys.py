@@ -5,10 +5,10 @@ import pytest
 import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft as wf
+from weft.arrays.indexing import check_fits, get, parse, put
 from weft.base.dtype import as_dtype, float64
 from weft.base.errors import ShapeError
 from weft.graph.graph import graph_of, interpret
-from weft.imperative.indexing import check_fits, get, parse, put
 from weft.ops.node import input_value
 from weft.ops.types import TensorType
 

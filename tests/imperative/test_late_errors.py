@@ -71,7 +71,7 @@ def test_lines_inside_the_package_are_not_the_users():
     x = wf.ones(3)
     gm = wf.GradManager().attach([x])
     with gm:
-        y = x[wf.tensor([0, 2])]  # by operators, in weft/imperative/indexing.py
+        y = x[wf.tensor([0, 2])]  # by operators, in weft/arrays/indexing.py
         gm.backward(y)
     z, line = wf.ones(3), here()
     z[wf.tensor([7])] = 1.0

@@ -8,7 +8,7 @@ import pytest
 import weft as wf
 import weft.functional as F
 import weft.symbol as sym
-from weft.imperative.transformation import Transformation
+from weft.gradients.transformation import Transformation
 
 
 class Seen(Transformation):

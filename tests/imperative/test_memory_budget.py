@@ -15,7 +15,7 @@ from weft import _core, amp, storage
 from weft.base import flags
 from weft.base.errors import GraphError
 from weft.engine import default_engine
-from weft.imperative.trace import TraceWarning
+from weft.traces.trace import TraceWarning
 
 
 class Block(M.Module):

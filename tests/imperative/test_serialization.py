@@ -15,12 +15,12 @@ import pytest
 
 import weft as wf
 from weft import _core
+from weft.arrays import serialization
+from weft.arrays.creation import zeros
+from weft.arrays.serialization import load, load_metadata, save
 from weft.base.device import cpu
 from weft.base.errors import DTypeError, EngineError
 from weft.engine import default_engine
-from weft.imperative import serialization
-from weft.imperative.creation import zeros
-from weft.imperative.serialization import load, load_metadata, save
 
 BYTES = {dtype: size for dtype, (_, size) in serialization._CODE_AND_BYTES.items()}
 
@@ -499,7 +499,7 @@ def test_a_limit_on_the_size_of_files_leaves_the_old_one(path):
     out = run(
         """
         import errno, resource, signal, sys
-        from weft.imperative import serialization
+        from weft.arrays import serialization
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         try:
@@ -536,7 +536,7 @@ def test_a_full_disk_leaves_the_old_file_and_can_be_saved_to_again(tmp_path, kin
 
 KILLING = """
     import os, random, signal, sys, time
-    from weft.imperative import serialization
+    from weft.arrays import serialization
 
     path, named = sys.argv[1], sys.argv[2] == "named"
     if named:
@@ -584,7 +584,7 @@ def test_of_concurrent_savers_one_wins_whole_and_readers_see_only_whole_files(pa
     out = run(
         """
         import os, sys
-        from weft.imperative import serialization
+        from weft.arrays import serialization
 
         path = sys.argv[1]
         contents = [bytes([value]) * 1_000_000 for value in range(4)]

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weft.arrays import serialization
+from weft.arrays.serialization import FileFormatError, load, load_metadata
 from weft.base.errors import DTypeError
-from weft.imperative import serialization
-from weft.imperative.serialization import FileFormatError, load, load_metadata
 
 try:
     import safetensors  # the oracle, where it is installed
@@ -184,7 +184,7 @@ def test_hostile_sizes_allocate_nothing(tmp_path):
         file.truncate(1 << 40)
     code = """
         import os, resource, sys
-        from weft.imperative.serialization import FileFormatError, load
+        from weft.arrays.serialization import FileFormatError, load
         with open("/proc/self/statm") as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + (192 << 20),) * 2)

@@ -13,9 +13,9 @@ import pytest
 import weft as wf
 import weft.functional as F
 from weft import _core
+from weft.gradients import transformation
+from weft.gradients.transformation import ORDER, SEE_OPERATORS, Transformation
 from weft.graph.graph import graph_of
-from weft.imperative import transformation
-from weft.imperative.transformation import ORDER, SEE_OPERATORS, Transformation
 from weft.ops import registry
 from weft.ops.types import TensorType
 

@@ -20,7 +20,7 @@ import weft
 
 ROOT = Path(__file__).resolve().parents[2]
 THREADS = 4
-LAZY = "weft.imperative.lazy"  # failed as the first call, because nothing had set up the memory of arrays
+LAZY = "weft.traces.lazy"  # failed as the first call, because nothing had set up the memory of arrays
 MODULES = sorted(["weft", *(module.name for module in pkgutil.walk_packages(weft.__path__, "weft."))])
 # Examples that set what all threads of a process share, or write a file of a fixed name.
 SHARED_STATE = re.compile(

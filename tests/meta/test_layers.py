@@ -27,8 +27,11 @@ LAYERS = [
     ["kernels"],
     ["graph"],
     ["executor"],
+    ["arrays"],
+    ["recording"],
+    ["gradients"],
     ["transform"],
-    ["imperative"],
+    ["control_flow", "python_op", "traces"],
     ["functional", "random", "symbol"],
     [
         "module",

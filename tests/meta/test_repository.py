@@ -33,3 +33,18 @@ def test_known_gaps_have_reasons():
     lines = (ROOT / "tests" / "known_gaps.txt").read_text().splitlines()
     for line in lines:
         assert not line.strip() or line.startswith("#") or len(line.split(maxsplit=1)) == 2, line
+
+
+def test_what_native_functions_keep_is_made_at_load():
+    """A forked child waits for ever for a thread that was making a static variable; see native/engine/fork.h."""
+    folders = ("engine", "storage", "tensor", "program", "kernels", "onednn", "data")
+    variable = re.compile(r"^ +static [^(;]* = (?:\*?new |\[\]|\w+\(\))")
+    found = []
+    for path in (file for folder in folders for file in (ROOT / "native" / folder).iterdir()):
+        text = path.read_text()
+        for before, line in zip(["", *text.splitlines()], text.splitlines(), strict=False):
+            if variable.match(line) and "AtLoad" not in text and "lock_guard" not in before:
+                found.append(f"{path.name}: {line.strip()}")
+    assert found == [
+        "machine.cpp: static const int cores = count_cores();"
+    ]  # a process's first engine asks for it

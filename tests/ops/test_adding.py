@@ -140,7 +140,9 @@ def test_made_again(module):
 
 
 def test_a_name_that_is_taken():
-    with pytest.raises(TypeError, match=r"operator 'relu': weft\.ops\.activation has one of that name"):
+    with pytest.raises(
+        TypeError, match=r"operator 'relu': weft\.ops\.families\.activation has one of that name"
+    ):
 
         @wf.ops.op
         class Relu(wf.ops.Op):

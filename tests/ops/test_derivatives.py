@@ -17,7 +17,7 @@ import pytest
 import weft as wf
 from weft.expr import scalar as e
 from weft.expr.evaluate import evaluate
-from weft.ops.arithmetic import Clip
+from weft.ops.families.arithmetic import Clip
 from weft.ops.op import differentiable
 from weft.ops.pointwise import Pointwise
 

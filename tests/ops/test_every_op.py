@@ -11,11 +11,11 @@ import pytest
 
 import weft as wf
 from weft import _core
+from weft.arrays.planning import ALIGNED, plan_call
 from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph
-from weft.imperative.planning import ALIGNED, plan_call
 from weft.kernels import choices
 from weft.ops.node import BINARY_METHODS
 from weft.ops.op import Op, differentiable

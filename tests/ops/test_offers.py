@@ -8,8 +8,8 @@ import weft.functional as F
 from weft import _core
 from weft.base.dtype import float32
 from weft.kernels import choices, offers
-from weft.ops.attention import ScaledDotProductAttention, ScaledDotProductAttentionGradient
-from weft.ops.recurrent import Lstm, LstmGradient
+from weft.ops.families.attention import ScaledDotProductAttention, ScaledDotProductAttentionGradient
+from weft.ops.families.recurrent import Lstm, LstmGradient
 from weft.ops.types import TensorType
 
 

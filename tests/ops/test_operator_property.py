@@ -11,10 +11,10 @@ import weft as wf
 import weft.functional as F
 import weft.symbol as sym
 from weft.base.dtype import float32
-from weft.imperative.python_op import Form, PythonOp
 from weft.ops.node import input_value
 from weft.ops.op import op
 from weft.ops.types import TensorType
+from weft.python_op import Form, PythonOp
 
 
 @pytest.fixture(autouse=True)

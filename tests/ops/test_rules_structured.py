@@ -37,7 +37,7 @@ MODULES = [
 
 def operators():
     for module in MODULES:
-        for cls in vars(importlib.import_module(f"weft.ops.{module}")).values():
+        for cls in vars(importlib.import_module(f"weft.ops.families.{module}")).values():
             if (
                 isinstance(cls, type)
                 and issubclass(cls, Op)

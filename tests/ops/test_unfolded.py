@@ -7,10 +7,10 @@ import weft as wf
 import weft.ops.functions as F
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph
-from weft.ops import convolution_gradient
+from weft.ops.families import convolution_gradient
+from weft.ops.families.window import Windows
 from weft.ops.node import input_value
 from weft.ops.types import TensorType
-from weft.ops.window import Windows
 
 # x's spatial sizes, the window, stride, low, high, dilation.
 CASES = [

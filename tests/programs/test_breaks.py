@@ -40,7 +40,7 @@ def silently(traced, *args):
 def every_segment_gains(request, monkeypatch):
     """Arrays are small here; else calls would soon run operation by operation."""
     if "small_pieces" not in request.node.name:
-        monkeypatch.setattr("weft.imperative.lazy.GAIN_BYTES", 0)
+        monkeypatch.setattr("weft.traces.lazy.GAIN_BYTES", 0)
 
 
 def calls(traced, count):

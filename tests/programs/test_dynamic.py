@@ -294,7 +294,7 @@ def test_wrong_axes():
 
 
 def test_plans_are_bounded(monkeypatch):
-    monkeypatch.setattr("weft.imperative.dynamic.SIZES", 2)
+    monkeypatch.setattr("weft.traces.dynamic.SIZES", 2)
     traced = wf.trace(lambda x: x + 1, dynamic={0: 0})
     for n in (2, 3, 4, 2, 3):
         assert traced(wf.zeros(n)).numpy().tolist() == [1.0] * n

@@ -14,7 +14,7 @@ import pytest
 from .agreement import FORMS, Different, check, shrunk
 from .drawn import SIZES, drawn
 
-pytestmark = pytest.mark.filterwarnings("ignore::weft.imperative.trace.TraceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::weft.traces.trace.TraceWarning")
 SEED = int(os.environ.get("WEFT_TEST_SEED", datetime.date.today().toordinal())) * 100_000
 KINDS = {
     "no_grad",

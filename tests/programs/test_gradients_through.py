@@ -821,7 +821,7 @@ def test_control_flow_that_finds_an_array_and_another_one_of_its_memory(form, ch
 
 def test_a_trace_of_more_launches_than_a_lazy_segment_has(monkeypatch):
     """Its record is not cut: a gradient goes through all of it, in the first call as in the second."""
-    monkeypatch.setattr("weft.imperative.lazy.LAUNCHES", 5)
+    monkeypatch.setattr("weft.traces.lazy.LAUNCHES", 5)
     w, v = wf.tensor([1.0, 2.0]), wf.tensor([3.0, 1.0])
 
     @wf.trace

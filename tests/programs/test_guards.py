@@ -443,7 +443,7 @@ def test_copies_of_modules_that_hold_traces(way):
 
 
 def test_gradients_of_tensors_that_are_gone():
-    from weft.imperative.launch_recorder import LaunchRecorder
+    from weft.recording.launch_recorder import LaunchRecorder
 
     w = wf.ones(2)
     recorder = LaunchRecorder()

@@ -15,9 +15,7 @@ import weft as wf
 from .nested import STEP, Nested
 from .steps import STEPS
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::weft.imperative.trace.TraceWarning", "ignore::RuntimeWarning"
-)
+pytestmark = pytest.mark.filterwarnings("ignore::weft.traces.trace.TraceWarning", "ignore::RuntimeWarning")
 TOLERANCE = {0: 1e-9, 1: 1e-7, 2: 1e-6, 3: 1e-5}
 # Calls at once refuse writes that lose what a gradient needs; recorded functions know what was there before.
 REFUSED = ("cannot be written in place", "which has been overwritten since")

@@ -16,9 +16,7 @@ from weft.base.errors import GraphError
 
 from .steps import OURS, REFERENCE, STEPS, applied, axis_of, drawn_steps
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::weft.imperative.trace.TraceWarning", "ignore::RuntimeWarning"
-)
+pytestmark = pytest.mark.filterwarnings("ignore::weft.traces.trace.TraceWarning", "ignore::RuntimeWarning")
 SIZES = (0, 1, 2, 2, 3, 5)
 CALLS = 6
 TABLE = np.cos(np.arange(40.0))

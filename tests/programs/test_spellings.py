@@ -18,8 +18,8 @@ import weft as wf
 import weft.module as M
 from weft.base.errors import GraphError
 from weft.graph.graph import graph_of
-from weft.imperative.doubts import Recording, difference
 from weft.ops.types import TensorType
+from weft.recording.doubts import Recording, difference
 
 
 class Plain:
@@ -445,7 +445,7 @@ def test_large_containers_are_doubted():
 
 def test_code_that_is_not_known_counts_as_every_use(monkeypatch):
     """As if this Python had other instructions."""
-    import weft.imperative.captured_environment as environment
+    import weft.recording.captured_environment as environment
 
     monkeypatch.setattr(environment.dis, "hasname", [])
     environment._names_in.cache_clear()

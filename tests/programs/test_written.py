@@ -12,15 +12,13 @@ import pytest
 from tests.fuzzing import seeds, seeds_for_a_while, shrunk
 
 import weft as wf
-from weft.ops.strided import AsStrided
+from weft.ops.families.strided import AsStrided
 
 from .nested import STEP, jacobian_of, slope
 from .steps import OURS, REFERENCE
 from .written import NOT_BATCHED, STATEMENTS, Written
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::weft.imperative.trace.TraceWarning", "ignore::RuntimeWarning"
-)
+pytestmark = pytest.mark.filterwarnings("ignore::weft.traces.trace.TraceWarning", "ignore::RuntimeWarning")
 # Calls at once refuse writes that lose what a gradient needs, and how many elements a mask chooses is not known before.
 REFUSED = (
     "cannot be written in place",

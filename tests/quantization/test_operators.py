@@ -11,7 +11,7 @@ from weft import _core
 from weft.graph.graph import graph_of
 from weft.graph.passes import optimize
 from weft.graph.subgraph import type_of
-from weft.ops.epilogue import Epilogue
+from weft.ops.families.epilogue import Epilogue
 
 RNG = np.random.default_rng(3)
 

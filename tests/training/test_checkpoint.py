@@ -11,7 +11,7 @@ import weft.data as data
 import weft.functional as F
 import weft.module as M
 import weft.optimizer as optim
-from weft.imperative.serialization import FileFormatError
+from weft.arrays.serialization import FileFormatError
 
 
 class Run:
@@ -86,7 +86,7 @@ def test_one_file_whole_or_not_at_all(tmp_path, monkeypatch):
     wf.checkpoint.save(path, **run.parts)
     whole = path.read_bytes()
     run.steps(2)
-    from weft.imperative import serialization
+    from weft.arrays import serialization
 
     def fail(fd, data):
         raise OSError(errno.ENOSPC, "no space")

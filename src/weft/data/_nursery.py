@@ -196,9 +196,9 @@ def pack_payload(value: Any) -> tuple[int, bool]:
 
 def work(link: socket.socket, payload: int, number: int, workers: int) -> None:
     """Serve a loader until it closes the link."""
+    from weft.arrays.tensor import Tensor
     from weft.data.collator import map_leaves
     from weft.data.sample_context import WorkerInfo, context
-    from weft.imperative.tensor import Tensor
 
     context.worker = WorkerInfo(number, workers)
     slots: dict[int, Slot] = {}

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from weft import functional as F
+from weft.arrays.creation import asarray
+from weft.arrays.tensor import Tensor
 from weft.base.errors import ShapeError
 from weft.data.sample_context import context, empty
-from weft.imperative.creation import asarray
-from weft.imperative.tensor import Tensor
 
 __all__ = ["Pad", "as_tensors", "collate"]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.arrays.tensor import Tensor
 from weft.base.errors import ShapeError
-from weft.imperative.tensor import Tensor
 
 __all__ = [
     "ArrayDataset",

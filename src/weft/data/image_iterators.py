@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft import _core
+from weft.arrays.creation import asarray
 from weft.data import images
 from weft.data import transforms as T
 from weft.data.dataset import Dataset
@@ -23,7 +24,6 @@ from weft.data.loader import DataLoader
 from weft.data.recordio import IRHeader, Path, RecordDataset, unpack
 from weft.data.sample_context import context, empty, enter, stream
 from weft.data.sampler import RandomSampler, Sampler, SequentialSampler
-from weft.imperative.creation import asarray
 
 __all__ = ["ImageDetRecordIter", "ImageRecordIter"]
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft import random
+from weft.arrays.creation import asarray
+from weft.arrays.tensor import Tensor
 from weft.data.files import PathLike, read_csv, read_idx, read_libsvm
-from weft.imperative.creation import asarray
-from weft.imperative.tensor import Tensor
 
 __all__ = [
     "CSVIter",

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sized
 from typing import Any
 
+from weft.arrays.creation import asarray
+from weft.arrays.tensor import Tensor
 from weft.base.device import Device, as_device
 from weft.base.errors import names_keywords
 from weft.data.collator import as_tensors, map_leaves
@@ -21,8 +23,6 @@ from weft.data.pool import Options, Ticket
 from weft.data.processes import ProcessPool
 from weft.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, check_natural
 from weft.data.threads import ThreadPool
-from weft.imperative.creation import asarray
-from weft.imperative.tensor import Tensor
 from weft.random import get_state
 
 __all__ = ["DataLoader"]

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from weft import engine
+from weft.arrays.creation import empty as empty_tensor
 from weft.data.fetch import Fetch, Task, describe
 from weft.data.pool import MAX_ATTEMPTS, Options, Ticket, WorkerError
 from weft.data.sample_context import WorkerInfo, context, leave
-from weft.imperative.creation import empty as empty_tensor
 
 __all__ = ["ThreadPool"]
 

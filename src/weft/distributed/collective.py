@@ -24,6 +24,8 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, Protocol
 
 from weft import _core
+from weft.arrays.creation import empty
+from weft.arrays.tensor import Tensor
 from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError
@@ -32,14 +34,12 @@ from weft.distributed.errors import DistributedError
 from weft.distributed.queue import Job
 from weft.distributed.world import world
 from weft.engine import default_engine
-from weft.imperative.control_flow_effects import in_graph
-from weft.imperative.creation import empty
-from weft.imperative.python_op import Form, PythonOp
-from weft.imperative.tensor import Tensor
 from weft.ops import registry
 from weft.ops.kernels import Native
 from weft.ops.op import op
 from weft.ops.types import TensorType
+from weft.python_op import Form, PythonOp
+from weft.recording.control_flow_effects import in_graph
 
 __all__ = ["Exchange", "Pending", "push_exchange"]
 

@@ -23,16 +23,16 @@ from typing import Any, ClassVar
 
 from weft import _core
 from weft import functional as F
+from weft.arrays.creation import zeros
+from weft.arrays.tensor import Tensor
 from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError, ShapeError
-from weft.imperative.creation import zeros
-from weft.imperative.gradient import no_grad
-from weft.imperative.tensor import Tensor
-from weft.imperative.trace import trace
+from weft.gradients.gradient import no_grad
 from weft.ops import registry
 from weft.ops.kernels import Native
 from weft.ops.op import Op, op
 from weft.ops.types import TensorType
+from weft.traces.trace import trace
 
 __all__ = ["Cast", "Codec", "TopK", "TwoBit", "make_codec"]
 

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import _core
+from weft.arrays.creation import zeros
 from weft.base.errors import ShapeError
 from weft.distributed.collective import LARGE_BYTES, SMALL_BYTES, check_numbers, push_exchange, type_text
 from weft.distributed.transport import AllGather, AllReduce, AllToAll, Broadcast, Receive, ReduceScatter, Send
 from weft.distributed.world import world
-from weft.imperative.creation import zeros
-from weft.imperative.gradient import Function
+from weft.gradients.gradient import Function
 from weft.ops import registry
 
 __all__ = ["all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "recv", "reduce_scatter", "send"]

@@ -16,6 +16,8 @@ from weakref import ref
 import numpy as np
 
 from weft import functional as F
+from weft.arrays.creation import zeros
+from weft.arrays.tensor import Tensor, keep_gradient
 from weft.base.errors import DTypeError
 from weft.distributed.collective import SMALL_BYTES, Pending, push_exchange, raise_failed, type_text
 from weft.distributed.compression import Cast, Codec, make_codec
@@ -31,10 +33,8 @@ from weft.distributed.transport import (
     wide,
 )
 from weft.distributed.world import world
-from weft.imperative.control_flow_effects import in_graph
-from weft.imperative.creation import zeros
-from weft.imperative.gradient import gradients_of, no_grad
-from weft.imperative.tensor import Tensor, keep_gradient
+from weft.gradients.gradient import gradients_of, no_grad
+from weft.recording.control_flow_effects import in_graph
 
 __all__ = ["GradientExchange", "all_reduce_callback", "compressed_sum", "reduce_into", "reduce_together"]
 

@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from weft.arrays.tensor import Tensor
 from weft.distributed.collective import push_exchange, type_text
 from weft.distributed.gradients import BUCKET_BYTES, GradientExchange
 from weft.distributed.transport import Broadcast
 from weft.distributed.world import world
-from weft.imperative.gradient import no_grad, set_hook
-from weft.imperative.tensor import Tensor
+from weft.gradients.gradient import no_grad, set_hook
 from weft.module.module import Module
 
 __all__ = ["DataParallel", "broadcast_state"]

@@ -17,16 +17,16 @@ from weakref import ref
 import numpy as np
 
 from weft import functional as F
+from weft.arrays.creation import zeros, zeros_like
+from weft.arrays.tensor import Tensor, keep_gradient
 from weft.distributed.collective import Pending, push_exchange, raise_failed, type_text
 from weft.distributed.gradients import BUCKET_BYTES, split_flat
 from weft.distributed.transport import AllGather, wide
 from weft.distributed.world import world
-from weft.imperative.control_flow_effects import in_graph
-from weft.imperative.creation import zeros, zeros_like
-from weft.imperative.gradient import gradients_of, no_grad, set_hook
-from weft.imperative.tensor import Tensor, keep_gradient
+from weft.gradients.gradient import gradients_of, no_grad, set_hook
 from weft.optimizer.optimizer import Optimizer
 from weft.optimizer.state import INITIAL_LR, PARAMETERS
+from weft.recording.control_flow_effects import in_graph
 
 __all__ = ["ShardedOptimizer"]
 

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable
 
 from weft import functional as F
+from weft.arrays.creation import full, zeros
+from weft.arrays.tensor import Tensor
 from weft.base.errors import ShapeError
 from weft.distributed.functions import all_gather, all_reduce
 from weft.distributed.world import world
-from weft.imperative.creation import full, zeros
-from weft.imperative.gradient import no_grad
-from weft.imperative.tensor import Tensor
+from weft.gradients.gradient import no_grad
 from weft.module.module import Module
 from weft.module.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from weft.optimizer.clipping import clip_grad_norm as clip_local

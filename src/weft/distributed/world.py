@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 
 from weft import random
+from weft.arrays.creation import zeros
 from weft.base import flags, process
 from weft.distributed.errors import CollectiveTimeout, DistributedError
 from weft.distributed.queue import GRACE_S, Job, Queue, process_state
 from weft.distributed.transport import Waiting, pack_text, unpack_text
 from weft.engine import default_engine
-from weft.imperative.creation import zeros
 
 __all__ = ["World", "init", "is_first", "known_rank", "rank", "seed", "world", "world_size"]
 
@@ -229,7 +229,7 @@ def _leave(current: World) -> None:
 
 
 def _has_lost_results(MPI: Any, current: World) -> bool:
-    """Whether this rank ends with status 1, for the job: the lowest whose exchange failed where nothing raised it.
+    """Whether this rank ends with status 1, for the job: the lowest whose exchange failed where nothing raised that.
 
     The others end with 0 before it: mpiexec kills those that are still ending once one has ended with an error.
     """

@@ -1,6 +1,6 @@
 """Loops and branches as operators: what they run are graphs, attributes of the operator.
 
-They are made by wf.foreach, wf.while_loop and wf.cond (weft.imperative.control), and by each other's gradients. A
+They are made by wf.foreach, wf.while_loop and wf.cond (weft.control_flow), and by each other's gradients. A
 kernel (native/program/control.h) runs the graphs' programs in place: one step of the program around it.
 
 Gradients are loops and branches again. A loop keeps what each run of its body began with, in hidden outputs, and the
@@ -24,16 +24,16 @@ from weft.graph.placement import devices, spans_devices
 from weft.graph.rewrite import first_choice
 from weft.graph.subgraph import Subgraph, no_capture
 from weft.ops import functions as F
-from weft.ops.arithmetic import Add
-from weft.ops.elementary import Cast
+from weft.ops.families.arithmetic import Add
+from weft.ops.families.elementary import Cast
+from weft.ops.families.matrix import Matmul
+from weft.ops.families.reduction import Sum
+from weft.ops.families.shape import MatrixTranspose, Reshape
 from weft.ops.kernels import Native
 from weft.ops.loops import Step
-from weft.ops.matrix import Matmul
 from weft.ops.node import Value, input_value
 from weft.ops.op import Op, op
-from weft.ops.reduction import Sum
 from weft.ops.registry import cached
-from weft.ops.shape import MatrixTranspose, Reshape
 from weft.ops.sizes import NeedsSizes, Size
 from weft.ops.types import TensorType
 

@@ -10,7 +10,7 @@ tensor([0., 2.], dtype=float32, device=cpu:0)
 
 from __future__ import annotations
 
-from weft import imperative as _imperative  # noqa: F401 - so that functions can be planned
+from weft import arrays as _arrays  # noqa: F401 - so that functions can be planned
 from weft.base.typing import Any
 from weft.ops import registry as _registry
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from weft.base.device import Device
 from weft.base.dtype import DType
-from weft.imperative.tensor import Tensor
+from weft.arrays.tensor import Tensor
 
 ArrayLike = Tensor | float | np.ndarray[Any, Any] | np.generic  # what Python's operators take
 Operand = ArrayLike | list[Any]

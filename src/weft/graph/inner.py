@@ -5,7 +5,7 @@ launched: it is not known yet how often it will run. So a random operator become
 position that the graph is given.
 
 >>> from weft.base.dtype import float32, int64
->>> from weft.ops.random import RandomUniform
+>>> from weft.ops.families.random import RandomUniform
 >>> from weft.ops.types import TensorType
 >>> Drawn(of=RandomUniform(shape=(2,)), offset=3).infer(TensorType((2,), int64), TensorType((), int64))
 f32[2]@cpu:0
@@ -175,7 +175,7 @@ def as_drawn(node: Node, position: Sequence[Value] | None = None) -> tuple[Seque
     """The outputs of a random node as a function of a Position, and the Position's, by default of a new one.
 
     >>> from weft.ops.node import make_node
-    >>> from weft.ops.random import RandomUniform
+    >>> from weft.ops.families.random import RandomUniform
     >>> (y,), position = as_drawn(make_node(RandomUniform(shape=(2,)), ()))
     >>> y.node.inputs == position, y.type
     (True, f32[2]@cpu:0)

@@ -1,7 +1,7 @@
 """The common part of all recorders of programs.
 
 A recorder turns a function of Python into a graph. There are two. Capture (weft.graph.subgraph) calls the function with
-Values, so it needs no arrays, and sizes may be symbols. LaunchRecorder (weft.imperative.launch_recorder) observes a
+Values, so it needs no arrays, and sizes may be symbols. LaunchRecorder (weft.recording.launch_recorder) observes a
 function that runs with arrays, so it can stop where the function looks at values, and go on behind that.
 """
 

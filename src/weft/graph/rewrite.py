@@ -8,7 +8,7 @@ round, so that no round goes over a graph only to find nothing.
 
 >>> from weft.base.dtype import float32
 >>> from weft.graph.graph import graph_of
->>> from weft.ops.elementary import Cast
+>>> from weft.ops.families.elementary import Cast
 >>> from weft.ops.types import TensorType
 >>> import weft.ops.functions as F
 >>> def no_casts(node, graph):

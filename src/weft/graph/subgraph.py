@@ -31,7 +31,7 @@ from weft.graph.recording import Recorder
 from weft.kernels import choices
 from weft.ops import functions as F
 from weft.ops import registry
-from weft.ops.joining import Pieces
+from weft.ops.families.joining import Pieces
 from weft.ops.kernels import View
 from weft.ops.node import Node, Value, apply, bind, constant, input_value, make_node
 from weft.ops.op import Op, attribute_type
@@ -117,7 +117,7 @@ def definition_slots(graph: Graph, lookups: int) -> list[tuple[Any, Any, Any]]:
     """For the environment of a graph's programs: that users' operators are defined as they were.
 
     Nothing if the graph has none of them, and none was looked up since `lookups` was registry.lookups: vmap writes down
-    what an operator decomposes to. As slots of weft.imperative.captured_environment.
+    what an operator decomposes to. As slots of weft.recording.captured_environment.
     """
     uses_them = registry.lookups != lookups or not all(
         registry.is_builtin(cls.name) for cls in classes_in(graph)

@@ -191,7 +191,7 @@ def _load(operators: str, device: str) -> None:
             folder = os.path.join(os.path.dirname(__file__), device)
             names = os.listdir(folder) if os.path.isdir(folder) else []
             families = _FAMILIES[device] = frozenset(n[:-3] for n in names if n.endswith(".py"))
-        family = operators[len(OPERATORS) :]
+        family = operators.rpartition(".")[2]
         if family in families:
             __import__(f"{__name__}.{device}.{family}")  # waits for a thread that is importing it
     _LOADED.add((device, operators))

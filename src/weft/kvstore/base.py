@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from weft import _core
+from weft.arrays.tensor import Tensor
 from weft.base.errors import DTypeError, ShapeError
-from weft.imperative.tensor import Tensor
 from weft.kvstore.rows import RowSparse
 
 __all__ = ["KVStore", "create", "kinds", "register"]

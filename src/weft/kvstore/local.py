@@ -11,17 +11,17 @@ from typing import Any, ClassVar
 from weakref import ref
 
 from weft import _core, checkpoint
+from weft.arrays.creation import tensor
+from weft.arrays.tensor import Tensor
 from weft.base.device import cpu
 from weft.base.errors import DTypeError, ShapeError
 from weft.distributed.compression import Codec, make_codec
 from weft.engine import default_engine
-from weft.imperative.control_flow_effects import in_graph
-from weft.imperative.creation import tensor
-from weft.imperative.gradient import no_grad
-from weft.imperative.tensor import Tensor
+from weft.gradients.gradient import no_grad
 from weft.kvstore.base import Key, KVStore, check_like, new_keys, pairs_of, register, rows_of, unknown_key
 from weft.kvstore.rows import RowSparse, lazy_update
 from weft.optimizer.optimizer import Optimizer
+from weft.recording.control_flow_effects import in_graph
 
 __all__ = ["LocalStore", "StoreOptimizer"]
 

@@ -26,6 +26,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft import _core
+from weft.arrays.creation import empty
+from weft.arrays.tensor import Tensor
 from weft.base import events, flags, process
 from weft.base.errors import DTypeError, EngineError
 from weft.base.users_line import users_line
@@ -35,15 +37,13 @@ from weft.distributed.errors import DistributedError
 from weft.distributed.gradients import BUCKET_BYTES
 from weft.distributed.world import world
 from weft.engine import default_engine
-from weft.imperative.creation import empty
-from weft.imperative.dependence import happens_once
-from weft.imperative.gradient import no_grad
-from weft.imperative.tensor import Tensor
+from weft.gradients.gradient import no_grad
 from weft.kvstore.base import Key, KVStore, check_like, new_keys, pairs_of, register, rows_of, unknown_key
 from weft.kvstore.local import check_optimizer, unique_rows
 from weft.kvstore.ray_cluster import connect, job_name, server_actors
 from weft.kvstore.rows import RowSparse
 from weft.kvstore.server import MODES, Pulled, Pushed, reference_of
+from weft.recording.dependence import happens_once
 
 __all__ = ["ParameterServerStore", "Piece", "pieces_of"]
 

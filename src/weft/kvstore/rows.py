@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from weft import functional as F
+from weft.arrays.creation import asarray, tensor, zeros
+from weft.arrays.tensor import Tensor
 from weft.base.errors import DTypeError, ShapeError
-from weft.imperative.creation import asarray, tensor, zeros
-from weft.imperative.gradient import no_grad
-from weft.imperative.tensor import Tensor
+from weft.gradients.gradient import no_grad
 from weft.optimizer.group import StepGroup
 from weft.optimizer.optimizer import Optimizer
 

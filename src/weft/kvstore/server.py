@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 
 from weft import checkpoint
+from weft.arrays.creation import asarray, tensor
+from weft.arrays.tensor import Tensor
 from weft.base import flags
 from weft.distributed.compression import make_codec
 from weft.distributed.errors import CollectiveTimeout, DistributedError
-from weft.imperative.creation import asarray, tensor
-from weft.imperative.gradient import no_grad
-from weft.imperative.tensor import Tensor
+from weft.gradients.gradient import no_grad
 from weft.kvstore.journal import Journal
 from weft.kvstore.local import LocalStore, StoreOptimizer
 from weft.kvstore.rows import RowSparse

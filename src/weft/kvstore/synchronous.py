@@ -14,6 +14,8 @@ import numpy as np
 
 from weft import _core
 from weft import functional as F
+from weft.arrays.creation import tensor, zeros
+from weft.arrays.tensor import Tensor
 from weft.base.errors import DTypeError, EngineError
 from weft.distributed.collective import LARGE_BYTES, fail, push_exchange, type_text
 from weft.distributed.compression import Codec
@@ -23,13 +25,11 @@ from weft.distributed.parallel import broadcast_together
 from weft.distributed.transport import AllGather
 from weft.distributed.world import world
 from weft.engine import default_engine
-from weft.imperative.control_flow_effects import in_graph
-from weft.imperative.creation import tensor, zeros
-from weft.imperative.gradient import no_grad
-from weft.imperative.tensor import Tensor
+from weft.gradients.gradient import no_grad
 from weft.kvstore.base import Key, new_keys, pairs_of, register
 from weft.kvstore.local import LocalStore
 from weft.kvstore.rows import RowSparse
+from weft.recording.control_flow_effects import in_graph
 
 __all__ = ["SynchronousStore"]
 

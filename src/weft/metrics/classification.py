@@ -6,9 +6,9 @@ from typing import Any
 
 from weft import _core
 from weft import functional as F
+from weft.arrays.creation import asarray, zeros
+from weft.arrays.tensor import Tensor
 from weft.base.errors import DTypeError, ShapeError
-from weft.imperative.creation import asarray, zeros
-from weft.imperative.tensor import Tensor
 from weft.metrics.metric import Metric, Sum
 
 __all__ = ["Accuracy", "ConfusionMatrix", "F1Score", "TopKAccuracy"]

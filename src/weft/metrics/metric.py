@@ -6,10 +6,10 @@ from typing import Any
 
 from weft import _core
 from weft import functional as F
+from weft.arrays.creation import asarray
+from weft.arrays.tensor import Tensor
 from weft.base.errors import ShapeError
-from weft.imperative.creation import asarray
-from weft.imperative.gradient import no_grad
-from weft.imperative.tensor import Tensor
+from weft.gradients.gradient import no_grad
 
 __all__ = ["Mean", "MeanSquaredError", "Metric"]
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import NamedTuple
 
 from weft import functional as F
-from weft.imperative.creation import arange, zeros
-from weft.imperative.tensor import Tensor
+from weft.arrays.creation import arange, zeros
+from weft.arrays.tensor import Tensor
 from weft.module import Embedding, LayerNorm, Linear, Module, init
 
 __all__ = ["GPT", "Cache", "GPTConfig"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.imperative.tensor import Tensor
+from weft.arrays.tensor import Tensor
 from weft.module import LSTM, Embedding, Linear, Module
 
 __all__ = ["LSTMLanguageModel"]

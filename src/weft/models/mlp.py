@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft import functional as F
-from weft.imperative.tensor import Tensor
+from weft.arrays.tensor import Tensor
 from weft.module import Linear, Module
 
 __all__ = ["MLP"]

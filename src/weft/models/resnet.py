@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from weft import functional as F
-from weft.imperative.tensor import Tensor
+from weft.arrays.tensor import Tensor
 from weft.module import BatchNorm2d, Conv2d, Linear, Module, Sequential, init
 
 __all__ = ["ResNet", "ResNetConfig", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]

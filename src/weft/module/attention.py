@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from weft import functional as F
+from weft.arrays.tensor import Tensor
 from weft.base.device import Device
 from weft.base.dtype import DType
-from weft.imperative.tensor import Tensor
 from weft.module import init
 from weft.module.linear import Linear, parameter
 from weft.module.module import Module

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, overload
 
 from weft import functional as F
-from weft.imperative.tensor import Tensor
+from weft.arrays.tensor import Tensor
 from weft.module.module import Module
 
 __all__ = ["Dropout", "Flatten", "Identity", "Sequential"]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from weft import functional as F
+from weft.arrays.tensor import Tensor
 from weft.base.device import Device
 from weft.base.dtype import DType, float64
-from weft.imperative.tensor import Tensor
 from weft.module.linear import hint_at_float64, parameter, uniform_fan_in_
 from weft.module.module import Module
 

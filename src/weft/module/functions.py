@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from weft import functional as F
-from weft.imperative.tensor import Tensor
+from weft.arrays.tensor import Tensor
 from weft.module import init
 from weft.module.linear import parameter
 from weft.module.module import Module

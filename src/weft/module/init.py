@@ -15,11 +15,11 @@ from typing import Any
 
 from weft import functional as F
 from weft import random
+from weft.arrays.creation import asarray
+from weft.arrays.tensor import Tensor
 from weft.base.errors import ShapeError
 from weft.base.name_hints import add_hints as _add_hints
-from weft.imperative.creation import asarray
-from weft.imperative.gradient import no_grad
-from weft.imperative.tensor import Tensor
+from weft.gradients.gradient import no_grad
 
 __all__ = [
     "constant_",

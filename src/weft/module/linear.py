@@ -8,12 +8,12 @@ from typing import Any
 
 from weft import _core
 from weft import functional as F
+from weft.arrays.creation import empty
+from weft.arrays.tensor import Tensor
 from weft.base.device import Device
 from weft.base.dtype import DType, float64
 from weft.base.errors import ShapeError
 from weft.base.users_line import warn_at_users_line
-from weft.imperative.creation import empty
-from weft.imperative.tensor import Tensor
 from weft.module import init
 from weft.module.module import Module, Parameter
 

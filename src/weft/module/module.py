@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from weft.arrays.creation import asarray
+from weft.arrays.tensor import Tensor
 from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError, names_keywords
 from weft.base.name_hints import add_name_hints, visible_names
 from weft.base.structure import walked
-from weft.imperative.creation import asarray
-from weft.imperative.dependence import changed, containers_in, depends_on, state_of
-from weft.imperative.gradient import no_grad
-from weft.imperative.paths import module_calls, report
-from weft.imperative.tensor import Tensor
+from weft.gradients.gradient import no_grad
 from weft.module.state import IncompatibleKeys, compare, write
 from weft.ops.node import Value
+from weft.recording.dependence import changed, containers_in, depends_on, state_of
+from weft.recording.paths import module_calls, report
 
 __all__ = ["Handle", "Module", "Parameter"]
 

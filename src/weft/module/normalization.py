@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from weft import functional as F
+from weft.arrays.creation import empty
+from weft.arrays.tensor import Tensor
 from weft.base.device import Device
 from weft.base.dtype import DType
-from weft.imperative.creation import empty
-from weft.imperative.tensor import Tensor
 from weft.module import init
 from weft.module.linear import check_dims, parameter
 from weft.module.module import Module

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 from weft import _core
 from weft import functional as F
+from weft.arrays.creation import zeros
+from weft.arrays.tensor import Tensor
 from weft.base.device import Device
 from weft.base.dtype import DType, float64
 from weft.base.errors import ShapeError
-from weft.imperative.creation import zeros
-from weft.imperative.tensor import Tensor
 from weft.module.linear import check_dims, hint_at_float64, parameter, uniform_fan_in_
 from weft.module.module import Module
 from weft.ops import functions as operators

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from weft import _core
-from weft.imperative.creation import asarray
-from weft.imperative.gradient import no_grad
-from weft.imperative.tensor import Tensor
+from weft.arrays.creation import asarray
+from weft.arrays.tensor import Tensor
+from weft.gradients.gradient import no_grad
 
 __all__ = ["IncompatibleKeys", "compare", "write"]
 

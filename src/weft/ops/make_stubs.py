@@ -1,4 +1,4 @@
-"""Writes what type checkers read: weft/functional/__init__.pyi and weft/imperative/methods.pyi, from the classes.
+"""Writes what type checkers read: weft/functional/__init__.pyi and weft/arrays/methods.pyi, from the classes.
 
 Run by ``./dev stub``; a test compares.
 
@@ -28,7 +28,7 @@ from typing import Any, Literal
 import numpy as np
 from weft.base.device import Device
 from weft.base.dtype import DType
-from weft.imperative.tensor import Tensor
+from weft.arrays.tensor import Tensor
 
 ArrayLike = Tensor | float | np.ndarray[Any, Any] | np.generic  # what Python's operators take
 Operand = ArrayLike | list[Any]
@@ -113,8 +113,8 @@ def functions(classes: dict[str, type[Op]]) -> str:
 
 
 def methods(classes: dict[str, type[Op]]) -> str:
-    """The text of weft/imperative/methods.pyi: a base class of what type checkers see as Tensor."""
-    tree = ast.parse((PACKAGE / "imperative" / "tensor.py").read_text())
+    """The text of weft/arrays/methods.pyi: a base class of what type checkers see as Tensor."""
+    tree = ast.parse((PACKAGE / "arrays" / "tensor.py").read_text())
     face = next(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "Tensor")
     declared = {node.name for node in face.body if isinstance(node, ast.FunctionDef)}
     lines = [
@@ -141,7 +141,7 @@ def files() -> dict[Path, str]:
     classes = index_of_modules()
     return {
         PACKAGE / "functional" / "__init__.pyi": functions(classes),
-        PACKAGE / "imperative" / "methods.pyi": methods(classes),
+        PACKAGE / "arrays" / "methods.pyi": methods(classes),
     }
 
 

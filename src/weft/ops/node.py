@@ -222,7 +222,7 @@ class Value(ArrayMethods):
     def __repr__(self) -> str:
         return f"{self.node!r}[{self.index}]" if len(self.node.outputs) > 1 else repr(self.node)
 
-    # What a user's function asks of arrays besides operators: weft.imperative.array_values. To its isinstance a Value
+    # What a user's function asks of arrays besides operators: weft.arrays.array_values. To its isinstance a Value
     # is the array that it stands for; weft's own code has to tell the two apart.
 
     __class__ = property(lambda _: _core.Tensor if is_users(sys._getframe(1).f_code.co_filename) else Value)

@@ -1,7 +1,7 @@
 """Finds operators by name. Their modules are imported when the first of their operators is looked up.
 
 >>> get("relu")
-<class 'weft.ops.activation.Relu'>
+<class 'weft.ops.families.activation.Relu'>
 >>> "relu" in names()
 True
 """

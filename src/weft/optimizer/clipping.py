@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 
 from weft import functional as F
-from weft.imperative.creation import zeros
-from weft.imperative.gradient import no_grad
-from weft.imperative.tensor import Tensor
+from weft.arrays.creation import zeros
+from weft.arrays.tensor import Tensor
+from weft.gradients.gradient import no_grad
 
 __all__ = ["clip_grad_norm", "clip_grad_value"]
 

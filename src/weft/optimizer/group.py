@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
+from weft.arrays.creation import tensor, zeros, zeros_like
+from weft.arrays.tensor import Tensor
 from weft.base.device import Device
-from weft.imperative.creation import tensor, zeros, zeros_like
-from weft.imperative.dependence import changed, happens_once, state_of
-from weft.imperative.tensor import Tensor
+from weft.recording.dependence import changed, happens_once, state_of
 
 __all__ = ["Option", "ParameterGroup", "StepGroup"]
 

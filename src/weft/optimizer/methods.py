@@ -1,4 +1,4 @@
-"""The optimizers: each one fused update of any number of tensors, whose formulas are weft.ops.optimizer's."""
+"""The optimizers: each one fused update of any number of tensors, whose formulas are weft.ops.families.optimizer's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from weft.imperative.tensor import Tensor
+from weft.arrays.tensor import Tensor
 from weft.ops import registry
 from weft.optimizer.group import Option, ParameterGroup, StepGroup
 from weft.optimizer.optimizer import Optimizer

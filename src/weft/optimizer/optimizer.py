@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from weft import _core
+from weft.arrays.tensor import Tensor
 from weft.base.errors import DTypeError, names_keywords
 from weft.base.name_hints import add_name_hints, visible_names
-from weft.imperative.dependence import changed, depends_on
-from weft.imperative.gradient import forget_gradients, gradients_of, no_grad
-from weft.imperative.tensor import Tensor
+from weft.gradients.gradient import forget_gradients, gradients_of, no_grad
 from weft.ops import registry
 from weft.optimizer.group import Option, ParameterGroup, StepGroup
 from weft.optimizer.state import check, saved, write
+from weft.recording.dependence import changed, depends_on
 
 __all__ = ["Optimizer"]
 

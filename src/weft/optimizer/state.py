@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from weft import _core
-from weft.imperative.gradient import no_grad
-from weft.imperative.tensor import Tensor
+from weft.arrays.tensor import Tensor
+from weft.gradients.gradient import no_grad
 from weft.optimizer.group import Option, ParameterGroup, StepGroup
 
 __all__ = ["check", "saved", "write"]

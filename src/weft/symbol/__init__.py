@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft import imperative as _imperative  # noqa: F401 - so that functions can be planned
-from weft.imperative.control import cond, foreach, while_loop
+from weft import arrays as _arrays  # noqa: F401 - so that functions can be planned
+from weft.control_flow import cond, foreach, while_loop
 from weft.ops import registry as _registry
 from weft.symbol.compose import compose as _compose
 from weft.symbol.creation import arange, eye, linspace, normal, randint, uniform

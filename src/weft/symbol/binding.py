@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft import _core
+from weft.arrays.creation import asarray, zeros
+from weft.arrays.tensor import Tensor, shares_memory
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType
 from weft.base.errors import DeviceError, DTypeError, GraphError
-from weft.imperative.creation import asarray, zeros
-from weft.imperative.tensor import Tensor, shares_memory
 from weft.ops.shapes import Partial
 from weft.symbol.defaults import infer_with_defaults, variable_types
 from weft.symbol.executor import Executor

@@ -3,7 +3,7 @@
 The operators are those of every graph (weft.executor.control, weft.graph.custom_vjp); here their graphs have partial
 types. A function is called once, with variables; what it reads of enclosing scopes, symbols and the parameters that
 operators make themselves, becomes inputs of the node. When types are known, the node is lowered by the same functions
-that control flow on arrays and values has (weft.imperative.control), gradients and random numbers included.
+that control flow on arrays and values has (weft.control_flow), gradients and random numbers included.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+from weft import control_flow
 from weft.base.dtype import bool_
 from weft.base.errors import GraphError, ShapeError
 from weft.base.structure import Structure, flatten
@@ -19,7 +20,6 @@ from weft.executor.control import CondBranch, Control, ForeachLoop, WhileLoop
 from weft.graph.custom_vjp import CustomVjp, listed_gradients, with_gradient
 from weft.graph.subgraph import Subgraph
 from weft.graph.symbols import SymbolNode, body, is_partial, is_variable, nodes_of, user_line, variable
-from weft.imperative import control
 from weft.ops.node import Value
 from weft.ops.op import Op
 from weft.ops.shapes import Partial
@@ -174,7 +174,7 @@ Run = Callable[[Subgraph, Sequence[Value]], list[Value]]
 
 def _lower_cond(op: CondBranch, run: Run, x: Sequence[Value]) -> Sequence[Value]:
     rest = x[1:]
-    outputs: Sequence[Value] = control.cond(
+    outputs: Sequence[Value] = control_flow.cond(
         x[0], *(lambda each=each: tuple(run(each, rest)) for each in op.bodies())
     )
     return outputs
@@ -187,7 +187,7 @@ def _lower_while(op: WhileLoop, run: Run, x: Sequence[Value]) -> Sequence[Value]
         new_state = run(op.body, [*state, *rest])
         return new_state[0] if op.states == 1 else tuple(new_state)
 
-    last_state = control.while_loop(
+    last_state = control_flow.while_loop(
         lambda *state: run(op.condition, [*state, *rest])[0], step, *x[: op.states], max_iterations=op.limit
     )
     return [last_state] if op.states == 1 else list(last_state)
@@ -200,7 +200,7 @@ def _lower_foreach(op: ForeachLoop, run: Run, x: Sequence[Value]) -> Sequence[Va
         outputs = run(op.body, [*slices, *states, *rest])
         return tuple(outputs[op.states :]), tuple(outputs[: op.states])
 
-    items, states = control.foreach(step, tuple(sequences), tuple(before))
+    items, states = control_flow.foreach(step, tuple(sequences), tuple(before))
     return [*states, *items]
 
 

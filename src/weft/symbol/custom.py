@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from weft.base.errors import GraphError
-from weft.imperative.python_op import PythonOp
 from weft.ops import registry
+from weft.python_op import PythonOp
 from weft.symbol.names import prefix, scoped_name
 from weft.symbol.symbol import Symbol, var
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import _core
+from weft.arrays.tensor import Tensor
 from weft.base.errors import GraphError
+from weft.gradients.gradient import recorded_backward
 from weft.graph.symbols import SymbolGradient, SymbolNode, is_partial, nodes_of
-from weft.imperative.gradient import recorded_backward
-from weft.imperative.tensor import Tensor
 from weft.ops.node import Value
 from weft.symbol.control import LOWERED
 from weft.symbol.placement import Placement

@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft import _core
+from weft.arrays.creation import asarray, ones, zeros
+from weft.arrays.tensor import Tensor
 from weft.base import process
 from weft.base.errors import GraphError, ShapeError
-from weft.imperative.creation import asarray, ones, zeros
-from weft.imperative.gradient import no_grad
-from weft.imperative.tensor import Tensor
+from weft.gradients.gradient import no_grad
 from weft.ops.shapes import Partial
 from weft.ops.types import TensorType
 from weft.symbol.defaults import infer_with_defaults, variable_types

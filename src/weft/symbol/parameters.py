@@ -16,8 +16,8 @@ from contextvars import ContextVar
 from typing import Any
 from weakref import ref
 
+from weft.arrays.tensor import Tensor
 from weft.graph.symbols import user_line, variable
-from weft.imperative.tensor import Tensor
 from weft.ops.node import Value
 from weft.symbol.names import attributes, prefix
 

@@ -1,6 +1,6 @@
 """Operators of symbols whose meaning is known with the rank: x[key], x[key] = value, and x.T.
 
-They are in graphs of symbols only. With types they become what arrays' own keys become (weft.imperative.indexing).
+They are in graphs of symbols only. With types they become what arrays' own keys become (weft.arrays.indexing).
 
 >>> from weft.base.dtype import float32
 >>> Subscript(key=(("slice", 1, None, None), "...")).infer(TensorType((4, 3), float32))
@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
+from weft.arrays.indexing import get, parse, put
 from weft.base.errors import ShapeError
 from weft.graph.subgraph import no_capture
-from weft.imperative.indexing import get, parse, put
 from weft.ops import functions as F
+from weft.ops.families.shape import Permuting
 from weft.ops.node import input_value
 from weft.ops.op import Op, op
-from weft.ops.shape import Permuting
 from weft.ops.shapes import Contradiction, Partial, merge
 from weft.ops.types import TensorType
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.arrays.tensor import Tensor
 from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import GraphError
@@ -33,7 +34,6 @@ from weft.graph.symbols import (
     variable,
 )
 from weft.graph.text import symbol_from_json, symbol_to_json
-from weft.imperative.tensor import Tensor
 from weft.ops import registry
 from weft.ops.node import ArrayMethods, Value, add_operators, method_of
 from weft.ops.op import Op

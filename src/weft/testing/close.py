@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.arrays.tensor import Tensor
 from weft.base.dtype import DType, as_dtype
-from weft.imperative.tensor import Tensor
 
 __all__ = ["TOLERANCES", "assert_close"]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from weft.arrays.creation import asarray
+from weft.arrays.tensor import Tensor
 from weft.base.structure import flatten
-from weft.imperative.creation import asarray
-from weft.imperative.gradient import grad
-from weft.imperative.tensor import Tensor
+from weft.gradients.gradient import grad
 from weft.ops import registry
 
 __all__ = ["check_gradient"]

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from weft.arrays.creation import asarray
+from weft.arrays.tensor import Tensor
 from weft.base.dtype import as_dtype
-from weft.imperative.creation import asarray
-from weft.imperative.tensor import Tensor
-from weft.imperative.trace import trace
-from weft.imperative.transformation import Transformation
+from weft.gradients.transformation import Transformation
 from weft.ops import registry
 from weft.ops.op import Op, differentiable
 from weft.ops.samples import Array, Sample
 from weft.testing.close import assert_close
 from weft.testing.gradients import check_gradient
+from weft.traces.trace import trace
 
 __all__ = ["check_operator"]
 

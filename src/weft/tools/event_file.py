@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.imperative.tensor import Tensor
+from weft.arrays.tensor import Tensor
 
 __all__ = ["EventWriter"]
 

@@ -25,7 +25,7 @@ from weft.expr.kernel import Once, Reduction, parts
 from weft.graph.graph import Graph, graph_of
 from weft.kernels import choices
 from weft.ops import registry
-from weft.ops.epilogue import Epilogue
+from weft.ops.families.epilogue import Epilogue
 from weft.ops.kernels import Loop, Several
 from weft.ops.op import Op
 

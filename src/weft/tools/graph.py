@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from weft.arrays.serialization import FileFormatError
 from weft.base.device import cpu
 from weft.base.dtype import float32
 from weft.base.errors import GraphError
@@ -23,8 +24,6 @@ from weft.executor.buffers import row_major
 from weft.executor.lowering import Lowering
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph
-from weft.imperative.serialization import FileFormatError
-from weft.imperative.trace import Trace, trace
 from weft.module.module import Module
 from weft.ops.sizes import NeedsSizes
 from weft.ops.types import TensorType
@@ -33,6 +32,7 @@ from weft.symbol.placement import Placement
 from weft.symbol.symbol import Symbol, load
 from weft.tools.page import as_json, fill_template, part
 from weft.tools.viz import graph_svg, programs_in, shorten, stages
+from weft.traces.trace import Trace, trace
 
 __all__ = ["draw", "graph_page", "main"]
 

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from weft import _core
+from weft.arrays.tensor import Tensor
 from weft.base.structure import flatten
-from weft.imperative.gradient import no_grad
-from weft.imperative.paths import path_of
-from weft.imperative.tensor import Tensor
+from weft.gradients.gradient import no_grad
 from weft.module.module import Handle, Module
 from weft.ops import registry
+from weft.recording.paths import path_of
 
 __all__ = ["CSVLogger", "Monitor", "Row"]
 

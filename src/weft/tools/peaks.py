@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import time
 
-from weft.imperative.creation import ones
-from weft.imperative.gradient import no_grad
+from weft.arrays.creation import ones
+from weft.gradients.gradient import no_grad
 
 __all__ = ["machine_peaks"]
 

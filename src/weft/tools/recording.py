@@ -36,9 +36,9 @@ from weft.base.users_line import users_line
 from weft.data.loader import DataLoader
 from weft.engine import Engine, default_engine
 from weft.executor import plan_info
-from weft.imperative.paths import known_paths, number_of, path_of, path_with
 from weft.module.module import Module
-from weft.ops.epilogue import Epilogue
+from weft.ops.families.epilogue import Epilogue
+from weft.recording.paths import known_paths, number_of, path_of, path_with
 from weft.tools import flops
 from weft.tools.wrapping import wrap
 

@@ -18,10 +18,10 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from weft.arrays.tensor import Tensor
 from weft.base.structure import flatten
-from weft.imperative.gradient import no_grad
-from weft.imperative.tensor import Tensor
-from weft.imperative.transformation import Transformation
+from weft.gradients.gradient import no_grad
+from weft.gradients.transformation import Transformation
 from weft.module.module import Module
 from weft.ops.types import TensorType
 from weft.tools import flops

@@ -15,6 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from weft.arrays.serialization import FileFormatError
 from weft.executor.plan_info import MemoryReport
 from weft.executor.planner import make_plan
 from weft.graph.drawing import Box, Edge, boxes_of, svg
@@ -22,9 +23,8 @@ from weft.graph.graph import Graph
 from weft.graph.passes import PASSES
 from weft.graph.rewrite import rewrite
 from weft.graph.text import from_json
-from weft.imperative.export import graphs_in
-from weft.imperative.serialization import FileFormatError
 from weft.ops.node import Node
+from weft.traces.export import graphs_in
 
 __all__ = ["graph_svg", "main", "memory_svg", "stages"]
 

@@ -1,4 +1,4 @@
-"""Transformations of graphs: batching (vmap) and forward-mode derivatives (jvp)."""
+"""Functions and graphs transformed: batching (vmap), derivatives (vjp, jvp, hessian); rules for operators."""
 
 from weft.transform import control as control  # they register rules
 from weft.transform import rules as rules

@@ -11,10 +11,10 @@ from typing import Any
 
 from weft.ops import functions as F
 from weft.ops import registry
-from weft.ops.basic_index import BasicIndex
+from weft.ops.families.basic_index import BasicIndex
+from weft.ops.families.reduction import Position, Reduction
+from weft.ops.families.shape import Reshape
 from weft.ops.node import Node
-from weft.ops.reduction import Position, Reduction
-from weft.ops.shape import Reshape
 from weft.ops.types import normalize_axes
 from weft.transform.batching import Batch, changed, rule
 

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from weft.arrays.tensor import Tensor
 from weft.base.structure import flatten
 from weft.engine import default_engine
-from weft.imperative.tensor import Tensor
 
 __all__ = ["Benchmark", "benchmark"]
 

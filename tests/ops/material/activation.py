@@ -1,4 +1,4 @@
-"""What tests know of the operators of weft.ops.activation."""
+"""What tests know of the operators of weft.ops.families.activation."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import ShapeError
-from weft.ops.activation import (
+from weft.ops.families.activation import (
     _SELU,
     Activation,
     Celu,

@@ -1,10 +1,10 @@
-"""What tests know of the operators of weft.ops.arithmetic."""
+"""What tests know of the operators of weft.ops.families.arithmetic."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import DTypeError, ShapeError
-from weft.ops.arithmetic import (
+from weft.ops.families.arithmetic import (
     Add,
     Arithmetic,
     Atan2,

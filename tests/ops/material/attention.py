@@ -1,10 +1,10 @@
-"""What tests know of the operators of weft.ops.attention."""
+"""What tests know of the operators of weft.ops.families.attention."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import ShapeError
-from weft.ops.attention import CausalMask, ScaledDotProductAttention
+from weft.ops.families.attention import CausalMask, ScaledDotProductAttention
 from weft.ops.samples import Sample, arrays
 
 

@@ -1,9 +1,9 @@
-"""What tests know of the operators of weft.ops.basic_index."""
+"""What tests know of the operators of weft.ops.families.basic_index."""
 
 import numpy as np
 from tests.ops.material import material
 
-from weft.ops.basic_index import BasicIndex, BasicPut
+from weft.ops.families.basic_index import BasicIndex, BasicPut
 from weft.ops.samples import Sample, arrays
 
 

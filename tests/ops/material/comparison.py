@@ -1,11 +1,11 @@
-"""What tests know of the operators of weft.ops.comparison."""
+"""What tests know of the operators of weft.ops.families.comparison."""
 
 import numpy as np
 from tests.ops.material import material
 from tests.ops.material.arithmetic import PAIRS
 
 from weft.base.errors import DTypeError, ShapeError
-from weft.ops.comparison import (
+from weft.ops.families.comparison import (
     BitwiseInvert,
     BitwiseLeftShift,
     BitwiseRightShift,

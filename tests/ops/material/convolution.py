@@ -1,4 +1,4 @@
-"""What tests know of the operators of weft.ops.convolution."""
+"""What tests know of the operators of weft.ops.families.convolution."""
 
 import math
 
@@ -7,7 +7,7 @@ from tests.ops.material import material
 from tests.ops.material.window import exact, windows_reference
 
 from weft.base.errors import ShapeError
-from weft.ops.convolution import Convolution, TransposedConvolution
+from weft.ops.families.convolution import Convolution, TransposedConvolution
 from weft.ops.samples import Sample, arrays
 
 

@@ -1,4 +1,4 @@
-"""What tests know of the operators of weft.ops.convolution_gradient."""
+"""What tests know of the operators of weft.ops.families.convolution_gradient."""
 
 import math
 
@@ -6,10 +6,10 @@ import numpy as np
 from tests.ops.material import material
 from tests.ops.material.window import exact, window_places, windows_reference
 
-from weft.ops.convolution import gradient_attributes
-from weft.ops.convolution_gradient import ConvolutionInputGradient, ConvolutionWeightGradient
+from weft.ops.families.convolution import gradient_attributes
+from weft.ops.families.convolution_gradient import ConvolutionInputGradient, ConvolutionWeightGradient
+from weft.ops.families.window import Windows
 from weft.ops.samples import Sample, arrays
-from weft.ops.window import Windows
 
 
 @material(ConvolutionInputGradient)

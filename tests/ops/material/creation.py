@@ -1,9 +1,9 @@
-"""What tests know of the operators of weft.ops.creation."""
+"""What tests know of the operators of weft.ops.families.creation."""
 
 import numpy as np
 from tests.ops.material import material
 
-from weft.ops.creation import Full, Stepped
+from weft.ops.families.creation import Full, Stepped
 from weft.ops.samples import Sample
 
 

@@ -1,11 +1,11 @@
-"""What tests know of the operators of weft.ops.cross_entropy."""
+"""What tests know of the operators of weft.ops.families.cross_entropy."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import DTypeError, ShapeError
-from weft.ops.cross_entropy import CheckLabels, CrossEntropy, NllLoss
-from weft.ops.loss import REDUCTIONS
+from weft.ops.families.cross_entropy import CheckLabels, CrossEntropy, NllLoss
+from weft.ops.families.loss import REDUCTIONS
 from weft.ops.samples import Array, Sample, arrays
 
 

@@ -1,10 +1,10 @@
-"""What tests know of the operators of weft.ops.cumulative."""
+"""What tests know of the operators of weft.ops.families.cumulative."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import ShapeError
-from weft.ops.cumulative import Cumulative
+from weft.ops.families.cumulative import Cumulative
 from weft.ops.samples import Array, Sample, arrays
 
 

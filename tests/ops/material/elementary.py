@@ -1,4 +1,4 @@
-"""What tests know of the operators of weft.ops.elementary."""
+"""What tests know of the operators of weft.ops.families.elementary."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import DTypeError
-from weft.ops.elementary import (
+from weft.ops.families.elementary import (
     Acos,
     Acosh,
     Asin,

@@ -1,10 +1,10 @@
-"""What tests know of the operators of weft.ops.grid."""
+"""What tests know of the operators of weft.ops.families.grid."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import DTypeError, ShapeError
-from weft.ops.grid import BroadcastArrays, Meshgrid, OneHot, PlacesLike, Triangle
+from weft.ops.families.grid import BroadcastArrays, Meshgrid, OneHot, PlacesLike, Triangle
 from weft.ops.samples import Array, Sample, arrays
 
 

@@ -1,11 +1,11 @@
-"""What tests know of the operators of weft.ops.indexing."""
+"""What tests know of the operators of weft.ops.families.indexing."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.dtype import int64
 from weft.base.errors import DTypeError, ShapeError
-from weft.ops.indexing import (
+from weft.ops.families.indexing import (
     MODES,
     Embedding,
     IndexGet,

@@ -1,10 +1,22 @@
-"""What tests know of the operators of weft.ops.joining."""
+"""What tests know of the operators of weft.ops.families.joining."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import ShapeError
-from weft.ops.joining import MODES, Chunk, Concat, Pad, Pieces, Repeat, Roll, Split, Stack, Tile, Unstack
+from weft.ops.families.joining import (
+    MODES,
+    Chunk,
+    Concat,
+    Pad,
+    Pieces,
+    Repeat,
+    Roll,
+    Split,
+    Stack,
+    Tile,
+    Unstack,
+)
 from weft.ops.samples import Sample, arrays
 
 

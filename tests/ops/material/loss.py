@@ -1,10 +1,10 @@
-"""What tests know of the operators of weft.ops.loss."""
+"""What tests know of the operators of weft.ops.families.loss."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import ShapeError
-from weft.ops.loss import (
+from weft.ops.families.loss import (
     BinaryCrossEntropy,
     BinaryCrossEntropyWithLogits,
     CosineSimilarity,

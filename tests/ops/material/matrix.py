@@ -1,10 +1,10 @@
-"""What tests know of the operators of weft.ops.matrix."""
+"""What tests know of the operators of weft.ops.families.matrix."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import DTypeError, ShapeError
-from weft.ops.matrix import Dot, Einsum, Linear, Matmul, Outer, Tensordot, Vecdot
+from weft.ops.families.matrix import Dot, Einsum, Linear, Matmul, Outer, Tensordot, Vecdot
 from weft.ops.samples import Sample, arrays
 
 

@@ -1,11 +1,11 @@
-"""What tests know of the operators of weft.ops.normalization."""
+"""What tests know of the operators of weft.ops.families.normalization."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError, ShapeError
-from weft.ops.normalization import (
+from weft.ops.families.normalization import (
     BatchNorm,
     Grouped,
     GroupNorm,

@@ -1,9 +1,9 @@
-"""What tests know of the operators of weft.ops.optimizer."""
+"""What tests know of the operators of weft.ops.families.optimizer."""
 
 from tests.ops.material import material
 
 from weft.base.errors import DTypeError, ShapeError
-from weft.ops.optimizer import AdamUpdate, CountUpdate, SgdUpdate, Update, _Narrowed
+from weft.ops.families.optimizer import AdamUpdate, CountUpdate, SgdUpdate, Update, _Narrowed
 from weft.ops.samples import Sample, arrays
 
 

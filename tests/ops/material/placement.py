@@ -1,8 +1,8 @@
-"""What tests know of the operators of weft.ops.placement."""
+"""What tests know of the operators of weft.ops.families.placement."""
 
 from tests.ops.material import material
 
-from weft.ops.placement import ToDevice
+from weft.ops.families.placement import ToDevice
 from weft.ops.samples import Sample, arrays
 
 

@@ -1,4 +1,4 @@
-"""What tests know of the operators of weft.ops.pooling."""
+"""What tests know of the operators of weft.ops.families.pooling."""
 
 import math
 
@@ -8,8 +8,7 @@ from tests.ops.material.window import window_places, windows_reference
 
 from weft.base.dtype import as_dtype
 from weft.base.errors import ShapeError
-from weft.ops.kernels import lowest
-from weft.ops.pooling import (
+from weft.ops.families.pooling import (
     AdaptivePooling,
     AveragePooling,
     AvgPoolGradient,
@@ -19,6 +18,7 @@ from weft.ops.pooling import (
     PoolingGradient,
     adaptive_windows,
 )
+from weft.ops.kernels import lowest
 from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType
 

@@ -1,11 +1,11 @@
-"""What tests know of the operators of weft.ops.quantization."""
+"""What tests know of the operators of weft.ops.families.quantization."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import DTypeError, ShapeError
-from weft.ops.convolution import Convolution
-from weft.ops.quantization import (
+from weft.ops.families.convolution import Convolution
+from weft.ops.families.quantization import (
     Dequantize,
     DequantizeElements,
     FakeQuantize,

@@ -1,10 +1,17 @@
-"""What tests know of the operators of weft.ops.random."""
+"""What tests know of the operators of weft.ops.families.random."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import DTypeError, ShapeError
-from weft.ops.random import Bernoulli, Dropout, RandomIntegers, RandomNormal, RandomPermutation, RandomUniform
+from weft.ops.families.random import (
+    Bernoulli,
+    Dropout,
+    RandomIntegers,
+    RandomNormal,
+    RandomPermutation,
+    RandomUniform,
+)
 from weft.ops.samples import Sample, arrays
 
 

@@ -1,11 +1,11 @@
-"""What tests know of the operators of weft.ops.recurrent."""
+"""What tests know of the operators of weft.ops.families.recurrent."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.dtype import as_dtype
 from weft.base.errors import ShapeError
-from weft.ops.recurrent import Lstm, Recurrent, Simple
+from weft.ops.families.recurrent import Lstm, Recurrent, Simple
 from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType
 

@@ -1,12 +1,11 @@
-"""What tests know of the operators of weft.ops.reduction."""
+"""What tests know of the operators of weft.ops.families.reduction."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError
-from weft.ops.kernels import highest, lowest
-from weft.ops.reduction import (
+from weft.ops.families.reduction import (
     All,
     Any_,
     CountNonzero,
@@ -26,6 +25,7 @@ from weft.ops.reduction import (
     Var,
     VectorNorm,
 )
+from weft.ops.kernels import highest, lowest
 from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import normalize_axes
 

@@ -1,11 +1,10 @@
-"""What tests know of the operators of weft.ops.shape."""
+"""What tests know of the operators of weft.ops.families.shape."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import ShapeError
-from weft.ops.samples import Sample, arrays
-from weft.ops.shape import (
+from weft.ops.families.shape import (
     END,
     BroadcastLike,
     BroadcastTo,
@@ -22,6 +21,7 @@ from weft.ops.shape import (
     Swapaxes,
     ViewGradient,
 )
+from weft.ops.samples import Sample, arrays
 
 
 @material(ViewGradient)

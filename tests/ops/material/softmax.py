@@ -1,11 +1,11 @@
-"""What tests know of the operators of weft.ops.softmax."""
+"""What tests know of the operators of weft.ops.families.softmax."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import DTypeError
+from weft.ops.families.softmax import LogSoftmax, Softmax
 from weft.ops.samples import Sample, arrays
-from weft.ops.softmax import LogSoftmax, Softmax
 
 
 @material(Softmax)

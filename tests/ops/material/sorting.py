@@ -1,11 +1,11 @@
-"""What tests know of the operators of weft.ops.sorting."""
+"""What tests know of the operators of weft.ops.families.sorting."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import ShapeError
+from weft.ops.families.sorting import Argsort, Searchsorted, Sort, Sorting, Topk
 from weft.ops.samples import Sample, arrays
-from weft.ops.sorting import Argsort, Searchsorted, Sort, Sorting, Topk
 
 
 @material(Sorting)

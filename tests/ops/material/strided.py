@@ -1,11 +1,11 @@
-"""What tests know of the operators of weft.ops.strided."""
+"""What tests know of the operators of weft.ops.families.strided."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import ShapeError
+from weft.ops.families.strided import Assemble, AsStrided, PutStrided
 from weft.ops.samples import Sample, arrays
-from weft.ops.strided import Assemble, AsStrided, PutStrided
 
 WINDOWS = (  # of twelve elements
     {"shape": (2, 3), "strides": (6, 2), "offset": 1},

@@ -1,12 +1,12 @@
-"""What tests know of the operators of weft.ops.window."""
+"""What tests know of the operators of weft.ops.families.window."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.dtype import float32
+from weft.ops.families.window import SlidingWindows, Spread
 from weft.ops.samples import Sample, arrays
 from weft.ops.types import TensorType
-from weft.ops.window import SlidingWindows, Spread
 
 
 def exact(x):

@@ -21,8 +21,8 @@ import math
 
 from weft.base.dtype import DType, bool_
 from weft.graph.rewrite import Rewriting, from_operands, local
-from weft.ops.activation import Relu
-from weft.ops.arithmetic import (
+from weft.ops.families.activation import Relu
+from weft.ops.families.arithmetic import (
     Abs,
     Add,
     Divide,
@@ -35,7 +35,7 @@ from weft.ops.arithmetic import (
     Reciprocal,
     Subtract,
 )
-from weft.ops.comparison import (
+from weft.ops.families.comparison import (
     BitwiseAnd,
     BitwiseInvert,
     BitwiseLeftShift,
@@ -45,7 +45,7 @@ from weft.ops.comparison import (
     LogicalNot,
     Where,
 )
-from weft.ops.elementary import Cast, Rounding
+from weft.ops.families.elementary import Cast, Rounding
 from weft.ops.node import Node, Value, make_node
 
 __all__ = ["algebraic_simplify", "is_lossless"]

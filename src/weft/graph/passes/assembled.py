@@ -24,11 +24,11 @@ from itertools import combinations
 from weft.base.record import Record
 from weft.graph.passes.geometry import Geometry, permutation, same_strides, see_of
 from weft.graph.rewrite import Rewriting, first_choice
-from weft.ops.arithmetic import Add
+from weft.ops.families.arithmetic import Add
+from weft.ops.families.strided import Assemble
 from weft.ops.kernels import Parts
 from weft.ops.node import Node, Value, make_node
 from weft.ops.shapes import row_major
-from weft.ops.strided import Assemble
 
 __all__ = ["assembled"]
 

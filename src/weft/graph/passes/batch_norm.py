@@ -14,10 +14,10 @@ from typing import Any
 from weft.base.dtype import float32
 from weft.graph.rewrite import Rewriting, first_choice, local
 from weft.ops import functions as F
-from weft.ops.elementary import Cast
+from weft.ops.families.elementary import Cast
+from weft.ops.families.normalization import BatchNorm
 from weft.ops.kernels import Native
 from weft.ops.node import Node, Value, make_node
-from weft.ops.normalization import BatchNorm
 
 __all__ = ["batch_norm"]
 

@@ -20,9 +20,9 @@ from typing import Any
 from weft.base.dtype import DType
 from weft.base.errors import ShapeError
 from weft.graph.rewrite import Rewriting, first_choice, from_operands
-from weft.ops.creation import Full
-from weft.ops.elementary import FilledLike
 from weft.ops.evaluate import evaluate_loop
+from weft.ops.families.creation import Full
+from weft.ops.families.elementary import FilledLike
 from weft.ops.kernels import Loop, View
 from weft.ops.node import Node, Value, make_node
 from weft.ops.pointwise import Pointwise

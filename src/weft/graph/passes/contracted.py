@@ -22,12 +22,12 @@ from __future__ import annotations
 from typing import Any
 
 from weft.graph.rewrite import Rewriting
-from weft.ops.arithmetic import Divide
-from weft.ops.matrix import Matmul
+from weft.ops.families.arithmetic import Divide
+from weft.ops.families.matrix import Matmul
+from weft.ops.families.reduction import Mean, Sum
+from weft.ops.families.shape import PermuteDims, Reshape
 from weft.ops.node import Node, Value, constant, make_node
 from weft.ops.op import Op
-from weft.ops.reduction import Mean, Sum
-from weft.ops.shape import PermuteDims, Reshape
 from weft.ops.types import normalize_axes
 
 __all__ = ["contracted"]

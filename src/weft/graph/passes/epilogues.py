@@ -1,6 +1,6 @@
 """Pointwise operators that the kernel before them can do before it writes: matrix products, convolutions, rows.
 
-No operator is named here: which kernels take which steps is for the kernels of weft.ops.epilogue to say
+No operator is named here: which kernels take which steps is for the kernels of weft.ops.families.epilogue to say
 (weft/kernels/cpu/epilogue.py).
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.graph.rewrite import Rewriting, first_choice
-from weft.ops.epilogue import Epilogue, Step
+from weft.ops.families.epilogue import Epilogue, Step
 from weft.ops.kernels import Loop, Native, View
 from weft.ops.node import Node, Value, make_node
 from weft.ops.pointwise import Pointwise

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.graph.rewrite import Rewriting
-from weft.ops.arithmetic import Add
+from weft.ops.families.arithmetic import Add
 from weft.ops.node import Node, Value, make_node
 from weft.ops.op import Op
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.graph.rewrite import Rewriting, local
+from weft.ops.families.optimizer import Update
 from weft.ops.node import Node, Value, make_node
-from weft.ops.optimizer import Update
 
 __all__ = ["updates"]
 

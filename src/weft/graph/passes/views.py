@@ -20,10 +20,10 @@ import math
 
 from weft.graph.passes.geometry import Geometry, permutation, same_strides, see_of
 from weft.graph.rewrite import Rewriting, from_operands
+from weft.ops.families.shape import PermuteDims, Reshape
+from weft.ops.families.strided import AsStrided
 from weft.ops.node import Node, Value, make_node
-from weft.ops.shape import PermuteDims, Reshape
 from weft.ops.shapes import row_major
-from weft.ops.strided import AsStrided
 
 __all__ = ["views"]
 

@@ -1,4 +1,4 @@
-"""Kernels of weft.ops.attention on processors."""
+"""Kernels of weft.ops.families.attention on processors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from weft import _core
 from weft.kernels import kernel
 from weft.kernels.offers import is_offered
-from weft.ops.attention import ScaledDotProductAttention, ScaledDotProductAttentionGradient
+from weft.ops.families.attention import ScaledDotProductAttention, ScaledDotProductAttentionGradient
+from weft.ops.families.matrix import is_matrix_float
 from weft.ops.kernels import Native
-from weft.ops.matrix import is_matrix_float
 from weft.ops.types import TensorType
 
 

@@ -1,4 +1,4 @@
-"""Kernels of weft.ops.convolution on processors."""
+"""Kernels of weft.ops.families.convolution on processors."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from weft import _core
 from weft.base.dtype import DType
 from weft.kernels import kernel
-from weft.ops.convolution import Convolution
+from weft.ops.families.convolution import Convolution
+from weft.ops.families.matrix import has_sizes, is_matrix_float
+from weft.ops.families.window import Windows
 from weft.ops.kernels import CHANNELS_LAST, Native
-from weft.ops.matrix import has_sizes, is_matrix_float
 from weft.ops.types import TensorType
-from weft.ops.window import Windows
 
 
 def native_windows(windows: Windows, groups: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Kernels of weft.ops.convolution_gradient on processors."""
+"""Kernels of weft.ops.families.convolution_gradient on processors."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from weft import _core
 from weft.kernels import kernel
 from weft.kernels.cpu.convolution import native_windows, of_any_size
-from weft.ops.convolution_gradient import ConvolutionInputGradient, ConvolutionWeightGradient
+from weft.ops.families.convolution_gradient import ConvolutionInputGradient, ConvolutionWeightGradient
+from weft.ops.families.matrix import has_sizes, is_matrix_float
 from weft.ops.kernels import CHANNELS_LAST, ROW_MAJOR, Native
-from weft.ops.matrix import has_sizes, is_matrix_float
 from weft.ops.types import TensorType
 
 

@@ -1,4 +1,4 @@
-"""Kernels of weft.ops.cross_entropy on processors."""
+"""Kernels of weft.ops.families.cross_entropy on processors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from weft import _core
 from weft.kernels import kernel
-from weft.ops.cross_entropy import CheckLabels
+from weft.ops.families.cross_entropy import CheckLabels
 from weft.ops.kernels import Native
 from weft.ops.types import TensorType
 

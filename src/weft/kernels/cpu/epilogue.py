@@ -9,14 +9,14 @@ from weft.expr import scalar as e
 from weft.expr.kernel import Each, Fold, Reduction, Scan, Store
 from weft.expr.kernel import parts as parts_of
 from weft.kernels import choices, kernel
-from weft.ops.activation import Gelu, HardSwish, Relu, Silu
-from weft.ops.arithmetic import Add, Multiply
-from weft.ops.elementary import Sigmoid, Tanh
-from weft.ops.epilogue import Epilogue
+from weft.ops.families.activation import Gelu, HardSwish, Relu, Silu
+from weft.ops.families.arithmetic import Add, Multiply
+from weft.ops.families.elementary import Sigmoid, Tanh
+from weft.ops.families.epilogue import Epilogue
+from weft.ops.families.quantization import LIMITS, DequantizeElements, QuantizeElements
 from weft.ops.kernels import Loop, Native, as_stored
 from weft.ops.node import Value, input_value
 from weft.ops.pointwise import Pointwise
-from weft.ops.quantization import LIMITS, DequantizeElements, QuantizeElements
 from weft.ops.types import TensorType
 
 # What oneDNN can do to a result before it writes it, by the names that weft._core reads: one name, or the parts of a

@@ -1,4 +1,4 @@
-"""Kernels of weft.ops.indexing on processors."""
+"""Kernels of weft.ops.families.indexing on processors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from weft import _core
 from weft.kernels import kernel
-from weft.ops.indexing import (
+from weft.ops.families.indexing import (
     Embedding,
     IndexGet,
     IndexPut,

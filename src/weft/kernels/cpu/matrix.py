@@ -1,4 +1,4 @@
-"""Kernels of weft.ops.matrix on processors."""
+"""Kernels of weft.ops.families.matrix on processors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 from weft import _core
 from weft.kernels import kernel
-from weft.ops.kernels import ANY, Native
-from weft.ops.matrix import (
+from weft.ops.families.matrix import (
     Geometry,
     Linear,
     Matmul,
@@ -18,6 +17,7 @@ from weft.ops.matrix import (
     is_one_row,
     is_sum_of_few,
 )
+from weft.ops.kernels import ANY, Native
 from weft.ops.types import TensorType
 
 

@@ -1,4 +1,4 @@
-"""Kernels of weft.ops.pooling on processors."""
+"""Kernels of weft.ops.families.pooling on processors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from weft import _core
 from weft.base.dtype import int32, uint8
 from weft.kernels import kernel, residuals
+from weft.ops.families.matrix import is_matrix_float
+from weft.ops.families.pooling import AveragePooling, AvgPoolGradient, Geometry, MaxPoolGradient, MaxPooling
+from weft.ops.families.window import Windows
 from weft.ops.kernels import LIKE_INPUT, Native
-from weft.ops.matrix import is_matrix_float
-from weft.ops.pooling import AveragePooling, AvgPoolGradient, Geometry, MaxPoolGradient, MaxPooling
 from weft.ops.types import TensorType
-from weft.ops.window import Windows
 
 
 def dense(shape: Sequence[int], channels_last: bool) -> tuple[int, ...]:
@@ -45,12 +45,15 @@ def indices(op: MaxPooling, standard: Sequence[TensorType], x: TensorType) -> Se
 
 @kernel(MaxPooling, provider="onednn")
 def max_pooling(op: MaxPooling, x: TensorType) -> Iterator[Native]:
-    if not is_matrix_float(x):
+    is_byte = x.dtype.name in ("int8", "uint8")
+    if not is_matrix_float(x) and not is_byte:
         return
     windows = op.windows(x.shape[2:])
 
     def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry | None]) -> Any:
         y, indices = outputs
+        if is_byte and indices:
+            return None
         order = next((k for k in (True, False) if indices and has_layout(indices, k)), None)
         if indices and (
             order is None or y is None or not has_layout(inputs[0], order) or not has_layout(y, order)

@@ -1,4 +1,4 @@
-"""Kernels of weft.ops.quantization on processors: oneDNN's products of bytes.
+"""Kernels of weft.ops.families.quantization on processors: oneDNN's products of bytes.
 
 Without instructions that add such products in 32 bits, the native core computes them in float32 as long as that is
 exact, and refuses longer sums, which the operators then take apart.
@@ -13,8 +13,8 @@ from weft import _core
 from weft.kernels import kernel
 from weft.kernels.cpu.convolution import native_windows
 from weft.kernels.cpu.matrix import is_empty, make_linear, make_matmul
+from weft.ops.families.quantization import IntegerConvolution, IntegerLinear, IntegerMatmul
 from weft.ops.kernels import CHANNELS_LAST, Native
-from weft.ops.quantization import IntegerConvolution, IntegerLinear, IntegerMatmul
 from weft.ops.types import TensorType
 
 OPTIONS = ("accumulate", "post_ops")

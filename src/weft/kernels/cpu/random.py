@@ -1,4 +1,4 @@
-"""Kernels of weft.ops.random on processors."""
+"""Kernels of weft.ops.families.random on processors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from typing import Any
 
 from weft import _core
 from weft.kernels import kernel
+from weft.ops.families.random import (
+    Bernoulli,
+    Dropout,
+    RandomIntegers,
+    RandomNormal,
+    RandomPermutation,
+    RandomUniform,
+)
 from weft.ops.kernels import RESERVATION, Native
-from weft.ops.random import Bernoulli, Dropout, RandomIntegers, RandomNormal, RandomPermutation, RandomUniform
 from weft.ops.types import TensorType
 
 

@@ -1,4 +1,4 @@
-"""Kernels of weft.ops.recurrent on processors."""
+"""Kernels of weft.ops.families.recurrent on processors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from weft import _core
 from weft.base.dtype import bfloat16, float32, uint8
 from weft.kernels import kernel, residuals
 from weft.kernels.offers import is_offered
+from weft.ops.families.recurrent import Lstm, LstmGradient, work_dtype
 from weft.ops.kernels import Native
-from weft.ops.recurrent import Lstm, LstmGradient, work_dtype
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType, promote
 

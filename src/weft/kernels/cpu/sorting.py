@@ -1,4 +1,4 @@
-"""Kernels of weft.ops.sorting on processors."""
+"""Kernels of weft.ops.families.sorting on processors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from weft import _core
 from weft.kernels import kernel
+from weft.ops.families.sorting import Argsort, Searchsorted, Sort, Topk
 from weft.ops.kernels import Native
-from weft.ops.sorting import Argsort, Searchsorted, Sort, Topk
 from weft.ops.types import TensorType, normalize_axes
 
 

@@ -1,0 +1,1 @@
+"""Gradients of calls on arrays: managers, functions with gradients of their own."""

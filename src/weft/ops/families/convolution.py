@@ -1,0 +1,403 @@
+"""Convolutions over one to three spatial dimensions, and their transposes; gradients are in convolution_gradient."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from weft.base.dtype import bool_
+from weft.base.errors import DTypeError, ShapeError
+from weft.ops import functions as F
+from weft.ops.families.matrix import recast
+from weft.ops.families.window import Windows, set_per_dimension, windows_of
+from weft.ops.op import Op, op
+from weft.ops.shapes import sizes
+from weft.ops.types import TensorType, promote
+
+
+class Convolving(Op):
+    """Base of all operators here, of which each computes one of x, w, y from the other two.
+
+    Their relation: y[n, o, p] = sum over c, k of w[o, c, k] x[n, c, p * stride + k * dilation - low], in groups.
+    """
+
+    family: ClassVar[str] = "convolution"
+    method: ClassVar[bool] = False
+
+
+class Convolution(Convolving):
+    """Base of conv1d, conv2d, conv3d."""
+
+    dtype_rule: ClassVar[str] = "-> promote"
+    spatial: ClassVar[int]
+    learnable = ("weight", "bias")
+    channel_axis = 1
+    positional = ("stride", "padding", "dilation", "groups")
+    stride: int | tuple[int, ...] = 1
+    padding: int | str | tuple[int, ...] | tuple[tuple[int, ...], ...] = 0
+    dilation: int | tuple[int, ...] = 1
+    groups: int = 1
+    out_channels: int | None = None
+    kernel_size: int | tuple[int, ...] | None = None
+
+    @property
+    def sizes_rule(self) -> str:  # type: ignore[override]
+        before, after, window = (sizes(prefix, self.spatial) for prefix in "iok")
+        kernel = window if self.kernel_size is None else "*kernel_size"
+        return (
+            f"x[n,groups*c,{before}], weight[out_channels,c,{kernel}], bias[out_channels]"
+            f" -> y[n,out_channels,{after}]"
+        )
+
+    def check(self) -> None:
+        set_per_dimension(self, self.spatial, stride=1, dilation=1)
+        if self.groups < 1:
+            raise ValueError(f"{self.name}: groups must be at least 1, got {self.groups}")
+        if isinstance(self.padding, str):
+            if self.padding not in ("same", "valid"):
+                raise ValueError(f"{self.name}: padding must be numbers, 'same' or 'valid': {self.padding!r}")
+            if self.padding == "same" and set(self.stride) != {1}:  # type: ignore[arg-type]
+                raise ValueError(f"{self.name}: padding 'same' needs a stride of 1, got {self.stride}")
+        elif isinstance(self.padding, int) or all(isinstance(n, int) for n in self.padding):
+            set_per_dimension(self, self.spatial, padding=0)
+        elif len(self.padding) != self.spatial or any(len(pair) != 2 for pair in self.padding):  # type: ignore[arg-type]
+            raise ValueError(f"{self.name}: padding needs {self.spatial} pairs, got {self.padding}")
+        if self.kernel_size is not None:
+            set_per_dimension(self, self.spatial, kernel_size=1)
+
+    def windows(self, weight: Any) -> Windows:
+        """For a weight (a type, Value or array) [o, c, *size]."""
+        size: Any = weight.shape[2:]
+        padding: Any = self.padding
+        stride: Any = self.stride
+        dilation: Any = self.dilation
+        if padding == "valid":
+            padding = (0,) * self.spatial
+        elif padding == "same":
+            total = [(k - 1) * d for k, d in zip(size, dilation, strict=True)]
+            padding = tuple((n // 2, n - n // 2) for n in total)
+        pairs = [(p, p) if isinstance(p, int) else p for p in padding]
+        return Windows(size, stride, tuple(p for p, _ in pairs), tuple(q for _, q in pairs), dilation)
+
+    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
+        x = inputs[0]
+        if x is None or self.out_channels is None or self.kernel_size is None:
+            return {}
+        size: Any = self.kernel_size
+        return {
+            "weight": x.like((self.out_channels, x.shape[1] // self.groups, *size)),
+            "bias": x.like((self.out_channels,)),
+        }
+
+    def infer(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
+        operands = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+        rank = self.spatial + 2
+        common = promote(*operands.values())
+        if common is bool_:
+            raise self.fail(DTypeError, "takes numbers", **operands)
+        if x.ndim != rank or weight.ndim != rank:
+            raise self.fail(ShapeError, f"x and weight need {rank} dimensions", **operands)
+        check_channels(self, x.shape[1], weight, self.groups, operands)
+        if bias is not None and bias.shape != (weight.shape[0],):
+            raise self.fail(ShapeError, f"bias needs the shape ({weight.shape[0]},)", **operands)
+        for name, declared, actual in (
+            ("out_channels", self.out_channels, weight.shape[0]),
+            ("kernel_size", self.kernel_size, weight.shape[2:]),
+        ):
+            if declared is not None and declared != actual:
+                raise self.fail(ShapeError, f"{name} is {declared}, not {actual}", **operands)
+        count = self.windows(weight).number(x.shape[2:])
+        if any(isinstance(n, int) and n < 1 for n in count):
+            raise self.fail(
+                ShapeError,
+                f"a window of {self.windows(weight).extents} does not fit x with its padding",
+                **operands,
+            )
+        return x.like((x.shape[0], weight.shape[0], *count), common)
+
+    def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
+        cast = recast(getattr(F, self.name), (x, weight, bias), **self.values())
+        if cast is not None:
+            return cast
+        windows = self.windows(weight)
+        count = windows.number(x.shape[2:])
+        n, channels = x.shape[:2]
+        g, dims = self.groups, self.spatial
+        patches = windows_of(F.reshape(x, shape=(n, g, 1, channels // g, *x.shape[2:])), windows, count)
+        kernels = F.reshape(
+            weight, shape=(g, weight.shape[0] // g, channels // g, *(1,) * dims, *windows.size)
+        )
+        axes = (3, *range(4 + dims, 4 + 2 * dims))
+        y = F.reshape(F.sum_of_products(patches, kernels, axis=axes), shape=(n, weight.shape[0], *count))
+        return y if bias is None else y + F.reshape(bias, shape=(-1, *(1,) * dims))
+
+    def vjp(self, x: Any, weight: Any, bias: Any, dy: Any) -> Any:
+        keywords = gradient_attributes(self.windows(weight), self.groups)
+        dx = dw = db = None
+        if x.dtype.is_differentiable:
+            dx = F.convolution_input_gradient(dy, weight, spatial_size=x.shape[2:], **keywords)
+            dx = F.cast(dx, dtype=x.dtype)
+        if weight.dtype.is_differentiable:
+            dw = F.convolution_weight_gradient(x, dy, kernel_size=weight.shape[2:], **keywords)
+            dw = F.cast(dw, dtype=weight.dtype)
+        if bias is not None and bias.dtype.is_differentiable:
+            db = F.cast(F.sum(dy, axis=(0, *range(2, dy.ndim))), dtype=bias.dtype)
+        return dx, dw, db
+
+
+def check_channels(op: Op, channels: Any, weight: TensorType, groups: int, operands: Any) -> None:
+    """Raises ShapeError unless x's channels and the outputs fit the weight [o, c, ...] and the groups."""
+    if channels != weight.shape[1] * groups:
+        fact = f"x has {channels} channels, weight takes {weight.shape[1] * groups}"
+        if groups != 1:
+            fact += f", {groups} groups of {weight.shape[1]}"
+        raise op.fail(ShapeError, fact, **operands)
+    if groups != 1 and weight.shape[0] % groups:
+        raise op.fail(ShapeError, f"{weight.shape[0]} outputs do not divide into {groups} groups", **operands)
+
+
+def gradient_attributes(windows: Windows, groups: int) -> dict[str, Any]:
+    """The attributes of the gradients' operators."""
+    return {
+        "stride": windows.stride,
+        "low": windows.low,
+        "high": windows.high,
+        "dilation": windows.dilation,
+        "groups": groups,
+    }
+
+
+@op
+class Conv1d(Convolution):
+    """The convolution (in fact the cross-correlation) of sequences, in groups of channels.
+
+    x: numbers [n, c, l]; weight: [o, c / groups, kl]; bias: [o] or None.
+    stride, dilation: an int;
+    padding: zeros at both ends, an int, "same" (the output's sizes are x's; stride 1), "valid" (none)
+    or (low, high) pairs. Returns the promoted type
+    [n, o, (l + low + high - (k - 1) dilation - 1) // stride + 1],
+    channels last in memory.
+    out_channels, kernel_size: o and kl, for symbols, which make the weight and the bias themselves.
+    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
+    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.conv1d(wf.ones((1, 1, 5)), wf.ones((2, 1, 3)), padding=1).shape
+    (1, 2, 5)
+    """
+
+    spatial = 1
+
+
+@op
+class Conv2d(Convolution):
+    """The convolution (in fact the cross-correlation) of images, in groups of channels.
+
+    x: numbers [n, c, h, w]; weight: [o, c / groups, kh, kw]; bias: [o] or None.
+    stride, dilation: an int or 2 of them;
+    padding: zeros at both ends, an int or 2 of them, "same" (the output's sizes are x's; stride 1), "valid" (none)
+    or (low, high) pairs. Returns the promoted type
+    [n, o, (h + low + high - (k - 1) dilation - 1) // stride + 1, ...],
+    channels last in memory.
+    out_channels, kernel_size: o and kh, kw, for symbols, which make the weight and the bias themselves.
+    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
+    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.conv2d(wf.ones((1, 1, 5, 5)), wf.ones((2, 1, 3, 3)), padding=1).shape
+    (1, 2, 5, 5)
+    """
+
+    spatial = 2
+
+
+@op
+class Conv3d(Convolution):
+    """The convolution (in fact the cross-correlation) of volumes, in groups of channels.
+
+    x: numbers [n, c, d, h, w]; weight: [o, c / groups, kd, kh, kw]; bias: [o] or None.
+    stride, dilation: an int or 3 of them;
+    padding: zeros at both ends, an int or 3 of them, "same" (the output's sizes are x's; stride 1), "valid" (none)
+    or (low, high) pairs. Returns the promoted type
+    [n, o, (d + low + high - (k - 1) dilation - 1) // stride + 1, ...],
+    channels last in memory.
+    out_channels, kernel_size: o and kd, kh, kw, for symbols, which make the weight and the bias themselves.
+    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
+    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.conv3d(wf.ones((1, 1, 4, 5, 5)), wf.ones((2, 1, 3, 3, 3)), padding=1).shape
+    (1, 2, 4, 5, 5)
+    """
+
+    spatial = 3
+
+
+class TransposedConvolution(Convolving):
+    """Base of conv_transpose1d, conv_transpose2d, conv_transpose3d: the gradient of a convolution with respect to x."""
+
+    dtype_rule: ClassVar[str] = "-> promote"
+    spatial: ClassVar[int]
+    learnable = ("weight", "bias")
+    positional = ("stride", "padding", "output_padding", "groups", "dilation")
+    stride: int | tuple[int, ...] = 1
+    padding: int | tuple[int, ...] = 0
+    output_padding: int | tuple[int, ...] = 0
+    groups: int = 1
+    dilation: int | tuple[int, ...] = 1
+    out_channels: int | None = None
+    kernel_size: int | tuple[int, ...] | None = None
+
+    @property
+    def sizes_rule(self) -> str:  # type: ignore[override]
+        before, after, window = (sizes(prefix, self.spatial) for prefix in "iok")
+        kernel = window if self.kernel_size is None else "*kernel_size"
+        return (
+            f"x[n,c,{before}], weight[c,m,{kernel}], bias[out_channels=groups*m]"
+            f" -> y[n,out_channels=groups*m,{after}]"
+        )
+
+    def check(self) -> None:
+        set_per_dimension(self, self.spatial, stride=1, dilation=1, padding=0, output_padding=0)
+        if self.kernel_size is not None:
+            set_per_dimension(self, self.spatial, kernel_size=1)
+        if self.groups < 1:
+            raise ValueError(f"{self.name}: groups must be at least 1, got {self.groups}")
+
+    def windows(self, weight: Any) -> Windows:
+        op: Any = self
+        return Windows(weight.shape[2:], op.stride, op.padding, op.padding, op.dilation)
+
+    def sizes(self, x: Any, weight: Any) -> tuple[Any, ...]:
+        """The result's spatial sizes."""
+        windows = self.windows(weight)
+        output_padding: Any = self.output_padding
+        return tuple(
+            (n - 1) * step - low - high + extent + extra
+            for n, step, low, high, extent, extra in zip(
+                x.shape[2:],
+                windows.stride,
+                windows.low,
+                windows.high,
+                windows.extents,
+                output_padding,
+                strict=True,
+            )
+        )
+
+    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
+        x = inputs[0]
+        if x is None or self.out_channels is None or self.kernel_size is None:
+            return {}
+        size: Any = self.kernel_size
+        return {
+            "weight": x.like((x.shape[1], self.out_channels // self.groups, *size)),
+            "bias": x.like((self.out_channels,)),
+        }
+
+    def infer(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
+        operands = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+        rank = self.spatial + 2
+        if promote(*operands.values()) is bool_:
+            raise self.fail(DTypeError, "takes numbers", **operands)
+        if x.ndim != rank or weight.ndim != rank:
+            raise self.fail(ShapeError, f"x and weight need {rank} dimensions", **operands)
+        if x.shape[1] != weight.shape[0]:
+            raise self.fail(ShapeError, f"channels differ, {x.shape[1]} != {weight.shape[0]}", **operands)
+        if self.groups != 1 and x.shape[1] % self.groups:
+            fact = f"{x.shape[1]} channels do not divide into {self.groups} groups"
+            raise self.fail(ShapeError, fact, **operands)
+        channels = weight.shape[1] * self.groups
+        if bias is not None and bias.shape != (channels,):
+            raise self.fail(ShapeError, f"bias needs the shape ({channels},)", **operands)
+        windows = self.windows(weight)
+        output_padding: Any = self.output_padding
+        limits = zip(output_padding, windows.stride, windows.dilation, strict=True)
+        if any(n >= max(step, apart) for n, step, apart in limits):
+            raise self.fail(
+                ValueError,
+                f"output_padding {output_padding} must be below the stride or the dilation",
+                **operands,
+            )
+        sizes = self.sizes(x, weight)
+        if any(isinstance(n, int) and n < 1 for n in sizes):
+            raise self.fail(ShapeError, f"the padding leaves the sizes {sizes}", **operands)
+        return x.like((x.shape[0], channels, *sizes), promote(*operands.values()))
+
+    def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
+        windows = self.windows(weight)
+        output_padding: Any = self.output_padding
+        # Behind what a window of the convolution could begin at there are only zeros.
+        zeros = [max(n - step + 1, 0) for n, step in zip(output_padding, windows.stride, strict=True)]
+        sizes = zip(self.sizes(x, weight), zeros, strict=True)
+        y = F.convolution_input_gradient(
+            x,
+            weight,
+            spatial_size=tuple(n - count for n, count in sizes),
+            **gradient_attributes(windows, self.groups),
+        )
+        if any(zeros):
+            y = F.pad(y, pad=tuple(n for count in reversed(zeros) for n in (0, count)))
+        return y if bias is None else y + F.reshape(bias, shape=(-1, *(1,) * self.spatial))
+
+
+@op
+class ConvTranspose1d(TransposedConvolution):
+    """The transpose of conv1d: the gradient of its x, for upsampling sequences.
+
+    x: numbers [n, c, l]; weight: [c, o / groups, kl]; bias: [o] or None.
+    stride, dilation, padding: those of the convolution; output_padding: added at the end of the result.
+    Returns the promoted type [n, o, (l - 1) stride - 2 padding + (k - 1) dilation + output_padding + 1].
+    out_channels, kernel_size: o and kl, for symbols, which make the weight and the bias themselves.
+    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
+    Source: Zeiler et al. 2010, Deconvolutional networks.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.conv_transpose1d(wf.ones((1, 1, 5)), wf.ones((1, 2, 2)), stride=2).shape
+    (1, 2, 10)
+    """
+
+    spatial = 1
+
+
+@op
+class ConvTranspose2d(TransposedConvolution):
+    """The transpose of conv2d: the gradient of its x, for upsampling images.
+
+    x: numbers [n, c, h, w]; weight: [c, o / groups, kh, kw]; bias: [o] or None.
+    stride, dilation, padding: those of the convolution; output_padding: added at the end of the result.
+    Returns the promoted type [n, o, (h - 1) stride - 2 padding + (k - 1) dilation + output_padding + 1, ...].
+    out_channels, kernel_size: o and kh, kw, for symbols, which make the weight and the bias themselves.
+    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
+    Source: Zeiler et al. 2010, Deconvolutional networks.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.conv_transpose2d(wf.ones((1, 1, 5, 5)), wf.ones((1, 2, 2, 2)), stride=2).shape
+    (1, 2, 10, 10)
+    """
+
+    spatial = 2
+
+
+@op
+class ConvTranspose3d(TransposedConvolution):
+    """The transpose of conv3d: the gradient of its x, for upsampling volumes.
+
+    x: numbers [n, c, d, h, w]; weight: [c, o / groups, kd, kh, kw]; bias: [o] or None.
+    stride, dilation, padding: those of the convolution; output_padding: added at the end of the result.
+    Returns the promoted type [n, o, (d - 1) stride - 2 padding + (k - 1) dilation + output_padding + 1, ...].
+    out_channels, kernel_size: o and kd, kh, kw, for symbols, which make the weight and the bias themselves.
+    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
+    Source: Zeiler et al. 2010, Deconvolutional networks.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.conv_transpose3d(wf.ones((1, 1, 4, 5, 5)), wf.ones((1, 2, 2, 2, 2)), stride=2).shape
+    (1, 2, 8, 10, 10)
+    """
+
+    spatial = 3

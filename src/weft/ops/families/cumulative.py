@@ -1,0 +1,159 @@
+"""Sums and products of a row up to each of its elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from weft.base.dtype import DType, int64
+from weft.base.errors import ShapeError
+from weft.expr import scalar as e
+from weft.ops import functions as F
+from weft.ops.families.reduction import same_kind, summable, window
+from weft.ops.kernels import Loop, Row
+from weft.ops.op import Op, op
+from weft.ops.pointwise import cast_to
+from weft.ops.sizes import Size
+from weft.ops.types import TensorType, normalize_axes
+
+
+class Cumulative(Op):
+    """Base: a row combined up to each of its elements."""
+
+    family: ClassVar[str] = "reduction"
+    dtype_rule: ClassVar[str] = "-> result()"
+    axis: int | None = None
+    dtype: DType | None = None
+    include_initial: bool = False
+    reverse: bool = False
+    positional = ("axis",)
+    combine: ClassVar[str] = "sum"
+    start: ClassVar[int] = 0
+
+    def infer(self, x: TensorType) -> TensorType:
+        if self.axis is None and x.ndim != 1:
+            raise self.fail(ShapeError, "axis must be given unless there is one dimension", x=x)
+        (axis,) = normalize_axes(self.name, self.axis, x.ndim)
+        shape = [n + int(self.include_initial) if d == axis else n for d, n in enumerate(x.shape)]
+        return x.like(shape, self.result(x))
+
+    def result(self, x: TensorType) -> DType:
+        """The output's dtype."""
+        return same_kind(self.dtype, x)
+
+    def kernels(self, x: TensorType) -> Iterator[Loop]:
+        if not self.include_initial:
+            row = Row(inputs=1)
+            value = summable(e.load(0, x.dtype.name), self.dtype)
+            row.scan(self.combine, value, self.start, same_kind(self.dtype, x).name, self.reverse)
+            yield row.loop(normalize_axes(self.name, self.axis, x.ndim))
+
+    def decompose(self, x: Any) -> Any:
+        if not self.include_initial:
+            return NotImplemented
+        axis = 0 if self.axis is None else self.axis % x.ndim
+        attributes = self.values() | {"include_initial": False}
+        rows = x.__weft_apply__(type(self), (x,), attributes)
+        edge = (0, 1) if self.reverse else (1, 0)
+        return F.pad(rows, (0, 0) * (x.ndim - 1 - axis) + edge, value=float(self.start))
+
+    def again(self, dy: Any, reverse: bool) -> Any:
+        """The sums of gradients, in the other direction."""
+        return F.cumulative_sum(dy, axis=0 if self.axis is None else self.axis, reverse=reverse)
+
+
+@op
+class CumulativeSum(Cumulative):
+    """The sum of a row up to each of its elements, with it.
+
+    x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's,
+    for small integers and booleans int64 (uint64); include_initial: 0 comes first, and the size is n + 1; reverse: from
+    the end. Returns x's shape. Raises ShapeError without an axis, IndexError if it is out of range.
+    Source: array API 2024.12, cumulative_sum; reverse is ours.
+
+    >>> import weft as wf
+    >>> wf.cumulative_sum(wf.tensor([1, 2, 3]))
+    tensor([1, 3, 6], dtype=int64, device=cpu:0)
+    """
+
+    def vjp(self, x: Any, dy: Any) -> Any:
+        if self.include_initial:
+            return NotImplemented
+        return cast_to(self.again(dy, not self.reverse), x.dtype) if x.dtype.is_differentiable else None
+
+
+@op
+class CumulativeProd(Cumulative):
+    """The product of a row up to each of its elements, with it.
+
+    x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's,
+    for small integers and booleans int64 (uint64); include_initial: 1 comes first, and the size is n + 1; reverse: from
+    the end. Returns x's shape. Derivatives of every order hold for zeros, too, but for second ones along a dynamic
+    axis. Raises ShapeError without an axis, IndexError if it is out of range.
+    Source: array API 2024.12, cumulative_prod; reverse is ours.
+
+    >>> import weft as wf
+    >>> wf.cumulative_prod(wf.tensor([1, 2, 3]))
+    tensor([1, 2, 6], dtype=int64, device=cpu:0)
+    """
+
+    combine: ClassVar[str] = "prod"
+    start: ClassVar[int] = 1
+
+    def vjp(self, x: Any, y: Any, dy: Any) -> Any:
+        if self.include_initial:
+            return NotImplemented
+        if not x.dtype.is_differentiable or not dy.dtype.is_differentiable:
+            return None
+        (axis,) = normalize_axes(self.name, self.axis, x.ndim)
+        x_wide, y, dy = (cast_to(v, y.dtype.accumulation) for v in (x, y, dy))
+        if not self.reverse:
+            return cast_to(_gradient_of_products(x_wide, y, dy, axis), x.dtype)
+        x_wide, y, dy = (F.flip(v, axis=axis) for v in (x_wide, y, dy))
+        dx = _gradient_of_products(x_wide, y, dy, axis)
+        return cast_to(F.flip(dx, axis=axis), x.dtype)
+
+
+def _gradient_of_products(x: Any, y: Any, dy: Any, axis: int) -> Any:
+    """dx[i] = y[i - 1] s[i] with s[i] = dy[i] + x[i + 1] s[i + 1], where y is the cumulative product of x.
+
+    The recurrence is solved for all i at once by doubling: after a step with a distance, s[i] = sums[i] +
+    factors[i] s[i + distance]. That takes log2(n) steps over the row, and divides by no element.
+    """
+    n = x.shape[axis]
+    if isinstance(n, Size) and n.is_of_axis:
+        return _gradient_by_quotients(x, y, dy, axis)
+    n = int(n)
+    if n < 2:
+        return dy
+    sums, factors = dy, _shifted(x, axis, 1, 0.0)
+    distance = 1
+    while distance < n:
+        sums = sums + factors * _shifted(sums, axis, distance, 0.0)
+        factors = factors * _shifted(factors, axis, distance, 0.0)
+        distance *= 2
+    return _shifted(y, axis, -1, 1.0) * sums
+
+
+def _gradient_by_quotients(x: Any, y: Any, dy: Any, axis: int) -> Any:
+    """The same where the number of steps is not known: by division before the first zero, and 0 behind it.
+
+    Its own gradient lacks the influence of zeros.
+    """
+
+    def total(v: Any) -> Any:
+        return F.cumulative_sum(v, axis=axis, reverse=True)
+
+    is_zero = F.equal(x, 0)
+    zeros = F.cumulative_sum(F.cast(is_zero, dtype=int64), axis=axis)
+    is_first = F.logical_and(is_zero, F.equal(zeros, 1))
+    others = F.cumulative_prod(F.where(is_first, 1, x), axis=axis)
+    before = total(dy * y) / F.where(is_zero, 1, x)
+    return F.where(is_first, total(dy * others), F.where(F.equal(zeros, 0), before, 0))
+
+
+def _shifted(x: Any, axis: int, distance: int, value: float) -> Any:
+    """x[i + distance] at i, and value where there is no such element."""
+    part = window(x, axis, max(distance, 0), x.shape[axis] - abs(distance))
+    edge = (max(-distance, 0), max(distance, 0))
+    return F.pad(part, pad=(0, 0) * (x.ndim - 1 - axis) + edge, value=value)

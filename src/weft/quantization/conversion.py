@@ -1,0 +1,309 @@
+"""From rounded floats to integers: modules whose products are integer kernels."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft import functional as F
+from weft.arrays.creation import tensor, zeros
+from weft.arrays.tensor import Tensor
+from weft.base.structure import flatten
+from weft.gradients.gradient import no_grad
+from weft.graph.subgraph import type_of
+from weft.module.module import UNSAVED_BUFFER, Module
+from weft.ops.families.matrix import Linear, Matmul
+from weft.ops.node import Node, Value
+from weft.quantization.network import Contraction, Network, Networks, Run, called
+from weft.quantization.simulated import (
+    ActivationQuantizer,
+    Simulated,
+    WeightQuantizer,
+    along_channels,
+    folded,
+)
+from weft.transform.transformed import is_array
+
+__all__ = ["Converted", "convert"]
+
+
+class Stored(Module):
+    """What a converted contraction reads, as buffers.
+
+    weight: integers, of 4 bits in pairs; scale: the product's step for each channel, or those of groups of a weight
+    alone; bias: floats, or None. is_weight_only: activations stay floats.
+    """
+
+    weight: Tensor
+    scale: Tensor
+
+    def __init__(self, weight: Any, scale: Any, bias: Any, is_weight_only: bool) -> None:
+        self.bias: Any = None
+        self.is_weight_only = is_weight_only
+        self.register_buffer("weight", weight)
+        self.register_buffer("scale", scale)
+        if bias is not None:
+            self.register_buffer("bias", bias)
+
+
+class StoredStep(Module):
+    """The step of an activation as buffers, and its type. zero_point: an integer in a buffer, or None for 0."""
+
+    scale: Tensor
+    zero_point: Tensor | None
+
+    def __init__(self, quantizer: ActivationQuantizer) -> None:
+        scale, zero_point = quantizer.parameters_of()
+        self.dtype, self.zero_point = quantizer.dtype, None
+        self.padding = 0 if zero_point is None else round(zero_point.item())
+        self.register_buffer("scale", scale.astype("float32", copy=True))
+        if self.padding:
+            self.register_buffer("zero_point", tensor(self.padding, dtype=self.dtype))
+
+    def quantize(self, x: Any) -> Any:
+        """The integers."""
+        return F.quantize(x, self.scale, self.zero_point, dtype=self.dtype)
+
+    def dequantize(self, q: Any) -> Any:
+        """The floats that they stand for."""
+        return F.dequantize(q, self.scale, self.zero_point)
+
+
+class Converted(Module):
+    """A module with integer kernels, as convert gives it; for prediction.
+
+    stored: what each quantized layer reads, by name; steps: of activations. module: the network, whose weights are gone
+    where integers are in their places. A call runs operator by operator; in wf.trace the products are one kernel each
+    with what follows them.
+    """
+
+    def __init__(self, simulated: Simulated) -> None:
+        self.stored: dict[str, Stored] = {}
+        self.steps: dict[str, StoredStep] = {}
+        self.reasons = dict(simulated.reasons)
+        self.names, self.types = simulated.names, dict[str, str]()
+        self._begin(simulated)
+        self.training = False
+
+    def _begin(self, simulated: Simulated) -> None:
+        network: Network = simulated.evaluated()
+        state = simulated.state()
+        run = network.constants(state)
+        enabled = {name for name, q in simulated.activations.items() if q.enabled}
+        for c in network.contractions.values():
+            names = [network.quantized[id(s)] for s in c.sources]
+            if c.name in self.reasons:
+                continue
+            alone = c.has_weight and simulated.weights[c.name].config.activation_bits is None
+            weight = simulated.weights.get(c.name)
+            if (not alone and not enabled.issuperset(names)) or (weight is not None and not weight.enabled):
+                self.reasons[c.name] = "its quantizers are switched off"
+                continue
+            for name in () if alone else names:
+                if name not in self.steps:
+                    self.steps[name] = StoredStep(simulated.activations[name])
+            self.stored[c.name] = self._store(c, run, weight, names, alone)
+            types = ["float32"] if alone else [self.steps[name].dtype for name in names]
+            self.types[c.name] = ", ".join(dict.fromkeys(types))
+        self.module = copy.deepcopy(simulated.module).eval()
+        self._drop(network)
+
+    def _store(
+        self, c: Contraction, run: Run, weight: WeightQuantizer | None, names: Sequence[str], alone: bool
+    ) -> Stored:
+        if weight is None:
+            first, second = (self.steps[name].scale for name in names)
+            return Stored(zeros((0,)), first * second, None, False)
+        w, factor = folded(c, run)
+        rows, (low, high) = weight.rows(w), weight.limits
+        steps = weight.steps(w)
+        q = F.reshape(F.quantize(rows, steps, axis=weight.row_axis, low=low, high=high), shape=w.shape)
+        bias = run(c.node.inputs[2]) if len(c.node.inputs) > 2 else None
+        if weight.correction is not None:
+            bias = -weight.correction if bias is None else bias - weight.correction
+        norm: Any = c.norm
+        if norm is not None:
+            offset = -run(norm.inputs[1]) if bias is None else bias - run(norm.inputs[1])
+            bias = offset * factor
+            shift = run(norm.inputs[4])
+            bias = bias if shift is None else bias + shift
+        if alone:
+            scale = (
+                F.reshape(steps, shape=(w.shape[0], -1))
+                if steps.ndim
+                else F.broadcast_to(steps, shape=(w.shape[0], 1))
+            )
+            packed = F.pack_int4(q, group_size=weight.group_size) if weight.group_size else q
+            return Stored(packed, scale.contiguous(), bias, True)
+        step = self.steps[names[0]]
+        scale = steps * step.scale
+        if step.padding:
+            channel = -1 if isinstance(c.node.op, Matmul) else 0
+            axes = tuple(d for d in range(q.ndim) if d != channel % q.ndim)
+            shift = F.sum(F.cast(q, dtype="int32"), axis=axes) * step.padding
+            shift = F.cast(shift, dtype="float32") * scale
+            bias = -shift if bias is None else bias - shift
+        return Stored(q.contiguous(), scale, bias, False)
+
+    def _drop(self, network: Network) -> None:
+        """Put zeros that take no memory into the places of parameters that nothing reads any more."""
+        needed = network.needed(self._reads)
+        modules = dict(self.module.named_modules())
+        for path, v in network.states():
+            readers = (r for r in network.readers.get(id(v), []) if id(r) in needed)
+            if any(id(r) not in network.contractions or not self._stands_for(network, r) for r in readers):
+                continue
+            holder, _, name = path.rpartition(".")
+            owner = modules[holder]
+            old = vars(owner)[name]
+            owner._roles[name] = UNSAVED_BUFFER
+            object.__setattr__(owner, name, F.broadcast_to(zeros((), dtype=old.dtype), shape=old.shape))
+
+    def _stands_for(self, network: Network, node: Node) -> bool:
+        return self._reads(network.contractions[id(node)]) is not None
+
+    def _reads(self, contraction: Contraction) -> Sequence[Value] | None:
+        """For Network.needed: what a converted contraction reads; None: it is not converted."""
+        stored = self.stored.get(contraction.name)
+        if stored is None:
+            return None
+        x = contraction.node.inputs[0]
+        assert x is not None
+        return (x,) if stored.is_weight_only else contraction.sources
+
+    def forward(self, *args: Any) -> Any:
+        kinds = tuple(type_of(x) if is_array(x) else x for x in flatten(tuple(args))[0])
+        network = self.__dict__.setdefault("_networks", Networks()).get(kinds, self.module, args)
+        named = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+        run = _IntegerRun(network, self.steps)
+        network.bind(run, args, list(named.values()))
+        needed = network.needed(self._reads)
+        for node in network.graph.nodes:
+            contraction = network.contractions.get(id(node))
+            if id(node) not in needed or (node.op is not None and run.follows(node)):
+                continue
+            if contraction is not None and self._reads(contraction) is not None:
+                output = node.outputs[0] if contraction.norm is None else contraction.norm.outputs[0]
+                run.set(output, self._contract(contraction, run))
+            elif node.op is None:
+                run.set_constant(node)
+            else:
+                for v, x in zip(node.outputs, run.call(node), strict=False):
+                    run.set(v, x)
+        return network.build(run)
+
+    def _contract(self, c: Contraction, run: _IntegerRun) -> Any:
+        stored, node = self.stored[c.name], c.node
+        op: Any = node.op
+        if stored.is_weight_only:
+            return F.quantized_linear(run(node.inputs[0]), stored.weight, stored.scale, stored.bias)
+        x = run.integers(node.inputs[0])
+        if not c.has_weight:
+            return F.dequantize(F.integer_matmul(x, run.integers(node.inputs[1])), stored.scale)
+        axis = -1
+        if isinstance(op, Linear):
+            y = F.integer_linear(x, stored.weight)
+        elif isinstance(op, Matmul):
+            y = F.integer_matmul(x, stored.weight)
+        else:
+            y, axis = self._convolve(c, x, stored.weight, run), 1
+        y = F.dequantize(y, stored.scale, axis=axis if stored.scale.ndim else None)
+        return y if stored.bias is None else y + along_channels(stored.bias, y, node)
+
+    def _convolve(self, c: Contraction, x: Any, weight: Any, run: _IntegerRun) -> Any:
+        op: Any = c.node.op
+        attributes = op.values()
+        padding = run.step_of(c.node.inputs[0]).padding
+        windows = op.windows(weight)
+        if padding and any((*windows.low, *windows.high)):
+            pairs = [n for pair in zip(windows.low, windows.high, strict=True) for n in reversed(pair)]
+            x = F.pad(x, tuple(reversed(pairs)), value=float(padding))
+            attributes["padding"] = 0
+        return getattr(F, f"integer_{op.name}")(x, weight, **attributes)
+
+    def size_bytes(self) -> int:
+        """The memory of all numbers that it reads: integers, steps, and what is left in floats."""
+        names = (name for name, _ in self.state_dict().items())
+        state = self.state_dict()
+        return sum(int(state[name].size) * state[name].dtype.itemsize for name in names)
+
+
+class _IntegerRun(Run):
+    """The values of a run as floats and as integers, each made of the other when it is first read."""
+
+    def __init__(self, network: Network, steps: Mapping[str, StoredStep]) -> None:
+        super().__init__()
+        self._network, self._steps = network, steps
+        self._integers: dict[int, Any] = {}
+
+    def set(self, v: Value, x: Any) -> None:
+        step = self._step(v)
+        if step is None:
+            super().set(v, x)
+        else:
+            self._integers[id(v)] = step.quantize(x)
+
+    def __call__(self, v: Value | None) -> Any:
+        if v is not None and not self.has(v):
+            super().set(v, self.step_of(v).dequantize(self.integers(v)))
+        return super().__call__(v)
+
+    def _step(self, v: Value) -> StoredStep | None:
+        return self._steps.get(self._network.quantized.get(id(v), ""))
+
+    def follows(self, node: Node) -> bool:
+        """Whether a node's result is made of integers when it is read: a view or a maximum of quantized values."""
+        v = node.outputs[0]
+        source = self._network.source_of(v)
+        return source is not v and self._step(source) is not None
+
+    def step_of(self, v: Value | None) -> StoredStep:
+        """The step of a value's integers."""
+        assert v is not None
+        step = self._step(self._network.source_of(v))
+        assert step is not None
+        return step
+
+    def integers(self, v: Value | None) -> Any:
+        """A value as integers: those of the value behind it, through views and pooling."""
+        assert v is not None
+        if id(v) not in self._integers:
+            node: Node = v.node
+            assert node.op is not None
+            self._integers[id(v)] = called(node.op, [self.integers(node.inputs[0])])[0]
+        return self._integers[id(v)]
+
+    def set_constant(self, node: Node) -> None:
+        """Give the number of a constant."""
+        if node.value is not None:
+            super().set(node.outputs[0], node.value)
+
+
+def convert(simulated: Simulated) -> Converted:
+    """The module with integer kernels, from one that was prepared and trained, or calibrated.
+
+    Its result is that of the simulated module in eval(), but for the last bits of float32. It keeps nothing of the
+    simulated module, is for prediction, and is saved by its state_dict. Raises TypeError for another module, ValueError
+    for one that was never called.
+
+    >>> import weft as wf
+    >>> import weft.module as M
+    >>> import weft.quantization as Q
+    >>> net = M.Sequential(M.Linear(64, 64), M.ReLU(), M.Linear(64, 8))
+    >>> before = sum(p.size * 4 for p in net.parameters())
+    >>> integers = Q.convert(Q.calibrate(net, [wf.ones((16, 64))]))
+    >>> integers(wf.ones((2, 64))).shape, integers.size_bytes() / before < 0.3
+    ((2, 8), True)
+    """
+    if not isinstance(simulated, Simulated):
+        raise TypeError(
+            f"convert: takes what prepare_qat or calibrate gives, got {type(simulated).__name__}\n"
+            "  hint: convert(calibrate(module, batches))"
+        )
+    if not simulated.is_begun:
+        raise ValueError(
+            "convert: the module was never called, so it has no ranges; call it, or give example="
+        )
+    with no_grad():
+        return Converted(simulated)

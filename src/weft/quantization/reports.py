@@ -1,0 +1,93 @@
+"""What became of each layer: its precision, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from weft.quantization.conversion import Converted
+from weft.quantization.simulated import Simulated
+
+__all__ = ["Report", "Row", "report"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One layer. weight, activation: their types; reason: why they are of these types."""
+
+    layer: str
+    weight: str
+    activation: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """The layers of a quantized module; printed as a table. size_bytes: of a converted one, else None."""
+
+    rows: tuple[Row, ...]
+    size_bytes: int | None = None
+
+    def __str__(self) -> str:
+        table = [("layer", "weight", "activation", "reason")]
+        table += [(r.layer, r.weight, r.activation, r.reason) for r in self.rows]
+        widths = [max(len(line[k]) for line in table) for k in range(3)]
+        lines = [
+            "  ".join([*(text.ljust(n) for text, n in zip(line, widths, strict=False)), line[3]]).rstrip()
+            for line in table
+        ]
+        if self.size_bytes is not None:
+            lines.append(f"{self.size_bytes} bytes")
+        return "\n".join(lines)
+
+
+def report(module: Simulated | Converted) -> Report:
+    """Each product of the module, the types that it computes with, and why.
+
+    module: what prepare_qat, calibrate or convert gave. Products that Python code computes elsewhere (loops, user's
+    kernels) are not listed. Raises TypeError for another module, ValueError for one that was never called.
+
+    >>> import weft as wf
+    >>> import weft.module as M
+    >>> import weft.quantization as Q
+    >>> net = M.Sequential(M.Linear(4, 8), M.ReLU(), M.Linear(8, 2))
+    >>> print(Q.report(Q.calibrate(net, [wf.ones((8, 4))], overrides={"2": None})))
+    layer  weight   activation  reason
+    0      int8     uint8       min_max
+    2      float32  float32     excluded by overrides
+    """
+    if isinstance(module, Converted):
+        return Report(tuple(_row(module, name) for name in module.names), module.size_bytes())
+    if not isinstance(module, Simulated):
+        raise TypeError(
+            f"report: takes what prepare_qat, calibrate or convert gives, got {type(module).__name__}"
+        )
+    if not module.is_begun:
+        raise ValueError(
+            "report: the module was never called, so nothing is chosen yet; call it, or give example="
+        )
+    return Report(tuple(_simulated_row(module, name) for name in module.names))
+
+
+def _row(module: Converted, name: str) -> Row:
+    if name in module.reasons:
+        return Row(name, "float32", "float32", module.reasons[name])
+    stored = module.stored[name]
+    if stored.is_weight_only:
+        bits = "int4" if stored.weight.dtype.name == "uint8" else "int8"
+        return Row(name, bits, "float32", "weights alone")
+    weight = "int8" if stored.weight.size else "-"
+    return Row(name, weight, module.types[name], "integer kernel")
+
+
+def _simulated_row(module: Simulated, name: str) -> Row:
+    if name in module.reasons:
+        return Row(name, "float32", "float32", module.reasons[name])
+    weight: Any = module.weights.get(name)
+    bits = "-" if weight is None else f"int{weight.config.weight_bits}"
+    if weight is not None and weight.config.activation_bits is None:
+        return Row(name, bits, "float32", "weights alone")
+    sources = [module.activations[source] for source in module.sources[name]]
+    types = ", ".join(dict.fromkeys(q.dtype for q in sources))
+    rule = sources[0].config
+    return Row(name, bits, types, rule.observer if rule.estimator == "straight_through" else rule.estimator)

@@ -1,0 +1,380 @@
+"""Traced programs as files, to be run without the code that they came from.
+
+>>> import tempfile, weft as wf
+>>> w = wf.tensor([2., 3.])
+>>> f = wf.trace(lambda x, a: {"y": x * w + a})
+>>> x = wf.tensor([1., 1.])
+>>> _ = f(x, 0.5)
+>>> with tempfile.TemporaryDirectory() as folder:
+...     f.export(f"{folder}/f.weft")
+...     loaded = wf.load_program(f"{folder}/f.weft")
+>>> loaded(x, 1.)["y"]
+tensor([3., 4.], dtype=float32, device=cpu:0)
+
+A file is one of weft.save: the arrays that the function found outside of its arguments, and, as metadata, one JSON
+document with the graphs and how calls are distinguished. Loading checks all of it and runs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft import _core
+from weft.arrays.foreign import without_foreign
+from weft.arrays.serialization import load, load_metadata, save
+from weft.arrays.tensor import Tensor, element_strides
+from weft.base.dtype import as_dtype
+from weft.base.errors import GraphError
+from weft.base.structure import Structure, flatten
+from weft.executor.compile import compile_graph
+from weft.graph.graph import Graph
+from weft.graph.text import Source, checked, decode, document, encode, from_json, to_json
+from weft.traces.traced import replay_spec
+
+if TYPE_CHECKING:
+    from weft._core import Find, ReplaySpec
+
+__all__ = ["Program", "export", "graphs_in", "load_program"]
+
+FORMAT, VERSION, KEY = "weft.program", 1, "program"
+CONTAINERS: dict[str, type] = {"tuple": tuple, "list": list, "dict": dict}
+
+
+class Program:
+    """A loaded program: called as the function was. tensors: what it found outside of its arguments, by name.
+
+    Raises TypeError for arguments of a kind that was not exported.
+    """
+
+    def __init__(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        self.name, self.tensors = name, dict(tensors)
+        self._replays = _core.Replays()
+        self._kinds: list[str] = []
+        self._writes_nothing = True
+
+    def add(self, example: tuple[tuple[Any, ...], dict[str, Any]], spec: ReplaySpec, writes: bool) -> None:
+        """One more kind of calls; writes: to its arguments, or to arrays of its own."""
+        args, kwargs = example
+        self._writes_nothing &= not writes
+        self._replays.add(args, kwargs, self, spec)
+        self._kinds.append(_described(args, kwargs))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        outcome, result = self._replays.run(args, kwargs, self)  # no call is direct: it calls nothing
+        if outcome == "convert":
+            return self(*without_foreign(self.name, args), **without_foreign(self.name, kwargs))
+        if outcome != "done" and self._writes_nothing:  # other strides make no difference then
+            dense = [x.contiguous() if isinstance(x, Tensor) else x for x in flatten((args, kwargs))[0]]
+            outcome, result = self._replays.run(*flatten((args, kwargs))[1].build(dense), self)
+        if outcome != "done":
+            kinds = "\n  ".join(self._kinds)
+            raise TypeError(
+                f"{self.name}: no program for the arguments {_described(args, kwargs)}; there are:\n  {kinds}"
+            )
+        return result
+
+    def __repr__(self) -> str:
+        return f"Program({self.name!r}, {len(self._kinds)} kinds of arguments)"
+
+
+def _described(args: Any, kwargs: Any) -> str:
+    leaves, structure = flatten((args, kwargs))
+    texts = [
+        _core.describe(x) if isinstance(x, Tensor) else "float" if type(x) is float else repr(x)
+        for x in leaves
+    ]
+    inner, keywords = structure.build([_Text(text) for text in texts])
+    return (
+        ", ".join([*map(repr, inner), *(f"{name}={value!r}" for name, value in keywords.items())]) or "none"
+    )
+
+
+class _Text:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+# Writing.
+
+
+def export(path: str | os.PathLike[str], name: str, programs: Sequence[Any]) -> None:
+    """Write the programs of a traced function. Raises GraphError for one that depends on Python objects."""
+    if not programs:
+        raise GraphError(f"export: {name} has no program: call it first")
+    tensors: dict[str, Tensor] = {}
+    entries = [_entry(name, program, tensors) for program in programs]
+    text = json.dumps(
+        {"format": FORMAT, "version": VERSION, "name": name, "programs": entries}, allow_nan=False
+    )
+    save(path, tensors, {KEY: text})
+
+
+def _entry(name: str, program: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    spec = program.spec
+    if spec.guard or spec.effect or any(had for _, had in spec.gradients):
+        raise GraphError(f"export: {name} depends on Python objects: numbers that it looked at, or gradients")
+    leaves, structure = program.example
+    return {
+        "graph": to_json(program.graph),
+        "visible": program.visible,
+        "strides": [list(s) for s in program.strides],
+        "arrays": [_find(name, find, tensors) for find in spec.arrays],
+        "numbers": [_find(name, find, tensors) for find in spec.numbers],
+        "results": [_find(name, find, tensors) for find in spec.results],
+        "stopped": spec.stopped,
+        "structure": _structure(program.structure),
+        "arguments": _structure(structure),
+        "leaves": [_leaf(name, leaf) for leaf in leaves],
+    }
+
+
+def _find(name: str, find: Find, tensors: dict[str, Tensor]) -> Any:
+    kind: str = find.kind
+    target, window = find.what, find.window
+    if kind == "object" and isinstance(target, Tensor):
+        tensor_name = next((key for key, x in tensors.items() if x is target), None)
+        if tensor_name is None:
+            tensor_name = f"tensor{len(tensors)}"
+            tensors[tensor_name] = target
+        kind, target = "tensor", tensor_name
+    elif kind == "object":
+        kind, target = "value", _value(name, target)
+    elif kind == "python":
+        raise GraphError(f"export: {name} computes with its arguments in Python")
+    return [kind, target, None if window is None else [window[0], list(window[1]), list(window[2])]]
+
+
+def _value(name: str, value: Any) -> Any:
+    try:
+        return encode(value)
+    except GraphError:
+        raise GraphError(f"export: {name} takes or gives a Python object: {value!r}") from None
+
+
+def _leaf(name: str, leaf: Any) -> Any:
+    if isinstance(leaf, Described):
+        return {"array": [leaf.dtype, list(leaf.shape), list(leaf.strides), leaf.device]}
+    return {"float": None} if type(leaf) is float else {"value": _value(name, leaf)}
+
+
+def _structure(structure: Structure) -> Any:
+    if structure.kind is None:
+        return None
+    kind = next((word for word, container in CONTAINERS.items() if container is structure.kind), None)
+    if kind is None or not all(isinstance(key, str) for key in structure.keys):
+        raise GraphError(f"export: a {structure.kind.__name__} cannot be written, nor keys other than texts")
+    return [kind, list(structure.keys), [_structure(part) for part in structure.parts]]
+
+
+class Described:
+    """An array argument, of which only the kind is kept."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.dtype, self.device, self.shape = x.dtype.name, str(x.device), x.shape
+        self.strides = element_strides(x)
+
+
+# Reading.
+
+
+def load_program(path: str | os.PathLike[str]) -> Program:
+    """What Trace.export wrote. Raises FileFormatError and GraphError for anything else.
+
+    >>> import tempfile, weft as wf
+    >>> f = wf.trace(lambda x: x + 1)
+    >>> _ = f(wf.zeros(2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     f.export(f"{folder}/f.weft")
+    ...     wf.load_program(f"{folder}/f.weft")(wf.zeros(2))
+    tensor([1., 1.], dtype=float32, device=cpu:0)
+    """
+    source = _document(path)
+    source.only("format", "version", "name", "programs")
+    program = Program(source["name"].text(), load(path))
+    for entry in source["programs"].items():
+        _add_program(entry, program)
+    return program
+
+
+def graphs_in(path: str | os.PathLike[str]) -> list[tuple[str, Graph, list[tuple[int, ...]]]]:
+    """The programs of a file as (name, graph, strides of its arrays), for people to look at.
+
+    Raises FileFormatError and GraphError for other files.
+    """
+    source = _document(path)
+    name = source["name"].text()
+    return [
+        (f"{name}-{k}", from_json(entry["graph"].text()), _read_strides(entry))
+        for k, entry in enumerate(source["programs"].items())
+    ]
+
+
+def _document(path: str | os.PathLike[str]) -> Source:
+    text = load_metadata(path).get(KEY)
+    if text is None:
+        raise GraphError(f"load_program: {os.fspath(path)!s} holds arrays, but no program")
+    return document(text, FORMAT, VERSION)
+
+
+def _read_strides(entry: Source) -> list[tuple[int, ...]]:
+    return [tuple(n.integer(-(1 << 62), 1 << 62) for n in s.items()) for s in entry["strides"].items()]
+
+
+def _add_program(entry: Source, program: Program) -> None:
+    arguments = _read_structure(entry["arguments"])
+    example = checked(entry, lambda: arguments.build([_example(leaf) for leaf in entry["leaves"].items()]))
+    if not isinstance(example, tuple) or tuple(map(type, example)) != (tuple, dict):
+        raise entry["arguments"].fail("expected positional and named arguments")
+    leaves, _ = flatten(example)
+    graph = from_json(entry["graph"].text())
+    visible = entry["visible"].integer(0, len(graph.outputs) + 1)
+    strides = _read_strides(entry)
+    reader = _Finds(leaves, visible, program.tensors)
+    arrays = [reader.tensor(part) for part in entry["arrays"].items()]
+    numbers = [reader.number(part) for part in entry["numbers"].items()]
+    _check_inputs(entry, graph, [x for _, x in arrays], strides, len(numbers))
+    results = [reader.result(part) for part in entry["results"].items()]
+    structure = _read_structure(entry["structure"])
+    checked(entry["structure"], lambda: structure.build(results))
+    stable_inputs = [k for k, (find, _) in enumerate(arrays) if find.kind == "object"]
+    writes = bool(graph.writes)
+    spec = replay_spec(
+        checked(
+            entry, lambda: compile_graph(graph, program.name, strides, visible, stable_inputs=stable_inputs)
+        ),
+        arrays=[find for find, _ in arrays],
+        numbers=numbers,
+        results=results,
+        structure=structure,
+        stopped=[k.integer(0, len(results)) for k in entry["stopped"].items()] if "stopped" in entry else (),
+        elsewhere={_core.geometry(x)[0] for x in program.tensors.values()} if writes else (),
+    )
+    program.add(example, spec, writes)
+
+
+def _check_inputs(
+    entry: Source, graph: Graph, examples: Sequence[Tensor], strides: Sequence[tuple[int, ...]], numbers: int
+) -> None:
+    arrays = [v for v in graph.inputs if not v.type.weak]
+    if (
+        len(arrays) != len(examples)
+        or len(strides) != len(examples)
+        or len(graph.inputs) - len(arrays) != numbers
+    ):
+        raise entry.fail("the graph takes other inputs than the program gives it")
+    for value, x, steps in zip(arrays, examples, strides, strict=True):
+        is_same_type = (value.shape, value.dtype, value.type.device) == (x.shape, x.dtype, x.device)
+        if not is_same_type or element_strides(x) != steps:
+            raise entry.fail(f"the graph takes {value.type}, and is given {_core.describe(x)}")
+
+
+class _Finds:
+    """Reads where things are found; leaves: of the example, outputs: how many there are."""
+
+    def __init__(self, leaves: Sequence[Any], outputs: int, tensors: Mapping[str, Tensor]) -> None:
+        self.leaves, self.outputs, self.tensors = leaves, outputs, tensors
+
+    def tensor(self, part: Source) -> tuple[Find, Tensor]:
+        """An array, and the one it is in the example."""
+        kind, reference, window = self._parts(part)
+        if kind == "leaf":
+            number = reference.integer(0, len(self.leaves))
+            x = self.leaves[number]
+            find: Find = _core.Find.leaf(number)
+        elif kind == "tensor":
+            x = self._tensor(reference)
+            find = _core.Find.object(x)
+        else:
+            raise part.fail("expected an argument or a tensor")
+        if not isinstance(x, Tensor):
+            raise part.fail("is not an array")
+        if window is None:
+            return find, x
+        return find.with_window(self._inside(part, x, window)), _core.window(x, *window)
+
+    def number(self, part: Source) -> Find:
+        kind, reference, _ = self._parts(part)
+        if kind != "leaf" or type(self.leaves[number := reference.integer(0, len(self.leaves))]) is not float:
+            raise part.fail("expected an argument that is a float")
+        leaf: Find = _core.Find.leaf(number)
+        return leaf
+
+    def result(self, part: Source) -> Find:
+        kind, reference, window = self._parts(part)
+        if kind == "output" and window is None:
+            find: Find = _core.Find.output(reference.integer(0, self.outputs))
+            return find
+        if kind == "value":
+            find = _core.Find.object(decode(reference))
+            return find
+        if kind == "output":
+            raise part.fail("parts of outputs cannot be loaded")
+        return self.tensor(part)[0]
+
+    def _parts(self, part: Source) -> tuple[str, Source, Any]:
+        items = part.items()
+        if len(items) != 3:
+            raise part.fail("expected a kind, what it is, and a window")
+        window = None
+        if items[2].value is not None:
+            offset, shape, strides = items[2].items()
+            window = (
+                offset.integer(-(1 << 62), 1 << 62),
+                tuple(n.integer(0, 1 << 62) for n in shape.items()),
+                tuple(n.integer(-(1 << 62), 1 << 62) for n in strides.items()),
+            )
+        return items[0].text(), items[1], window
+
+    def _tensor(self, reference: Source) -> Tensor:
+        x = self.tensors.get(reference.text())
+        if x is None:
+            raise reference.fail("no such tensor in the file")
+        return x
+
+    @staticmethod
+    def _inside(part: Source, x: Tensor, window: Any) -> Any:
+        offset, shape, strides = window
+        ends = [0, 0] if 0 in shape else _reach(shape, strides)
+        low, high = _reach(x.shape, element_strides(x)) if x.size else (0, 0)
+        if len(shape) != len(strides) or offset + ends[0] < low or offset + ends[1] > high:
+            raise part.fail("reaches beyond the array")
+        return window
+
+
+def _reach(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
+    ends = [(n - 1) * s for n, s in zip(shape, strides, strict=False)]
+    return [sum(e for e in ends if e < 0), sum(e for e in ends if e > 0)]
+
+
+def _example(leaf: Source) -> Any:
+    if "float" in leaf:
+        return 0.0
+    if "value" in leaf:
+        return decode(leaf["value"])
+    dtype, shape, strides, device = leaf["array"].items()
+    sizes = tuple(n.integer(0, 1 << 40) for n in shape.items())
+    steps = tuple(n.integer(-(1 << 40), 1 << 40) for n in strides.items())
+    if len(sizes) != len(steps):
+        raise leaf.fail("sizes and strides differ in number")
+    low, high = [0, 0] if 0 in sizes else _reach(sizes, steps)
+    span = checked(leaf, lambda: _core.empty(high - low + 1, as_dtype(dtype.text()), device.text()))
+    return _core.window(span, -low, sizes, steps)
+
+
+def _read_structure(source: Source) -> Structure:
+    if source.value is None:
+        return Structure(None)
+    items = source.items()
+    if len(items) != 3 or items[0].value not in CONTAINERS:
+        raise source.fail(f"expected one of {', '.join(CONTAINERS)}, keys, and parts")
+    parts = tuple(_read_structure(part) for part in items[2].items())
+    keys = tuple(key.text() for key in items[1].items())
+    if len(keys) != (len(parts) if items[0].value == "dict" else 0):
+        raise source.fail("another number of keys than of parts")
+    return Structure(CONTAINERS[items[0].value], parts, keys)

@@ -1,0 +1,282 @@
+"""Transformed functions: a function is recorded as a graph, which is transformed and run as a program.
+
+A transformation is no cache: each call runs the function's Python, on Values, and so sees what that reads now. What is
+stored is what was made of a recorded graph, by that graph's key (Graph.key): the transformed graph and its plans. A
+call whose function records a graph that was recorded before transforms and plans nothing. Where a transformed function
+is called while another function is written down, the transformed graph becomes part of that one's.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from types import MethodType
+from typing import Any, TypeVar
+
+from weft import _core
+from weft.arrays import array_values as array_values  # so that Values are arrays
+from weft.arrays.tensor import element_strides
+from weft.arrays.traced_float import TracedFloat, TracedFloats
+from weft.base.structure import Structure, flatten
+from weft.base.table import Table
+from weft.executor.compile import compile_graph
+from weft.graph.graph import Graph
+from weft.graph.recording import Recorder
+from weft.graph.subgraph import Capture, no_capture, type_of
+from weft.ops import functions as F
+from weft.ops import registry
+from weft.ops.node import Node, Value, constant, input_value
+from weft.ops.types import TensorType
+from weft.recording.control_flow_effects import may_share_memory, write_back, write_back_found
+
+__all__ = [
+    "CapturedFunction",
+    "Program",
+    "Transformed",
+    "is_array",
+    "materialized",
+    "stored",
+    "type_of",
+]
+
+Array = _core.Tensor | Value
+PROGRAMS = 512  # of the process; those that were not used for longest are dropped
+PLANS = 16  # of one program, for operands of different strides
+
+T = TypeVar("T")
+
+
+class _TransformCapture(Capture):
+    """Writes a function down that is going to be transformed: what draws random numbers stays as it is.
+
+    floats: the inputs for floats of the call, which stay inputs of the program, with what is given for them.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.floats: dict[tuple[int, int], tuple[Value, Any]] = {}
+
+    draw = Recorder.draw  # as a whole program, not as a body that runs again
+
+    def number(self, x: Any) -> Any:
+        if self._outer is not None:
+            return self._outer.number(x)
+        if x.owner is None:
+            return x.value
+        key = (id(x.owner), x.origin)
+        if key not in self.floats:
+            self.floats[key] = input_value(constant(x.value).type, "number"), x
+        return self.floats[key][0]
+
+    def set_gradient(self, x: Any, dx: Any) -> None:
+        self.refuse("it sets the grad of an array; a transformed function may use grad or vjp inside of it")
+
+
+class CapturedFunction:
+    """A function as a graph. inputs: the graph's inputs for those leaves of the arguments that are arrays.
+
+    ys: the arrays that it gives; aux: those of its second result, where it has one that only goes along. contents: what
+    it writes to captured arrays, those of `written_captures`, and then to arrays among its arguments, those of
+    `written_inputs`. captures: all arrays that it captures, then the floats of the call that it reads; extra: the
+    inputs for them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        leaves: Sequence[Any],
+        structure: Structure,
+        types: Sequence[TensorType | None],
+        has_aux: bool = False,
+    ) -> None:
+        self._capture = _TransformCapture(name)
+        floats = TracedFloats([x for x in leaves if type(x) is float] if _core.capture() is None else ())
+        numbers = iter(floats.numbers)
+        values: list[Any] = [
+            self._capture.input(t)
+            if t is not None
+            else next(numbers)
+            if floats.numbers and type(leaf) is float
+            else leaf
+            for leaf, t in zip(leaves, types, strict=True)
+        ]
+        self.inputs: list[Value] = [v for v, t in zip(values, types, strict=True) if t is not None]
+        self._arguments = [leaf for leaf, t in zip(leaves, types, strict=True) if t is not None]
+        self._results: list[Any] = []
+        self._aux_leaves: list[Any] = []
+
+        def run() -> list[Any]:
+            args, kwargs = structure.build(values)
+            result, aux = function(*args, **kwargs), None
+            if has_aux:
+                if not isinstance(result, tuple) or len(result) != 2:
+                    raise TypeError(
+                        f"{name}: with has_aux, the function must give a pair, got {type(result).__name__}"
+                    )
+                result, aux = result
+            self._results, self.structure = flatten(result)
+            self._aux_leaves, self._aux_structure = flatten(aux)
+            return [x for x in self._results if x is not None] + [x for x in self._aux_leaves if is_array(x)]
+
+        try:
+            values_of_results = self._capture.run(run)
+        finally:
+            floats.close()
+        result_count = len([x for x in self._results if x is not None])
+        self.written_captures = list(self._capture.new_contents)
+        ends = [self._capture.content(v) for v in self.inputs]
+        self.written_inputs = [k for k, end in enumerate(ends) if end is not None]
+        self.contents = [self._capture.new_contents[k] for k in self.written_captures] + [
+            v for v in ends if v is not None
+        ]
+        numbers_read = list(self._capture.floats.values())
+        self.extra = [*self._capture.capture_inputs, *(v for v, _ in numbers_read)]
+        self.captures = [*self._capture.captures, *(x if x.owner else x.value for _, x in numbers_read)]
+        self._check_arguments()
+        with no_capture():
+            values_of_results = [materialized(v) for v in values_of_results]
+        self.ys, self.aux = values_of_results[:result_count], values_of_results[result_count:]
+
+    def _check_arguments(self) -> None:
+        """Raise CannotRecord where an argument is written whose memory is used under another name, too."""
+        for k in self.written_inputs:
+            mine = self._arguments[k]
+            for x in [*self._capture.captures, *(x for j, x in enumerate(self._arguments) if j != k)]:
+                if may_share_memory(x, mine):
+                    self._capture.refuse(
+                        f"an argument is written whose memory is used under another name, too: {type_of(mine)}"
+                    )
+
+    @property
+    def key(self) -> Hashable:
+        """What programs of it depend on, but for the shape of its arguments and results: what was recorded."""
+        graph = Graph([*self.inputs, *self.extra], [*self.ys, *self.extra_outputs])
+        counts = (len(self.inputs), len(self.ys), len(self.aux))
+        return (graph.key, counts, tuple(self.written_captures), tuple(self.written_inputs))
+
+    @property
+    def extra_outputs(self) -> list[Value]:
+        """What it gives that is not differentiated."""
+        return [*self.aux, *self.contents]
+
+    @property
+    def are_results(self) -> list[bool]:
+        """For each leaf of the result whether it is an array; the others are None."""
+        return [x is not None for x in self._results]
+
+    def build(self, arrays: Sequence[Any]) -> Any:
+        """The result with these arrays, or with structures in their places."""
+        remaining = iter(arrays)
+        return self.structure.build([None if x is None else next(remaining) for x in self._results])
+
+    def finish(self, extra_outputs: Sequence[Any]) -> Any:
+        """Write to the arrays that it found; the second result."""
+        count, end = len(self.aux), len(self.aux) + len(self.written_captures)
+        write_back_found(self._capture, self.written_captures, extra_outputs[count:end])
+        for k, content in zip(self.written_inputs, extra_outputs[end:], strict=True):
+            write_back(self._capture, self._arguments[k], content)
+        remaining = iter(extra_outputs[:count])
+        return self._aux_structure.build(
+            [next(remaining) if is_array(x) else _plain(x) for x in self._aux_leaves]
+        )
+
+
+def materialized(v: Value) -> Value:
+    """The value as an operator gives it: a result is an array of its own, neither a number nor an argument."""
+    if v.node.op is not None:
+        return v
+    copy: Value = F.reshape(v, shape=v.shape, copy=True)
+    return copy
+
+
+def _plain(x: Any) -> Any:
+    """A leaf of a second result; of a float of the call the number."""
+    return x.value if type(x) is TracedFloat else x
+
+
+class Program:
+    """A transformed graph, and its plans by the strides of the operands."""
+
+    def __init__(self, name: str, graph: Graph) -> None:
+        self.name, self.graph = name, graph
+        self._are_numbers = [v.type.weak for v in graph.inputs]
+        self._plans: Table[Any] = Table(PLANS)
+
+    def __call__(self, operands: Sequence[Any]) -> list[Any]:
+        """The outputs of the graph: computed, or made part of what is being written down."""
+        if _core.capture() is not None or any(isinstance(x, Value) for x in operands):
+            return self._inlined(operands)
+        arrays, numbers = list(operands), []
+        if any(self._are_numbers):
+            pairs = list(zip(operands, self._are_numbers, strict=True))
+            arrays, numbers = [x for x, flag in pairs if not flag], [x for x, flag in pairs if flag]
+        strides = tuple(map(element_strides, arrays))
+        plan = self._plans.get(strides, lambda: self._plan(strides))
+        outputs: list[Any] = _core.run_plan(plan, arrays, numbers)
+        return outputs
+
+    def _plan(self, strides: Sequence[tuple[int, ...]]) -> Any:
+        """The plan for arrays of these strides; numbers come behind all arrays."""
+        inputs = sorted(self.graph.inputs, key=lambda v: v.type.weak)
+        return compile_graph(Graph(inputs, self.graph.outputs), self.name, strides, len(self.graph.outputs))
+
+    def _inlined(self, operands: Sequence[Any]) -> list[Any]:
+        capture = _core.capture()
+        inputs = operands if capture is None else [capture.lift(x) for x in operands]
+        values: dict[int, Value] = {
+            id(old): constant(new) if isinstance(new, int | float) else new
+            for old, new in zip(self.graph.inputs, inputs, strict=True)
+        }
+        for node in self.graph.nodes:
+            if node.op is None:
+                values.setdefault(id(node.outputs[0]), node.outputs[0])
+                continue
+            new_node = Node(
+                node.op,
+                [None if v is None else values[id(v)] for v in node.inputs],
+                [v.type for v in node.outputs],
+                {key: values[id(v)] for key, v in node.runtime.items()},
+            )
+            new_node.where = node.where
+            outputs = new_node.outputs if capture is None else capture.record_inlined(new_node)
+            values.update((id(old), new) for old, new in zip(node.outputs, outputs, strict=True))
+        return [values[id(v)] for v in self.graph.outputs if v is not None]
+
+
+_programs: Table[Any] = Table(PROGRAMS)
+registry.clear_when_made_again(_programs.clear)
+
+
+def stored(key: Hashable, make: Callable[[], T]) -> T:
+    """What make gives, outside of every capture; for a key that was met before what it gave then."""
+
+    def made() -> T:
+        with no_capture():
+            return make()
+
+    entry: T = _programs.get(key, made)
+    return entry
+
+
+class Transformed:
+    """A transformed function. function: what it was made from."""
+
+    def __init__(self, name: str, function: Callable[..., Any], run: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self.function, self._transformation = function, name
+        self._run = run
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"{self._transformation}({self.function!r})"
+
+
+def is_array(x: Any) -> bool:
+    """Whether x is an array, or a Value."""
+    return isinstance(x, Array)

@@ -1,0 +1,323 @@
+"""Networks: observers, training with rounded numbers, calibration, conversion to integers, reports, wrong use."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import weft as wf
+import weft.functional as F
+import weft.module as M
+import weft.optimizer as optim
+import weft.quantization as Q
+from weft.ops.families.quantization import IntegerConv2d, IntegerLinear
+
+
+class Net(M.Module):
+    """Convolutions with and without batch normalization, a residual, pooling and a head."""
+
+    def __init__(self):
+        self.stem = M.Conv2d(1, 8, 3, padding=1, bias=False)
+        self.norm = M.BatchNorm2d(8)
+        self.block = M.Conv2d(8, 8, 3, padding=1)
+        self.head = M.Linear(8 * 4 * 4, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.norm(self.stem(x))), 2)
+        x = F.relu(self.block(x) + x)
+        return self.head(x.reshape(x.shape[0], -1))
+
+
+class Attend(M.Module):
+    """Products of two activations."""
+
+    def __init__(self):
+        self.q, self.k = M.Linear(8, 8), M.Linear(8, 8)
+
+    def forward(self, x):
+        scores = F.softmax(self.q(x) @ self.k(x).swapaxes(-1, -2), axis=-1)
+        return scores @ x
+
+
+def net(seed=0):
+    wf.random.seed(seed)
+    made = Net()
+    with wf.no_grad():  # statistics that are not those of the beginning
+        made.norm.running_mean[...] = 0.3
+        made.norm.running_var[...] = 2.0
+        made.norm.bias[...] = 0.1
+    return made
+
+
+def images(n=6, seed=1):
+    return wf.tensor(np.random.default_rng(seed).normal(size=(n, 1, 8, 8)).astype(np.float32))
+
+
+def distance(a, b):
+    return (F.max(F.abs(a - b)) / F.max(F.abs(b))).item()
+
+
+# Observers.
+
+
+def test_ranges():
+    data = [np.array([-1.0, 3.0]), np.array([-2.0, 1.0])]
+    found = {}
+    for method in ("min_max", "ema", "percentile", "kl", "l2"):
+        observer = Q.make_observer(method, "layer", momentum=0.5)
+        for x in data:
+            observer.update(x)
+        found[method] = observer.range()
+    assert found["min_max"] == (-2, 3)
+    assert found["ema"] == (-1.5, 2)
+    for method in ("percentile", "kl", "l2"):
+        low, high = found[method]
+        assert -2.01 <= low <= 0 <= high <= 3.01
+
+
+@pytest.mark.parametrize("search", ["percentile", "kl", "l2"])
+def test_searches_leave_outliers_out(search):
+    """Against a search one range after the other: the squared error of the range is near the least."""
+    rng = np.random.default_rng(0)
+    x = np.append(np.abs(rng.normal(size=200_000)), [40.0])
+    observer = Q.Histogram("layer", search=search)
+    for part in np.array_split(x, 7):
+        observer.update(part)
+    low, high = observer.range(levels=16)
+    assert low == 0
+    assert 1 < high < 12
+
+    def error(high):
+        step = high / 15
+        return ((np.clip(np.round(x / step), 0, 15) * step - x) ** 2).sum()
+
+    if search == "l2":
+        assert error(high) < 1.1 * min(error(h) for h in np.linspace(0.5, 40, 400))
+
+
+def test_a_histogram_grows():
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(size=5000) * k for k in (1, 3, 2)]
+    observer = Q.Histogram("layer", search="percentile", percentile=90)
+    for part in parts:
+        observer.update(part)
+    assert observer.counts.sum() == pytest.approx(15000)
+    want = np.percentile(np.concatenate(parts), [5, 95])
+    np.testing.assert_allclose(observer.range(), want, atol=0.03)
+
+
+# Training.
+
+
+@pytest.mark.parametrize("preset", ["min_max", "ema", "lsq", "tqt"])
+def test_training(preset):
+    """A step moves the loss down, traced as eagerly, and statistics and ranges with it; integers follow."""
+    x, losses = images(), {}
+    for traced in (False, True):
+        q = Q.prepare_qat(net(), preset, example=x)
+        optimizer = optim.SGD(q.parameters(), lr=0.02)
+        manager = wf.GradManager().attach(list(q.parameters()))
+
+        def step(x, q=q, optimizer=optimizer, manager=manager):
+            with manager:
+                loss = F.mean((q(x) - 1.0) ** 2)
+                manager.backward(loss)
+            optimizer.step()
+            optimizer.clear_grad()
+            return loss
+
+        run = wf.trace(step) if traced else step
+        before = q.module.norm.running_mean.numpy().copy()
+        losses[traced] = [run(x * 1.5).item() for _ in range(4)]
+        assert losses[traced][-1] < losses[traced][0]
+        assert np.abs(q.module.norm.running_mean.numpy() - before).max() > 0
+        if traced:
+            assert len(run.programs) == 1
+        moved = q.activations["stem.input"]
+        if preset in ("min_max", "ema"):
+            assert moved.high.item() > F.max(x).item()
+        else:
+            assert moved.step.grad is None or moved.step.grad.item() == 0
+            assert len(list(q.parameters())) == len(list(q.module.parameters())) + 6
+        q.eval()
+        assert distance(Q.convert(q)(x), q(x)) < 1e-5
+    np.testing.assert_allclose(losses[True], losses[False], rtol=1e-3)
+
+
+def test_batch_norm_is_part_of_the_weight():
+    """What is rounded is the weight times the factor; without rounding nothing changes, in both modes."""
+    x, module = images(), net()
+    want = {}
+    for training in (True, False):
+        module.train(training)
+        want[training] = copy.deepcopy(module)(x)
+    q = Q.prepare_qat(module, example=x)
+    for quantizer in (*q.weights.values(), *q.activations.values()):
+        quantizer.enabled = False
+    for training in (False, True):
+        q.train(training)
+        assert distance(q(x), want[training]) < 1e-5
+
+
+# Calibration and conversion.
+
+
+@pytest.mark.parametrize("method", ["min_max", "ema", "percentile", "l2"])
+def test_calibration(method):
+    x, module = images(64), net().eval()
+    want = module(x)
+    simulated = Q.calibrate(module, [x[:32], x[32:]], method=method)
+    assert distance(simulated(x), want) < (0.3 if method == "ema" else 0.08)
+    integers = Q.convert(simulated)
+    assert distance(integers(x), simulated(x)) < 1e-5
+    traced = wf.trace(integers)
+    np.testing.assert_array_equal(traced(x).numpy(), traced(x).numpy())
+    assert distance(traced(x), integers(x)) < 1e-5
+    steps = traced.programs[0].plan.info.steps
+    for cls, count in ((IntegerConv2d, 2), (IntegerLinear, 1)):
+        assert sum(cls.__name__ in text for text in steps) == count
+    assert not any("Conv2d(" in text.replace("IntegerConv2d(", "") for text in steps)
+    assert integers.size_bytes() < 0.3 * sum(p.size * 4 for p in module.parameters())
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_zero_points_and_padding(symmetric):
+    x, module = images() + 0.5, net().eval()
+    simulated = Q.calibrate(module, [x], qconfig=Q.QConfig(symmetric=symmetric))
+    integers = Q.convert(simulated)
+    assert (integers.steps["stem.input"].padding != 0) == (not symmetric)
+    assert distance(integers(x), simulated(x)) < 1e-5
+    assert distance(simulated(x), module(x)) < 0.08
+
+
+def test_products_of_activations():
+    wf.random.seed(0)
+    module, x = Attend().eval(), wf.random.normal(shape=(2, 5, 8))
+    simulated = Q.calibrate(module, [x])
+    integers = Q.convert(simulated)
+    assert sorted(integers.stored) == ["k", "matmul", "matmul#1", "q"]
+    assert distance(integers(x), simulated(x)) < 1e-5
+    assert distance(simulated(x), module(x)) < 0.05
+
+
+def test_weights_alone():
+    wf.random.seed(0)
+    module = M.Sequential(M.Linear(64, 32), M.GELU(), M.Linear(32, 5, bias=False)).eval()
+    for config, bytes_each in ((Q.presets["int4_weight"], 0.5), (Q.QConfig(activation_bits=None), 1)):
+        simulated = Q.calibrate(module, [wf.ones((3, 64))], qconfig=config)
+        integers = Q.convert(simulated)
+        for rows in (1, 7):
+            x = wf.random.normal(shape=(rows, 64))
+            assert distance(integers(x), simulated(x)) < 1e-5
+            assert distance(integers(x), module(x)) < 0.3
+        assert integers.stored["0"].weight.size == 64 * 32 * bytes_each
+
+
+def test_saved_and_loaded(tmp_path):
+    x, module = images(), net().eval()
+    first = Q.convert(Q.calibrate(module, [x]))
+    second = Q.convert(Q.calibrate(net(7).eval(), [x]))
+    wf.save(tmp_path / "net.safetensors", first.state_dict())
+    assert distance(second(x), first(x)) > 0.1
+    second.load_state_dict(wf.load(tmp_path / "net.safetensors"))
+    np.testing.assert_array_equal(second(x).numpy(), first(x).numpy())
+
+
+def test_bias_correction():
+    """The mean error of each channel, which rounding of the weight adds, is gone."""
+    x, module = images(64), M.Sequential(M.Conv2d(1, 8, 3))
+    module = module.eval()
+    x = F.abs(x)
+    plain, corrected = (Q.calibrate(module, [x], correct_bias=flag) for flag in (False, True))
+    for quantizer in (*plain.activations.values(), *corrected.activations.values()):
+        quantizer.enabled = False
+    errors = [F.max(F.abs(F.mean(q(x) - module(x), axis=(0, 2, 3)))).item() for q in (plain, corrected)]
+    assert errors[1] < 0.05 * errors[0]
+    plain, corrected = (Q.calibrate(module, [x], correct_bias=flag) for flag in (False, True))
+    assert distance(Q.convert(corrected)(x), corrected(x)) < 1e-5
+
+
+def test_equalization():
+    """Ranges of channels become alike, the function stays; rounding with one step hurts less."""
+    wf.random.seed(0)
+    module = M.Sequential(M.Conv2d(1, 8, 3), M.BatchNorm2d(8), M.ReLU(), M.Conv2d(8, 4, 3)).eval()
+    with wf.no_grad():
+        factors = wf.tensor([100.0, 10.0, 1.0, 0.1, 0.01, 1.0, 5.0, 30.0])
+        module[1].weight[...] = factors
+        module[3].weight[...] = module[3].weight / factors.reshape(1, -1, 1, 1)
+    x, config = images(), Q.QConfig(per_channel=False)
+    want = module(x)
+
+    def rounded_weights():
+        simulated = Q.calibrate(module, [x], qconfig=config)
+        for quantizer in simulated.activations.values():
+            quantizer.enabled = False
+        return simulated
+
+    before = distance(rounded_weights()(x), want)
+    assert Q.equalize(module, x) == [("0", "3")]
+    assert distance(module(x), want) < 1e-5
+    assert distance(rounded_weights()(x), want) < 0.5 * before
+
+
+def test_sensitivity():
+    x, module = images(), net().eval()
+    want = module(x)
+    simulated = Q.calibrate(module, [x], overrides={"block": "int4_weight"})
+    assert "block" in simulated.reasons  # a convolution has no kernel for weights alone
+    drops = Q.sensitivity(simulated, lambda f: -distance(f(x), want))
+    assert list(drops) == sorted(drops, key=lambda name: -drops[name])
+    assert sorted(drops) == ["head", "stem"]
+    assert all(drop > 0 for drop in drops.values())
+    assert all(q.enabled for q in simulated.weights.values())
+
+
+def test_report():
+    x, module = images(), net().eval()
+    simulated = Q.calibrate(module, [x], overrides={"he*": None})
+    for made in (simulated, Q.convert(simulated)):
+        rows = {row.layer: row for row in Q.report(made).rows}
+        assert list(rows) == ["stem", "block", "head"]
+        assert (rows["stem"].weight, rows["stem"].activation) == ("int8", "int8")
+        assert (rows["block"].weight, rows["block"].activation) == ("int8", "uint8")
+        assert (rows["head"].weight, rows["head"].reason) == ("float32", "excluded by overrides")
+    lstm = Q.calibrate(M.LSTM(4, 4), [wf.ones((3, 2, 4))])
+    assert "no integer kernel" in str(Q.report(lstm))
+
+
+# Wrong use.
+
+
+def test_wrong_use():
+    x, module = images(), net()
+    with pytest.raises(ValueError, match="batches is empty"):
+        Q.calibrate(module, [])
+    with pytest.raises(ValueError, match="method must be one of min_max"):
+        Q.calibrate(module, [x], method="best")
+    with pytest.raises(ValueError, match="no preset 'int2'; there are min_max"):
+        Q.prepare_qat(module, "int2")
+    with pytest.raises(ValueError, match=r"'conv\*' match no layer; there are: stem, block, head"):
+        Q.calibrate(module, [x], overrides={"conv*": None})
+    with pytest.raises(ValueError, match="begin with example="):
+        Q.prepare_qat(module, "lsq")
+    with pytest.raises(ValueError, match=r"stem\.input: .* NaN or infinite"):
+        Q.calibrate(module, [x * float("nan")])
+    with pytest.raises(ValueError, match=r"its observer has seen no data.*overrides=\{'layer': None\}"):
+        Q.MinMax("layer").range()
+    with pytest.raises(TypeError, match=r"convert\(calibrate\(module, batches\)\)"):
+        Q.convert(module)
+    with pytest.raises(ValueError, match="was never called"):
+        Q.convert(Q.prepare_qat(module))
+    with pytest.raises(RuntimeError, match="give example= to prepare_qat"):
+        wf.trace(Q.prepare_qat(module))(x)
+    with pytest.raises(ValueError, match="weights of 4 bits are for"):
+        Q.QConfig(weight_bits=4)
+
+
+def test_without_an_example():
+    x = images()
+    q = Q.prepare_qat(net(), "ema")
+    assert q(x).shape == (6, 10)
+    assert q.training
+    assert q.module.training
+    assert sorted(q.activations) == ["block.input", "head.input", "stem.input"]
