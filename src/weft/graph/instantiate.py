@@ -35,8 +35,8 @@ def instantiate(
     """The outputs of `graph` computed from these inputs, by new nodes.
 
     where: the user's line for errors, by default those of the nodes; axes: the dynamic sizes by index, None: they stay
-    Sizes; draw: gives the outputs for a random node. Types are inferred again, so a graph for a pattern of sizes becomes one for those of the
-    inputs.
+    Sizes; draw: gives the outputs for a random node. Types are inferred again, so a graph for a pattern of sizes
+    becomes one for those of the inputs.
     """
     new_values: dict[int, Value] = {id(old): new for old, new in zip(graph.inputs, inputs, strict=True)}
     sizes = _Sizes(inputs, axes)
