@@ -162,3 +162,12 @@ def test_normalization_of_images(dtype):
     apart = x - x.mean(axis=(0, 2, 3), keepdims=True, dtype="float64")
     expected = apart / np.sqrt((apart * apart).mean(axis=(0, 2, 3), keepdims=True) + 0.5)
     assert np.abs(found - expected).max() < (1e-5 if dtype == "float32" else 0.03)
+
+
+def test_only_what_a_stage_stores_is_streamed_in_it():
+    """Streaming another operand's array, which nothing has filled, was right only as long as LLVM left it out."""
+    x = load(0, "float32")
+    stages = (Each((Store(1, x - 1),)), Each((Store(2, x),)))
+    kernel = Kernel("apart", 1, (Operand("float32"),) * 3, stages, streaming=True)
+    assert kernel.streaming_operands == {1, 2}
+    assert print_kernel(kernel).count(" = alloca ") == 2

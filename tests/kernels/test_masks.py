@@ -75,3 +75,26 @@ def test_numbers_that_differ():
     with pytest.raises(ValueError, match="nonzero: the mask has 2 true elements, the other operand 0"):
         run(_core.kernel_nonzero(), mask, np.zeros((0, 1), np.int64))
     assert not x.any()
+
+
+def test_a_mask_that_changes_after_it_was_counted():
+    """Masks lent to NumPy may change at any time: results are meaningless then, but no other memory is touched.
+
+    Here the mask changes because the result lies in its memory: what is written first makes more of it true.
+    """
+    count, size = 200, 20_000
+    for kernel in (_core.kernel_nonzero, _core.kernel_masked_select):
+        memory = np.zeros(size, np.uint8)
+        memory[:count] = 1
+        y = memory[: 8 * count].view(np.int64)
+        x = np.full(size, -1, np.int64)
+        run(kernel(), *([memory, y[:, None]] if kernel is _core.kernel_nonzero else [x, memory, y]))
+        assert np.count_nonzero(memory[count : 8 * count])  # it did change
+        assert not memory[8 * count :].any()
+    memory = np.zeros(size, np.uint8)
+    memory[:count] = 1
+    values = np.full(2 * size, 77, np.uint8)
+    values[:count] = 5
+    run(_core.kernel_masked_assign(), np.ones(size, np.uint8), memory, values[:count], memory)
+    assert (memory != 77).all()
+    assert np.count_nonzero(memory == 5) == count

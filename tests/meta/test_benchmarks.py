@@ -10,7 +10,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
-    "name", ["storage", "onednn", "slice", "graph", "data", "recurrent", "transforms", "compositions"]
+    "name",
+    [
+        "storage",
+        "onednn",
+        "slice",
+        "graph",
+        "data",
+        "recurrent",
+        "transforms",
+        "compositions",
+        "quantization",
+    ],
 )
 def test_a_quick_run_ends_with_its_count_of_bars(name):
     command = [sys.executable, ROOT / "benchmarks" / f"{name}.py", "--quick"]

@@ -99,6 +99,12 @@ FLAGS: dict[str, Flag] = {
             "find engine functions that use variables which they did not declare, and verify graphs after each pass",
         ),
         Flag(
+            "WEFT_CHECK_LOOPS",
+            bool,
+            False,
+            "generated code tests the bounds of each load and store, and ends the process where one is outside",
+        ),
+        Flag(
             "WEFT_SCHEDULE_SEED",
             int,
             None,

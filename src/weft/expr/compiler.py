@@ -328,7 +328,7 @@ def compile_kernel(kernel: Kernel) -> Compiled:
     from weft import _core  # not above: the build compiles kernels before there is one
 
     with _timed("print"):
-        text = print_kernel(kernel)
+        text = print_kernel(kernel, checked=flags.get("WEFT_CHECK_LOOPS"))
     if address := _core.prebuilt_kernel(key_of(text, kernel.name)):
         counters["prebuilt"] += 1
         return Compiled(address, None)

@@ -24,8 +24,8 @@ from weft.expr.llvm_rows import print_rows
 __all__ = ["print_kernel"]
 
 
-def print_kernel(kernel: Kernel) -> str:
-    """The kernel as a module of LLVM IR with one function of its name.
+def print_kernel(kernel: Kernel, checked: bool = False) -> str:
+    """The kernel as a module of LLVM IR with one function of its name; checked: it tests bounds, see llvm_checked.
 
     Raises NotImplementedError for half types in arithmetic, which weft.expr.functions.expand turns into float32, and
     for functions, which it writes in simpler ones.
@@ -38,6 +38,7 @@ def print_kernel(kernel: Kernel) -> str:
     'define void @twice(ptr %data, ptr %sizes, ptr %strides, ptr %parameters) nounwind {'
     """
     function = Function(kernel)
+    arguments = len(function.lines)
     if kernel.cross is not None:
         from weft.expr.llvm_tiles import print_tiles  # when first needed: most programs never do
 
@@ -52,4 +53,8 @@ def print_kernel(kernel: Kernel) -> str:
         from weft.expr.llvm_streaming import finish
 
         finish(function)
+    if checked:
+        from weft.expr.llvm_checked import check
+
+        check(function, arguments)
     return function.text()

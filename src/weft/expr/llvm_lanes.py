@@ -62,7 +62,7 @@ class _Lanes:
         def compute(pointers: list[str]) -> None:
             self._store(stage, pointers, row)
 
-        through_arrays(self.function, pointers, "0", self.length, LANES, compute)
+        through_arrays(self.function, stage, pointers, "0", self.length, LANES, compute)
 
     def _each_lane(
         self,

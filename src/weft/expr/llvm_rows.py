@@ -66,7 +66,7 @@ def _stream_row(f: Function, stage: Each, pointers: list[str], positions: list[s
         def compute(pointers: list[str]) -> None:
             _store_row(f, stage, pointers, positions, begin, length)
 
-        through_arrays(f, pointers, begin, length, STREAMING_BLOCK, compute)
+        through_arrays(f, stage, pointers, begin, length, STREAMING_BLOCK, compute)
         return []
 
     f.blocks(f.sizes[-1], STREAMING_BLOCK, block)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.expr.kernel import Each
 from weft.expr.llvm_function import Function
 from weft.expr.scalar import BITS
 
@@ -19,15 +20,23 @@ def byte_size(f: Function, operand: int) -> int:
 
 
 def through_arrays(
-    f: Function, pointers: list[str], begin: str, length: str, most: int, compute: Callable[[list[str]], None]
+    f: Function,
+    stage: Each,
+    pointers: list[str],
+    begin: str,
+    length: str,
+    most: int,
+    compute: Callable[[list[str]], None],
 ) -> None:
     """compute(pointers) stores elements [begin, begin + length) of streaming operands into arrays; these are streamed.
+
+    stage: what compute runs; only its own operands have arrays here.
 
     most: the largest length.
     """
     moved = list(pointers)
     arrays = {}
-    for k in sorted(f.kernel.streaming_operands):
+    for k in sorted(f.kernel.streaming_operands & {store.operand for store in stage.stores}):
         arrays[k] = f.array(f.kernel.operands[k].dtype, most)
         moved[k] = f.offset(arrays[k], f.emit(f"mul i64 {begin}, {-byte_size(f, k)}"))
     compute(moved)

@@ -83,6 +83,7 @@ class Converted(Module):
         self.steps: dict[str, StoredStep] = {}
         self.reasons = dict(simulated.reasons)
         self.names, self.types = simulated.names, dict[str, str]()
+        self._networks = Networks()
         self._begin(simulated)
         self.training = False
 
@@ -174,7 +175,7 @@ class Converted(Module):
 
     def forward(self, *args: Any) -> Any:
         kinds = tuple(type_of(x) if is_array(x) else x for x in flatten(tuple(args))[0])
-        network = self.__dict__.setdefault("_networks", Networks()).get(kinds, self.module, args)
+        network = self._networks.get(kinds, self.module, args)
         named = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
         run = _IntegerRun(network, self.steps)
         network.bind(run, args, list(named.values()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft import _core
+from weft import _core, distributed
 from weft import functional as F
 from weft.arrays.creation import tensor
 from weft.arrays.tensor import Tensor
@@ -76,6 +76,7 @@ class _Learned(Module):
 class ActivationQuantizer(_Learned):
     """Rounds one activation. low, high: buffers with its range; observing: whether batches in training move it.
 
+    With several ranks a batch is that of all of them, and each has to compute it.
     enabled: False leaves the activation as it is. Activations that are never negative are uint8 with zero point 0.
     """
 
@@ -113,6 +114,9 @@ class ActivationQuantizer(_Learned):
     def _observe(self, x: Any) -> None:
         with no_grad():
             low, high = F.min(x), F.max(x)
+            if distributed.world_size() > 1:
+                ends = distributed.all_reduce(F.stack([-low, high]), op="max")
+                low, high = -ends[0], ends[1]
             if self.config.observer == "ema":
                 share = self.config.momentum
                 low, high = self.low + share * (low - self.low), self.high + share * (high - self.high)
@@ -191,19 +195,18 @@ class Simulated(Module):
         self.names: tuple[str, ...] = ()
         self.sources: dict[str, tuple[str, ...]] = {}
         self.is_begun = False
+        self._networks = Networks()
 
     def network(self, args: Sequence[Any]) -> Network:
         """The network for arguments like these."""
         leaves = flatten(tuple(args))[0]
         kinds = tuple(type_of(x) if is_array(x) else x for x in leaves)
         modes = tuple(m.training for m in self.module.modules())
-        cache = self.__dict__.setdefault("_networks", Networks())
-        network: Network = cache.get((kinds, modes), self.module, args)
-        return network
+        return self._networks.get((kinds, modes), self.module, args)
 
     def evaluated(self) -> Network:
         """The network of the last arguments, for prediction."""
-        for network in reversed(self.__dict__["_networks"].all()):
+        for network in reversed(self._networks.all()):
             if not any(network.modes):
                 return network
         raise ValueError(f"{self.what}: the module was never called in eval()")
