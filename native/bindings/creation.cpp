@@ -1,6 +1,7 @@
 // creation.cpp: new tensors: empty, filled, counted, and from nested Python sequences.
 #include "bindings/hooks.h"
 #include "bindings/launch_recorder.h"
+#include "engine/device_kind.h"
 
 #include <vector>
 
@@ -183,12 +184,15 @@ nb::object from_nested(nb::handle data, nb::handle dtype, nb::handle device) {
                      : nested.any_integer ? DType::int64
                      : nested.any_boolean ? DType::bool_
                                           : DType::float32;
-  Tensor x = Tensor::empty(nested.shape, type, as_tensor_device(device));
+  const Device where = as_tensor_device(device);
+  const bool is_hidden = hidden_memory_of(where);
+  Tensor x = Tensor::empty(nested.shape, type, is_hidden ? Device{} : where);
   char* element = x.data;
   for (PyObject* leaf : nested.leaves) {
     store(element, type, as_scalar_for(leaf, type));
     element += size_of(type);
   }
+  if (is_hidden) x = copy_of(x, type, where);
   if (!nested.any_known || !context().recorder) return wrap(std::move(x));
   // What is written down has the elements that a trace knows from its arguments; the others are constants.
   nb::object array = wrap(std::move(x));

@@ -6,6 +6,7 @@
 #include "bindings/hooks.h"
 #include "bindings/observer.h"
 #include "bindings/push.h"
+#include "device/backend.h"
 #include "engine/device_kind.h"
 #include "engine/machine.h"
 
@@ -15,11 +16,11 @@ Device as_device(nb::handle object) {
   if (object.is_none()) return {};
   nb::object device = call_hook(Hook::as_device, object);
   const std::optional<DeviceKind> kind = find_device_kind(nb::cast<std::string>(device.attr("kind")));
-  if (!kind) {
-    raise_error(hook(Hook::device_error),
-                to_utf8(nb::str(device)) + " is not available: the engine runs cpu devices only");
-  }
-  return {*kind, nb::cast<int>(device.attr("index"))};
+  const int index = nb::cast<int>(device.attr("index"));
+  if (kind) return {*kind, index};
+  const Device gpu{DeviceKind::gpu, index};  // the only kind that is known before it was added
+  require_backend(gpu);
+  return gpu;
 }
 
 namespace {
@@ -147,6 +148,7 @@ void bind_engine(nb::module_& m) {
         add_device_kind(std::make_unique<PythonBackend>(name, std::move(stream)));
       },
       "name"_a, "stream"_a = nb::none());
+  offer_gpus();
   def(m, "device_kind_counters", [](const std::string& name) {
     const std::optional<DeviceKind> kind = find_device_kind(name);
     const DeviceBackend* backend = kind ? backend_of(*kind) : nullptr;
@@ -155,7 +157,8 @@ void bind_engine(nb::module_& m) {
                       {"copies_in", backend->copies_in},
                       {"copies_out", backend->copies_out},
                       {"bytes_in", backend->bytes_in},
-                      {"bytes_out", backend->bytes_out}});
+                      {"bytes_out", backend->bytes_out},
+                      {"staged", backend->staged}});
   });
   Class<PyVariable>(
       m, "Variable", nb::is_weak_referenceable(),

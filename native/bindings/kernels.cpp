@@ -46,6 +46,7 @@ void bind_kernels(nb::module_& m) {
       },
       "level"_a,
       "For tests: native kernels made and run from now on use at most this level. Returns the one before.");
+  def(m, "kernel_transfer", &make_transfer, "to"_a, "source"_a, "x on source -> y on `to`.");
   def(m, "kernel_sort", &make_sort, "axis"_a, "descending"_a = false, "values"_a = true, "indices"_a = false,
       "x -> [values,] [int64 indices]. Stable; NaN last.");
   def(m, "kernel_topk", &make_topk, "axis"_a, "largest"_a = true,

@@ -5,6 +5,7 @@
 #include "bindings/convert.h"
 #include "bindings/launch_recorder.h"
 #include "bindings/layers.h"
+#include "engine/device_kind.h"
 #include "program/builder.h"
 #include "storage/runtime.h"
 #include "tensor/exchange.h"
@@ -113,6 +114,12 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     return -1;
   }
   static char nothing;  // a pool has no block of 0 bytes
+  if (hidden_memory_of(memory.device)) {
+    const std::string text = "Memory: Python cannot touch the memory of " + to_string(memory.device);
+    PyErr_SetString(PyExc_BufferError, text.c_str());
+    view->obj = nullptr;
+    return -1;
+  }
   char* const data = memory.bytes ? memory.chunk->data : &nothing;
   if (PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(memory.bytes), 0, flags) < 0) return -1;
   ++memory.exports;
@@ -199,6 +206,9 @@ void bind_storage(nb::module_& m) {
         pool.set_limit(bytes);
       },
       "device"_a.none(), "bytes"_a);
+  def(
+      m, "hides_memory", [](Device device) { return hidden_memory_of(device) != nullptr; }, "device"_a.none(),
+      "Whether the host cannot touch the memory of a device.");
   def(m, "used_devices", [] { return Runtime::get().used_devices(); });
   def(
       m, "check_memory", [](Device device) { return Runtime::get().pool(device).check_all(); },

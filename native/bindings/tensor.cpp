@@ -4,6 +4,7 @@
 #include "bindings/launch_recorder.h"
 #include "bindings/operator.h"
 #include "tensor/scalar.h"
+#include "tensor/staging.h"
 
 #include <structmember.h>
 
@@ -307,7 +308,7 @@ PyMemberDef members[] = {{"__weaklistoffset__", T_PYSSIZET, offsetof(PyTensor, w
 nb::object item_of(const Tensor& x) {
   if (x.size != 1) throw ValueError("item: only one element can become a number: x is " + describe(x));
   wait_for(x);
-  return to_number(load(x.data, x.dtype));
+  return to_number(load_element(x.data, x.dtype, x.device()));
 }
 
 PyObject* item(PyObject* self, PyObject*) {
@@ -351,7 +352,7 @@ PyMethodDef methods[] = {
      "Raises ValueError if there is not exactly one; EngineError if producing it failed."},
     {"numpy", numpy, METH_NOARGS,
      "numpy()\n--\n\nA numpy.ndarray of the same memory, without a copy; waits until no operation uses "
-     "it.\n\n"
+     "it. Of an array on a GPU: a copy.\n\n"
      "As long as the array or a view of it lives, operations on this memory finish before the call that "
      "pushes them\n"
      "returns. bfloat16 becomes the type of that name of the package ml_dtypes."},

@@ -9,6 +9,7 @@
 #include "bindings/hooks.h"
 #include "bindings/tape.h"
 #include "bindings/tensor.h"
+#include "tensor/staging.h"
 
 namespace weft {
 namespace {
@@ -37,13 +38,24 @@ void tell_of_export(nb::handle self) {
 
 }  // namespace
 
+// A row-major copy in the host's memory, here and now.
+Tensor fetched(const Tensor& x) {
+  wait_for(x);
+  Tensor y = Tensor::empty(x.dims(), x.dtype, {});
+  const nb::gil_scoped_release released;
+  copy_elements(y.view(), {}, x.view(), x.device());
+  return y;
+}
+
 nb::object to_numpy(nb::handle self) {
   tell_of_export(self);
-  const Tensor& x = self_of(self.ptr());
+  const Tensor& whole = self_of(self.ptr());
+  const bool is_hidden = hidden_memory_of(whole.device());
+  const Tensor x = is_hidden ? fetched(whole) : whole;
   import_numpy();
   Share share(x);
-  const bool may_write = writable(x);
-  wait_for(x, may_write);  // readers must have finished, too
+  const bool may_write = writable(x) && !is_hidden;  // what is written to a copy would be lost
+  wait_for(x, may_write);                            // readers must have finished, too
   int64_t shape[kMaxDims], strides[kMaxDims];
   put_geometry(x, shape, strides);
   const int flags = may_write ? NPY_ARRAY_WRITEABLE : 0;
@@ -85,6 +97,7 @@ int get_buffer(PyObject* self, Py_buffer* buffer, int flags) noexcept {
     auto need = [](bool condition, const char* what) {
       if (!condition) throw BufferError(what);
     };
+    need(!hidden_memory_of(x.device()), "the tensor is on a GPU; use numpy(), which copies");
     need(info_of(x.dtype).format, "bfloat16 has no format in the buffer protocol; use numpy() or DLPack");
     need(!(flags & PyBUF_WRITABLE) || may_write, "the tensor's memory is read-only");
     need((flags & PyBUF_STRIDES) == PyBUF_STRIDES || x.contiguous(), "the tensor is not contiguous");
@@ -122,6 +135,13 @@ void release_buffer(PyObject*, Py_buffer* buffer) noexcept {
 
 namespace {
 
+void check_is_host(nb::handle device, const char* function) {
+  const Device where = as_tensor_device(device);
+  if (hidden_memory_of(where))
+    throw DeviceError(std::string(function) + ": memory of the host cannot be an array on " +
+                      to_string(where) + "; copy it there");
+}
+
 // Who ends a foreign array may need the GIL, and comes from any thread.
 void release_foreign_buffer(void* owner) noexcept {
   auto* buffer = static_cast<Py_buffer*>(owner);
@@ -143,6 +163,7 @@ struct BufferGuard {
 // A Tensor over the memory of an object with the buffer protocol. Raises BufferError if the strides are not
 // whole elements.
 nb::object from_buffer(nb::handle object, nb::handle device) {
+  check_is_host(device, "from_buffer");
   auto buffer = std::make_unique<Py_buffer>();
   bool read_only = false;
   if (PyObject_GetBuffer(object.ptr(), buffer.get(), PyBUF_RECORDS) < 0) {
@@ -177,6 +198,7 @@ nb::object from_buffer(nb::handle object, nb::handle device) {
 // file.
 nb::object over_buffer(nb::handle object, Py_ssize_t offset, nb::handle shape, nb::handle dtype,
                        nb::handle device) {
+  check_is_host(device, "tensor_from_buffer");
   const Shape sizes = as_shape(shape, "tensor_from_buffer");
   Tensor x;
   x.dtype = as_dtype(dtype);
@@ -205,8 +227,9 @@ nb::object over_buffer(nb::handle object, Py_ssize_t offset, nb::handle shape, n
 
 // The elements of a contiguous tensor as bytes; waits for writers.
 nb::object memory(nb::handle object) {
-  const Tensor& x = tensor_of(object, "memory");
-  if (!x.contiguous()) throw ValueError("memory: x is not contiguous: x is " + describe(x));
+  const Tensor& whole = tensor_of(object, "memory");
+  if (!whole.contiguous()) throw ValueError("memory: x is not contiguous: x is " + describe(whole));
+  const Tensor x = hidden_memory_of(whole.device()) ? fetched(whole) : whole;
   wait_for(x);
   Tensor bytes = x;
   bytes.dtype = DType::uint8;
@@ -248,10 +271,14 @@ nb::object dlpack_of(nb::handle self, nb::handle stream, nb::handle max_version,
                      nb::handle copy) {
   const Tensor& x = tensor_of(self, "__dlpack__");
   if (!stream.is_none()) throw ValueError("__dlpack__: a cpu has no streams; stream must be None");
+  if (hidden_memory_of(x.device()) && (dl_device.is_none() || copy.ptr() == Py_False))
+    throw BufferError("__dlpack__: x is on " + to_string(x.device()) +
+                      ", whose memory is not lent yet; x.to_device(\"cpu\") is a copy that is");
   if (!dl_device.is_none() && nb::cast<int>(dl_device[0]) != dlpack::kCpu)
     throw BufferError("__dlpack__: only the cpu, (1, 0), can be asked for");
   const bool versioned = !max_version.is_none() && nb::cast<int>(max_version[0]) >= 1;
   const bool copied = copy.ptr() == Py_True;
+  if (hidden_memory_of(x.device())) return to_capsule(Loan::make(fetched(x), true), versioned);
   const Tensor from = copied ? copy_of(x, x.dtype, x.device()) : x;
   if (!versioned && !writable(from))
     throw BufferError("__dlpack__: read-only memory needs DLPack 1.0; pass max_version");

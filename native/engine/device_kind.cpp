@@ -5,6 +5,7 @@
 
 #include "engine/error.h"
 #include "engine/fork.h"
+#include "engine/pages.h"
 
 namespace weft {
 namespace {
@@ -16,7 +17,31 @@ struct Kinds {
 };
 constinit Kinds kinds;
 
+[[noreturn]] void host_memory_only(const std::string& kind) {
+  throw DeviceError(kind + ": the kind has memory of the host, which it does not copy");
+}
+
 }  // namespace
+
+std::unique_ptr<Pages> DeviceBackend::pages(int) { host_memory_only(name_); }
+void DeviceBackend::copy_in(int, char*, const void*, size_t) { host_memory_only(name_); }
+void DeviceBackend::copy_out(int, void*, const char*, size_t) { host_memory_only(name_); }
+void DeviceBackend::copy_within(int, char*, int, const char*, size_t) { host_memory_only(name_); }
+bool DeviceBackend::fill(int, char*, uint32_t, size_t, size_t) { return false; }
+
+DeviceBackend* require_backend(Device device) {
+  if (device.kind == DeviceKind::cpu) return nullptr;
+  DeviceBackend* backend = backend_of(device.kind);
+  if (!backend && device.kind == DeviceKind::gpu)
+    if (auto* const open = open_gpu_backend.load(std::memory_order_acquire)) try {
+        backend = open();
+      } catch (const DeviceError& error) {
+        throw DeviceError(to_string(device) + " is not available: " + error.what());
+      }
+  if (!backend) throw DeviceError(to_string(device) + " is not available: the kind was not added");
+  backend->require(device.index);
+  return backend;
+}
 
 DeviceKind add_device_kind(std::unique_ptr<DeviceBackend> backend) {
   const std::lock_guard guard(lasting_fork_mutex<Kinds>());

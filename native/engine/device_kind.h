@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,8 +17,10 @@
 
 namespace weft {
 
-// One kind of device. Its arrays are in memory that the host can address: what allocates and copies them is
-// the host's.
+class Pages;
+
+// One kind of device. Where its memory is the host's, what allocates and copies its arrays is the host's,
+// too.
 class DeviceBackend {
  public:
   explicit DeviceBackend(std::string name) : name_(std::move(name)) {}
@@ -30,8 +33,24 @@ class DeviceBackend {
     return nullptr;
   }
 
-  // What has been done on devices of this kind, and brought to and from them.
-  std::atomic<uint64_t> kernels{0}, copies_in{0}, copies_out{0}, bytes_in{0}, bytes_out{0};
+  // Raises DeviceError unless the device is there and can be used.
+  virtual void require(int index) { static_cast<void>(index); }
+
+  // Whether the host can touch its memory. If so, nothing below is called.
+  virtual bool on_host() const noexcept { return true; }
+  // For the pool of a device, which asks once.
+  virtual std::unique_ptr<Pages> pages(int index);
+  // Bytes from the host to a device, and back; on a device or from one to another, which do not overlap. They
+  // have been copied when the functions return, and raise DeviceError if they cannot be.
+  virtual void copy_in(int index, char* to, const void* from, size_t bytes);
+  virtual void copy_out(int index, void* to, const char* from, size_t bytes);
+  virtual void copy_within(int index, char* to, int from_index, const char* from, size_t bytes);
+  // Stores a value of `size` bytes `count` times; false if it has no way to do that.
+  virtual bool fill(int index, char* to, uint32_t value, size_t size, size_t count);
+
+  // What has been done on devices of this kind, and brought to and from them. staged: operations that the
+  // host ran on a copy of the device's memory, for want of a kernel.
+  std::atomic<uint64_t> kernels{0}, copies_in{0}, copies_out{0}, bytes_in{0}, bytes_out{0}, staged{0};
 
  private:
   const std::string name_;
@@ -41,6 +60,17 @@ class DeviceBackend {
 DeviceKind add_device_kind(std::unique_ptr<DeviceBackend> backend);
 std::optional<DeviceKind> find_device_kind(std::string_view name) noexcept;
 DeviceBackend* backend_of(DeviceKind kind) noexcept;  // null: cpu, or none was added
+// Adds the kind gpu when it is used first; raises DeviceError. Null: there is no code for GPUs.
+inline std::atomic<DeviceBackend* (*)()> open_gpu_backend{nullptr};
+// The backend of a device that is to be used; null for a cpu. Raises DeviceError if there is no such device.
+DeviceBackend* require_backend(Device device);
+// The backend of a device whose memory the host cannot touch, else null.
+inline DeviceBackend* hidden_memory_of(Device device) noexcept {
+  if (device.kind == DeviceKind::cpu) [[likely]]
+    return nullptr;
+  DeviceBackend* backend = backend_of(device.kind);
+  return backend && !backend->on_host() ? backend : nullptr;
+}
 
 // A number for each device that can be used, counted by kinds; less than device_numbers().
 inline int device_number(Device device) noexcept {

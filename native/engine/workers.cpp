@@ -43,9 +43,6 @@ void set_available(std::atomic<int>& all, Queue& queue) noexcept {
 }  // namespace
 
 Queue& Engine::queue_of(Device device, QueueKind kind) {
-  DeviceBackend* const backend = backend_of(device.kind);
-  if (device.kind != DeviceKind::cpu && !backend)
-    throw EngineMisuse(std::string(kind_name(device.kind)) + " devices are not built into this engine");
   if (device.index < 0 || device.index >= kDevicesOfKind)
     throw EngineMisuse(std::string(kind_name(device.kind)) + "(" + std::to_string(device.index) +
                        "): the index must be in 0..63");
@@ -57,6 +54,7 @@ Queue& Engine::queue_of(Device device, QueueKind kind) {
       const Blocking blocking;
       making.lock();
     }
+    DeviceBackend* const backend = require_backend(device);
     state = slot.load(std::memory_order_acquire);
     if (state) return state->queue(kind);
     auto new_state = std::make_unique<DeviceState>();

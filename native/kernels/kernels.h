@@ -13,6 +13,9 @@
 
 namespace weft {
 
+// x of a device -> y of another: a copy.
+Ref<Kernel> make_transfer(Device to, Device from);
+
 // x -> values, and or int64 indices, of x's shape. Always stable; NaN is last in both directions. In sorted
 // values without indices -0 comes before 0.
 Ref<Kernel> make_sort(int axis, bool descending, bool values, bool indices);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/device_kind.h"
+
 namespace weft {
 namespace {
 
@@ -141,6 +143,9 @@ void ProgramBuilder::add_draw(std::string_view kind, DType dtype, int count, int
 void ProgramBuilder::add_step(Ref<Kernel> kernel, std::vector<int> operands, int first_slot, std::string name,
                               std::string where, std::vector<std::pair<int, int>> in_place,
                               std::vector<int> written, bool is_copy) {
+  if (hidden_memory_of(program().device) && !kernel->reaches_devices())
+    throw DeviceError(name + ": there is no kernel for " + to_string(program().device) +
+                      " yet; x.to_device(\"cpu\") first");
   program().wide |= kernel->wide();
   program_->steps.push_back({std::move(kernel), std::move(operands), first_slot, std::move(name),
                              std::move(where), std::move(in_place), std::move(written), is_copy});

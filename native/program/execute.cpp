@@ -12,6 +12,7 @@
 #include "program/run.h"
 #include "program/step_log.h"
 #include "storage/runtime.h"
+#include "tensor/staging.h"
 
 namespace weft {
 namespace {
@@ -212,7 +213,8 @@ void Program::execute(const Run& run, const RunContext& context) const {
     throw;
   }
   for (const auto& [output, to] : run.copies)
-    if (failures.is_good(outputs[output])) copy(to->view(), run.outputs[output]->view());
+    if (failures.is_good(outputs[output]))
+      copy_elements(to->view(), to->device(), run.outputs[output]->view(), run.outputs[output]->device());
   if (!failures) return;
   set_outcomes([&](const Output& output) { return failures.outcome(output); });
   failures.raise();
@@ -260,7 +262,7 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
     data[static_cast<size_t>(address.value)] =
         (address.base < 0 ? arena : data[static_cast<size_t>(address.base)]) + address.offset;
   std::optional<ArenaCheck> arena_check;
-  if (check && p.arena_size) arena_check.emplace(spans, arena, p.arena_size);
+  if (check && p.arena_size && !hidden_memory_of(device)) arena_check.emplace(spans, arena, p.arena_size);
 
   char* pointers[LoopPattern::kOperands];
   std::vector<View> views(p.most_operands);

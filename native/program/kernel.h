@@ -58,6 +58,8 @@ class Kernel : public Counted<Kernel> {
   virtual int reorders() const { return 0; }
   // Whether it runs a library's reference code, which is many times slower than its other code.
   virtual bool is_reference() const { return false; }
+  // Whether it may run on a device whose memory the host cannot touch.
+  virtual bool reaches_devices() const { return false; }
   // Whether it opens parallel regions, or takes long, at any size.
   virtual bool wide() const { return false; }
 };

@@ -58,9 +58,9 @@ Runtime::Devices& Runtime::devices_of(Device device) {
   if (!has_index)
     throw DeviceError(to_string(device) + " has no memory; " + kind_name(device.kind) + ":0 to " +
                       kind_name(device.kind) + ":63 have");
-  if (!backend_of(device.kind)) throw DeviceError(to_string(device) + " has no memory; cpu:0 to cpu:63 have");
   auto& slot = others_[static_cast<size_t>(device.kind)];
   if (Devices* devices = slot.load(std::memory_order_acquire)) return *devices;
+  require_backend(device);
   const std::lock_guard guard(mutex_);
   if (Devices* devices = slot.load(std::memory_order_acquire)) return *devices;
   auto* new_devices = new Devices;
@@ -102,9 +102,12 @@ void Runtime::set_generator(Device device, const Generator::State& state) {
 Pool& Runtime::pool(Device device) {
   auto& slot = devices_of(device).pools[static_cast<size_t>(device.index)];
   if (Pool* pool = slot.load(std::memory_order_acquire)) return *pool;
+  DeviceBackend* const backend = require_backend(device);
   const std::lock_guard guard(mutex_);
   if (Pool* pool = slot.load(std::memory_order_acquire)) return *pool;
-  auto* new_pool = new Pool(to_string(device), {.check = check_});
+  const bool is_hidden = backend && !backend->on_host();
+  auto* new_pool =
+      new Pool(to_string(device), {.check = check_}, is_hidden ? backend->pages(device.index) : host_pages());
   new_pool->set_release_more([this, device] {  // operations that are pending hold memory, too
     const bool released = release_temporary(device);
     if (Engine::on_engine_thread()) return released;
@@ -127,8 +130,8 @@ bool Runtime::release_temporary(Device device) noexcept {
   Pool* pool = devices.pools[static_cast<size_t>(device.index)].load(std::memory_order_acquire);
   bool released = false;
   for (auto& slot : devices.pieces[static_cast<size_t>(device.index)])
-    if (Piece* piece = slot.exchange(nullptr, std::memory_order_acquire)) {
-      pool->release(piece);
+    if (const std::unique_ptr<Piece> piece{slot.exchange(nullptr, std::memory_order_acquire)}) {
+      pool->release(piece->data);
       released = true;
     }
   return released;
@@ -148,7 +151,7 @@ constexpr size_t kSizeTolerance = 8;  // pieces up to so many times too large ar
 }  // namespace
 
 TempSpace::TempSpace(Device device, size_t bytes) : device_(device) {
-  if (bytes == 0 || (bytes <= kSmall && take_thread_space())) return;
+  if (bytes == 0 || (bytes <= kSmall && !hidden_memory_of(device) && take_thread_space())) return;
   take_piece(bytes);
 }
 
@@ -164,7 +167,8 @@ TempSpace::~TempSpace() {
     if (slot.compare_exchange_strong(free, piece_, std::memory_order_release, std::memory_order_relaxed))
       return;
   }
-  runtime.pool(device_).release(piece_);
+  runtime.pool(device_).release(piece_->data);
+  delete piece_;
 }
 
 bool TempSpace::take_thread_space() {
@@ -189,11 +193,18 @@ void TempSpace::take_piece(size_t bytes) {
     Runtime::Piece* free = nullptr;
     const bool replaced = piece->bytes < bytes && piece->bytes >= bytes / kSizeTolerance;
     if (replaced ||
-        !slot.compare_exchange_strong(free, piece, std::memory_order_release, std::memory_order_relaxed))
-      pool.release(piece);
+        !slot.compare_exchange_strong(free, piece, std::memory_order_release, std::memory_order_relaxed)) {
+      pool.release(piece->data);
+      delete piece;
+    }
   }
-  if (!piece_) piece_ = new (pool.allocate(sizeof(Runtime::Piece) + bytes)) Runtime::Piece{bytes};
-  data_ = reinterpret_cast<char*>(piece_ + 1);
+  if (!piece_) {
+    auto piece = std::make_unique<Runtime::Piece>();
+    piece->data = static_cast<char*>(pool.allocate(bytes));
+    piece->bytes = bytes;
+    piece_ = piece.release();
+  }
+  data_ = piece_->data;
 }
 
 }  // namespace weft

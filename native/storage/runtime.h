@@ -38,9 +38,10 @@ class Runtime {
 
  private:
   friend class TempSpace;
-  // A large piece of temporary space: at the beginning of memory from the pool.
-  struct alignas(Pool::kAlignment) Piece {
-    size_t bytes;  // behind this
+  // A large piece of temporary space: memory from the pool, which the host may not be able to touch.
+  struct Piece {
+    char* data;
+    size_t bytes;
   };
   static constexpr int kPieces = 16;  // of a device that wait to be used again; more go back to the pool
   // The thread that exchanges a piece for null owns it, so none waits, and a forked child finds nothing
@@ -70,10 +71,10 @@ class Runtime {
 // Scratch memory for as long as one function runs, used again and again: at least `bytes`, aligned to
 // Pool::kAlignment, null for 0; the content is undefined. Raises OutOfMemory.
 //
-// Up to kSmall bytes are the calling thread's own, and go when it ends. Larger pieces are the device's: one
-// that is not in use serves the next request of about that size, on any thread, so that there are never more
-// than run at the same time, and programs that run in turn share one. A piece that turns out too small is
-// replaced, not kept beside the larger one.
+// Where the host can touch the device's memory, up to kSmall bytes are the calling thread's own, and go when
+// it ends. Larger pieces are the device's: one that is not in use serves the next request of about that size,
+// on any thread, so that there are never more than run at the same time, and programs that run in turn share
+// one. A piece that turns out too small is replaced, not kept beside the larger one.
 class TempSpace {
  public:
   static constexpr size_t kSmall = 64 << 10;

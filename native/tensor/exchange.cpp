@@ -3,6 +3,8 @@
 #include <cstring>
 #include <memory>
 
+#include "engine/device_kind.h"
+
 namespace weft {
 
 Share::Share(const Tensor& x) noexcept : chunk_(x.chunk.get()) {
@@ -90,6 +92,9 @@ DType from_dlpack(dlpack::DType dtype) {
 }
 
 dlpack::Tensor lend(Tensor& x) {
+  if (hidden_memory_of(x.device()))
+    throw BufferError("DLPack: the memory of " + to_string(x.device()) +
+                      " is not lent yet; copy x to the cpu");
   wait_for(x, writable(x));
   return {x.data, {dlpack::kCpu, 0}, x.ndim, to_dlpack(x.dtype), x.shape, x.strides, 0};
 }

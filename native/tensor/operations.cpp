@@ -7,6 +7,7 @@
 #include "storage/runtime.h"
 #include "tensor/array_recorder.h"
 #include "tensor/captured_read.h"
+#include "tensor/staging.h"
 
 namespace weft {
 
@@ -39,6 +40,13 @@ void push_kernel(const Tensor& to, const Tensor* from, PushOptions options, F ke
   op->emplace(std::move(kernel), options.name);
   to.chunk->engine->submit(op, options);
   settle_shared({to.chunk.get(), from ? from->chunk.get() : nullptr});
+}
+
+// write(view of the elements), which it does not read.
+template <class F>
+void push_writer(const Tensor& to, const char* name, F write) {
+  push_kernel(to, nullptr, options_for(to, name),
+              [to, write](RunContext&) { write_elements(to.view(), to.device(), write); });
 }
 
 }  // namespace
@@ -87,7 +95,7 @@ void push_copy(const Tensor& to, const Tensor& source) {
   PushOptions options = options_for(to, "copy");
   if (to.device() != from.device()) options.queue = QueueKind::copy;
   push_kernel(to, &from, options, [to, from](RunContext&) {
-    copy(to.view(), from.view());
+    copy_elements(to.view(), to.device(), from.view(), from.device());
     count_copy(to.device(), from.device(), static_cast<uint64_t>(to.size) * to.itemsize());
   });
 }
@@ -96,15 +104,15 @@ void push_fill(const Tensor& to, Scalar value) {
   check_writable(to, "fill");
   if (to.size == 0) return;
   if (context().recorder && context().recorder->on_fill(to, value)) return;
-  push_kernel(to, nullptr, options_for(to, "fill"), [to, value](RunContext&) { fill(to.view(), value); });
+  push_kernel(to, nullptr, options_for(to, "fill"),
+              [to, value](RunContext&) { fill_elements(to.view(), to.device(), value); });
 }
 
 void push_range(const Tensor& to, Scalar start, Scalar step) {
   check_writable(to, "range");
   if (to.size == 0) return;
   if (context().recorder && context().recorder->on_range(to, start, step)) return;
-  push_kernel(to, nullptr, options_for(to, "range"),
-              [to, start, step](RunContext&) { fill_range(to.view(), start, step); });
+  push_writer(to, "range", [start, step](const View& view) { fill_range(view, start, step); });
 }
 
 namespace {
@@ -122,16 +130,14 @@ void push_uniform(const Tensor& to, double low, double high) {
   if (to.size == 0) return;
   if (context().recorder && context().recorder->on_draw(to, Draw::uniform, real(low), real(high))) return;
   const Reservation from = reserve(to, Draw::uniform, to.size);
-  push_kernel(to, nullptr, options_for(to, "uniform"),
-              [to, from, low, high](RunContext&) { fill_uniform(to.view(), from, low, high); });
+  push_writer(to, "uniform", [from, low, high](const View& view) { fill_uniform(view, from, low, high); });
 }
 
 void push_normal(const Tensor& to, double mean, double std) {
   if (to.size == 0) return;
   if (context().recorder && context().recorder->on_draw(to, Draw::normal, real(mean), real(std))) return;
   const Reservation from = reserve(to, Draw::normal, to.size);
-  push_kernel(to, nullptr, options_for(to, "normal"),
-              [to, from, mean, std](RunContext&) { fill_normal(to.view(), from, mean, std); });
+  push_writer(to, "normal", [from, mean, std](const View& view) { fill_normal(view, from, mean, std); });
 }
 
 void push_integers(const Tensor& to, int64_t low, int64_t high) {
@@ -139,8 +145,7 @@ void push_integers(const Tensor& to, int64_t low, int64_t high) {
   if (context().recorder && context().recorder->on_draw(to, Draw::integers, integer(low), integer(high)))
     return;
   const Reservation from = reserve(to, Draw::integers, to.size);
-  push_kernel(to, nullptr, options_for(to, "randint"),
-              [to, from, low, high](RunContext&) { fill_integers(to.view(), from, low, high); });
+  push_writer(to, "randint", [from, low, high](const View& view) { fill_integers(view, from, low, high); });
 }
 
 void push_permutation(const Tensor& to, const Tensor& from) {
@@ -148,8 +153,12 @@ void push_permutation(const Tensor& to, const Tensor& from) {
   if (context().recorder && context().recorder->on_permute(to, from)) return;
   const Reservation reservation =
       Runtime::get().generator(to.device()).reserve(blocks_for(Draw::bits, DType::uint64, to.shape[0]));
-  push_kernel(to, &from, options_for(to, "permutation"),
-              [to, from, reservation](RunContext&) { permute_rows(to.view(), from.view(), reservation); });
+  push_kernel(to, &from, options_for(to, "permutation"), [to, from, reservation](RunContext&) {
+    if (!hidden_memory_of(to.device())) return permute_rows(to.view(), from.view(), reservation);
+    const Stage source(from.view(), from.device(), true);
+    write_elements(to.view(), to.device(),
+                   [&](const View& view) { permute_rows(view, source.view(), reservation); });
+  });
 }
 
 void permute_rows(const View& to, const View& from, const Reservation& reservation) {

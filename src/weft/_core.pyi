@@ -345,6 +345,9 @@ def memory_stats(device: object | None = None) -> dict: ...
 
 def set_memory_limit(device: object | None, bytes: int) -> None: ...
 
+def hides_memory(device: object | None) -> bool:
+    """Whether the host cannot touch the memory of a device."""
+
 def used_devices() -> int: ...
 
 def check_memory(device: object | None = None) -> int: ...
@@ -948,6 +951,9 @@ def set_kernel_isa(level: str) -> str:
     """
     For tests: native kernels made and run from now on use at most this level. Returns the one before.
     """
+
+def kernel_transfer(to: object, source: object) -> Kernel:
+    """x on source -> y on `to`."""
 
 def kernel_sort(axis: int, descending: bool = False, values: bool = True, indices: bool = False) -> Kernel:
     """x -> [values,] [int64 indices]. Stable; NaN last."""

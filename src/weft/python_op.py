@@ -74,16 +74,12 @@ class Form(NamedTuple):
 
 
 @attribute_type
-class PythonOp(Op):
+class PythonOp(Op, family="custom", primitive=True, outputs=("*y",)):
     """Base of operators that call Python. Subclasses say what is in the first part, up to make_worker.
 
     Inputs: arguments, states, two random words for each random resource. Outputs: its own, then states' new content.
     """
 
-    primitive: ClassVar[bool] = True
-    family: ClassVar[str] = "custom"
-    method: ClassVar[bool] = False
-    outputs: ClassVar[tuple[str, ...]] = ("*y",)
     place: int = 0
     training: bool = False
 
@@ -405,7 +401,7 @@ class PythonOp(Op):
 
 
 @op
-class PythonGradient(PythonOp):
+class PythonGradient(PythonOp, public=False):
     """Backward of a PythonOp, the one in `of`: the gradients of its arguments that are wanted.
 
     Inputs: of outputs' gradients, arguments and outputs those that are given; arrays, `after` of them, that it does not
@@ -413,7 +409,6 @@ class PythonGradient(PythonOp):
     the arguments'. added: of the results that are wanted, those that are added to what is there.
     """
 
-    public: ClassVar[bool] = False
     of: PythonOp
     given: tuple[bool, ...]
     wanted: tuple[bool, ...]

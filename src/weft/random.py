@@ -95,8 +95,8 @@ def set_state(state: Mapping[str, Sequence[int]]) -> None:
 
 def _stream_of(device: Device | str) -> Device:
     resolved = as_device(device)
-    if resolved.kind != "cpu" or resolved.index >= DEVICES:
-        raise DeviceError(f"{resolved} has no random numbers; cpu:0 to cpu:{DEVICES - 1} have")
+    if resolved.index >= DEVICES or (resolved.kind != "cpu" and not _core.hides_memory(resolved)):
+        raise DeviceError(f"{resolved} has no random numbers; cpu:0 to cpu:{DEVICES - 1} and GPUs have")
     return resolved
 
 

@@ -317,7 +317,9 @@ def test_as_many_inputs_as_a_kernel_reads():
 
 
 def test_errors_of_names_and_options():
-    with pytest.raises(TypeError, match=r"operator .relu.: weft\.ops\.activation has one of that name"):
+    with pytest.raises(
+        TypeError, match=r"operator .relu.: weft\.ops\.families\.activation has one of that name"
+    ):
         wf.simple_op(named(lambda x: x, "relu"))
     with pytest.raises(TypeError, match="expected a function with a name"):
         wf.simple_op(lambda x: x)

@@ -13,7 +13,7 @@ import sys
 
 from weft import _core
 from weft.arrays.tensor import Tensor
-from weft.base.device import Device, as_device
+from weft.base.device import Device, as_device, cpu
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError, names_keywords
 from weft.base.typing import Any
@@ -102,7 +102,7 @@ def asarray(
         if copy is False:
             raise ValueError("asarray: copy=False, but Python numbers and lists have to be copied")
         return tensor
-    shared = _shared(obj, target)
+    shared = _shared(obj, _host_of(target))
     if shared is not None:
         converted: Tensor = _core.below_layers(_converted, shared, element_type, target, copy)
         return converted
@@ -151,6 +151,11 @@ def _converted(x: Tensor, dtype: DType | None, device: Device, copy: bool | None
     return _core.copy_of(x, dtype, device)
 
 
+def _host_of(device: Device) -> Device:
+    """The device, or cpu:0 where the host's memory cannot be an array on it."""
+    return cpu(0) if _core.hides_memory(device) else device
+
+
 def _shared(obj: Any, device: Device) -> Tensor | None:
     """A view of obj's memory, or None if it has none that a Tensor can describe."""
     numpy: Any = sys.modules.get("numpy")
@@ -193,11 +198,12 @@ def _through_numpy(obj: Any, dtype: DType | None, device: Device) -> Tensor:
     if dtype is None and not isinstance(obj, (np.generic, np.ndarray)) and _has_python_floats(obj):
         dtype = as_dtype(float)
     kind = as_dtype(array.dtype)
+    host = _host_of(device)
     contiguous = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).reshape(array.shape)
     if kind.name == "bfloat16":
-        x = _core.view_as(_core.from_buffer(contiguous.view("uint16"), device), "bfloat16")
+        x = _core.view_as(_core.from_buffer(contiguous.view("uint16"), host), "bfloat16")
     else:
-        x = _core.from_buffer(contiguous, device)
+        x = _core.from_buffer(contiguous, host)
     return _core.copy_of(x, dtype or kind, device)
 
 

@@ -660,6 +660,9 @@ def _tensor(
     if entry.dtype == "bool":
         check_bools(buffer, offset, entry.size_bytes, f"{where}: tensor {_short(entry.name)}")
     try:
-        return _core.tensor_from_buffer(buffer, offset, entry.shape, entry.dtype, device)
+        if not _core.hides_memory(device):
+            return _core.tensor_from_buffer(buffer, offset, entry.shape, entry.dtype, device)
+        x = _core.tensor_from_buffer(buffer, offset, entry.shape, entry.dtype)
+        return _core.copy_of(x, entry.dtype, device)
     except ShapeError as error:  # more axes than a tensor can have
         raise FileFormatError(f"{where}: tensor {_short(entry.name)}: {error}") from error

@@ -11,7 +11,7 @@ from weft.base.errors import DeviceError
 
 __all__ = ["Device", "as_device", "cpu", "current_device", "device", "gpu"]
 
-_OTHERS = ("cuda", "hip", "mps", "npu", "tpu", "xpu")  # names that other libraries have for devices
+_OTHERS = ("hip", "mps", "npu", "tpu", "xpu")  # names that other libraries have for devices
 KINDS = ["cpu", "gpu"]  # and those that are added
 
 
@@ -116,21 +116,24 @@ def as_device(value: Device | str | None = None) -> Device:
 
     Raises DeviceError if value is anything else.
 
-    >>> as_device("cpu:1"), as_device("gpu"), as_device(None)
-    (cpu:1, gpu:0, cpu:0)
+    "cuda" is another spelling of "gpu".
+
+    >>> as_device("cpu:1"), as_device("gpu"), as_device("cuda:1"), as_device(None)
+    (cpu:1, gpu:0, gpu:1, cpu:0)
     >>> as_device("tpu:0")
     Traceback (most recent call last):
         ...
     weft.base.errors.DeviceError: device: cannot read 'tpu:0'; accepted are a Device, None (the current \
-device), 'cpu', 'gpu', 'cpu:1', 'gpu:1', ...; weft runs on CPUs only: leave the device out
+device), 'cpu', 'gpu', 'cpu:1', 'gpu:1', ...; weft has none of these: leave the device out
     """
     if isinstance(value, Device):
         return value
     if value is None:
         return current_device()
     kind, colon, index = value.partition(":") if isinstance(value, str) else ("", "", "")
+    kind = "gpu" if kind == "cuda" else kind
     if kind not in KINDS or (colon and not (index.isascii() and index.isdigit() and len(index) <= 5)):
-        advice = "; weft runs on CPUs only: leave the device out" if kind in _OTHERS else ""
+        advice = "; weft has none of these: leave the device out" if kind in _OTHERS else ""
         raise DeviceError(f"device: cannot read {value!r}; {_accepted()}{advice}")
     return Device(kind, int(index or 0))
 

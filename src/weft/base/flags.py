@@ -159,6 +159,12 @@ FLAGS: dict[str, Flag] = {
         Flag("WEFT_WORLD_SIZE", int, 1, "number of workers, set by python -m weft.launch --kv", least=1),
         Flag("WEFT_JOB", str, None, "name of the job on a Ray cluster, set by python -m weft.launch --kv"),
         Flag(
+            "WEFT_GPU_DRIVER",
+            str,
+            None,
+            "path of a library to load in place of the driver of GPUs, libcuda.so.1",
+        ),
+        Flag(
             "WEFT_DNNL_LIB", str, None, "path of another libdnnl.so.3 to load in place of the installed one"
         ),
         Flag(

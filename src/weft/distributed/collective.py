@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from weft import _core
 from weft.arrays.creation import empty
@@ -352,10 +352,9 @@ def _array(operand: tuple[int, str, tuple[int, ...], tuple[int, ...]]) -> Any:
     return np.asarray(memory).view(dtype) if 0 not in shape else np.empty(shape, dtype)
 
 
-class _Step(PythonOp):
+class _Step(PythonOp, public=False):
     """Base of the two steps. Their kernels see the program's memory, of which they keep nothing."""
 
-    public: ClassVar[bool] = False
     count: int  # of inputs
     spec: int
     sizes: tuple[tuple[int, ...], ...]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from weft import _core
 from weft import functional as F
@@ -62,19 +62,20 @@ class Codec:
 
 
 @op
-class TwoBitEncode(Op):
+class TwoBitEncode(
+    Op,
+    family="custom",
+    public=False,
+    outputs=("y", "rest"),
+    hidden=1,
+    fixed=("x",),
+    writes={"residual": "rest"},
+):
     """The bits that TwoBit sends of x, uint8[4 ceil(n / 16)]; residual becomes what is left.
 
     x, residual: float32[n]; threshold: above 0.
     """
 
-    family: ClassVar[str] = "custom"
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    outputs: ClassVar[tuple[str, ...]] = ("y", "rest")
-    hidden: ClassVar[int] = 1
-    fixed: ClassVar[tuple[str, ...]] = ("x",)
-    writes: ClassVar[dict[str, str]] = {"residual": "rest"}
     threshold: float
 
     def infer(self, x: TensorType, residual: TensorType) -> Any:

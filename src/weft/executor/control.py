@@ -10,7 +10,7 @@ gradient goes through these the other way round; inside of a run, what the gradi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from weft import _core
 from weft.base.dtype import bool_, int64
@@ -40,14 +40,8 @@ from weft.ops.types import TensorType
 __all__ = ["CondBranch", "ForeachLoop", "WhileLoop"]
 
 
-class Control(Op):
+class Control(Op, family="control", primitive=True, public=False, outputs=("*y",)):
     """Base: operators that run graphs. The last inputs are the same for every run: captured values."""
-
-    primitive: ClassVar[bool] = True
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    family: ClassVar[str] = "control"
-    outputs: ClassVar[tuple[str, ...]] = ("*y",)
 
     def bodies(self) -> list[Subgraph]:
         """The graphs that it runs; the outputs of the last one are those that callers get."""

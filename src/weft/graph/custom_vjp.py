@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.errors import DTypeError, GraphError, ShapeError
 from weft.graph.inner import Mark
@@ -28,14 +28,13 @@ __all__ = ["CustomVjp", "NoCustomVjp", "listed_gradients", "with_gradient"]
 
 
 @op
-class CustomVjp(Mark):
+class CustomVjp(Mark, outputs=("*y",)):
     """The first `count` inputs, whose gradient goes to the arguments behind them, one for each flag of `wanted`.
 
     backward: from the outputs' gradients and the last inputs, which it reads besides, to the gradients of the arguments
     whose flag is set.
     """
 
-    outputs: ClassVar[tuple[str, ...]] = ("*y",)
     backward: Subgraph
     count: int
     wanted: tuple[bool, ...]
@@ -66,10 +65,9 @@ class CustomVjp(Mark):
 
 
 @op
-class NoCustomVjp(Mark):
+class NoCustomVjp(Mark, outputs=("*y",)):
     """The first `count` inputs, computed from the others by a function whose backward could not be written down."""
 
-    outputs: ClassVar[tuple[str, ...]] = ("*y",)
     of: str
     why: str
     count: int

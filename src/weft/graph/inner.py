@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from weft import _core
 from weft.base.device import Device, cpu
@@ -42,22 +42,17 @@ __all__ = [
 ]
 
 
-class Inner(Op):
+class Inner(Op, family="control", public=False):
     """Base of operators that are only parts of graphs."""
-
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    family: ClassVar[str] = "control"
 
 
 @op
-class Drawn(Inner):
+class Drawn(Inner, primitive=True):
     """A random operator, from a stream that is given: its inputs, then int64 words[2], then an int64 position.
 
     words: the key and the stream; `offset` is added to the position.
     """
 
-    primitive: ClassVar[bool] = True
     of: object
     offset: int = 0
 
@@ -144,15 +139,12 @@ def blocks_of(op: Op, *types: TensorType | None) -> Any:
 
 
 @op
-class Position(Inner):
+class Position(Inner, primitive=True, outputs=("words", "position"), random=True):
     """The position of the device's stream for a draw, as the words and the offset of Drawn; the stream advances.
 
     kind, dtype, count: what is drawn, as Op.random_numbers has it; device: whose stream it is.
     """
 
-    primitive: ClassVar[bool] = True
-    outputs: ClassVar[tuple[str, ...]] = ("words", "position")
-    random: ClassVar[bool] = True
     kind: str
     dtype: DType
     count: int
@@ -193,10 +185,8 @@ def as_drawn(node: Node, position: Sequence[Value] | None = None) -> tuple[Seque
     return new_node.outputs, position
 
 
-class Mark(Inner):
+class Mark(Inner, is_mark=True):
     """Base of operators that only gradients read: a value is what it was. The pass `marks` leaves the values alone."""
-
-    is_mark: ClassVar[bool] = True
 
     def infer(self, x: TensorType) -> TensorType:
         return x.like()
@@ -206,12 +196,8 @@ class Mark(Inner):
 
 
 @op
-class StopGradient(Mark):
+class StopGradient(Mark, stops_gradient=True, sizes_rule="x[*s] -> y[*s]", dtype_rule="-> x"):
     """x, whose gradient is zero: what no_grad and detach keep out, and what operators write besides their results."""
-
-    stops_gradient: ClassVar[bool] = True
-    sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
-    dtype_rule: ClassVar[str] = "-> x"
 
     def vjp(self, dy: Any) -> Any:
         return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.device import Device
 from weft.base.dtype import DType
@@ -240,15 +240,13 @@ def user_line() -> str:
 
 
 @op
-class SymbolGradient(Op):
+class SymbolGradient(Op, public=False):
     """The gradients of the sum of all elements of the first inputs with respect to the last ones, called names.
 
     Gradient rules need types, which symbols do not have: the node is decomposed when it is lowered, on the very values
     that the first inputs were computed from.
     """
 
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     names: tuple[str, ...]
 
     @property

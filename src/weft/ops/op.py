@@ -31,6 +31,7 @@ from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.exact import AS_IS, Key, exact
 from weft.base.typing import Any, ClassVar, dataclass_transform
+from weft.ops.methods import METHODS
 from weft.ops.shapes import Contradiction, Partial, solve
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType
@@ -291,6 +292,8 @@ def attribute_type(cls: C) -> C:
 class Op:
     """Base of all operators. See the module for the rules that a class may give.
 
+    Class variables are given as keywords of the class (``class Exp(Op, family="elementary")``) or in its body:
+
     name: its public name, by default the class's in snake case. family: a word for lists and documentation.
     outputs: names of the outputs, by which a vjp refers to them; the last `hidden` of them are not returned to callers.
     ("*y",) declares a variadic output: infer determines the number, callers receive a tuple, and a vjp receives lists,
@@ -315,7 +318,8 @@ class Op:
     use.
     primitive: it means what its kernels compute, and has no decomposition; every other operator has one. A subclass is
     primitive, too, unless it gives a decomposition.
-    method: it is also a method of arrays. public: users see it; the others are what gradients and plans are made of.
+    method: it is also a method of arrays; of the package's operators those that weft.ops.methods names are. public:
+    users see it; the others are what gradients and plans are made of.
     """
 
     name: ClassVar[str] = ""
@@ -341,15 +345,21 @@ class Op:
     is_merged: ClassVar[bool] = False  # several operators as one node; people are shown the parts
     ranges: ClassVar[dict[str, tuple[float, float]]] = {}
     primitive: ClassVar[bool] = False
-    method: ClassVar[bool] = True
+    method: ClassVar[bool] = False
     public: ClassVar[bool] = True
 
     registered: ClassVar[bool] = False  # by the decorator op
     inputs: ClassVar[tuple[Input, ...]] = ()  # derived
     attributes: ClassVar[tuple[Attribute, ...]] = ()  # derived
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
+    def __init_subclass__(cls, **declared: Any) -> None:
+        super().__init_subclass__()
+        for name, value in declared.items():
+            if not any(name in vars(base) for base in cls.__mro__[1:]):
+                raise TypeError(
+                    f"{cls.__name__}: operators declare no {name!r}; weft.ops.Op lists what they do"
+                )
+            setattr(cls, name, value)
         scope = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
         attributes = [
             Attribute(name, text, getattr(cls, name, Attribute.REQUIRED), _scope_of(annotation, scope))
@@ -363,6 +373,8 @@ class Op:
             cls.primitive = False
         if "name" not in cls.__dict__:
             cls.name = _snake_case(cls.__name__)
+        if "method" not in cls.__dict__:
+            cls.method = cls.name in METHODS or not cls.__module__.startswith("weft.")
         rule = cls.signature_rule()
         if rule is not None and "inputs" not in cls.__dict__:
             cls.inputs = parameters(rule)

@@ -34,7 +34,7 @@ __all__ = [
 Scalar = e.Scalar
 
 
-class Pointwise(Op):
+class Pointwise(Op, family="pointwise", primitive=True):
     """Base: a class gives scalar(x, y, ...) on elements of one type, that which the operands are promoted to.
 
     takes: kinds of dtypes it accepts ("bool", "int", "uint", "float"). result: "same", "bool", or "float": integers and
@@ -42,8 +42,6 @@ class Pointwise(Op):
     False: it is zero wherever there is one (rounding, comparisons).
     """
 
-    primitive: ClassVar[bool] = True
-    family: ClassVar[str] = "pointwise"
     takes: ClassVar[tuple[str, ...]] = ("bool", "int", "uint", "float")
     result: ClassVar[str] = "same"
     smooth: ClassVar[bool] = True
@@ -169,15 +167,12 @@ def load_as(operand: int, type: TensorType, dtype: str) -> Scalar:
 _KINDS = {"bool": "booleans", "int": "integers", "float": "floating-point types"}
 
 
-class Float(Pointwise):
+class Float(Pointwise, result="float", takes=("float",)):
     """A pointwise function of real numbers: integers are computed as float32."""
-
-    result: ClassVar[str] = "float"
-    takes: ClassVar[tuple[str, ...]] = ("float",)
 
 
 @op
-class PointwiseGradient(Op):
+class PointwiseGradient(Op, primitive=True, public=False):
     """dy times the derivative of a pointwise operator with respect to one operand, by symbolic differentiation.
 
     Operands: those of the operator, its result, dy, then the Values of its Runtime attributes named by `runtime`; what
@@ -185,9 +180,6 @@ class PointwiseGradient(Op):
     and that of the result. missing: the operands that the operator itself did not get.
     """
 
-    primitive: ClassVar[bool] = True
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     of: object
     wrt: int
     dtypes: tuple[DType, ...]

@@ -45,14 +45,13 @@ HINT = (
 )
 
 
-class SimpleOp(Pointwise):
+class SimpleOp(Pointwise, family="simple"):
     """Base of the classes that simple_op makes.
 
     function: the function of elements. rule: that of its gradient, or None. shape_rule: the shape that the operands are
     repeated to, from theirs. equal: they must have one shape. resources, in_place: as they were declared.
     """
 
-    family: ClassVar[str] = "simple"
     function: ClassVar[Callable[..., Any]]
     rule: ClassVar[Callable[..., Any] | None] = None
     shape_rule: ClassVar[Callable[..., Sequence[int]] | None] = None
@@ -218,14 +217,12 @@ class SimpleOp(Pointwise):
 
 
 @op
-class SimpleGradient(Pointwise):
+class SimpleGradient(Pointwise, public=False):
     """The gradient of a SimpleOp by its rule, with respect to input wrt.
 
     reads: names of the operands, as the rule has them. dtypes: what those are converted to, then the result's.
     """
 
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     of: object
     wrt: int
     reads: tuple[str, ...]
@@ -255,15 +252,8 @@ class SimpleGradient(Pointwise):
 
 
 @op
-class UniformLike(Op):
+class UniformLike(Op, family="random", public=False, primitive=True, random=True, stops_gradient=True):
     """Numbers spread evenly over [0, 1), one for each element that the operands are repeated to."""
-
-    family: ClassVar[str] = "random"
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    primitive: ClassVar[bool] = True
-    random: ClassVar[bool] = True
-    stops_gradient: ClassVar[bool] = True
 
     def infer(self, *x: TensorType) -> TensorType:
         common = promote(*x)
@@ -278,14 +268,13 @@ class UniformLike(Op):
         return ([None] * len(x),)
 
 
-class SimpleReduction(Op):
+class SimpleReduction(Op, family="simple"):
     """Base of the classes that simple_op makes with `reduce`: what a SimpleOp gives, made one number along some axes.
 
     elements: that operator. reduce: the function. axis, keepdims: as that function has them, unless shape_rule says the
     result's shape: then axes are those where it has 1, or nothing, and the elements have more.
     """
 
-    family: ClassVar[str] = "simple"
     elements: ClassVar[type[SimpleOp]]
     reduce: ClassVar[str]
     axis: ClassVar[Any] = None

@@ -12,7 +12,7 @@ f32[3,3]@cpu:0
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.arrays.indexing import get, parse, put
 from weft.base.errors import ShapeError
@@ -54,12 +54,9 @@ def split_key(key: Any, is_index: type) -> tuple[tuple[Any, ...], list[Any]]:
     return tuple(parts), indices
 
 
-class Keyed(Op):
+class Keyed(Op, public=False, dtype_rule="indices: int -> x"):
     """Base. key: for each part an int, None, "...", ("slice", start, stop, step), or "index" for one of the inputs."""
 
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    dtype_rule: ClassVar[str] = "indices: int -> x"
     key: object
 
     def rebuilt(self, indices: Sequence[Any]) -> Any:
@@ -150,11 +147,8 @@ class SubscriptAssign(Keyed):
 
 
 @op
-class ReverseDims(Permuting):
+class ReverseDims(Permuting, public=False):
     """A view with the dimensions in the opposite order."""
-
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
 
     def order(self, ndim: int) -> tuple[int, ...]:
         return tuple(reversed(range(ndim)))

@@ -13,7 +13,7 @@ has such a kernel needs no rule of its own for vmap. Its gradient is the batched
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Stage, Store
@@ -31,17 +31,13 @@ __all__ = ["Batched"]
 
 
 @op
-class Batched(Op):
+class Batched(Op, family="control", primitive=True, public=False):
     """An operator for `size` examples at once: batched inputs, and all outputs, have them along the first axis.
 
     ranks: for each input, how many dimensions an example of it has; -1: it is not batched. A batched input may have
     dimensions of size 1 between the first one and an example's, so that it broadcasts with the others in a loop.
     """
 
-    primitive: ClassVar[bool] = True
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    family: ClassVar[str] = "control"
     of: object
     size: int
     ranks: tuple[int, ...]

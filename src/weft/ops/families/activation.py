@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.errors import ShapeError
 from weft.expr import scalar as e
@@ -15,16 +15,12 @@ from weft.ops.types import TensorType, normalize_axes, promote
 Scalar = e.Scalar
 
 
-class Activation(Pointwise):
+class Activation(Pointwise, family="activation", result="float", takes=("float",)):
     """Base of pointwise functions between layers."""
-
-    family: ClassVar[str] = "activation"
-    result: ClassVar[str] = "float"
-    takes: ClassVar[tuple[str, ...]] = ("float",)
 
 
 @op
-class Relu(Activation):
+class Relu(Activation, aot_dtypes=("float32",), result="same", takes=("int", "uint", "float")):
     """max(x, 0). NaN stays NaN; the gradient at 0 is 0.
 
     x: float[...] or integers, which stay integers. Returns x's shape and dtype.
@@ -36,10 +32,6 @@ class Relu(Activation):
     tensor([0., 2.], dtype=float32, device=cpu:0)
     """
 
-    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
-    result: ClassVar[str] = "same"
-    takes: ClassVar[tuple[str, ...]] = ("int", "uint", "float")
-
     def scalar(self, x: Scalar) -> Scalar:
         return e.where(x <= 0, e.constant(0, x.dtype), x)
 
@@ -49,7 +41,7 @@ class Relu(Activation):
 
 
 @op
-class Gelu(Activation):
+class Gelu(Activation, positional=("approximate",)):
     """x times the normal distribution's function: x P(X <= x); approximate="tanh" uses its formula by tanh.
 
     x: float[...]. Returns x's shape. approximate: "none" or "tanh".
@@ -63,7 +55,6 @@ class Gelu(Activation):
     """
 
     approximate: str = "none"
-    positional = ("approximate",)
 
     def check(self) -> None:
         if self.approximate not in ("none", "tanh"):
@@ -77,7 +68,7 @@ class Gelu(Activation):
 
 
 @op
-class LeakyRelu(Activation):
+class LeakyRelu(Activation, positional=("negative_slope",)):
     """x where it is positive, else negative_slope times x.
 
     x: float[...]; negative_slope: a number given when it runs. Returns x's shape and dtype.
@@ -90,7 +81,6 @@ class LeakyRelu(Activation):
     """
 
     negative_slope: Runtime[float] = 0.01
-    positional = ("negative_slope",)
 
     def scalar(self, x: Scalar) -> Scalar:
         return e.where(x > 0, x, x * self.negative_slope)
@@ -120,7 +110,7 @@ class Relu6(Activation):
 
 
 @op
-class Hardtanh(Activation):
+class Hardtanh(Activation, positional=("min_val", "max_val")):
     """x, but at least min_val and at most max_val. NaN stays NaN; the gradient at both is 0.
 
     x: float[...], integers as float32; min_val, max_val: numbers given when it runs. Returns x's shape.
@@ -134,7 +124,6 @@ class Hardtanh(Activation):
 
     min_val: Runtime[float] = -1.0
     max_val: Runtime[float] = 1.0
-    positional = ("min_val", "max_val")
 
     def scalar(self, x: Scalar) -> Scalar:
         return _between(x, self.min_val, self.max_val)
@@ -175,7 +164,7 @@ class HardSwish(Activation):
 
 
 @op
-class Elu(Activation):
+class Elu(Activation, positional=("alpha",)):
     """x where it is positive, else alpha (exp(x) - 1).
 
     x: float[...], integers as float32; alpha: a number given when it runs. Returns x's shape.
@@ -188,14 +177,13 @@ class Elu(Activation):
     """
 
     alpha: Runtime[float] = 1.0
-    positional = ("alpha",)
 
     def scalar(self, x: Scalar) -> Scalar:
         return e.where(x > 0, x, e.call("expm1", x) * self.alpha)
 
 
 @op
-class Celu(Activation):
+class Celu(Activation, positional=("alpha",)):
     """x where it is positive, else alpha (exp(x / alpha) - 1).
 
     x: float[...], integers as float32; alpha: a number given when it runs, not 0. Returns x's shape.
@@ -208,7 +196,6 @@ class Celu(Activation):
     """
 
     alpha: Runtime[float] = 1.0
-    positional = ("alpha",)
 
     def scalar(self, x: Scalar) -> Scalar:
         return e.where(x > 0, x, e.call("expm1", x / self.alpha) * self.alpha)
@@ -277,7 +264,7 @@ class Mish(Activation):
 
 
 @op
-class Softplus(Activation):
+class Softplus(Activation, positional=("beta", "threshold")):
     """log(1 + exp(beta x)) / beta; x itself where beta x > threshold.
 
     x: float[...], integers as float32; beta, threshold: numbers given when it runs. Returns x's shape.
@@ -291,7 +278,6 @@ class Softplus(Activation):
 
     beta: Runtime[float] = 1.0
     threshold: Runtime[float] = 20.0
-    positional = ("beta", "threshold")
 
     def scalar(self, x: Scalar) -> Scalar:
         scaled = x * self.beta
@@ -349,11 +335,10 @@ class Tanhshrink(Activation):
         return x - e.call("tanh", x)
 
 
-class Shrinking(Activation):
+class Shrinking(Activation, positional=("lambd",)):
     """Base of functions with a threshold lambd, a number given when it runs."""
 
     lambd: Runtime[float] = 0.5
-    positional = ("lambd",)
 
 
 @op
@@ -392,7 +377,7 @@ class Hardshrink(Shrinking):
 
 
 @op
-class Threshold(Activation):
+class Threshold(Activation, positional=("threshold", "value")):
     """x where it is more than threshold, else value.
 
     x: float[...], integers as float32; threshold, value: numbers given when it runs. Returns x's shape.
@@ -406,7 +391,6 @@ class Threshold(Activation):
 
     threshold: Runtime[float]
     value: Runtime[float]
-    positional = ("threshold", "value")
 
     def scalar(self, x: Scalar) -> Scalar:
         low = self.value if isinstance(self.value, Scalar) else e.constant(self.value, x.dtype)
@@ -414,7 +398,13 @@ class Threshold(Activation):
 
 
 @op
-class Prelu(Op):
+class Prelu(
+    Op,
+    family="activation",
+    dtype_rule="x: float, weight: float -> promote",
+    learnable=("weight",),
+    sizes_rule="x[*s] -> y[*s]",
+):
     """x where it is positive, else weight times x; a learnt leaky_relu.
 
     x: float[...]; weight: float[1] for all, or float[c] for the sizes c of x's axis 1 (axis 0 if it has only one).
@@ -426,11 +416,6 @@ class Prelu(Op):
     >>> F.prelu(wf.tensor([[-2., -2.]]), wf.tensor([0.5, 1.]))
     tensor([[-1., -2.]], dtype=float32, device=cpu:0)
     """
-
-    family: ClassVar[str] = "activation"
-    dtype_rule: ClassVar[str] = "x: float, weight: float -> promote"
-    learnable: ClassVar[tuple[str, ...]] = ("weight",)
-    sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
 
     def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
         """One number for each channel."""
@@ -457,7 +442,7 @@ class Prelu(Op):
 
 
 @op
-class Glu(Op):
+class Glu(Op, family="shape", dtype_rule="x: float -> x", positional=("axis",)):
     """The first half of x along an axis times the sigmoid of its second half.
 
     x: float[..., 2n, ...]; axis: which. Returns float[..., n, ...], x's dtype. Raises ShapeError if the size is odd.
@@ -469,10 +454,7 @@ class Glu(Op):
     tensor([1.5], dtype=float32, device=cpu:0)
     """
 
-    family: ClassVar[str] = "shape"
-    dtype_rule: ClassVar[str] = "x: float -> x"
     axis: int = -1
-    positional = ("axis",)
 
     def infer(self, x: TensorType) -> TensorType:
         self.require_floats(x=x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from weft.base.typing import Any, ClassVar
+from weft.base.typing import Any
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.op import op
@@ -15,20 +15,16 @@ COMMON = ("float32", "float64", "int64")
 NUMBERS = ("int", "uint", "float")
 
 
-class Arithmetic(Pointwise):
+class Arithmetic(Pointwise, family="arithmetic"):
     """Base of binary operators on numbers."""
 
-    family: ClassVar[str] = "arithmetic"
 
-
-class Division(Arithmetic):
+class Division(Arithmetic, takes=NUMBERS):
     """Base of what divides."""
-
-    takes: ClassVar[tuple[str, ...]] = NUMBERS
 
 
 @op
-class Add(Arithmetic):
+class Add(Arithmetic, aot_dtypes=COMMON):
     """a + b; for booleans their or.
 
     a, b: arrays whose shapes fit by broadcasting, or numbers. Returns the promoted type. Integers wrap.
@@ -39,14 +35,12 @@ class Add(Arithmetic):
     tensor([2, 3], dtype=int64, device=cpu:0)
     """
 
-    aot_dtypes: ClassVar[tuple[str, ...]] = COMMON
-
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return a | b if a.dtype == "bool" else a + b
 
 
 @op
-class Subtract(Arithmetic):
+class Subtract(Arithmetic, aot_dtypes=COMMON, takes=NUMBERS):
     """a - b.
 
     a, b: numbers, no booleans; shapes fit by broadcasting. Returns the promoted type. Integers wrap.
@@ -57,15 +51,12 @@ class Subtract(Arithmetic):
     tensor([2, 1], dtype=int64, device=cpu:0)
     """
 
-    aot_dtypes: ClassVar[tuple[str, ...]] = COMMON
-    takes: ClassVar[tuple[str, ...]] = NUMBERS
-
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return a - b
 
 
 @op
-class Multiply(Arithmetic):
+class Multiply(Arithmetic, aot_dtypes=COMMON):
     """a * b; for booleans their and.
 
     a, b: arrays whose shapes fit by broadcasting, or numbers. Returns the promoted type. Integers wrap.
@@ -76,14 +67,12 @@ class Multiply(Arithmetic):
     tensor([3., 6.], dtype=float32, device=cpu:0)
     """
 
-    aot_dtypes: ClassVar[tuple[str, ...]] = COMMON
-
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return a & b if a.dtype == "bool" else a * b
 
 
 @op
-class Divide(Division):
+class Divide(Division, aot_dtypes=COMMON, result="float", takes=("float",)):
     """a / b as real numbers.
 
     a, b: shapes fit by broadcasting; integers and booleans are computed as float32. Returns the promoted
@@ -95,10 +84,6 @@ class Divide(Division):
     tensor([0.5, 1.5], dtype=float32, device=cpu:0)
     """
 
-    aot_dtypes: ClassVar[tuple[str, ...]] = COMMON
-    result: ClassVar[str] = "float"
-    takes: ClassVar[tuple[str, ...]] = ("float",)
-
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return a / b
 
@@ -109,7 +94,7 @@ def _signs_differ(a: Scalar, b: Scalar) -> Scalar:
 
 
 @op
-class FloorDivide(Division):
+class FloorDivide(Division, smooth=False):
     """The greatest whole number that is at most a / b.
 
     a, b: numbers, no booleans; shapes fit by broadcasting. Returns the promoted type. Integers divided by 0 give 0,
@@ -120,8 +105,6 @@ class FloorDivide(Division):
     >>> wf.floor_divide(wf.tensor([7, -7]), 2)
     tensor([ 3, -4], dtype=int64, device=cpu:0)
     """
-
-    smooth: ClassVar[bool] = False
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         if a.dtype in e.UNSIGNED:
@@ -186,7 +169,7 @@ class Fmod(Division):
 
 
 @op
-class Pow(Arithmetic):
+class Pow(Arithmetic, takes=NUMBERS):
     """a to the power of b.
 
     a, b: numbers, no booleans; shapes fit by broadcasting. Returns the promoted type. Integers wrap; a negative power
@@ -198,8 +181,6 @@ class Pow(Arithmetic):
     >>> wf.pow(wf.tensor([2., 3.]), 2)
     tensor([4., 9.], dtype=float32, device=cpu:0)
     """
-
-    takes: ClassVar[tuple[str, ...]] = NUMBERS
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         return e.call("pow", a, b) if a.dtype in e.FLOATS else _integer_power(a, b)
@@ -296,11 +277,8 @@ class Fmin(Extreme):
         return _not_nan(a, b, e.minimum(a, b))
 
 
-class FloatPair(Arithmetic):
+class FloatPair(Arithmetic, result="float", takes=("float",)):
     """Base of binary functions of real numbers: integers are computed as float32."""
-
-    result: ClassVar[str] = "float"
-    takes: ClassVar[tuple[str, ...]] = ("float",)
 
 
 @op
@@ -381,7 +359,7 @@ class Copysign(FloatPair):
 
 
 @op
-class Lerp(Pointwise):
+class Lerp(Pointwise, family="arithmetic", result="float", takes=("float",)):
     """a + weight * (b - a): from a at weight 0 to b at weight 1, exact at both.
 
     a, b, weight: float[...] or numbers; shapes fit by broadcasting. Returns the promoted type.
@@ -392,10 +370,6 @@ class Lerp(Pointwise):
     >>> F.lerp(wf.tensor([0., 2.]), wf.tensor([10., 4.]), 0.5)
     tensor([5., 3.], dtype=float32, device=cpu:0)
     """
-
-    family: ClassVar[str] = "arithmetic"
-    result: ClassVar[str] = "float"
-    takes: ClassVar[tuple[str, ...]] = ("float",)
 
     def scalar(self, a: Scalar, b: Scalar, weight: Scalar) -> Scalar:
         rise = b - a
@@ -410,7 +384,7 @@ class Lerp(Pointwise):
 
 
 @op
-class Clip(Pointwise):
+class Clip(Pointwise, family="arithmetic", takes=NUMBERS):
     """x, but at least min and at most max: minimum(maximum(x, min), max).
 
     x: numbers [...]; min, max: arrays whose shapes fit by broadcasting, numbers, or None for no bound. Returns x's
@@ -422,23 +396,17 @@ class Clip(Pointwise):
     tensor([0, 4, 5], dtype=int64, device=cpu:0)
     """
 
-    family: ClassVar[str] = "arithmetic"
-    takes: ClassVar[tuple[str, ...]] = NUMBERS
-
     def scalar(self, x: Scalar, min: Scalar | None = None, max: Scalar | None = None) -> Scalar:
         above = x if min is None else e.maximum(x, min)
         return above if max is None else e.minimum(above, max)
 
 
-class OneNumber(Pointwise):
+class OneNumber(Pointwise, family="arithmetic", takes=NUMBERS):
     """Base of functions of one number that keep its type."""
-
-    family: ClassVar[str] = "arithmetic"
-    takes: ClassVar[tuple[str, ...]] = NUMBERS
 
 
 @op
-class Negative(OneNumber):
+class Negative(OneNumber, aot_dtypes=("float32",)):
     """-x.
 
     x: numbers [...], no booleans. Returns x's shape and dtype. Integers wrap.
@@ -448,8 +416,6 @@ class Negative(OneNumber):
     >>> wf.negative(wf.tensor([1, -2]))
     tensor([-1,  2], dtype=int64, device=cpu:0)
     """
-
-    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     def scalar(self, x: Scalar) -> Scalar:
         return -x
@@ -472,7 +438,7 @@ class Positive(OneNumber):
 
 
 @op
-class Abs(OneNumber):
+class Abs(OneNumber, aot_dtypes=("float32",)):
     """The magnitude of x.
 
     x: numbers [...], no booleans. Returns x's shape and dtype. The least integer of a type stays itself. The gradient
@@ -484,14 +450,12 @@ class Abs(OneNumber):
     tensor([1, 2], dtype=int64, device=cpu:0)
     """
 
-    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
-
     def scalar(self, x: Scalar) -> Scalar:
         return x if x.dtype in e.UNSIGNED else abs(x)
 
 
 @op
-class Sign(OneNumber):
+class Sign(OneNumber, smooth=False):
     """-1, 0 or 1 as x is negative, zero or positive; NaN for NaN.
 
     x: numbers [...], no booleans. Returns x's shape and dtype. The gradient is 0.
@@ -501,8 +465,6 @@ class Sign(OneNumber):
     >>> wf.sign(wf.tensor([3., -2., 0.]))
     tensor([ 1., -1.,  0.], dtype=float32, device=cpu:0)
     """
-
-    smooth: ClassVar[bool] = False
 
     def scalar(self, x: Scalar) -> Scalar:
         zero, one = e.constant(0, x.dtype), e.constant(1, x.dtype)
@@ -528,7 +490,7 @@ class Square(OneNumber):
 
 
 @op
-class Reciprocal(OneNumber):
+class Reciprocal(OneNumber, result="float", takes=("bool", "int", "uint", "float")):
     """1 / x.
 
     x: float[...], integers and booleans as float32. Returns x's shape. 0 gives an infinity of its sign.
@@ -538,9 +500,6 @@ class Reciprocal(OneNumber):
     >>> wf.reciprocal(wf.tensor([2, 4]))
     tensor([0.5 , 0.25], dtype=float32, device=cpu:0)
     """
-
-    result: ClassVar[str] = "float"
-    takes: ClassVar[tuple[str, ...]] = ("bool", "int", "uint", "float")
 
     def scalar(self, x: Scalar) -> Scalar:
         return 1 / x

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.dtype import bool_, float32
 from weft.base.errors import DTypeError, ShapeError
@@ -16,11 +16,9 @@ from weft.ops.pointwise import unbroadcast
 from weft.ops.types import TensorType, broadcast_shapes, promote
 
 
-class Attention(Op):
+class Attention(Op, family="attention"):
     """Base of attention and its gradient: the mask and the scale."""
 
-    family: ClassVar[str] = "attention"
-    method: ClassVar[bool] = False
     is_causal: bool = False
     scale: float | None = None
 
@@ -58,12 +56,9 @@ class Attention(Op):
 
 
 @op
-class CausalMask(Op):
+class CausalMask(Op, family="attention", public=False):
     """scores[..., i, j] where j <= i, else -inf."""
 
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    family: ClassVar[str] = "attention"
     value: float = float("-inf")
 
     def infer(self, scores: TensorType) -> TensorType:
@@ -87,7 +82,14 @@ class CausalMask(Op):
 
 
 @op
-class ScaledDotProductAttention(Attention):
+class ScaledDotProductAttention(
+    Attention,
+    dtype_rule="q: float, k: float, v: float, mask: float|bool -> promote(q k v)",
+    positional=("is_causal", "scale"),
+    outputs=("y", "logs"),
+    hidden=1,
+    residuals=("logs",),
+):
     """softmax(scale q k^T + mask) v.
 
     q: float[..., n, d]; k: float[..., m, d]; v: float[..., m, e]; mask: fits [..., n, m] by broadcasting, booleans,
@@ -102,12 +104,6 @@ class ScaledDotProductAttention(Attention):
     >>> F.scaled_dot_product_attention(wf.zeros((1, 1, 2)), wf.ones((1, 3, 2)), wf.ones((1, 3, 1))).item()
     1.0
     """
-
-    dtype_rule: ClassVar[str] = "q: float, k: float, v: float, mask: float|bool -> promote(q k v)"
-    positional = ("is_causal", "scale")
-    outputs = ("y", "logs")
-    hidden = 1
-    residuals = ("logs",)
 
     def infer(self, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None) -> Any:
         operands = {"q": q, "k": k, "v": v}
@@ -171,11 +167,8 @@ def _as_shape(x: Any, shape: tuple[Any, ...]) -> Any:
 
 
 @op
-class ScaledDotProductAttentionGradient(Attention):
+class ScaledDotProductAttentionGradient(Attention, public=False, outputs=("dq", "dk", "dv")):
     """dq, dk, dv of attention with operands of 4 dimensions, from dy, the operands, y and the hidden logs."""
-
-    public: ClassVar[bool] = False
-    outputs = ("dq", "dk", "dv")
 
     def infer(
         self,

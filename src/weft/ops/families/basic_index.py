@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
@@ -41,14 +41,12 @@ def see_items(
 
 
 @op
-class BasicIndex(Viewing):
+class BasicIndex(Viewing, public=False):
     """The view that a basic key means.
 
     items: for every dimension an int >= 0 or (start, count, step); None: a new one.
     """
 
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     items: object
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
@@ -57,17 +55,12 @@ class BasicIndex(Viewing):
 
 
 @op
-class BasicPut(Op):
+class BasicPut(Op, dtype_rule="-> x", primitive=True, public=False, fitted=("value",)):
     """x, but the elements of the view that a basic key means are those of value, repeated and converted to x's type.
 
     items: as basic_index's.
     """
 
-    dtype_rule: ClassVar[str] = "-> x"
-    primitive: ClassVar[bool] = True
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    fitted = ("value",)
     items: object
 
     def infer(self, x: TensorType, value: TensorType) -> TensorType:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from weft.base.dtype import DType, bool_, float64
 from weft.expr import scalar as e
 from weft.ops.op import Runtime, op
@@ -13,17 +11,12 @@ from weft.ops.types import TensorType, promote
 Scalar = e.Scalar
 
 
-class Pair(Pointwise):
+class Pair(Pointwise, family="comparison"):
     """Base of binary operators whose name is NumPy's, too."""
 
-    family: ClassVar[str] = "comparison"
 
-
-class Comparison(Pair):
+class Comparison(Pair, aot_dtypes=("float32", "int64"), result="bool"):
     """Base: true or false of two numbers in their promoted type. NaN is unequal to all and not ordered."""
-
-    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32", "int64")
-    result: ClassVar[str] = "bool"
 
 
 @op
@@ -122,10 +115,8 @@ class GreaterEqual(Comparison):
         return a >= b
 
 
-class Logic(Pair):
+class Logic(Pair, result="bool"):
     """Base: numbers count as true unless they are 0."""
-
-    result: ClassVar[str] = "bool"
 
 
 @op
@@ -177,7 +168,7 @@ class LogicalXor(Logic):
 
 
 @op
-class LogicalNot(Pointwise):
+class LogicalNot(Pointwise, family="comparison", result="bool"):
     """Whether x is false.
 
     x: any dtype [...], true unless 0 (NaN is true). Returns bool of x's shape.
@@ -188,17 +179,12 @@ class LogicalNot(Pointwise):
     tensor([False,  True], dtype=bool, device=cpu:0)
     """
 
-    family: ClassVar[str] = "comparison"
-    result: ClassVar[str] = "bool"
-
     def scalar(self, x: Scalar) -> Scalar:
         return ~e.cast(x, "bool")
 
 
-class Bits(Pair):
+class Bits(Pair, takes=("bool", "int", "uint")):
     """Base of operators on bits."""
-
-    takes: ClassVar[tuple[str, ...]] = ("bool", "int", "uint")
 
 
 @op
@@ -250,7 +236,7 @@ class BitwiseXor(Bits):
 
 
 @op
-class BitwiseInvert(Pointwise):
+class BitwiseInvert(Pointwise, family="comparison", takes=("bool", "int", "uint")):
     """All bits changed: ~x; for booleans their not.
 
     x: integers or booleans [...]. Returns x's shape and dtype.
@@ -261,17 +247,12 @@ class BitwiseInvert(Pointwise):
     tensor([-1, -6], dtype=int64, device=cpu:0)
     """
 
-    family: ClassVar[str] = "comparison"
-    takes: ClassVar[tuple[str, ...]] = ("bool", "int", "uint")
-
     def scalar(self, x: Scalar) -> Scalar:
         return ~x
 
 
-class Shift(Bits):
+class Shift(Bits, takes=("int", "uint")):
     """Base of shifts."""
-
-    takes: ClassVar[tuple[str, ...]] = ("int", "uint")
 
 
 def _outside(b: Scalar, bits: int) -> Scalar:
@@ -317,7 +298,7 @@ class BitwiseRightShift(Shift):
 
 
 @op
-class Where(Pointwise):
+class Where(Pointwise, family="comparison"):
     """x1 where the condition holds, else x2.
 
     condition: bool, or numbers that are true unless 0; x1, x2: arrays or numbers; shapes fit by broadcasting. Returns
@@ -328,9 +309,6 @@ class Where(Pointwise):
     >>> wf.where(wf.tensor([True, False]), 1., 2.)
     tensor([1., 2.], dtype=float32, device=cpu:0)
     """
-
-    family: ClassVar[str] = "comparison"
-    method: ClassVar[bool] = False
 
     def compute_dtype(self, *inputs: TensorType | None) -> DType:
         return promote(*(t for t in inputs[1:] if t is not None))
@@ -344,7 +322,7 @@ class Where(Pointwise):
 
 
 @op
-class Isclose(Pointwise):
+class Isclose(Pointwise, family="comparison", result="bool", positional=("rtol", "atol", "equal_nan")):
     """Whether |a - b| <= atol + rtol * |b|.
 
     a, b: numbers; shapes fit by broadcasting. rtol, atol: numbers given when it runs; equal_nan: whether NaN is close
@@ -356,12 +334,9 @@ class Isclose(Pointwise):
     tensor([ True, False], dtype=bool, device=cpu:0)
     """
 
-    family: ClassVar[str] = "comparison"
-    result: ClassVar[str] = "bool"
     rtol: Runtime[float] = 1e-5
     atol: Runtime[float] = 1e-8
     equal_nan: bool = False
-    positional = ("rtol", "atol", "equal_nan")
 
     def compute_dtype(self, *inputs: TensorType | None) -> DType:
         common = super().compute_dtype(*inputs)

@@ -14,24 +14,23 @@ from weft.ops.shapes import sizes
 from weft.ops.types import TensorType, promote
 
 
-class Convolving(Op):
+class Convolving(Op, family="convolution"):
     """Base of all operators here, of which each computes one of x, w, y from the other two.
 
     Their relation: y[n, o, p] = sum over c, k of w[o, c, k] x[n, c, p * stride + k * dilation - low], in groups.
     """
 
-    family: ClassVar[str] = "convolution"
-    method: ClassVar[bool] = False
 
-
-class Convolution(Convolving):
+class Convolution(
+    Convolving,
+    dtype_rule="-> promote",
+    learnable=("weight", "bias"),
+    channel_axis=1,
+    positional=("stride", "padding", "dilation", "groups"),
+):
     """Base of conv1d, conv2d, conv3d."""
 
-    dtype_rule: ClassVar[str] = "-> promote"
     spatial: ClassVar[int]
-    learnable = ("weight", "bias")
-    channel_axis = 1
-    positional = ("stride", "padding", "dilation", "groups")
     stride: int | tuple[int, ...] = 1
     padding: int | str | tuple[int, ...] | tuple[tuple[int, ...], ...] = 0
     dilation: int | tuple[int, ...] = 1
@@ -235,13 +234,15 @@ class Conv3d(Convolution):
     spatial = 3
 
 
-class TransposedConvolution(Convolving):
+class TransposedConvolution(
+    Convolving,
+    dtype_rule="-> promote",
+    learnable=("weight", "bias"),
+    positional=("stride", "padding", "output_padding", "groups", "dilation"),
+):
     """Base of conv_transpose1d, conv_transpose2d, conv_transpose3d: the gradient of a convolution with respect to x."""
 
-    dtype_rule: ClassVar[str] = "-> promote"
     spatial: ClassVar[int]
-    learnable = ("weight", "bias")
-    positional = ("stride", "padding", "output_padding", "groups", "dilation")
     stride: int | tuple[int, ...] = 1
     padding: int | tuple[int, ...] = 0
     output_padding: int | tuple[int, ...] = 0

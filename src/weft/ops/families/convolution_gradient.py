@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
@@ -19,10 +19,9 @@ WIDE_CHANNELS = 128
 UNFOLDED_BYTES = 16 << 20  # of all windows: more do not stay in the cache
 
 
-class ConvolutionGradient(Convolving):
+class ConvolutionGradient(Convolving, public=False):
     """Base of the gradients: the windows as numbers, nothing left to derive."""
 
-    public: ClassVar[bool] = False
     stride: tuple[int, ...]
     low: tuple[int, ...]
     high: tuple[int, ...]
@@ -49,7 +48,7 @@ class ConvolutionGradient(Convolving):
 
 
 @op
-class ConvolutionInputGradient(ConvolutionGradient):
+class ConvolutionInputGradient(ConvolutionGradient, outputs=("dx",)):
     """dx of a convolution from dy and w. dy: [n, o, *windows]; weight: [o, c, *size].
 
     Returns [n, groups * c, *spatial].
@@ -57,7 +56,6 @@ class ConvolutionInputGradient(ConvolutionGradient):
     spatial_size: x's, which does not follow from the rest if the stride is not 1.
     """
 
-    outputs = ("dx",)
     spatial_size: tuple[int, ...]
 
     def infer(self, dy: TensorType, weight: TensorType) -> TensorType:
@@ -106,7 +104,7 @@ class ConvolutionInputGradient(ConvolutionGradient):
 
 
 @op
-class ConvolutionWeightGradient(ConvolutionGradient):
+class ConvolutionWeightGradient(ConvolutionGradient, outputs=("dw",)):
     """dw of a convolution from x and dy. x: [n, groups * c, *spatial]; dy: [n, o, *windows].
 
     Returns [o, c, *size].
@@ -114,7 +112,6 @@ class ConvolutionWeightGradient(ConvolutionGradient):
     kernel_size: the weight's, which does not follow from the rest if the stride is not 1.
     """
 
-    outputs = ("dw",)
     kernel_size: tuple[int, ...]
 
     def infer(self, x: TensorType, dy: TensorType) -> TensorType:

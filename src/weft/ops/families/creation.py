@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from weft.base.device import Device
 from weft.base.dtype import DType, float32, int64
-from weft.base.typing import Any, ClassVar
+from weft.base.typing import Any
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.ops.kernels import Loop
@@ -14,13 +14,9 @@ from weft.ops.op import Op, op
 from weft.ops.types import TensorType
 
 
-class Creation(Op):
+class Creation(Op, family="creation", primitive=True, public=False):
     """Base of operators without inputs. device: None: wherever they are read."""
 
-    primitive: ClassVar[bool] = True
-    family: ClassVar[str] = "creation"
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     shape: tuple[int, ...]
     device: Device | None = None
 

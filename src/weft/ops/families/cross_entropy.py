@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.dtype import int64
 from weft.base.errors import DTypeError, ShapeError
@@ -19,14 +19,11 @@ from weft.ops.types import TensorType
 Scalar = e.Scalar
 
 
-class Classes(Op):
+class Classes(Op, family="loss", positional=("ignore_index", "reduction")):
     """Base of losses of classes: axis 1 of x, or the only one, holds one number for each class."""
 
-    family: ClassVar[str] = "loss"
-    method: ClassVar[bool] = False
     ignore_index: int = -100
     reduction: str = "mean"
-    positional: ClassVar[tuple[str, ...]] = ("ignore_index", "reduction")
 
     def check(self) -> None:
         check_reduction(self.name, self.reduction)
@@ -83,15 +80,12 @@ class Classes(Op):
 
 
 @op
-class CheckLabels(Op):
+class CheckLabels(Op, primitive=True, public=False):
     """target as int64; raises IndexError for what is neither a class of x, along axis, nor ignore_index.
 
     of: whose target it is.
     """
 
-    primitive: ClassVar[bool] = True
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     of: str
     axis: int
     ignore_index: int
@@ -103,10 +97,8 @@ class CheckLabels(Op):
         return None, None
 
 
-class RowGradient(Op):
+class RowGradient(Op, outputs=("dx",)):
     """Base of the gradients of x, from those of the losses of rows."""
-
-    outputs: ClassVar[tuple[str, ...]] = ("dx",)
 
     def infer(
         self, x: TensorType, target: TensorType, weight: TensorType | None, dlosses: TensorType
@@ -114,11 +106,9 @@ class RowGradient(Op):
         return x.like()
 
 
-class ClassRow(Op):
+class ClassRow(Op, public=False):
     """Base of row programs along the axis of classes; target has size 1 there, weight and x the classes."""
 
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     axis: int
     ignore_index: int
     label_smoothing: float = 0.0
@@ -142,15 +132,12 @@ class ClassRow(Op):
 
 
 @op
-class CrossEntropyRows(ClassRow):
+class CrossEntropyRows(ClassRow, primitive=True, outputs=("losses", "shares")):
     """cross_entropy's loss of every row, and what the row counts for the mean.
 
     The probabilities are not stored: one pass finds the greatest logit, one sums the exponentials and picks the
     target's. A target that is not a class and not ignore_index gives NaN.
     """
-
-    primitive: ClassVar[bool] = True
-    outputs: ClassVar[tuple[str, ...]] = ("losses", "shares")
 
     def infer(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> Any:
         return self.rows(x), self.rows(x)
@@ -222,7 +209,12 @@ class CrossEntropyRowsGradient(ClassRow, RowGradient):
 
 
 @op
-class CrossEntropy(Classes):
+class CrossEntropy(
+    Classes,
+    dtype_rule="x: float, target: int|float, weight: float -> x",
+    fixed=("weight",),
+    positional=("ignore_index", "reduction", "label_smoothing"),
+):
     """-weight[t] log(softmax(x)[t]): the loss of predicting class t by logits x; or -sum(weight t log(softmax(x))).
 
     x: float[n, c, ...], [c] or [n, c], the classes on axis 1 or the only one; target: integers [n, ...], those equal to
@@ -240,10 +232,7 @@ class CrossEntropy(Classes):
     500.0
     """
 
-    dtype_rule: ClassVar[str] = "x: float, target: int|float, weight: float -> x"
-    fixed: ClassVar[tuple[str, ...]] = ("weight",)
     label_smoothing: float = 0.0
-    positional: ClassVar[tuple[str, ...]] = ("ignore_index", "reduction", "label_smoothing")
 
     def check(self) -> None:
         super().check()
@@ -271,11 +260,9 @@ class CrossEntropy(Classes):
         return self.reduced(losses, shares, axis)
 
 
-class SoftRow(Op):
+class SoftRow(Op, public=False):
     """Base of row programs for targets that are probabilities."""
 
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     axis: int
     label_smoothing: float = 0.0
 
@@ -294,10 +281,8 @@ class SoftRow(Op):
 
 
 @op
-class SoftCrossEntropyRows(SoftRow):
+class SoftCrossEntropyRows(SoftRow, outputs=("losses",)):
     """cross_entropy's loss of every row, for targets that are probabilities."""
-
-    outputs: ClassVar[tuple[str, ...]] = ("losses",)
 
     def infer(self, x: TensorType, target: TensorType, weight: TensorType | None = None) -> TensorType:
         return x.like([1 if d == self.axis else n for d, n in enumerate(x.shape)])
@@ -352,7 +337,7 @@ class SoftCrossEntropyRowsGradient(SoftRow, RowGradient):
 
 
 @op
-class NllLoss(Classes):
+class NllLoss(Classes, dtype_rule="x: float, target: int, weight: float -> x"):
     """-weight[t] x[t]: the loss of predicting class t by logarithms of probabilities x.
 
     x: float[n, c, ...], [c] or [n, c], the classes on axis 1 or the only one; target: integers [n, ...], those equal to
@@ -366,8 +351,6 @@ class NllLoss(Classes):
     >>> F.nll_loss(wf.tensor([[-1., -2.], [-3., -4.]]), wf.tensor([0, 1])).item()
     2.5
     """
-
-    dtype_rule: ClassVar[str] = "x: float, target: int, weight: float -> x"
 
     def decompose(self, x: Any, target: Any, weight: Any) -> Any:
         target, weight, axis = self.aligned(x, target, weight)

@@ -17,16 +17,13 @@ from weft.ops.sizes import Size
 from weft.ops.types import TensorType, normalize_axes
 
 
-class Cumulative(Op):
+class Cumulative(Op, family="reduction", dtype_rule="-> result()", positional=("axis",)):
     """Base: a row combined up to each of its elements."""
 
-    family: ClassVar[str] = "reduction"
-    dtype_rule: ClassVar[str] = "-> result()"
     axis: int | None = None
     dtype: DType | None = None
     include_initial: bool = False
     reverse: bool = False
-    positional = ("axis",)
     combine: ClassVar[str] = "sum"
     start: ClassVar[int] = 0
 
@@ -83,7 +80,7 @@ class CumulativeSum(Cumulative):
 
 
 @op
-class CumulativeProd(Cumulative):
+class CumulativeProd(Cumulative, combine="prod", start=1):
     """The product of a row up to each of its elements, with it.
 
     x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's,
@@ -96,9 +93,6 @@ class CumulativeProd(Cumulative):
     >>> wf.cumulative_prod(wf.tensor([1, 2, 3]))
     tensor([1, 2, 6], dtype=int64, device=cpu:0)
     """
-
-    combine: ClassVar[str] = "prod"
-    start: ClassVar[int] = 1
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         if self.include_initial:

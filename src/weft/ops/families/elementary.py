@@ -15,22 +15,18 @@ from weft.ops.types import TensorType
 Scalar = e.Scalar
 
 
-class Elementary(Pointwise):
+class Elementary(Pointwise, family="elementary", result="float", takes=("float",)):
     """Base: the function of weft.expr.scalar and of NumPy that has the operator's name.
 
     Integers and booleans are computed as float32.
     """
-
-    family: ClassVar[str] = "elementary"
-    result: ClassVar[str] = "float"
-    takes: ClassVar[tuple[str, ...]] = ("float",)
 
     def scalar(self, x: Scalar) -> Scalar:
         return e.call(self.name, x)
 
 
 @op
-class Exp(Elementary):
+class Exp(Elementary, aot_dtypes=("float32",)):
     """e to the power of x.
 
     x: float[...], integers as float32. Returns x's shape. At most 2 ulp from the exact value in float32.
@@ -40,8 +36,6 @@ class Exp(Elementary):
     >>> wf.exp(wf.tensor(0.)).item()
     1.0
     """
-
-    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
 
 @op
@@ -72,7 +66,7 @@ class Exp2(Elementary):
 
 
 @op
-class Log(Elementary):
+class Log(Elementary, aot_dtypes=("float32",)):
     """The natural logarithm of x: -inf for 0, NaN for negative numbers.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -82,8 +76,6 @@ class Log(Elementary):
     >>> wf.log(wf.tensor(1.)).item()
     0.0
     """
-
-    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
 
 @op
@@ -126,7 +118,7 @@ class Log10(Elementary):
 
 
 @op
-class Sqrt(Elementary):
+class Sqrt(Elementary, aot_dtypes=("float32",)):
     """The square root of x: NaN for negative numbers.
 
     x: float[...], integers as float32. Returns x's shape. Correctly rounded. The gradient at 0 is infinite.
@@ -136,8 +128,6 @@ class Sqrt(Elementary):
     >>> wf.sqrt(wf.tensor([4., 9.]))
     tensor([2., 3.], dtype=float32, device=cpu:0)
     """
-
-    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
 
 @op
@@ -273,7 +263,7 @@ class Cosh(Elementary):
 
 
 @op
-class Tanh(Elementary):
+class Tanh(Elementary, aot_dtypes=("float32",)):
     """The hyperbolic tangent of x.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -283,8 +273,6 @@ class Tanh(Elementary):
     >>> wf.tanh(wf.tensor([0., 100.]))
     tensor([0., 1.], dtype=float32, device=cpu:0)
     """
-
-    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
 
 @op
@@ -355,7 +343,7 @@ class Erfc(Elementary):
 
 
 @op
-class Sigmoid(Elementary):
+class Sigmoid(Elementary, aot_dtypes=("float32",)):
     """1 / (1 + exp(-x)), exact to the last digits on both sides.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -367,15 +355,9 @@ class Sigmoid(Elementary):
     0.5
     """
 
-    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
-
-class Rounding(Elementary):
+class Rounding(Elementary, result="same", takes=("int", "uint", "float"), smooth=False):
     """Base: whole numbers near x. Integers stay as they are; the gradient is 0."""
-
-    result: ClassVar[str] = "same"
-    takes: ClassVar[tuple[str, ...]] = ("int", "uint", "float")
-    smooth: ClassVar[bool] = False
 
     def scalar(self, x: Scalar) -> Scalar:
         return e.call(self.name, x) if x.dtype in e.FLOATS else x
@@ -436,11 +418,9 @@ class Round(Rounding):
         return e.call("rint", x) if x.dtype in e.FLOATS else x
 
 
-class Property(Pointwise):
+class Property(Pointwise, family="elementary", result="bool"):
     """Base: true or false of one number."""
 
-    family: ClassVar[str] = "elementary"
-    result: ClassVar[str] = "bool"
     integers: ClassVar[bool] = False  # what integers and booleans give
 
     def of_float(self, x: Scalar) -> Scalar:
@@ -484,7 +464,7 @@ class Isinf(Property):
 
 
 @op
-class Isfinite(Property):
+class Isfinite(Property, integers=True):
     """Whether x is neither infinite nor NaN.
 
     x: any dtype [...]. Returns bool of x's shape; true for integers.
@@ -494,8 +474,6 @@ class Isfinite(Property):
     >>> wf.isfinite(wf.tensor([1., float("nan")]))
     tensor([ True, False], dtype=bool, device=cpu:0)
     """
-
-    integers: ClassVar[bool] = True
 
     def of_float(self, x: Scalar) -> Scalar:
         return abs(x) < float("inf")
@@ -520,7 +498,7 @@ class Signbit(Property):
 
 
 @op
-class Cast(Pointwise):
+class Cast(Pointwise, family="elementary", positional=("dtype",)):
     """The elements as another type, converted as NumPy's astype does.
 
     x: any dtype [...]; dtype: the new type. Returns x's shape. Floats become integers towards zero.
@@ -532,9 +510,7 @@ class Cast(Pointwise):
     tensor([1], dtype=int32, device=cpu:0)
     """
 
-    family: ClassVar[str] = "elementary"
     dtype: DType
-    positional = ("dtype",)
 
     def infer(self, *inputs: TensorType | None) -> TensorType:
         (x,) = inputs
@@ -551,12 +527,9 @@ class Cast(Pointwise):
 
 
 @op
-class FilledLike(Op):
+class FilledLike(Op, primitive=True, public=False):
     """A tensor like x that is filled with value. Only the type of x is used."""
 
-    primitive: ClassVar[bool] = True
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     value: float = 0.0
 
     def infer(self, x: TensorType) -> TensorType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.ops.node import Value, make_node
 from weft.ops.op import Op, op
@@ -14,7 +14,7 @@ Step = tuple[Pointwise, int, int]  # the operator, the index of the value among 
 
 
 @op
-class Epilogue(Op):
+class Epilogue(Op, is_merged=True, public=False):
     """An operator whose first output is changed by pointwise steps, as one node for a native kernel.
 
     Inputs: those of the operator, then what the steps read beside the value, then the values of the operator's Runtime
@@ -24,9 +24,6 @@ class Epilogue(Op):
     take those before it.
     """
 
-    is_merged: ClassVar[bool] = True
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     of: object
     steps: object
     runtime: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.dtype import int64
 from weft.base.errors import DTypeError, ShapeError
@@ -16,13 +16,10 @@ from weft.ops.pointwise import cast_to
 from weft.ops.types import TensorType, broadcast_shapes
 
 
-class Triangle(Op):
+class Triangle(Op, family="shape", dtype_rule="-> x", positional=("k",)):
     """Base: the elements on one side of a diagonal, 0 on the other."""
 
-    family: ClassVar[str] = "shape"
-    dtype_rule: ClassVar[str] = "-> x"
     k: int = 0
-    positional = ("k",)
 
     def is_kept(self, row: Any, column: Any) -> Any:
         """Whether the elements with these indices stay: of Scalars in loops, of arrays in the decomposition."""
@@ -83,12 +80,9 @@ class Triu(Triangle):
 
 
 @op
-class PlacesLike(Op):
+class PlacesLike(Op, primitive=True, public=False):
     """The index of every element of x along an axis, int64, in x's shape. Only the type of x is used."""
 
-    primitive: ClassVar[bool] = True
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     axis: int
 
     def infer(self, x: TensorType) -> TensorType:
@@ -102,7 +96,7 @@ class PlacesLike(Op):
 
 
 @op
-class OneHot(Op):
+class OneHot(Op, family="shape", dtype_rule="x: int -> int64", positional=("num_classes",)):
     """1 at the index that x gives, in a new last dimension, 0 elsewhere.
 
     x: integers [...]; num_classes: the new dimension's size. Returns int64[..., num_classes]; an x outside of
@@ -116,10 +110,7 @@ class OneHot(Op):
             [0, 0, 1]], dtype=int64, device=cpu:0)
     """
 
-    family: ClassVar[str] = "shape"
-    dtype_rule: ClassVar[str] = "x: int -> int64"
     num_classes: int
-    positional = ("num_classes",)
 
     def infer(self, x: TensorType) -> TensorType:
         if not x.dtype.is_integer:
@@ -135,7 +126,7 @@ class OneHot(Op):
 
 
 @op
-class BroadcastArrays(Op):
+class BroadcastArrays(Op, family="shape", dtype_rule="-> each", outputs=("*y",)):
     """Views of arrays, repeated to the shape that all fit.
 
     x: arrays, as a list or one by one. Returns a tuple, each one's dtype. Raises ShapeError if two sizes differ.
@@ -145,11 +136,6 @@ class BroadcastArrays(Op):
     >>> [y.shape for y in wf.broadcast_arrays(wf.zeros((2, 1)), wf.zeros(3))]
     [(2, 3), (2, 3)]
     """
-
-    family: ClassVar[str] = "shape"
-    dtype_rule: ClassVar[str] = "-> each"
-    method: ClassVar[bool] = False
-    outputs: ClassVar[tuple[str, ...]] = ("*y",)
 
     def count_outputs(self, count: int) -> int | None:
         return count
@@ -164,7 +150,7 @@ class BroadcastArrays(Op):
 
 
 @op
-class Meshgrid(Op):
+class Meshgrid(Op, family="shape", dtype_rule="-> each", outputs=("*y",)):
     """Views of rows, each along its own dimension of one grid.
 
     x: arrays [n], as a list or one by one; indexing: "ij", the k-th along dimension k, or "xy", with the first two
@@ -177,10 +163,6 @@ class Meshgrid(Op):
     [(3, 2), (3, 2)]
     """
 
-    family: ClassVar[str] = "shape"
-    dtype_rule: ClassVar[str] = "-> each"
-    method: ClassVar[bool] = False
-    outputs: ClassVar[tuple[str, ...]] = ("*y",)
     indexing: str = "xy"
 
     def count_outputs(self, count: int) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.dtype import DType, bool_, float32, int64
 from weft.base.errors import DTypeError, ShapeError
@@ -35,11 +35,8 @@ def broadcast_all(values: Sequence[Any], shape: Sequence[Any]) -> list[Any]:
     return [v if v.shape == tuple(shape) else F.broadcast_to(v, shape=tuple(shape)) for v in values]
 
 
-class Indexing(Op):
+class Indexing(Op, family="indexing", dtype_rule="indices: int -> x"):
     """Base: indices are integers, below 0 from the end."""
-
-    family: ClassVar[str] = "indexing"
-    dtype_rule: ClassVar[str] = "indices: int -> x"
 
     def require_indices(self, *indices: TensorType) -> None:
         for k, t in enumerate(indices):
@@ -47,10 +44,9 @@ class Indexing(Op):
                 raise self.fail(DTypeError, "indices must be integers", **{f"indices{k or ''}": t})
 
 
-class Putting(Indexing):
+class Putting(Indexing, fitted=("updates",)):
     """Base of those that write: mode says what becomes of an element that an index meets."""
 
-    fitted = ("updates",)
     mode: str = "set"
 
     def check(self) -> None:
@@ -63,7 +59,7 @@ class Putting(Indexing):
 
 
 @op
-class Take(Indexing):
+class Take(Indexing, primitive=True, positional=("axis",)):
     """The slices of x at these indices along an axis.
 
     x: [..., n, ...]; indices: integers in -n ... n-1, [*i]; axis: which n; it may be left out if x has one dimension.
@@ -75,8 +71,6 @@ class Take(Indexing):
     tensor([30, 10, 30], dtype=int64, device=cpu:0)
     """
 
-    primitive: ClassVar[bool] = True
-    positional = ("axis",)
     axis: int | None = None
 
     def axis_of(self, x: TensorType) -> int:
@@ -95,7 +89,7 @@ class Take(Indexing):
 
 
 @op
-class TakeAlongAxis(Indexing):
+class TakeAlongAxis(Indexing, positional=("axis",)):
     """y[..., j, ...] = x[..., indices[..., j, ...], ...]: elements chosen along an axis, by an index for each.
 
     x: [..., n, ...]; indices: integers in -n ... n-1, of as many dimensions, the other sizes fit by broadcasting.
@@ -108,7 +102,6 @@ class TakeAlongAxis(Indexing):
             [30]], dtype=int64, device=cpu:0)
     """
 
-    positional = ("axis",)
     axis: int = -1
 
     def shapes(self, x: TensorType, indices: TensorType) -> tuple[int, tuple[Any, ...], tuple[Any, ...]]:
@@ -148,7 +141,7 @@ class TakeAlongAxis(Indexing):
 
 
 @op
-class PutAlongAxis(Putting):
+class PutAlongAxis(Putting, positional=("axis", "mode")):
     """x, but y[..., indices[..., j, ...], ...] is combined with updates[..., j, ...], in the order of j.
 
     x: [..., n, ...]; indices: integers in -n ... n-1, of as many dimensions, the other sizes at most x's; updates: a
@@ -163,7 +156,6 @@ class PutAlongAxis(Putting):
     tensor([1., 0., 2.], dtype=float32, device=cpu:0)
     """
 
-    positional = ("axis", "mode")
     axis: int = -1
 
     def infer(self, x: TensorType, indices: TensorType, updates: TensorType) -> TensorType:
@@ -243,7 +235,6 @@ class IndexGet(Indexing):
     tensor([2, 3], dtype=int64, device=cpu:0)
     """
 
-    method: ClassVar[bool] = False
     axes: tuple[int, ...]
     position: int = 0
 
@@ -275,7 +266,6 @@ class IndexPut(Putting):
     tensor([0., 0., 2.], dtype=float32, device=cpu:0)
     """
 
-    method: ClassVar[bool] = False
     axes: tuple[int, ...]
     position: int = 0
 
@@ -324,7 +314,13 @@ class IndexPut(Putting):
 
 
 @op
-class Embedding(Indexing):
+class Embedding(
+    Indexing,
+    dtype_rule="indices: int -> table",
+    learnable=("table",),
+    sizes_rule="indices[*b], table[num_embeddings,embedding_dim] -> y[*b,embedding_dim]",
+    positional=("padding_idx",),
+):
     """Rows of a table: y[..., :] = table[indices[...], :].
 
     indices: integers in -n ... n-1, [...]; table: [n, d]; padding_idx: a row whose gradient is zero. Returns [..., d]
@@ -339,11 +335,6 @@ class Embedding(Indexing):
             [1., 2.]], dtype=float32, device=cpu:0)
     """
 
-    dtype_rule: ClassVar[str] = "indices: int -> table"
-    method: ClassVar[bool] = False
-    learnable = ("table",)
-    sizes_rule = "indices[*b], table[num_embeddings,embedding_dim] -> y[*b,embedding_dim]"
-    positional = ("padding_idx",)
     padding_idx: int | None = None
     num_embeddings: int | None = None
     embedding_dim: int | None = None
@@ -373,7 +364,7 @@ class Embedding(Indexing):
 
 
 @op
-class MaskedFill(Pointwise):
+class MaskedFill(Pointwise, family="indexing", positional=("value",), fitted=("value",)):
     """x with value where the mask is true.
 
     x: any dtype [...]; mask: booleans, whose shape fits x's by broadcasting; value: a number, converted to x's dtype.
@@ -386,9 +377,6 @@ class MaskedFill(Pointwise):
     tensor([0., 2.], dtype=float32, device=cpu:0)
     """
 
-    family: ClassVar[str] = "indexing"
-    positional = ("value",)
-    fitted = ("value",)
     value: Runtime[float]
 
     def compute_dtype(self, *inputs: TensorType | None) -> DType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
@@ -24,7 +24,7 @@ def region(axis: int, start: Any, size: Any) -> Any:
 
 
 @op
-class Concat(Op):
+class Concat(Op, family="shape", dtype_rule="-> promote", positional=("axis",)):
     """Arrays one after the other along an axis.
 
     x: one or more arrays [..., n, ...] whose other sizes are equal, as a list or one by one; axis: which, None: each is
@@ -37,11 +37,7 @@ class Concat(Op):
     tensor([1, 2, 3], dtype=int64, device=cpu:0)
     """
 
-    family: ClassVar[str] = "shape"
-    dtype_rule: ClassVar[str] = "-> promote"
-    method: ClassVar[bool] = False
     axis: int | None = 0
-    positional = ("axis",)
 
     def infer(self, *x: TensorType) -> TensorType:
         operands = {f"x{k}": t for k, t in enumerate(x)}
@@ -91,7 +87,7 @@ class Concat(Op):
 
 
 @op
-class Stack(Op):
+class Stack(Op, family="shape", dtype_rule="-> promote", positional=("axis",)):
     """Arrays side by side along a new axis.
 
     x: one or more arrays of one shape, as a list or one by one; axis: where the new one is in the result. Returns the
@@ -104,11 +100,7 @@ class Stack(Op):
             [2, 4]], dtype=int64, device=cpu:0)
     """
 
-    family: ClassVar[str] = "shape"
-    dtype_rule: ClassVar[str] = "-> promote"
-    method: ClassVar[bool] = False
     axis: int = 0
-    positional = ("axis",)
 
     def infer(self, *x: TensorType) -> TensorType:
         operands = {f"x{k}": t for k, t in enumerate(x)}
@@ -122,12 +114,9 @@ class Stack(Op):
         return F.concat([F.expand_dims(v, axis=self.axis) for v in x], axis=self.axis)
 
 
-class Pieces(Op):
+class Pieces(Op, family="shape", dtype_rule="-> x", outputs=("*y",)):
     """Base: one array as several views along an axis."""
 
-    family: ClassVar[str] = "shape"
-    dtype_rule: ClassVar[str] = "-> x"
-    outputs: ClassVar[tuple[str, ...]] = ("*y",)
     axis: int = 0
 
     def sizes_of(self, size: Any) -> tuple[Any, ...]:
@@ -156,7 +145,7 @@ class Pieces(Op):
 
 
 @op
-class Split(Pieces):
+class Split(Pieces, positional=("sizes", "axis")):
     """Views of sizes along an axis, one after the other.
 
     x: [..., n, ...]; sizes: that of all (the last may be smaller), or one for each, with the sum n; axis: which.
@@ -171,7 +160,6 @@ class Split(Pieces):
     """
 
     sizes: int | tuple[int, ...]
-    positional = ("sizes", "axis")
 
     def check(self) -> None:
         if min(self.sizes, default=0) < 0 if isinstance(self.sizes, tuple) else self.sizes < 1:
@@ -190,7 +178,7 @@ class Split(Pieces):
 
 
 @op
-class Chunk(Pieces):
+class Chunk(Pieces, positional=("chunks", "axis")):
     """At most `chunks` views of equal size along an axis, the last one smaller if need be.
 
     x: [..., n, ...]; chunks: how many, at least 1; axis: which. Returns a tuple, x's dtype. Raises ValueError for fewer
@@ -204,7 +192,6 @@ class Chunk(Pieces):
     """
 
     chunks: int
-    positional = ("chunks", "axis")
 
     def check(self) -> None:
         if self.chunks < 1:
@@ -222,7 +209,7 @@ class Chunk(Pieces):
 
 
 @op
-class Unstack(Pieces):
+class Unstack(Pieces, positional=("axis",)):
     """The arrays along an axis, without that axis, as views.
 
     x: [..., n, ...]; axis: which. Returns a tuple of n, x's dtype. Raises IndexError if the axis is out of range.
@@ -232,8 +219,6 @@ class Unstack(Pieces):
     >>> [y.shape for y in wf.unstack(wf.zeros((3, 2)))]
     [(2,), (2,), (2,)]
     """
-
-    positional = ("axis",)
 
     def sizes_of(self, size: Any) -> tuple[Any, ...]:
         return (1,) * int(size)
@@ -258,7 +243,7 @@ MODES = ("constant", "reflect", "replicate", "edge", "circular")
 
 
 @op
-class Pad(Op):
+class Pad(Op, family="shape", dtype_rule="-> x", positional=("pad", "mode", "value")):
     """x with borders: pad[0] before and pad[1] after the last axis, pad[2] and pad[3] the one before, and so on.
 
     x: [...]; pad: an even number of sizes, at most two for each axis; mode: "constant" (value), "reflect" (mirrored at
@@ -274,12 +259,9 @@ class Pad(Op):
     tensor([3, 1, 2, 3, 1, 2], dtype=int64, device=cpu:0)
     """
 
-    family: ClassVar[str] = "shape"
-    dtype_rule: ClassVar[str] = "-> x"
     pad: tuple[int, ...]
     mode: str = "constant"
     value: Runtime[float] = 0.0
-    positional = ("pad", "mode", "value")
 
     def check(self) -> None:
         if self.mode not in MODES:
@@ -363,7 +345,7 @@ class Pad(Op):
 
 
 @op
-class Roll(Op):
+class Roll(Op, family="shape", dtype_rule="-> x", positional=("shift", "axis")):
     """The elements moved along axes; what leaves at one end comes in at the other.
 
     x: [...]; shift: how far, an int or one for each axis; axis: an int, several, or None: x is taken as one row.
@@ -376,11 +358,8 @@ class Roll(Op):
     tensor([3, 1, 2], dtype=int64, device=cpu:0)
     """
 
-    family: ClassVar[str] = "shape"
-    dtype_rule: ClassVar[str] = "-> x"
     shift: int | tuple[int, ...]
     axis: int | tuple[int, ...] | None = None
-    positional = ("shift", "axis")
 
     def check(self) -> None:
         if self.axis is not None and isinstance(self.axis, int) != isinstance(self.shift, int):
@@ -412,7 +391,7 @@ class Roll(Op):
 
 
 @op
-class Tile(Op):
+class Tile(Op, family="shape", dtype_rule="-> x", positional=("repetitions",)):
     """x repeated as a whole along each dimension.
 
     x: [...]; repetitions: how often, for the last dimensions; more than x has make new ones in front. Returns x's
@@ -424,10 +403,7 @@ class Tile(Op):
     tensor([1, 2, 1, 2], dtype=int64, device=cpu:0)
     """
 
-    family: ClassVar[str] = "shape"
-    dtype_rule: ClassVar[str] = "-> x"
     repetitions: tuple[int, ...]
-    positional = ("repetitions",)
 
     def check(self) -> None:
         if min(self.repetitions, default=0) < 0:
@@ -455,7 +431,7 @@ class Tile(Op):
 
 
 @op
-class Repeat(Op):
+class Repeat(Op, family="shape", dtype_rule="-> x", positional=("repeats", "axis")):
     """Every element several times, one after the other.
 
     x: [...]; repeats: how often; axis: along which, None: x is flattened first. Returns x's dtype. Raises ValueError
@@ -467,11 +443,8 @@ class Repeat(Op):
     tensor([1, 1, 2, 2], dtype=int64, device=cpu:0)
     """
 
-    family: ClassVar[str] = "shape"
-    dtype_rule: ClassVar[str] = "-> x"
     repeats: int
     axis: int | None = None
-    positional = ("repeats", "axis")
 
     def check(self) -> None:
         if self.repeats < 0:

@@ -27,16 +27,11 @@ def check_reduction(name: str, reduction: str, accepted: tuple[str, ...] = REDUC
         raise ValueError(f"{name}: reduction must be one of {', '.join(accepted)}, got {reduction!r}")
 
 
-class PointwiseLoss(Pointwise):
+class PointwiseLoss(Pointwise, family="loss", result="float", takes=("float",), positional=("reduction",)):
     """Base: a scalar function of prediction and target, and its mean or sum over all elements, in one program."""
 
-    family: ClassVar[str] = "loss"
-    method: ClassVar[bool] = False
-    result: ClassVar[str] = "float"
-    takes: ClassVar[tuple[str, ...]] = ("float",)
     accepted: ClassVar[tuple[str, ...]] = REDUCTIONS
     reduction: str = "mean"
-    positional: ClassVar[tuple[str, ...]] = ("reduction",)
 
     def check(self) -> None:
         check_reduction(self.name, self.reduction, self.accepted)
@@ -140,7 +135,7 @@ class L1Loss(PointwiseLoss):
 
 
 @op
-class SmoothL1Loss(PointwiseLoss):
+class SmoothL1Loss(PointwiseLoss, positional=("reduction", "beta")):
     """|d| - beta / 2 where |d| >= beta, else d^2 / (2 beta), with d = x - target.
 
     x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none"; beta: a number given when
@@ -155,7 +150,6 @@ class SmoothL1Loss(PointwiseLoss):
     """
 
     beta: Runtime[float] = 1.0
-    positional: ClassVar[tuple[str, ...]] = ("reduction", "beta")
 
     def scalar(self, x: Scalar, target: Scalar) -> Scalar:
         apart = x - target
@@ -164,7 +158,7 @@ class SmoothL1Loss(PointwiseLoss):
 
 
 @op
-class HuberLoss(PointwiseLoss):
+class HuberLoss(PointwiseLoss, positional=("reduction", "delta")):
     """delta (|d| - delta / 2) where |d| > delta, else d^2 / 2, with d = x - target.
 
     x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none"; delta: a number given
@@ -179,7 +173,6 @@ class HuberLoss(PointwiseLoss):
     """
 
     delta: Runtime[float] = 1.0
-    positional: ClassVar[tuple[str, ...]] = ("reduction", "delta")
 
     def scalar(self, x: Scalar, target: Scalar) -> Scalar:
         apart = x - target
@@ -188,7 +181,9 @@ class HuberLoss(PointwiseLoss):
 
 
 @op
-class KlDiv(PointwiseLoss):
+class KlDiv(
+    PointwiseLoss, accepted=("mean", "sum", "none", "batchmean"), positional=("reduction", "log_target")
+):
     """target (log(target) - x): what x, logarithms of probabilities, lacks of the probabilities target.
 
     x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, "batchmean" (the sum divided by the
@@ -202,9 +197,7 @@ class KlDiv(PointwiseLoss):
     0.0
     """
 
-    accepted: ClassVar[tuple[str, ...]] = ("mean", "sum", "none", "batchmean")
     log_target: bool = False
-    positional: ClassVar[tuple[str, ...]] = ("reduction", "log_target")
 
     def scalar(self, x: Scalar, target: Scalar) -> Scalar:
         if self.log_target:
@@ -267,7 +260,9 @@ class BinaryCrossEntropyWithLogits(PointwiseLoss):
 
 
 @op
-class CosineSimilarity(Op):
+class CosineSimilarity(
+    Op, family="loss", dtype_rule="x1: float, x2: float -> promote", positional=("axis", "eps")
+):
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along an axis.
 
     x1, x2: float[..., n, ...], shapes fit by broadcasting; axis: which n; eps: a number given when it runs. Returns the
@@ -281,12 +276,8 @@ class CosineSimilarity(Op):
     (1,)
     """
 
-    family: ClassVar[str] = "loss"
-    dtype_rule: ClassVar[str] = "x1: float, x2: float -> promote"
-    method: ClassVar[bool] = False
     axis: int = 1
     eps: Runtime[float] = 1e-8
-    positional: ClassVar[tuple[str, ...]] = ("axis", "eps")
 
     def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
         self.require_floats(x1=x1, x2=x2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
@@ -102,11 +102,8 @@ def recast(function: Any, values: Sequence[Any], **attributes: Any) -> Any:
     return F.cast(result, dtype=common)
 
 
-class Product(Op):
+class Product(Op, family="matrix", dtype_rule="-> promote"):
     """Base of operators on numbers whose operands are promoted."""
-
-    family: ClassVar[str] = "matrix"
-    dtype_rule: ClassVar[str] = "-> promote"
 
     def promoted(self, **operands: TensorType) -> TensorType:
         """A type with the result's dtype and device. Raises DTypeError for booleans."""
@@ -179,10 +176,9 @@ class Vecdot(Dot):
 
 
 @op
-class SumOfProducts(Dot):
+class SumOfProducts(Dot, public=False):
     """The sum of x1 * x2 over several axes of their broadcast shape; what products of other types are made of."""
 
-    public: ClassVar[bool] = False
     axis: tuple[int, ...]
 
     def axes(self, ndim: int) -> tuple[int, ...]:
@@ -313,7 +309,12 @@ def has_sizes(*types: TensorType | None) -> bool:
 
 
 @op
-class Linear(Product):
+class Linear(
+    Product,
+    dtype_rule="x: float, weight: float, bias: float -> promote",
+    learnable=("weight", "bias"),
+    sizes_rule="x[*b,k], weight[out_features,k], bias[out_features] -> y[*b,out_features]",
+):
     """x W^T + b: a layer whose outputs are linear in its inputs.
 
     x: float[..., k]; weight: float[n, k]; bias: float[n] or None. Returns the promoted type, [..., n].
@@ -326,11 +327,7 @@ class Linear(Product):
     tensor([11.5], dtype=float32, device=cpu:0)
     """
 
-    dtype_rule: ClassVar[str] = "x: float, weight: float, bias: float -> promote"
-    method: ClassVar[bool] = False
-    learnable = ("weight", "bias")
     channel_axis = -1
-    sizes_rule = "x[*b,k], weight[out_features,k], bias[out_features] -> y[*b,out_features]"
     out_features: int | None = None
 
     def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
@@ -460,7 +457,7 @@ class Tensordot(Product):
 
 
 @op
-class Einsum(Product):
+class Einsum(Product, prefix="equation"):
     """Sums of products by Einstein's convention: einsum("ij,jk->ik", a, b) is the product of matrices.
 
     equation: a letter for each dimension, the operands separated by commas; "..." stands for leading dimensions that
@@ -477,8 +474,6 @@ class Einsum(Product):
     tensor([3., 7.], dtype=float32, device=cpu:0)
     """
 
-    method: ClassVar[bool] = False
-    prefix = "equation"
     equation: str
 
     def check(self) -> None:

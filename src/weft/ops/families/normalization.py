@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.dtype import DType
 from weft.base.errors import ShapeError
@@ -38,11 +38,9 @@ def scaled_element(y: Scalar, x: TensorType, weight: TensorType | None, bias: Te
     return e.cast(y, x.dtype.name)
 
 
-class LastAxes(Op):
+class LastAxes(Op, family="normalization", dtype_rule="x: float, weight: float, bias: float -> x"):
     """Base: the rows are made of the last dimensions, those of normalized_shape."""
 
-    family: ClassVar[str] = "normalization"
-    dtype_rule: ClassVar[str] = "x: float, weight: float, bias: float -> x"
     normalized_shape: int | tuple[int, ...]
 
     def check(self) -> None:
@@ -86,7 +84,14 @@ class LastAxes(Op):
 
 
 @op
-class LayerNorm(LastAxes):
+class LayerNorm(
+    LastAxes,
+    outputs=("y", "mean", "inverse_std"),
+    hidden=2,
+    sizes_rule="x[*b,*normalized_shape], weight[*normalized_shape], bias[*normalized_shape] -> y[*b,*normalized_shape]",
+    learnable=("weight", "bias"),
+    positional=("x", "normalized_shape", "weight", "bias", "eps"),
+):
     """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of each row of the last dimensions.
 
     x: float[..., *normalized_shape]; normalized_shape: an int or several; weight, bias: of that shape, or None; eps: a
@@ -100,14 +105,6 @@ class LayerNorm(LastAxes):
     tensor([-1.,  1.], dtype=float32, device=cpu:0)
     """
 
-    outputs: ClassVar[tuple[str, ...]] = ("y", "mean", "inverse_std")
-    hidden: ClassVar[int] = 2
-    sizes_rule: ClassVar[str] = (
-        "x[*b,*normalized_shape], weight[*normalized_shape], bias[*normalized_shape] -> y[*b,*normalized_shape]"
-    )
-    learnable: ClassVar[tuple[str, ...]] = ("weight", "bias")
-    positional: ClassVar[tuple[str, ...]] = ("x", "normalized_shape", "weight", "bias", "eps")
-    method: ClassVar[bool] = False
     eps: Runtime[float] = 1e-5
 
     def infer(self, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None) -> Any:
@@ -184,12 +181,8 @@ def through_statistics(
 
 
 @op
-class LayerNormGradient(LastAxes):
+class LayerNormGradient(LastAxes, public=False, outputs=("dx",)):
     """The gradient of layer_norm's x, by one program for each row."""
-
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    outputs: ClassVar[tuple[str, ...]] = ("dx",)
 
     def infer(
         self,
@@ -233,7 +226,14 @@ class LayerNormGradient(LastAxes):
 
 
 @op
-class RmsNorm(LastAxes):
+class RmsNorm(
+    LastAxes,
+    outputs=("y", "inverse_rms"),
+    hidden=1,
+    sizes_rule="x[*b,*normalized_shape], weight[*normalized_shape] -> y[*b,*normalized_shape]",
+    learnable=("weight",),
+    positional=("x", "normalized_shape", "weight", "eps"),
+):
     """x / sqrt(mean(x^2) + eps) * weight, with the mean of each row of the last dimensions.
 
     x: float[..., *normalized_shape]; normalized_shape: an int or several; weight: of that shape, or None; eps: a number
@@ -247,14 +247,6 @@ class RmsNorm(LastAxes):
     tensor([0.2, 1.4], dtype=float32, device=cpu:0)
     """
 
-    outputs: ClassVar[tuple[str, ...]] = ("y", "inverse_rms")
-    hidden: ClassVar[int] = 1
-    sizes_rule: ClassVar[str] = (
-        "x[*b,*normalized_shape], weight[*normalized_shape] -> y[*b,*normalized_shape]"
-    )
-    learnable: ClassVar[tuple[str, ...]] = ("weight",)
-    positional: ClassVar[tuple[str, ...]] = ("x", "normalized_shape", "weight", "eps")
-    method: ClassVar[bool] = False
     eps: Runtime[float | None] = None
 
     def infer(self, x: TensorType, weight: TensorType | None = None) -> Any:
@@ -296,12 +288,8 @@ class RmsNorm(LastAxes):
 
 
 @op
-class RmsNormGradient(LastAxes):
+class RmsNormGradient(LastAxes, public=False, outputs=("dx",)):
     """The gradient of rms_norm's x, by one program for each row."""
-
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    outputs: ClassVar[tuple[str, ...]] = ("dx",)
 
     def infer(
         self, x: TensorType, weight: TensorType | None, inverse_rms: TensorType, dy: TensorType
@@ -341,7 +329,14 @@ def along_channels(value: Any, ndim: int) -> Any:
 
 
 @op
-class BatchNorm(Op):
+class BatchNorm(
+    Op,
+    family="normalization",
+    dtype_rule="x: float, running_mean: float, running_var: float, weight: float, bias: float -> x",
+    learnable=("weight", "bias"),
+    sizes_rule="x[n,c,*s], running_mean[c], running_var[c], weight[c], bias[c] -> y[n,c,*s]",
+    positional=("training", "momentum", "eps"),
+):
     """(x - mean) / sqrt(variance + eps) * weight + bias for each channel, the sizes of axis 1.
 
     x: float[n, c, ...]; running_mean, running_var: float[c], or None in training; weight, bias: float[c], or None.
@@ -358,17 +353,9 @@ class BatchNorm(Op):
             [ 1.]], dtype=float32, device=cpu:0)
     """
 
-    family: ClassVar[str] = "normalization"
-    dtype_rule: ClassVar[str] = (
-        "x: float, running_mean: float, running_var: float, weight: float, bias: float -> x"
-    )
-    learnable: ClassVar[tuple[str, ...]] = ("weight", "bias")
-    method: ClassVar[bool] = False
-    sizes_rule: ClassVar[str] = "x[n,c,*s], running_mean[c], running_var[c], weight[c], bias[c] -> y[n,c,*s]"
     training: bool = False
     momentum: Runtime[float] = 0.1
     eps: Runtime[float] = 1e-5
-    positional: ClassVar[tuple[str, ...]] = ("training", "momentum", "eps")
 
     @property
     def outputs(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -461,12 +448,9 @@ class BatchNorm(Op):
 
 
 @op
-class CountRatio(Op):
+class CountRatio(Op, primitive=True, public=False):
     """n / (n - 1) of x's number of elements along axes, 0-d, in the type of statistics; inf for one."""
 
-    primitive: ClassVar[bool] = True
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     axes: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
@@ -484,15 +468,12 @@ class CountRatio(Op):
 
 
 @op
-class Normalize(Op):
+class Normalize(Op, public=False, outputs=("y", "mean", "inverse_std", "variance")):
     """(x - mean) / sqrt(variance + eps) * weight + bias along axes; weight and bias broadcast.
 
     Outputs: y, mean, 1 / sqrt(variance + eps), variance, those with size 1 along the axes.
     """
 
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    outputs: ClassVar[tuple[str, ...]] = ("y", "mean", "inverse_std", "variance")
     axes: tuple[int, ...]
     eps: Runtime[float]
 
@@ -529,12 +510,9 @@ class Normalize(Op):
 
 
 @op
-class NormalizeGradient(Op):
+class NormalizeGradient(Op, public=False, outputs=("dx", "dweight", "dbias")):
     """The gradients of normalize's x, weight and bias, by one program for each row."""
 
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    outputs: ClassVar[tuple[str, ...]] = ("dx", "dweight", "dbias")
     axes: tuple[int, ...]
 
     def infer(
@@ -577,14 +555,15 @@ class NormalizeGradient(Op):
         return cast_to((cotangent - means[0] - normal * means[1]) * factor, x.dtype), along, total
 
 
-class Grouped(Op):
+class Grouped(
+    Op,
+    family="normalization",
+    dtype_rule="x: float, weight: float, bias: float -> x",
+    learnable=("weight", "bias"),
+    sizes_rule="x[n,c,*s], weight[c], bias[c] -> y[n,c,*s]",
+):
     """Base: each sample's channels are normalized in groups."""
 
-    family: ClassVar[str] = "normalization"
-    dtype_rule: ClassVar[str] = "x: float, weight: float, bias: float -> x"
-    learnable: ClassVar[tuple[str, ...]] = ("weight", "bias")
-    sizes_rule: ClassVar[str] = "x[n,c,*s], weight[c], bias[c] -> y[n,c,*s]"
-    method: ClassVar[bool] = False
     eps: Runtime[float] = 1e-5
 
     def groups(self, channels: Any) -> Any:
@@ -617,7 +596,7 @@ class Grouped(Op):
 
 
 @op
-class GroupNorm(Grouped):
+class GroupNorm(Grouped, positional=("x", "num_groups", "weight", "bias", "eps")):
     """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of groups of a sample's channels.
 
     x: float[n, c, ...]; num_groups: how many, a divisor of c; weight, bias: float[c], or None; eps: a number given when
@@ -632,14 +611,13 @@ class GroupNorm(Grouped):
     """
 
     num_groups: int
-    positional: ClassVar[tuple[str, ...]] = ("x", "num_groups", "weight", "bias", "eps")
 
     def groups(self, channels: Any) -> Any:
         return self.num_groups
 
 
 @op
-class InstanceNorm(Grouped):
+class InstanceNorm(Grouped, positional=("eps",)):
     """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of each channel of each sample.
 
     x: float[n, c, ...]; weight, bias: float[c], or None; eps: a number given when it runs. Returns x's shape and dtype.
@@ -652,8 +630,6 @@ class InstanceNorm(Grouped):
     tensor([[[-1.,  1.],
              [-1.,  1.]]], dtype=float32, device=cpu:0)
     """
-
-    positional: ClassVar[tuple[str, ...]] = ("eps",)
 
     def groups(self, channels: Any) -> Any:
         return int(channels)

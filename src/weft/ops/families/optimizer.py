@@ -37,7 +37,7 @@ def _groups(first: int, roles: int, count: int) -> list[tuple[tuple[int, ...], t
     ]
 
 
-class Update(Op):
+class Update(Op, family="optimizer", primitive=True, public=False, outputs=("*y",)):
     """Base. operands: the numbers of `scalars`; then all parameters, all gradients, and for each further name of
     `roles` all of its tensors.
 
@@ -49,12 +49,7 @@ class Update(Op):
     is of that type. Each tensor may have another shape; those of one parameter have the same.
     """
 
-    primitive: ClassVar[bool] = True
-    family: ClassVar[str] = "optimizer"
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     scalars: ClassVar[tuple[str, ...]] = ("lr",)
-    outputs = ("*y",)
 
     def roles(self) -> tuple[str, ...]:
         """What there is of each parameter: "parameter", "gradient", then the optimizer's state."""
@@ -140,17 +135,11 @@ class _Narrowed(dict[str, Any]):
 
 
 @op
-class CountUpdate(Op):
+class CountUpdate(Op, family="optimizer", public=False, fixed=("witness",), writes={"step": "y"}):
     """step + 1, written to step, once there is a gradient, the witness: an update that is left out is not counted.
 
     step: int64[]; witness: float[...], not empty.
     """
-
-    family: ClassVar[str] = "optimizer"
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    fixed: ClassVar[tuple[str, ...]] = ("witness",)
-    writes: ClassVar[dict[str, str]] = {"step": "y"}
 
     def infer(self, step: TensorType, witness: TensorType) -> TensorType:
         if step.shape:
@@ -199,7 +188,7 @@ class SgdUpdate(Update):
 
 
 @op
-class AdamUpdate(Update):
+class AdamUpdate(Update, scalars=("lr", "step")):
     """m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; p -= lr m' / (sqrt(v') + eps).
 
     m' = m / (1 - beta1^step), v' = v / (1 - beta2^step); step: 1 at first. operands: lr, step, parameters, gradients,
@@ -213,8 +202,6 @@ class AdamUpdate(Update):
     eps: Runtime[float] = 1e-8
     weight_decay: Runtime[float] = 0.0
     decoupled: bool = False
-
-    scalars = ("lr", "step")
 
     def roles(self) -> tuple[str, ...]:
         return "parameter", "gradient", "m", "v"

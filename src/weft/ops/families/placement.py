@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.base.device import Device
-from weft.base.typing import Any, ClassVar
+from weft.base.typing import Any
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import View, pointwise_loop
@@ -14,7 +14,14 @@ from weft.ops.types import TensorType
 
 
 @op
-class ToDevice(Op):
+class ToDevice(
+    Op,
+    family="device",
+    primitive=True,
+    dtype_rule="-> x",
+    positional=("device",),
+    sizes_rule="x[*s] -> y[*s]",
+):
     """x on a device: x itself if it is there, else a copy, made on the device's copy queue.
 
     x: any dtype [...]; device: a Device or its name. Returns x's shape and dtype. Its gradient is copied back.
@@ -26,12 +33,7 @@ class ToDevice(Op):
     cpu:1
     """
 
-    primitive: ClassVar[bool] = True
-    family: ClassVar[str] = "device"
-    dtype_rule: ClassVar[str] = "-> x"
     device: Device
-    positional = ("device",)
-    sizes_rule = "x[*s] -> y[*s]"
 
     def infer(self, x: TensorType) -> TensorType:
         return x.like().on(self.device)

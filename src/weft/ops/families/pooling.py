@@ -20,13 +20,14 @@ from weft.ops.types import TensorType
 Geometry = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
-class Pooling(Op):
+class Pooling(
+    Op,
+    family="pooling",
+    dtype_rule="x: number -> x",
+    positional=("kernel_size", "stride", "padding"),
+):
     """Base: windows over the last `spatial` dimensions of x [n, c, *spatial]."""
 
-    family: ClassVar[str] = "pooling"
-    dtype_rule: ClassVar[str] = "x: number -> x"
-    method: ClassVar[bool] = False
-    positional = ("kernel_size", "stride", "padding")
     spatial: ClassVar[int]
     kernel_size: int | tuple[int, ...]
     stride: int | tuple[int, ...] | None = None
@@ -79,12 +80,8 @@ def attributes_of(windows: Windows, spatial: Sequence[Any]) -> dict[str, Any]:
     return {"spatial_size": tuple(spatial), **windows._asdict()}
 
 
-class MaxPooling(Pooling):
+class MaxPooling(Pooling, outputs=("y", "indices"), hidden=1, residuals=("indices",)):
     """Base of max_pool1d, max_pool2d, max_pool3d; a residual says which of its window's elements is y."""
-
-    outputs = ("y", "indices")
-    hidden = 1
-    residuals = ("indices",)
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
         y = self.infer_one(x)
@@ -104,13 +101,9 @@ class MaxPooling(Pooling):
         return F.max_pool_gradient(dy, indices, **attributes_of(windows, x.shape[2:]))
 
 
-class PoolingGradient(Op):
+class PoolingGradient(Op, family="pooling", public=False, outputs=("dx",)):
     """Base of the gradients: the windows as numbers."""
 
-    family: ClassVar[str] = "pooling"
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    outputs = ("dx",)
     spatial_size: tuple[int, ...]
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -175,10 +168,9 @@ class MaxPoolGradient(PoolingGradient):
         return F.squeeze(F.take_along_axis(flat, elements), axis=-1), None
 
 
-class AveragePooling(Pooling):
+class AveragePooling(Pooling, dtype_rule="x: float -> x"):
     """Base of avg_pool1d, avg_pool2d, avg_pool3d."""
 
-    dtype_rule: ClassVar[str] = "x: float -> x"
     count_include_pad: bool = True
 
     def check(self) -> None:
@@ -252,15 +244,16 @@ class AvgPoolGradient(PoolingGradient):
         return divide(total, self.divisor, windows, self.spatial_size, self.padding)
 
 
-class AdaptivePooling(Op):
+class AdaptivePooling(
+    Op,
+    family="pooling",
+    dtype_rule="x: float -> x",
+    positional=("output_size",),
+    sizes_rule="x[n,c,h,w] -> y[n,c,*output_size]",
+):
     """Base: windows over an image's last two dimensions, chosen so that the result has output_size."""
 
-    family: ClassVar[str] = "pooling"
-    dtype_rule: ClassVar[str] = "x: float -> x"
-    method: ClassVar[bool] = False
-    positional = ("output_size",)
     output_size: int | tuple[int, ...]
-    sizes_rule: ClassVar[str] = "x[n,c,h,w] -> y[n,c,*output_size]"
 
     def check(self) -> None:
         set_per_dimension(self, 2, output_size=1)

@@ -26,11 +26,9 @@ Scalar = e.Scalar
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767)}
 
 
-class Affine(Op):
+class Affine(Op, family="quantization"):
     """Base of functions of x, a scale and a zero point: one for all of x, or one for each index along axis."""
 
-    family: ClassVar[str] = "quantization"
-    method: ClassVar[bool] = False
     axis: int | None = None
 
     def check_affine(self, x: TensorType, scale: TensorType, zero_point: TensorType | None) -> None:
@@ -87,13 +85,9 @@ def computed_in(x: TensorType) -> DType:
 
 
 @op
-class QuantizeElements(Pointwise):
+class QuantizeElements(Pointwise, family="quantization", public=False, smooth=False):
     """saturate(round(x / scale) + zero_point) on operands that broadcast; NaN becomes low."""
 
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    family: ClassVar[str] = "quantization"
-    smooth: ClassVar[bool] = False
     dtype: DType
     low: int
     high: int
@@ -114,12 +108,8 @@ class QuantizeElements(Pointwise):
 
 
 @op
-class DequantizeElements(Pointwise):
+class DequantizeElements(Pointwise, family="quantization", public=False):
     """(q - zero_point) * scale in scale's type, on operands that broadcast."""
-
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
-    family: ClassVar[str] = "quantization"
 
     def compute_dtype(self, *inputs: TensorType | None) -> DType:
         assert inputs[1] is not None
@@ -134,7 +124,7 @@ class DequantizeElements(Pointwise):
 
 
 @op
-class Quantize(Ranged):
+class Quantize(Ranged, dtype_rule="x: float, scale: float -> dtype", positional=("axis", "dtype")):
     """saturate(round(x / scale) + zero_point): the nearest integers, halves to the even one.
 
     x: float[...]; scale: float[] or, with axis, one for each index along it, positive; zero_point: whole numbers of
@@ -149,9 +139,6 @@ class Quantize(Ranged):
     >>> F.quantize(wf.tensor([-9., 0.5, 1.5, 70.]), wf.tensor(1.), wf.tensor(10), high=64)
     tensor([ 1, 10, 12, 64], dtype=int8, device=cpu:0)
     """
-
-    dtype_rule: ClassVar[str] = "x: float, scale: float -> dtype"
-    positional = ("axis", "dtype")
 
     def infer(self, x: TensorType, scale: TensorType, zero_point: TensorType | None = None) -> TensorType:
         self.require_floats(x=x)
@@ -168,7 +155,7 @@ class Quantize(Ranged):
 
 
 @op
-class Dequantize(Affine):
+class Dequantize(Affine, dtype_rule="q: int, scale: float -> result()", positional=("axis",)):
     """(q - zero_point) * scale.
 
     q: integers [...]; scale: float[] or, with axis, one for each index along it; zero_point: numbers of scale's shape,
@@ -182,9 +169,6 @@ class Dequantize(Affine):
     tensor([[0., 5.],
             [0., 4.]], dtype=float32, device=cpu:0)
     """
-
-    dtype_rule: ClassVar[str] = "q: int, scale: float -> result()"
-    positional = ("axis",)
 
     def infer(self, q: TensorType, scale: TensorType, zero_point: TensorType | None = None) -> TensorType:
         if q.dtype.kind not in ("int", "uint"):
@@ -202,7 +186,7 @@ class Dequantize(Affine):
 
 
 @op
-class FakeQuantize(Ranged):
+class FakeQuantize(Ranged, dtype_rule="x: float, scale: float -> x", positional=("axis", "dtype")):
     """dequantize(quantize(x)) with a gradient, for training: x as it will be after quantization.
 
     x, scale, zero_point, axis, dtype, low, high: as for quantize; NaN stays NaN. Returns x's shape and dtype.
@@ -222,8 +206,6 @@ class FakeQuantize(Ranged):
     tensor([-4. ,  0.5,  0.5], dtype=float32, device=cpu:0)
     """
 
-    dtype_rule: ClassVar[str] = "x: float, scale: float -> x"
-    positional = ("axis", "dtype")
     estimator: Literal["straight_through", "learned_step", "threshold"] = "straight_through"
     gradient_factor: float = 1.0
 
@@ -304,12 +286,8 @@ def in_blocks(
     return functools.reduce(F.add, parts)
 
 
-class IntegerProduct(Op):
+class IntegerProduct(Op, family="quantization", dtype_rule="-> int32"):
     """Base of products of bytes that are added up in int32."""
-
-    dtype_rule: ClassVar[str] = "-> int32"
-    family: ClassVar[str] = "quantization"
-    method: ClassVar[bool] = False
 
     def require_bytes(self, **operands: TensorType) -> None:
         if any(t.dtype.name not in ("int8", "uint8") for t in operands.values()):
@@ -376,12 +354,10 @@ class IntegerLinear(IntegerProduct):
         return F.matmul(F.cast(x, dtype=int32), F.matrix_transpose(F.cast(weight, dtype=int32)))
 
 
-class IntegerConvolution(Convolution, IntegerProduct):
+class IntegerConvolution(Convolution, IntegerProduct, family="quantization", dtype_rule="-> int32"):
     """Base of convolutions of bytes, without a bias."""
 
-    family: ClassVar[str] = "quantization"
-    dtype_rule: ClassVar[str] = "-> int32"
-    learnable: ClassVar[tuple[str, ...]] = ()  # type: ignore[assignment]
+    learnable: ClassVar[tuple[str, ...]] = ()
 
     @property
     def sizes_rule(self) -> str:  # type: ignore[override]
@@ -463,7 +439,7 @@ class IntegerConv3d(IntegerConvolution):
 
 
 @op
-class PackInt4(Op):
+class PackInt4(Op, family="quantization", dtype_rule="q: int -> uint8", positional=("group_size",)):
     """Two integers of 4 bits in each byte: what quantized_linear reads.
 
     q: integers [..., k] from -8 to 7, of which only the last 4 bits are taken; group_size: an even divisor of k. Byte j
@@ -478,10 +454,6 @@ class PackInt4(Op):
     tensor([128, 159], dtype=uint8, device=cpu:0)
     """
 
-    dtype_rule: ClassVar[str] = "q: int -> uint8"
-    family: ClassVar[str] = "quantization"
-    method: ClassVar[bool] = False
-    positional = ("group_size",)
     group_size: int
 
     def check(self) -> None:
@@ -508,7 +480,11 @@ class PackInt4(Op):
 
 
 @op
-class QuantizedLinear(Op):
+class QuantizedLinear(
+    Op,
+    family="quantization",
+    dtype_rule="x: float, weight: int, scale: float, bias: float -> x",
+):
     """x W^T + bias with a weight of small integers and a step for each group: W = q * scale.
 
     x: float[..., k]; weight: int8 [n, k], or uint8 [n, k / 2] as pack_int4 gives it for groups of this size; scale:
@@ -525,10 +501,6 @@ class QuantizedLinear(Op):
     >>> F.quantized_linear(wf.ones((2, 4)), F.pack_int4(w, group_size=2), wf.tensor([[0.5, 2.]]))[0]
     tensor([13.5], dtype=float32, device=cpu:0)
     """
-
-    dtype_rule: ClassVar[str] = "x: float, weight: int, scale: float, bias: float -> x"
-    family: ClassVar[str] = "quantization"
-    method: ClassVar[bool] = False
 
     def infer(
         self, x: TensorType, weight: TensorType, scale: TensorType, bias: TensorType | None = None

@@ -18,7 +18,15 @@ from weft.ops.types import TensorType
 
 
 @op
-class Dropout(Op):
+class Dropout(
+    Op,
+    family="random",
+    primitive=True,
+    dtype_rule="x: float -> x",
+    sizes_rule="x[*s] -> y[*s]",
+    positional=("p", "training"),
+    residuals=("mask",),
+):
     """Zeros with probability p, else x / (1 - p), if training; else x.
 
     x: float[...]; p: 0 ... 1, given when it runs; training: an explicit argument, as everywhere. Returns x's shape and
@@ -32,13 +40,6 @@ class Dropout(Op):
     tensor([1., 2.], dtype=float32, device=cpu:0)
     """
 
-    primitive: ClassVar[bool] = True
-    family: ClassVar[str] = "random"
-    dtype_rule: ClassVar[str] = "x: float -> x"
-    method: ClassVar[bool] = False
-    sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
-    positional = ("p", "training")
-    residuals = ("mask",)
     p: Runtime[float] = 0.5
     training: bool = True
 
@@ -77,12 +78,9 @@ class Dropout(Op):
 
 
 @op
-class DropoutGradient(Pointwise):
+class DropoutGradient(Pointwise, family="random", public=False):
     """dy / (1 - p) where the mask is true, else 0."""
 
-    family: ClassVar[str] = "random"
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     p: Runtime[float]
 
     def compute_dtype(self, *inputs: TensorType | None) -> DType:
@@ -95,18 +93,12 @@ class DropoutGradient(Pointwise):
         return e.where(mask if mask.dtype == "bool" else mask != 0, dy / kept_share, e.constant(0, dy.dtype))
 
 
-class Random(Op):
+class Random(Op, family="random", primitive=True, public=False, random=True):
     """Base of those that have only attributes."""
-
-    primitive: ClassVar[bool] = True
-    family: ClassVar[str] = "random"
-    method: ClassVar[bool] = False
-    public: ClassVar[bool] = False
-    random = True
 
 
 @op
-class Bernoulli(Random):
+class Bernoulli(Random, dtype_rule="p: float -> dtype or p", public=True):
     """1 with probability p, else 0, each element for itself.
 
     p: float[...], 0 ... 1; dtype: the result's, by default p's. Returns p's shape. There is no gradient.
@@ -119,8 +111,6 @@ class Bernoulli(Random):
     tensor([0., 1.], dtype=float32, device=cpu:0)
     """
 
-    dtype_rule: ClassVar[str] = "p: float -> dtype or p"
-    public = True
     dtype: DType | None = None
 
     def infer(self, p: TensorType) -> TensorType:
@@ -134,10 +124,8 @@ class Bernoulli(Random):
 
 
 @op
-class RandomPermutation(Random):
+class RandomPermutation(Random, dtype_rule="-> x"):
     """x's slices along the first axis in random order. What weft.random.permutation is in graphs."""
-
-    dtype_rule: ClassVar[str] = "-> x"
 
     def infer(self, x: TensorType) -> TensorType:
         if not x.shape:

@@ -40,18 +40,19 @@ class _Direction(NamedTuple):
     before: Sequence[Any]
 
 
-class Recurrent(Op):
+class Recurrent(
+    Op,
+    family="recurrent",
+    dtype_rule="x: float, h0: float, c0: float, parameters: float -> promote",
+    learnable=("parameters",),
+):
     """Base of layers with weights for every layer and direction: w_ih, w_hh, b_ih, b_hh, one after the other.
 
     A class gives cell(). The inputs' part of all steps is one product; a step is left with the product of its state,
     and is planned once, whatever the length (weft.ops.loops). So is a step back.
     """
 
-    family: ClassVar[str] = "recurrent"
-    dtype_rule: ClassVar[str] = "x: float, h0: float, c0: float, parameters: float -> promote"
-    method: ClassVar[bool] = False
     gates: ClassVar[int] = 4
-    learnable = ("parameters",)
     bidirectional: bool = False
     hidden_size: int | None = None
     num_layers: int | None = None
@@ -239,7 +240,7 @@ class _Step:
 
 
 @op
-class Lstm(Recurrent):
+class Lstm(Recurrent, outputs=("y", "hn", "cn", "workspace"), hidden=1):
     """Layers of long short-term memory: at every step i, f, g, o = x W_ih^T + b_ih + h W_hh^T + b_hh,
     c = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c).
 
@@ -258,8 +259,6 @@ class Lstm(Recurrent):
     (5, 2, 3)
     """
 
-    outputs = ("y", "hn", "cn", "workspace")
-    hidden = 1
     residuals = opaque = ("workspace",)
 
     def infer(self, x: TensorType, h0: TensorType, c0: TensorType, *parameters: TensorType) -> Any:
@@ -340,11 +339,8 @@ def _sum(a: Any, b: Any) -> Any:
 
 
 @op
-class LstmGradient(Recurrent):
+class LstmGradient(Recurrent, public=False, outputs=("*gradient",)):
     """The gradients of an lstm's inputs: x, h0, c0, then the parameters, all of one type."""
-
-    public: ClassVar[bool] = False
-    outputs = ("*gradient",)
 
     def infer(
         self,
@@ -382,14 +378,11 @@ class LstmGradient(Recurrent):
         return layers.run_back(directions, [*(None for _ in outputs[1:]), dy], (dhn, dcn))
 
 
-class Simple(Recurrent):
+class Simple(Recurrent, outputs=("y", "hn", "below"), hidden=1):
     """Base of layers with one state, which is the output.
 
     below, for the gradient: the outputs of all layers but the last. With y, they are the states before each step.
     """
-
-    outputs = ("y", "hn", "below")
-    hidden = 1
 
     def infer(self, x: TensorType, h0: TensorType, *parameters: TensorType) -> Any:
         size = self.check_parameters(x, {"h0": h0}, parameters)
@@ -435,7 +428,7 @@ class Simple(Recurrent):
 
 
 @op
-class Gru(Simple):
+class Gru(Simple, gates=3):
     """Layers of gated recurrent units: r, z = sigmoid(W_ih x + b_ih + W_hh h + b_hh) of their rows,
     n = tanh(W_in x + b_in + r (W_hn h + b_hn)), h = (1 - z) n + z h.
 
@@ -453,8 +446,6 @@ class Gru(Simple):
     (5, 2, 3)
     """
 
-    gates: ClassVar[int] = 3
-
     def cell(self, ops: Any, inputs: Any, hidden: Any, *states: Any) -> tuple[Any, ...]:
         (h,) = states
         (r, z, n), (hr, hz, hn) = ops.parts(inputs, 3), ops.parts(hidden, 3)
@@ -464,7 +455,7 @@ class Gru(Simple):
 
 
 @op
-class Rnn(Simple):
+class Rnn(Simple, gates=1):
     """Layers of plain recurrent units: h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu of it.
 
     x: float[t, n, c]; h0: [layers * directions, n, h]; parameters: for every layer, and with bidirectional for both of
@@ -481,7 +472,6 @@ class Rnn(Simple):
     (5, 2, 3)
     """
 
-    gates: ClassVar[int] = 1
     nonlinearity: str = "tanh"
 
     def check(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.dtype import DType, bool_, int64, uint64
 from weft.expr import scalar as e
@@ -17,13 +17,9 @@ from weft.ops.types import TensorType, normalize_axes
 Scalar = e.Scalar
 
 
-class Reduction(Op):
+class Reduction(Op, family="reduction", primitive=True, dtype_rule="-> result()", positional=("axis",)):
     """Base: one number for each row. A class gives fold(row, x), the scalar that is stored."""
 
-    primitive: ClassVar[bool] = True
-    family: ClassVar[str] = "reduction"
-    dtype_rule: ClassVar[str] = "-> result()"
-    positional: ClassVar[tuple[str, ...]] = ("axis",)
     axis: int | tuple[int, ...] | None = None
     keepdims: bool = False
 
@@ -80,7 +76,7 @@ def summable(x: Scalar, dtype: DType | None) -> Scalar:
 
 
 @op
-class Sum(Reduction):
+class Sum(Reduction, aot_dtypes=("float32",)):
     """The sum along axes.
 
     x: any dtype [...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype, or dtype;
@@ -93,7 +89,6 @@ class Sum(Reduction):
     tensor([4., 6.], dtype=float32, device=cpu:0)
     """
 
-    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     dtype: DType | None = None
 
     def result(self, x: TensorType) -> DType:
@@ -162,10 +157,8 @@ def window(x: Any, axis: int, start: int, count: Any) -> Any:
     return F.basic_index(x, items=tuple(items))
 
 
-class FloatReduction(Reduction):
+class FloatReduction(Reduction, dtype_rule="x: float -> result()"):
     """Base of those that take floating-point types only."""
-
-    dtype_rule: ClassVar[str] = "x: float -> result()"
 
     def infer(self, x: TensorType) -> TensorType:
         self.require_floats(x=x)
@@ -173,7 +166,7 @@ class FloatReduction(Reduction):
 
 
 @op
-class Mean(FloatReduction):
+class Mean(FloatReduction, aot_dtypes=("float32",)):
     """The arithmetic mean along axes.
 
     x: float[...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype. The mean of
@@ -184,8 +177,6 @@ class Mean(FloatReduction):
     >>> wf.mean(wf.tensor([1., 2., 6.])).item()
     3.0
     """
-
-    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         total = row.sum(to_accumulation(x))
@@ -214,7 +205,7 @@ class Extreme(Reduction):
 
 
 @op
-class Max(Extreme):
+class Max(Extreme, aot_dtypes=("float32",)):
     """The greatest value along axes; NaN if there is one.
 
     x: any dtype [...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype. The
@@ -226,8 +217,6 @@ class Max(Extreme):
     >>> wf.max(wf.tensor([[1, 5], [7, 2]]), axis=1)
     tensor([5, 7], dtype=int64, device=cpu:0)
     """
-
-    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return row.reduce("max", to_accumulation(x), 0) if x.dtype == "bool" else row.max(to_accumulation(x))
@@ -259,7 +248,7 @@ class Quantifier(Reduction):
 
 
 @op
-class Any_(Quantifier):
+class Any_(Quantifier, name="any"):
     """Whether at least one is true along axes.
 
     x: any dtype [...], true unless 0; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns bool;
@@ -270,8 +259,6 @@ class Any_(Quantifier):
     >>> wf.any(wf.tensor([[True, False], [False, False]]), axis=1)
     tensor([ True, False], dtype=bool, device=cpu:0)
     """
-
-    name: ClassVar[str] = "any"
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return row.reduce("max", e.cast(e.cast(x, "bool"), "uint8"), 0)
@@ -469,7 +456,7 @@ class Logsumexp(FloatReduction):
 
 
 @op
-class VectorNorm(FloatReduction):
+class VectorNorm(FloatReduction, positional=("axis", "keepdims", "ord")):
     """The ord-norm along axes: the sum of |x|^ord, to the power of 1 / ord.
 
     x: float[...]; axis: an int, several, or None for all; ord: 2, any other number, inf (the greatest |x|), -inf (the
@@ -484,7 +471,6 @@ class VectorNorm(FloatReduction):
     """
 
     ord: float = 2
-    positional = ("axis", "keepdims", "ord")
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         wide = to_accumulation(x)
@@ -535,12 +521,9 @@ class VectorNorm(FloatReduction):
 
 
 @op
-class DivideByCount(Op):
+class DivideByCount(Op, primitive=True, public=False):
     """a divided by the number of elements that x has along axes, less correction; the gradient of means."""
 
-    primitive: ClassVar[bool] = True
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     axis: tuple[int, ...]
     correction: Runtime[float] = 0
 

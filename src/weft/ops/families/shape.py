@@ -14,15 +14,12 @@ from weft.ops.pointwise import unbroadcast
 from weft.ops.types import TensorType, normalize_axes
 
 
-class Viewing(Op):
+class Viewing(Op, family="view", primitive=True, dtype_rule="-> x"):
     """Base: the output is a view; a class gives see(shape, strides), as weft.ops.kernels.View needs it.
 
     keeps_order: the elements in row-major order in another shape, which is a copy where strides allow no view.
     """
 
-    primitive: ClassVar[bool] = True
-    family: ClassVar[str] = "view"
-    dtype_rule: ClassVar[str] = "-> x"
     keeps_order: ClassVar[bool] = False
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any] | None:
@@ -42,12 +39,9 @@ class Viewing(Op):
 
 
 @op
-class ViewGradient(Op):
+class ViewGradient(Op, primitive=True, public=False, outputs=("z",)):
     """Zeros of x's shape, with dy at the elements that a view of x covers. Only the type of x is used."""
 
-    primitive: ClassVar[bool] = True
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     of: object
 
     def infer(self, dy: TensorType, x: TensorType) -> TensorType:
@@ -60,8 +54,6 @@ class ViewGradient(Op):
     def vjp(self, dy: Any, dz: Any) -> Any:
         of: Any = self.of
         return dz.__weft_apply__(type(of), (dz,), of.values()), None
-
-    outputs: ClassVar[tuple[str, ...]] = ("z",)
 
 
 class Permuting(Viewing):
@@ -81,7 +73,7 @@ class Permuting(Viewing):
 
 
 @op
-class PermuteDims(Permuting):
+class PermuteDims(Permuting, positional=("axes",)):
     """A view with the dimensions in the order of axes.
 
     x: [...]; axes: a permutation of x's dimensions. Returns x's dtype. Raises ShapeError if it is none.
@@ -93,7 +85,6 @@ class PermuteDims(Permuting):
     """
 
     axes: tuple[int, ...]
-    positional = ("axes",)
 
     def order(self, ndim: int) -> tuple[int, ...]:
         axes = tuple(a + ndim if a < 0 else a for a in self.axes)
@@ -103,7 +94,7 @@ class PermuteDims(Permuting):
 
 
 @op
-class ExpandDims(Viewing):
+class ExpandDims(Viewing, positional=("axis",)):
     """A view with new dimensions of size 1 at these indices of the result's.
 
     x: [...]; axis: an int or several, distinct. Returns x's dtype. Raises IndexError if one is out of range.
@@ -115,7 +106,6 @@ class ExpandDims(Viewing):
     """
 
     axis: int | tuple[int, ...] = 0
-    positional = ("axis",)
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
         count = 1 if isinstance(self.axis, int) else len(self.axis)
@@ -133,7 +123,7 @@ class ExpandDims(Viewing):
 
 
 @op
-class Squeeze(Viewing):
+class Squeeze(Viewing, positional=("axis",)):
     """A view without these dimensions of size 1.
 
     x: [...]; axis: an int or several. Returns x's dtype. Raises IndexError if one is out of range, ShapeError if its
@@ -146,7 +136,6 @@ class Squeeze(Viewing):
     """
 
     axis: int | tuple[int, ...]
-    positional = ("axis",)
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
         axes = normalize_axes(self.name, self.axis, len(shape))
@@ -161,7 +150,7 @@ class Squeeze(Viewing):
 
 
 @op
-class Reshape(Viewing):
+class Reshape(Viewing, keeps_order=True, positional=("shape",)):
     """The same elements in another shape, in row-major order; one size may be -1.
 
     x: [...]; shape: sizes whose product is x's; copy: None gives a view where the strides allow it, True always a copy,
@@ -173,10 +162,8 @@ class Reshape(Viewing):
     (2, 3)
     """
 
-    keeps_order: ClassVar[bool] = True
     shape: int | tuple[int, ...]
     copy: bool | None = None
-    positional = ("shape",)
 
     def check(self) -> None:
         if isinstance(self.shape, int):
@@ -251,7 +238,7 @@ def reshape_strides(
 
 
 @op
-class BroadcastTo(Viewing):
+class BroadcastTo(Viewing, positional=("shape",)):
     """A view in a larger shape, whose new dimensions repeat the same elements; those cannot be written.
 
     x: [...]; shape: sizes. Returns x's dtype. Raises ShapeError if a size of x is neither 1 nor that of the shape.
@@ -264,7 +251,6 @@ class BroadcastTo(Viewing):
     """
 
     shape: int | tuple[int, ...]
-    positional = ("shape",)
 
     def check(self) -> None:
         if isinstance(self.shape, int):
@@ -279,12 +265,8 @@ class BroadcastTo(Viewing):
 
 
 @op
-class BroadcastLike(Op):
+class BroadcastLike(Op, primitive=True, public=False):
     """A view of a repeated to the shape of x, of which nothing else is read; the gradient of reductions."""
-
-    primitive: ClassVar[bool] = True
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
 
     def infer(self, a: TensorType, x: TensorType) -> TensorType:
         return a.like(see_broadcast(self.name, a.shape, (0,) * a.ndim, x.shape)[0])
@@ -311,7 +293,7 @@ def see_broadcast(
 
 
 @op
-class Swapaxes(Permuting):
+class Swapaxes(Permuting, positional=("axis1", "axis2")):
     """A view with two dimensions exchanged.
 
     x: [...]; axis1, axis2: which. Returns x's dtype. Raises IndexError if one is out of range.
@@ -325,7 +307,6 @@ class Swapaxes(Permuting):
 
     axis1: int
     axis2: int
-    positional = ("axis1", "axis2")
 
     def order(self, ndim: int) -> tuple[int, ...]:
         first, second = (normalize_axes(self.name, a, ndim)[0] for a in (self.axis1, self.axis2))
@@ -353,7 +334,7 @@ class MatrixTranspose(Permuting):
 
 
 @op
-class Moveaxis(Permuting):
+class Moveaxis(Permuting, positional=("source", "destination")):
     """A view with some dimensions moved to other indices, the others in their order.
 
     x: [...]; source: an int or several; destination: where they come in the result. Returns x's dtype.
@@ -367,7 +348,6 @@ class Moveaxis(Permuting):
 
     source: int | tuple[int, ...]
     destination: int | tuple[int, ...]
-    positional = ("source", "destination")
 
     def check(self) -> None:
         for name in ("source", "destination"):
@@ -386,7 +366,7 @@ class Moveaxis(Permuting):
 
 
 @op
-class Flatten(Viewing):
+class Flatten(Viewing, keeps_order=True, positional=("start_axis", "end_axis")):
     """x with the dimensions from start_axis to end_axis as one; a view where strides allow it.
 
     x: [...]; start_axis, end_axis: the first and the last of them. Returns x's dtype; a 0-d x gives one dimension.
@@ -399,10 +379,8 @@ class Flatten(Viewing):
     (2, 12)
     """
 
-    keeps_order: ClassVar[bool] = True
     start_axis: int = 0
     end_axis: int = -1
-    positional = ("start_axis", "end_axis")
 
     def _shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
         if not shape:
@@ -428,7 +406,7 @@ class Flatten(Viewing):
 
 
 @op
-class Flip(Viewing):
+class Flip(Viewing, positional=("axis",)):
     """A view with the elements in reverse order along axes.
 
     x: [...]; axis: an int, several, or None for all. Returns x's shape and dtype. Raises IndexError if one is out of
@@ -441,7 +419,6 @@ class Flip(Viewing):
     """
 
     axis: int | tuple[int, ...] | None = None
-    positional = ("axis",)
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
         axes = normalize_axes(self.name, self.axis, len(shape))
@@ -459,7 +436,7 @@ END = 2**62  # as a stop of slices: there is none
 
 
 @op
-class Slice(Viewing):
+class Slice(Viewing, positional=("starts", "stops", "steps", "axes")):
     """A view of the elements from starts to before stops, every steps-th, along axes, as Python's slices take them.
 
     x: [...]; starts, stops: one number for each axis, below 0 from the end, beyond the ends the end; steps: by default
@@ -478,7 +455,6 @@ class Slice(Viewing):
     stops: tuple[int, ...]
     steps: tuple[int, ...] | None = None
     axes: tuple[int, ...] | None = None
-    positional = ("starts", "stops", "steps", "axes")
 
     def check(self) -> None:
         count = len(self.starts)
@@ -504,7 +480,7 @@ class Slice(Viewing):
 
 
 @op
-class Diagonal(Viewing):
+class Diagonal(Viewing, positional=("offset", "axis1", "axis2")):
     """A view of the elements at equal indices of two axes, as a new last dimension.
 
     x: [..., n, ..., m, ...]; offset: by how much axis2's index exceeds axis1's; axis1, axis2: which. Returns x's dtype.
@@ -520,7 +496,6 @@ class Diagonal(Viewing):
     offset: int = 0
     axis1: int = 0
     axis2: int = 1
-    positional = ("offset", "axis1", "axis2")
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
         normalize_axes(self.name, (self.axis1, self.axis2), len(shape))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.expr import scalar as e
 from weft.ops import functions as F
@@ -14,7 +14,14 @@ from weft.ops.types import TensorType, normalize_axes
 
 
 @op
-class Softmax(Op):
+class Softmax(
+    Op,
+    family="reduction",
+    dtype_rule="x: float -> x",
+    aot_dtypes=("float32",),
+    sizes_rule="x[*s] -> y[*s]",
+    positional=("axis",),
+):
     """exp(x) / sum(exp(x)) along one axis, shifted so that it never overflows.
 
     x: float[..., n, ...]; axis: which n. Returns x's shape and dtype. Raises IndexError if the axis is out of range.
@@ -26,12 +33,7 @@ class Softmax(Op):
     tensor([0.5, 0.5], dtype=float32, device=cpu:0)
     """
 
-    dtype_rule: ClassVar[str] = "x: float -> x"
-    aot_dtypes: ClassVar[tuple[str, ...]] = ("float32",)
-    family: ClassVar[str] = "reduction"
-    sizes_rule: ClassVar[str] = "x[*s] -> y[*s]"
     axis: int = -1
-    positional = ("axis",)
 
     def infer(self, x: TensorType) -> TensorType:
         self.require_floats(x=x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.dtype import int64
 from weft.base.errors import ShapeError
@@ -13,12 +13,9 @@ from weft.ops.op import Op, op
 from weft.ops.types import TensorType, normalize_axes
 
 
-class Sorting(Op):
+class Sorting(Op, family="sorting", primitive=True, positional=("axis",)):
     """Base: an order along an axis; NaN is last in both directions."""
 
-    primitive: ClassVar[bool] = True
-    family: ClassVar[str] = "sorting"
-    positional = ("axis",)
     axis: int = -1
     descending: bool = False
     stable: bool = True
@@ -28,7 +25,7 @@ class Sorting(Op):
 
 
 @op
-class Sort(Sorting):
+class Sort(Sorting, dtype_rule="-> x, int64", outputs=("y", "indices"), hidden=1):
     """x sorted along an axis, the least first; NaN last.
 
     x: any dtype [..., n, ...]; descending: the greatest first, NaN still last; stable: equal elements keep their order
@@ -41,10 +38,6 @@ class Sort(Sorting):
     tensor([3, 2, 1], dtype=int64, device=cpu:0)
     """
 
-    dtype_rule: ClassVar[str] = "-> x, int64"
-    outputs = ("y", "indices")
-    hidden = 1
-
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
         self.axis_of(x)
         return x.like(), x.like(dtype=int64)
@@ -54,7 +47,7 @@ class Sort(Sorting):
 
 
 @op
-class Argsort(Sorting):
+class Argsort(Sorting, dtype_rule="-> int64"):
     """The indices that sort x along an axis, the least first; NaN last.
 
     x: any dtype [..., n, ...]; descending: the greatest first, NaN still last; stable: equal elements keep their order
@@ -66,15 +59,20 @@ class Argsort(Sorting):
     tensor([1, 2, 0], dtype=int64, device=cpu:0)
     """
 
-    dtype_rule: ClassVar[str] = "-> int64"
-
     def infer(self, x: TensorType) -> TensorType:
         self.axis_of(x)
         return x.like(dtype=int64)
 
 
 @op
-class Topk(Op):
+class Topk(
+    Op,
+    family="sorting",
+    primitive=True,
+    dtype_rule="-> x, int64",
+    positional=("k", "axis"),
+    outputs=("y", "indices"),
+):
     """The k greatest elements along an axis, the greatest first, and their indices.
 
     x: any dtype [..., n, ...]; k: 0 ... n; largest: False for the least ones, the least first; sorted: they always are.
@@ -88,11 +86,6 @@ class Topk(Op):
     tensor([3, 2], dtype=int64, device=cpu:0)
     """
 
-    primitive: ClassVar[bool] = True
-    family: ClassVar[str] = "sorting"
-    dtype_rule: ClassVar[str] = "-> x, int64"
-    positional = ("k", "axis")
-    outputs = ("y", "indices")
     k: int
     axis: int = -1
     largest: bool = True
@@ -110,7 +103,7 @@ class Topk(Op):
 
 
 @op
-class Searchsorted(Op):
+class Searchsorted(Op, family="sorting", dtype_rule="-> int64"):
     """Where values would be inserted into a sorted array so that it stays sorted.
 
     x1: numbers [..., n], ascending along the last axis; x2: numbers [...], with one-dimensional x1 of any shape, else
@@ -123,9 +116,6 @@ class Searchsorted(Op):
     tensor([1, 4], dtype=int64, device=cpu:0)
     """
 
-    family: ClassVar[str] = "sorting"
-    dtype_rule: ClassVar[str] = "-> int64"
-    method: ClassVar[bool] = False
     side: str = "left"
 
     def check(self) -> None:

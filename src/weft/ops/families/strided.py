@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 
 from weft.base.errors import ShapeError
-from weft.base.typing import Any, ClassVar
+from weft.base.typing import Any
 from weft.ops import functions as F
 from weft.ops.families.creation import Stepped
 from weft.ops.kernels import Parts, View
@@ -18,13 +18,9 @@ from weft.ops.shapes import is_distinct
 from weft.ops.types import TensorType
 
 
-class Strided(Op):
+class Strided(Op, family="shape", dtype_rule="-> x", public=False):
     """Base: a window of x, element i... of which is x's element offset + sum of i * strides."""
 
-    family: ClassVar[str] = "shape"
-    dtype_rule: ClassVar[str] = "-> x"
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int = 0
@@ -58,10 +54,8 @@ class Strided(Op):
 
 
 @op
-class AsStrided(Strided):
+class AsStrided(Strided, primitive=True):
     """A window of x."""
-
-    primitive: ClassVar[bool] = True
 
     def infer(self, x: TensorType) -> TensorType:
         self.require_inside(x)
@@ -85,11 +79,8 @@ class AsStrided(Strided):
 
 
 @op
-class PutStrided(Strided):
+class PutStrided(Strided, primitive=True, fitted=("value",)):
     """x, but the elements of a window are those of value, converted to x's type."""
-
-    primitive: ClassVar[bool] = True
-    fitted = ("value",)
 
     def infer(self, x: TensorType, value: TensorType) -> TensorType:
         self.require_inside(x)
@@ -110,16 +101,12 @@ class PutStrided(Strided):
 
 
 @op
-class Assemble(Op):
+class Assemble(Op, family="shape", primitive=True, public=False):
     """Zeros of a shape, with each part in its window; no element is in two.
 
     sizes, strides, offsets: of the windows.
     """
 
-    primitive: ClassVar[bool] = True
-    family: ClassVar[str] = "shape"
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     shape: tuple[int, ...]
     sizes: tuple[tuple[int, ...], ...]
     strides: tuple[tuple[int, ...], ...]

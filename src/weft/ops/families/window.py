@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from weft.ops import functions as F
 from weft.ops.families.shape import Viewing
@@ -60,15 +60,13 @@ def set_per_dimension(op: Op, spatial: int, **least: int) -> None:
 
 
 @op
-class SlidingWindows(Viewing):
+class SlidingWindows(Viewing, public=False):
     """A view with the elements of windows in new last dimensions; windows may overlap.
 
     x: [..., *spatial]; start: the first element of the first window; count: of windows; size, stride, dilation: theirs;
     a dilation below 0 counts backwards. All must be inside x. Returns [..., *count, *size].
     """
 
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     start: tuple[int, ...]
     count: tuple[int, ...]
     size: tuple[int, ...]
@@ -98,17 +96,13 @@ class SlidingWindows(Viewing):
 
 
 @op
-class Spread(Op):
+class Spread(Op, family="window", primitive=True, public=False):
     """A larger array of `value` with x's elements at the indices low + i * step of its last dimensions.
 
     x: [..., *spatial]; low, high: how much is added at both ends. Returns [..., *(low + (n - 1) * step + 1 + high)].
     Source: XLA's Pad.
     """
 
-    primitive: ClassVar[bool] = True
-    family: ClassVar[str] = "window"
-    public: ClassVar[bool] = False
-    method: ClassVar[bool] = False
     low: tuple[int, ...]
     high: tuple[int, ...]
     step: tuple[int, ...]

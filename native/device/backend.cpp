@@ -1,0 +1,94 @@
+// backend.cpp: the driver's devices, their contexts and streams; see backend.h.
+#include "device/backend.h"
+
+#include <unistd.h>
+
+#include "engine/error.h"
+#include "engine/pages.h"
+
+namespace weft {
+namespace {
+
+constexpr unsigned kNonBlocking = 1;  // a stream does not wait for the default one
+
+// The process that opened the driver: a forked child has another number.
+pid_t& opened_by() {
+  static pid_t process = 0;
+  return process;
+}
+
+std::string list_of(int count) {
+  if (count == 0) return "no devices";
+  return count == 1 ? "1 device, gpu:0"
+                    : std::to_string(count) + " devices, gpu:0 to gpu:" + std::to_string(count - 1);
+}
+
+DeviceBackend* open_gpus() {
+  const std::lock_guard guard(lasting_fork_mutex<GpuBackend>());
+  if (DeviceBackend* backend = backend_of(DeviceKind::gpu)) return backend;  // another thread was first
+  auto backend = std::make_unique<GpuBackend>(driver::open_table());
+  opened_by() = getpid();
+  add_device_kind(std::move(backend));
+  return backend_of(DeviceKind::gpu);
+}
+
+}  // namespace
+
+void offer_gpus() noexcept { open_gpu_backend.store(open_gpus, std::memory_order_release); }
+
+GpuBackend::GpuBackend(const driver::Table& table) : DeviceBackend("gpu"), table_(table) {
+  check(table_.init(0), "cuInit");
+  check(table_.device_count(&count_), "cuDeviceGetCount");
+}
+
+Gpu& GpuBackend::gpu(int index) {
+  if (index < 0 || index >= count_ || index >= kDevicesOfKind)
+    throw DeviceError("gpu:" + std::to_string(index) + " is not available: the driver has " +
+                      list_of(count_));
+  if (getpid() != opened_by() && opened_by() != 0)
+    throw DeviceError("gpu:" + std::to_string(index) +
+                      ": a forked process cannot use GPUs that its parent has used; start it with spawn");
+  auto& slot = gpus_[static_cast<size_t>(index)];
+  if (Gpu* gpu = slot.load(std::memory_order_acquire)) [[likely]]
+    return *gpu;
+  const std::lock_guard guard(making_);
+  if (Gpu* gpu = slot.load(std::memory_order_acquire)) return *gpu;
+  std::unique_ptr<Gpu> gpu = make(index);
+  slot.store(gpu.get(), std::memory_order_release);
+  return *gpu.release();
+}
+
+std::unique_ptr<Gpu> GpuBackend::make(int index) const {
+  auto gpu = std::make_unique<Gpu>();
+  gpu->index = index;
+  check(table_.device_get(&gpu->ordinal, index), "cuDeviceGet");
+  check(table_.retain_context(&gpu->context, gpu->ordinal), "cuDevicePrimaryCtxRetain");
+  enter(*gpu);
+  size_t bytes = 0;
+  check(table_.device_total_memory(&bytes, gpu->ordinal), "cuDeviceTotalMem");
+  gpu->total_bytes = bytes;
+  for (driver::Stream* stream : {&gpu->compute, &gpu->io, &gpu->priority, &gpu->in, &gpu->out})
+    check(table_.create_stream(stream, kNonBlocking, stream == &gpu->priority ? -1 : 0),
+          "cuStreamCreateWithPriority");
+  return gpu;
+}
+
+void GpuBackend::enter(const Gpu& gpu) const { check(table_.set_context(gpu.context), "cuCtxSetCurrent"); }
+
+void* GpuBackend::stream(int index, QueueKind queue) {
+  Gpu& device = gpu(index);
+  switch (queue) {
+    case QueueKind::copy:
+      return device.in;
+    case QueueKind::io:
+      return device.io;
+    case QueueKind::priority:
+      return device.priority;
+    default:
+      return device.compute;
+  }
+}
+
+std::unique_ptr<Pages> GpuBackend::pages(int index) { return gpu_pages(*this, gpu(index)); }
+
+}  // namespace weft

@@ -1,0 +1,88 @@
+// backend.h: GPUs as a kind of device: their contexts, streams, memory and copies, through the driver's
+// functions.
+//
+// The backend is made when the first GPU is used, a device when it is used, and neither is ever destroyed:
+// arrays may outlive everything. Any thread may call; devices are found without a lock, and made under one.
+// The context of a device is made current on each thread that calls the driver for it. After a fork the child
+// has no GPU: every call raises DeviceError, and memory is not given back, since the driver's state belongs
+// to the parent.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/driver.h"
+#include "engine/device_kind.h"
+#include "engine/fork.h"
+
+namespace weft {
+
+// Pinned memory of the host, through which copies from and to other memory go: some pieces, used in turn.
+class PinnedRing {
+ public:
+  static constexpr size_t kPieceBytes = 4 << 20;
+  static constexpr size_t kPieces = 4;
+  struct Piece {
+    char* memory = nullptr;
+    driver::Event used = nullptr;  // the copy that uses it has run
+    bool is_busy = false;
+  };
+  ForkMutex mutex;  // held for a whole copy
+  std::array<Piece, kPieces> pieces;
+};
+
+// One GPU. Constant once it has been made, but for the rings.
+struct Gpu {
+  int index;
+  driver::Ordinal ordinal;
+  driver::Context context;
+  uint64_t total_bytes;
+  // Of the queues compute (which is that of wide, too: one kernel fills a device), io and priority; of copies
+  // from the host, and to it.
+  driver::Stream compute, io, priority, in, out;
+  PinnedRing ring_in, ring_out;
+};
+
+class GpuBackend final : public DeviceBackend {
+ public:
+  explicit GpuBackend(const driver::Table& table);
+
+  // How many the driver has.
+  int count() const noexcept { return count_; }
+  // Raises DeviceError if it is not there, or cannot be used.
+  Gpu& gpu(int index);
+  const driver::Table& table() const noexcept { return table_; }
+  // Makes the device's context the calling thread's.
+  void enter(const Gpu& gpu) const;
+  void check(driver::Result result, const char* call) const { driver::check(table_, result, call); }
+
+  void require(int index) override { gpu(index); }
+  void* stream(int index, QueueKind queue) override;
+  bool on_host() const noexcept override { return false; }
+  std::unique_ptr<Pages> pages(int index) override;
+  void copy_in(int index, char* to, const void* from, size_t bytes) override;
+  void copy_out(int index, void* to, const char* from, size_t bytes) override;
+  void copy_within(int index, char* to, int from_index, const char* from, size_t bytes) override;
+  bool fill(int index, char* to, uint32_t value, size_t size, size_t count) override;
+
+ private:
+  std::unique_ptr<Gpu> make(int index) const;
+  // Its next piece, which no copy uses any more.
+  PinnedRing::Piece& next_piece(PinnedRing& ring, size_t k) const;
+  void finish(const Gpu& gpu, driver::Stream stream, const char* call) const;
+
+  const driver::Table table_;
+  int count_ = 0;
+  ForkMutex making_;
+  std::array<std::atomic<Gpu*>, kDevicesOfKind> gpus_{};
+};
+
+// Has the first use of a GPU open the driver.
+void offer_gpus() noexcept;
+// The pages of a device; memory.cpp.
+std::unique_ptr<Pages> gpu_pages(GpuBackend& backend, Gpu& gpu);
+
+}  // namespace weft

@@ -1,0 +1,1 @@
+"""Kernels for GPUs, by families of operators."""

@@ -1,0 +1,204 @@
+"""Arrays in memory that the host cannot touch. test_gpu_memory.py runs this file in processes that have a GPU."""
+
+import io
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+import weft as wf
+from weft import _core
+from weft.base.errors import DeviceError
+
+DTYPES = ["bool", "int8", "uint16", "int32", "int64", "uint64", "float16", "bfloat16", "float32", "float64"]
+rng = np.random.default_rng(0)
+
+
+def numbers(shape, dtype="float32"):
+    return (rng.standard_normal(shape) * 50).astype(dtype)
+
+
+def on_gpu(array, device="gpu:0"):
+    return wf.tensor(array, device=device)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("value", [0, 1, 77])
+def test_fills(dtype, value):
+    x = wf.full((3, 5), value, dtype=dtype, device="gpu:0")
+    expected = wf.full((3, 5), value, dtype=dtype)
+    assert str(x.device) == "gpu:0"
+    assert x.dtype is expected.dtype
+    np.testing.assert_array_equal(x.numpy(), expected.numpy())
+    x[:, 1:4:2] = 0
+    expected[:, 1:4:2] = 0
+    np.testing.assert_array_equal(x.numpy(), expected.numpy())
+
+
+def test_other_ways_to_make_arrays():
+    with wf.device("gpu:0"):
+        made = {
+            "zeros": wf.zeros((2, 3)),
+            "ones": wf.ones(4, dtype="int64"),
+            "lists": wf.tensor([[1, 2], [3, 4]]),
+            "range": wf.arange(10, dtype="float64"),
+            "scalar": wf.tensor(0.5),
+            "nothing": wf.zeros((0, 3)),
+        }
+    assert {str(x.device) for x in made.values()} == {"gpu:0"}
+    assert made["zeros"].tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert made["ones"].tolist() == [1] * 4
+    assert made["lists"].tolist() == [[1, 2], [3, 4]]
+    assert made["range"].tolist() == list(range(10))
+    assert made["scalar"].item() == 0.5
+    assert float(made["scalar"]) == 0.5
+    assert made["nothing"].numpy().shape == (0, 3)
+    assert "0.5" in repr(made["scalar"])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float64"])
+def test_numpy_arrays_come_and_go(dtype):
+    a = numbers((6, 7), dtype)
+    for view in (a, a.T, a[::2, 1:5], a[::-1], a[:0], a[2, 3], a.astype(a.dtype.newbyteorder())):
+        x = on_gpu(view)
+        np.testing.assert_array_equal(x.numpy(), view)
+    x = on_gpu(a)
+    copy = x.numpy()
+    with pytest.raises(ValueError, match="read-only"):
+        copy[0] = 1
+    x[0] = 5
+    assert (copy == a).all()
+    with pytest.raises(ValueError, match="copy=False"):
+        wf.asarray(a, device="gpu:0", copy=False)
+
+
+def random_view(x, y):
+    """The same part of a Tensor and of an array: slices of any step, axes in either order."""
+    index = []
+    for size in x.shape:
+        step = int(rng.choice([1, 1, 2, -1]))
+        first, last = sorted(rng.integers(0, size + 1, 2).tolist())
+        index.append(slice(first, last, step) if step > 0 else slice(None, None, step))
+    x, y = x[tuple(index)], y[tuple(index)]
+    return (x.T, y.T) if rng.integers(2) else (x, y)
+
+
+def test_copies_between_views_of_devices():
+    devices = ["cpu:0", "gpu:0", "gpu:1"]
+    for trial in range(150):
+        types = rng.choice(["float32", "float64", "int32"], 2)
+        a, b = numbers((5, 6, 4), types[0]), numbers((5, 6, 4), types[1])
+        x = wf.tensor(a, device=devices[trial % 3])
+        y = wf.tensor(b, device=devices[int(rng.integers(3))])
+        to, expected_to = random_view(x, a)
+        fits = tuple(slice(0, size) for size in to.shape)
+        if any(size > most for size, most in zip(to.shape, b.shape, strict=True)):
+            fits = (slice(0, 1),) * 3
+        source, expected_source = y[fits], b[fits]
+        to[...] = source
+        expected_to[...] = expected_source
+        np.testing.assert_array_equal(x.numpy(), a)
+        np.testing.assert_array_equal(y.numpy(), b)
+
+
+@pytest.mark.parametrize("mebibytes", [4, 17])  # pieces have 4, and there are four
+def test_large_copies_take_several_pieces(mebibytes):
+    a = rng.integers(0, 256, (mebibytes << 20) + 3, dtype="uint8")
+    x = on_gpu(a)
+    np.testing.assert_array_equal(x.numpy(), a)
+    y = x.to_device("gpu:1")
+    assert str(y.device) == "gpu:1"
+    np.testing.assert_array_equal(y.to_device("cpu").numpy(), a)
+    np.testing.assert_array_equal(x.copy().numpy(), a)
+
+
+def test_to_device():
+    a = numbers((4, 5))
+    x = wf.tensor(a).to_device("cuda:1")
+    assert x.device is wf.gpu(1)
+    assert x.to_device(wf.gpu(1)) is x
+    np.testing.assert_array_equal(x.numpy(), a)
+    np.testing.assert_array_equal(x[1:, ::2].to_device("gpu").numpy(), a[1:, ::2])
+    np.testing.assert_array_equal(x[1:, ::2].to_device("cpu").numpy(), a[1:, ::2])
+
+
+def test_random_numbers_are_those_of_the_processor():
+    wf.random.seed(7)
+    wf.random.seed(7, device="gpu:0")
+    for draw in (
+        lambda **k: wf.random.uniform(-1.0, 2.0, (3, 50), **k),
+        lambda **k: wf.random.normal(0.0, 2.0, (77,), **k),
+        lambda **k: wf.random.randint(0, 100, (5, 5), **k),
+    ):
+        np.testing.assert_array_equal(draw(device="gpu:0").numpy(), draw(device="cpu:0").numpy())
+
+
+def test_files_and_pickles(tmp_path):
+    tensors = {"a": on_gpu(numbers((3, 4))), "b": on_gpu(numbers(5).astype("int64"))[1:4], "c": wf.ones(2)}
+    wf.save(tmp_path / "x.safetensors", tensors)
+    for mapped in (False, True):
+        loaded = wf.load(tmp_path / "x.safetensors", device="gpu:1", mmap=mapped)
+        for name, x in tensors.items():
+            assert str(loaded[name].device) == "gpu:1"
+            np.testing.assert_array_equal(loaded[name].numpy(), x.numpy())
+    for protocol in (2, 5):
+        x = pickle.load(io.BytesIO(pickle.dumps(tensors["a"], protocol)))
+        assert str(x.device) == "gpu:0"
+        np.testing.assert_array_equal(x.numpy(), tensors["a"].numpy())
+
+
+def test_memory_comes_back():
+    with wf.device("gpu:1"):
+        before = _core.memory_stats("gpu:1")
+        x = wf.zeros(10 << 20, dtype="uint8")
+        wf.waitall()
+        assert _core.memory_stats("gpu:1")["in_use_bytes"] == before["in_use_bytes"] + (10 << 20)
+        del x
+        assert _core.memory_stats("gpu:1")["in_use_bytes"] == before["in_use_bytes"]
+        _core.trim_memory("gpu:1")
+        assert _core.memory_stats("gpu:1")["reserved_bytes"] <= before["reserved_bytes"]
+
+
+def test_out_of_memory_loses_nothing():
+    x = on_gpu([1.0, 2.0])
+    with pytest.raises(MemoryError, match=r"gpu:0: out of memory: .* asked for"):
+        wf.zeros(1 << 38, dtype="uint8", device="gpu:0")
+    assert x.tolist() == [1, 2]
+
+
+def test_what_cannot_be_done_says_so():
+    x = on_gpu([1.0, 2.0])
+    with pytest.raises(BufferError, match="on a GPU"):
+        memoryview(x)
+    with pytest.raises(BufferError, match="is on gpu:0, whose memory is not lent yet"):
+        np.from_dlpack(x)
+    with pytest.raises(NotImplementedError, match="no code for gpu devices yet"):
+        (x + x).numpy()
+    with pytest.raises(DeviceError, match="gpu:5 is not available: the driver has 2 devices, gpu:0 to gpu:1"):
+        wf.zeros(2, device="gpu:5")
+    assert x.tolist() == [1, 2]
+
+
+def test_what_the_host_did_is_counted():
+    before = _core.device_kind_counters("gpu")
+    x = on_gpu(numbers((4, 4)))
+    x.numpy()
+    assert _core.device_kind_counters("gpu")["staged"] == before["staged"]
+    wf.arange(3, device="gpu:0").wait()
+    assert _core.device_kind_counters("gpu")["staged"] == before["staged"] + 1
+
+
+def test_a_forked_process_has_no_gpu():
+    x = on_gpu([1.0])
+    child = os.fork()
+    if child == 0:
+        try:
+            wf.zeros(2, device="gpu:0").numpy()
+        except DeviceError as error:
+            os._exit(7 if "a forked process cannot use GPUs" in str(error) else 8)
+        except BaseException:
+            os._exit(9)
+        os._exit(10)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert x.tolist() == [1]

@@ -1,0 +1,29 @@
+"""Processes that have GPUs: the stand-in for the driver, on the processor."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*command, **environment):
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def standin_path():
+    path = Path(os.environ.get("WEFT_GPU_STANDIN") or ROOT / "build/native-plain/libweft_standin_gpu.so")
+    if not path.exists():
+        pytest.skip(f"{path} is built by ./dev test")
+    return str(path)
