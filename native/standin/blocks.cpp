@@ -109,7 +109,7 @@ void catch_faults() {
 struct Processor::Fibre {
   void* stack;
   enum State { ready, barrier, shuffle, done } state;
-  const void* site;  // of the barrier or shuffle
+  int barrier_number;
   std::uint64_t value;
   int operand, mode;
 };
@@ -138,7 +138,7 @@ void Processor::reset_fibre(std::size_t number, void (*entry)()) {
   *--top = nullptr;  // a function begins 8 bytes below a multiple of 16
   *--top = reinterpret_cast<void*>(entry);
   for (int saved = 0; saved < 6; ++saved) *--top = nullptr;
-  fibres_[number] = {top, Fibre::ready, nullptr, 0, 0, 0};
+  fibres_[number] = {top, Fibre::ready, 0, 0, 0, 0};
 }
 
 // The fibre's turn ends; the scheduler goes on.
@@ -269,45 +269,74 @@ std::string Processor::run_block(const Launch& launch, Random& random) {
   return signal_seen.number ? caught(launch.name.c_str(), true) : "";
 }
 
+// Runs the warp's threads that can run, in any order, until they wait; with `is_alone` again after each
+// shuffle. False if none could.
+bool Processor::run_warp(const Launch& launch, unsigned first, bool is_alone, Random& random,
+                         std::string* wrong) {
+  const unsigned count = std::min(kWarp, launch.threads - first);
+  unsigned order[kWarp];
+  for (unsigned k = 0; k < count; ++k) order[k] = first + k;
+  bool any = false;
+  do {
+    if (any_order_) std::shuffle(order, order + count, random);
+    bool ran = false;
+    for (unsigned k = 0; k < count; ++k) {
+      if (fibres_[order[k]].state != Fibre::ready) continue;
+      ran = true;
+      thread_ = order[k];
+      resume(&scheduler_, fibres_[thread_].stack);
+      if (signal_seen.number) {
+        *wrong = caught(launch.name.c_str(), true);
+        return true;
+      }
+    }
+    if (!ran) return any;
+    any = true;
+    unsigned came = 0;
+    for (unsigned k = 0; k < count; ++k) came += fibres_[first + k].state == Fibre::shuffle;
+    if (came == count) {
+      *wrong = exchange(first, count);
+      if (!wrong->empty()) {
+        *wrong = "kernel " + launch.name + ": " + *wrong;
+        return true;
+      }
+    }
+  } while (is_alone);
+  return true;
+}
+
+// Warps take turns: in order, or with a seed one by one at random, or each as far as it comes before the next
+// one. The last shows what a thread overwrites before a slow warp has read it.
 std::string Processor::run_threads(const Launch& launch, Random& random) {
   for (unsigned k = 0; k < launch.threads; ++k) reset_fibre(k, thread_entry);
+  const unsigned warps = (launch.threads + kWarp - 1) / kWarp;
+  std::vector<unsigned> order(warps);
+  for (unsigned k = 0; k < warps; ++k) order[k] = k * kWarp;
+  const bool is_alone = any_order_ && random() % 2;
+  std::string wrong;
   for (;;) {
-    if (any_order_) std::shuffle(order_.begin(), order_.end(), random);
-    bool is_stuck = true;
-    for (const unsigned thread : order_) {
-      if (fibres_[thread].state != Fibre::ready) continue;
-      is_stuck = false;
-      thread_ = thread;
-      resume(&scheduler_, fibres_[thread].stack);
-      if (signal_seen.number) return caught(launch.name.c_str(), true);
+    if (any_order_) std::shuffle(order.begin(), order.end(), random);
+    bool any = false;
+    for (const unsigned first : order) {
+      any |= run_warp(launch, first, is_alone, random, &wrong);
+      if (!wrong.empty()) return wrong;
+      if (any && any_order_ && !is_alone) break;
     }
-    std::size_t done = 0, waiting = 0;
-    const void* site = nullptr;
-    bool same_site = true;
+    if (any) continue;
+    unsigned done = 0, waiting = 0;
+    int first_number = 0;
+    bool is_same = true;
     for (unsigned k = 0; k < launch.threads; ++k) {
       const Fibre& fibre = fibres_[k];
       done += fibre.state == Fibre::done;
       if (fibre.state != Fibre::barrier) continue;
-      ++waiting;
-      same_site &= !site || site == fibre.site;
-      site = fibre.site;
+      if (!waiting++) first_number = fibre.barrier_number;
+      is_same &= fibre.barrier_number == first_number;
     }
     if (done == launch.threads) return "";
-    for (unsigned first = 0; first < launch.threads; first += kWarp) {
-      const unsigned count = std::min(kWarp, launch.threads - first);
-      unsigned came = 0;
-      for (unsigned k = 0; k < count; ++k) came += fibres_[first + k].state == Fibre::shuffle;
-      if (came != count) continue;
-      if (std::string wrong = exchange(first, count); !wrong.empty())
-        return "kernel " + launch.name + ": " + wrong;
-      is_stuck = false;
-    }
-    if (waiting == launch.threads) {
-      if (!same_site) return "kernel " + launch.name + ": threads of a block wait at different barriers";
-      for (unsigned k = 0; k < launch.threads; ++k) fibres_[k].state = Fibre::ready;
-      is_stuck = false;
-    }
-    if (is_stuck) return stuck(launch);
+    if (waiting != launch.threads) return stuck(launch);
+    if (!is_same) return "kernel " + launch.name + ": threads of a block wait at different barriers";
+    for (unsigned k = 0; k < launch.threads; ++k) fibres_[k].state = Fibre::ready;
   }
 }
 
@@ -330,8 +359,7 @@ std::string Processor::exchange(std::size_t first, std::size_t count) {
   std::uint64_t values[kWarp];
   Fibre* lanes = fibres_.data() + first;
   for (std::size_t k = 0; k < count; ++k) {
-    if (lanes[k].mode != lanes[0].mode || lanes[k].site != lanes[0].site)
-      return "lanes of a warp wait at different shuffles";
+    if (lanes[k].mode != lanes[0].mode) return "lanes of a warp wait at different shuffles";
     values[k] = lanes[k].value;
   }
   for (std::size_t k = 0; k < count; ++k) {
@@ -355,9 +383,10 @@ struct Device {
   static std::int64_t blocks() { return here->launch_->blocks; }
   static void* shared() { return here->shared_; }
 
-  static void barrier() {
-    here->fibres_[here->thread_].site = __builtin_return_address(0);
-    pause(Processor::Fibre::barrier);
+  // number: which one of the text. By itself, not the call's address: compilers double calls.
+  static void barrier(std::int32_t number) {
+    here->fibres_[here->thread_].barrier_number = number;
+    here->yield(Processor::Fibre::barrier);
   }
 
   static void* global(void* pointer) {
@@ -372,23 +401,21 @@ struct Device {
 
   template <int mode>
   static std::uint64_t shuffle_i64(std::uint64_t value, std::int32_t operand) {
-    return shuffle(value, operand, mode, __builtin_return_address(0));
+    return shuffle(value, operand, mode);
   }
 
   template <int mode>
   static std::uint32_t shuffle_i32(std::uint32_t value, std::int32_t operand) {
-    return static_cast<std::uint32_t>(shuffle(value, operand, mode, __builtin_return_address(0)));
+    return static_cast<std::uint32_t>(shuffle(value, operand, mode));
   }
 
  private:
-  static std::uint64_t shuffle(std::uint64_t value, std::int32_t operand, int mode, const void* site) {
+  static std::uint64_t shuffle(std::uint64_t value, std::int32_t operand, int mode) {
     Processor::Fibre& fibre = here->fibres_[here->thread_];
-    fibre.value = value, fibre.operand = operand, fibre.mode = mode, fibre.site = site;
-    pause(Processor::Fibre::shuffle);
+    fibre.value = value, fibre.operand = operand, fibre.mode = mode;
+    here->yield(Processor::Fibre::shuffle);
     return here->fibres_[here->thread_].value;
   }
-
-  static void pause(int state) { here->yield(state); }
 };
 
 void* function_for_kernels(const std::string& name, bool* yields) {

@@ -69,6 +69,7 @@ class Processor {
   // body touches memory that may not be there; it must own nothing.
   Fault run_guarded(const char* name, void (*body)(void*), void* data);
   std::string run_block(const Launch& launch, Random& random);
+  bool run_warp(const Launch& launch, unsigned first, bool is_alone, Random& random, std::string* wrong);
   std::string run_threads(const Launch& launch, Random& random);
   std::string exchange(std::size_t first, std::size_t count);
   std::string stuck(const Launch& launch) const;

@@ -442,7 +442,7 @@ WEFT_DRIVER cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, 
   if (grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1) return CUDA_ERROR_NOT_SUPPORTED;
   const KernelFunction& kernel = *function->kernel;
   if (!grid_x || grid_x > 0x7fffffff || !block_x || block_x > kMostThreads ||
-      shared_bytes > kernel.most_shared_bytes)
+      (kernel.threads && block_x != kernel.threads) || shared_bytes > kernel.most_shared_bytes)
     return CUDA_ERROR_INVALID_VALUE;
   auto launch = std::make_shared<Launch>(Launch{
       kernel.name, kernel.code, kernel.yields, {}, grid_x, block_x, shared_bytes, stream->context().device});
@@ -475,4 +475,9 @@ extern "C" __attribute__((visibility("default"))) void weft_standin_counts(std::
 // The wait between streams of this number (the first one of the process is 1) will do nothing; 0: all wait.
 extern "C" __attribute__((visibility("default"))) void weft_standin_skip_wait(std::uint64_t number) {
   driver()->counters.skipped_wait = number;
+}
+
+// Another seed than WEFT_TEST_SEED, for the streams that are made from now on.
+extern "C" __attribute__((visibility("default"))) void weft_standin_seed(std::uint64_t seed) {
+  driver()->seed = seed;
 }

@@ -37,7 +37,7 @@ struct Driver {
 
   Memory memory;
   std::vector<std::unique_ptr<Context>> contexts;
-  const std::uint64_t seed;
+  std::atomic<std::uint64_t> seed;  // of streams that are made from now on
   std::mutex mutex;
   std::uint64_t streams_made = 0;
   Handles<Stream> streams;

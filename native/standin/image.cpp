@@ -173,14 +173,19 @@ std::unique_ptr<Image> Image::load(const void* bytes, CUresult* result, std::str
   linker.each_global([&](const char* name, int type, std::size_t at) {
     if (type != STT_FUNC) return;
     const Code code = reinterpret_cast<Code>(image->memory_ + at);
-    image->functions_[name] = KernelFunction{name, code, 0, linker.yields()};
+    KernelFunction& function = image->functions_[name];
+    function.name = name, function.code = code, function.yields = linker.yields();
   });
   linker.each_global([&](const std::string& name, int type, std::size_t at) {
-    const std::size_t end = name.rfind(".argument_bytes");
-    if (type != STT_OBJECT || end == std::string::npos) return;
-    const auto it = image->functions_.find(name.substr(0, end));
-    if (it != image->functions_.end())
-      std::memcpy(&it->second.argument_bytes, image->memory_ + at, sizeof it->second.argument_bytes);
+    const std::size_t dot = name.rfind('.');
+    const auto it =
+        type == STT_OBJECT ? image->functions_.find(name.substr(0, dot)) : image->functions_.end();
+    if (it == image->functions_.end()) return;
+    std::size_t value = 0;
+    std::memcpy(&value, image->memory_ + at, sizeof value);
+    const std::string what = name.substr(dot);
+    if (what == ".argument_bytes") it->second.argument_bytes = value;
+    if (what == ".threads_of_block") it->second.threads = value;
   });
   *result = CUDA_SUCCESS;
   return image;

@@ -18,7 +18,7 @@ namespace standin {
 struct KernelFunction {
   std::string name;
   Code code;
-  std::size_t argument_bytes;  // of an image without the constant: 0
+  std::size_t argument_bytes = 0, threads = 0;  // of an image without the constants: 0
   bool yields;
   std::size_t most_shared_bytes = 48 << 10;  // until cuFuncSetAttribute raises it
 };

@@ -195,7 +195,7 @@ def test_batches_of_threads_are_operations_of_the_io_queue():
             self.seen = []
 
         def on_end(self, record):
-            if record.operation.startswith("load batch"):
+            if record.operation == "load batch":  # one row of tables
                 self.seen.append((record.queue, record.error))
 
     engine, observer = wf.engine.default_engine(), Observer()

@@ -109,6 +109,29 @@ def test_what_a_worker_of_servers_ends_with(tmp_path):
     assert _cause_text(error) == f"ValueError: no data\n  {frames[-1]}\n    f()\nEnd"
 
 
+def test_a_worker_of_servers_fails_with_what_nothing_has_read(tmp_path, monkeypatch):
+    from weft.kvstore import parameter_server
+    from weft.kvstore.workers import _run_script
+
+    class Store:
+        """One whose last push has failed."""
+
+        def close(self):
+            parameter_server._unread.append("push: key 'w' was refused")
+
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for end, found in (
+        ("", (1, "has failed, and nothing has read its error: push: key 'w' was")),
+        ("3", (3, "")),
+    ):
+        monkeypatch.setattr(parameter_server, "_open", [Store()])
+        monkeypatch.setattr(parameter_server, "_unread", [])
+        (tmp_path / "a.py").write_text(f"import sys; sys.exit({end})")
+        status, text = _run_script([str(tmp_path / "a.py")])
+        assert (status, found[1] in text) == (found[0], True)
+
+
 def test_wrong_command_lines(capsys):
     assert launch.main(["nowhere.py"]) == 2
     assert "no script 'nowhere.py'" in capsys.readouterr().err

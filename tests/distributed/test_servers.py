@@ -225,6 +225,15 @@ def test_asynchronous_training_is_a_serial_replay_of_the_committed_pushes(start)
     assert count == 3 * 10 * 6  # of 4 arrays two are divided
 
 
+def test_a_push_that_failed_unread_ends_the_job_with_an_error(start):
+    job = start("dist_async", 2, "unread.py")
+    assert job.process.wait(120) == 1
+    assert (
+        "rank 0 ended with status 1: a request to the servers has failed, and nothing has read" in job.text()
+    )
+    assert "\x1b[" not in job.text()
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_servers_that_are_killed_lose_nothing(start, seed):
     chance = random.Random(f"{seed} {SEED}")

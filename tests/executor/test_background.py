@@ -50,13 +50,13 @@ def test_a_first_call_compiles_what_the_program_runs(cold):
 def test_threads_are_in_the_compiler_together(cold, monkeypatch):
     """Each waits there for the other: one after the other they would never get on."""
     together = threading.Barrier(2, timeout=LIMIT_S)
-    emitted = compiler._emitted
+    emitted = compiler.emitted
 
     def waiting(module, machine):
         together.wait()
         return emitted(module, machine)
 
-    monkeypatch.setattr(compiler, "_emitted", waiting)
+    monkeypatch.setattr(compiler, "emitted", waiting)
     x = load(0, "float32")
     kernels = [
         Kernel("both", 1, (Operand("float32"),) * 2, (Each((Store(1, x * number),)),))

@@ -10,7 +10,7 @@ import pytest
 
 import weft as wf
 from weft import _core
-from weft.expr.compiler import _optimised, _toolchain
+from weft.expr.compiler import _toolchain, optimised_module
 from weft.expr.evaluate import to_bfloat16
 from weft.expr.kernel import Each, Fold, Kernel, Once, Operand, Reduction, Scan, Store
 from weft.expr.llvm import print_kernel
@@ -296,7 +296,7 @@ def test_conversions_are_the_same_on_every_processor(rng, name, monkeypatch):
     found = []
     for instructions in (frozenset(), tools.instructions):
         monkeypatch.setattr(
-            tools, "optimised", lambda text, i=instructions: _optimised(text, tools.machine, i)
+            tools, "optimised", lambda text, i=instructions: optimised_module(text, tools.machine, i)
         )
         address, owner = tools.link(tools.compile(print_kernel(kernel)), kernel.name)
         runner = Runner(kernel)

@@ -11,8 +11,9 @@ import pytest
 from tests.fuzzing import seeds, seeds_for_a_while, shrunk
 
 import weft as wf
+from weft import functional as F
 
-from .nested import STEP, Nested
+from .nested import STEP, Hessian, Nested, jacobian_of
 from .steps import STEPS
 
 pytestmark = pytest.mark.filterwarnings("ignore::weft.traces.trace.TraceWarning", "ignore::RuntimeWarning")
@@ -105,3 +106,23 @@ def test_the_generator_draws_every_step_and_transformation():
         for a, b in zip(p.transformations, p.transformations[1:], strict=False)
     }
     assert len(pairs) > 60
+
+
+def test_writes_to_what_is_one_for_all_examples_of_a_batch():
+    """The Hessian's batch writes parts of an array that has no axis for the examples."""
+
+    def f(x):
+        z = F.pow(F.tanh(x) + 2, F.sin(x)) * 2
+        z[0] = z[-1] * 0.5
+        return (z * z).sum()
+
+    def of_numpy(x):
+        z = (np.tanh(x) + 2) ** np.sin(x) * 2
+        z[0] = z[-1] * 0.5
+        return (z * z).sum()
+
+    x = np.array([0.3, -0.7])
+    want = jacobian_of(lambda x: jacobian_of(of_numpy, x, STEP), x, STEP)
+    np.testing.assert_allclose(wf.hessian(f)(wf.tensor(x)).numpy(), want, rtol=1e-6, atol=1e-6)
+    program = Nested(0, [("power", 1, 1, 1), ("written", 1, 5, 1)], [Hessian(None)], (2,), ())
+    assert check(program, "called") is None

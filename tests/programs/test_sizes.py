@@ -176,3 +176,9 @@ def test_dynamic_sizes_for_ten_minutes():
 
 def test_the_generator_draws_every_step():
     assert {name for seed in range(400) for name, *_ in Sized.drawn(seed).steps} == set(NAMES)
+
+
+def test_the_gradient_of_a_custom_function_of_an_array_whose_size_is_computed():
+    """Its backward is written down for sizes that stay symbols."""
+    steps = [("hypot", 1, 2, 3), ("divided", 0, 0, 14), ("sine", 0, 5, 9)]
+    assert outcomes(Sized(0, steps, (0,), [(3,), (2,), (5,)], True)) == ["same"] * 3

@@ -12,6 +12,9 @@ import weft.optimizer as optim
 import weft.quantization as Q
 from weft.ops.families.quantization import IntegerConv2d, IntegerLinear
 
+# A sum of floats may be on the other side of a half than the sum of integers; then an activation differs by a step.
+ALIKE = 3e-3
+
 
 class Net(M.Module):
     """Convolutions with and without batch normalization, a residual, pooling and a head."""
@@ -154,7 +157,7 @@ def test_training(preset):
             assert moved.step.grad is None or moved.step.grad.item() == 0
             assert len(list(q.parameters())) == len(list(q.module.parameters())) + 6
         q.eval()
-        assert distance(Q.convert(q)(x), q(x)) < 1e-5
+        assert distance(Q.convert(q)(x), q(x)) < ALIKE
     np.testing.assert_allclose(losses[True], losses[False], rtol=1e-3)
 
 
@@ -186,8 +189,8 @@ def test_calibration(method):
     traced = wf.trace(integers)
     traced(x)
     assert len(traced.programs) == 1  # of the first call already
-    assert distance(integers(x), simulated(x)) < 1e-5
-    assert distance(traced(x), integers(x)) < 1e-5
+    assert distance(integers(x), simulated(x)) < ALIKE
+    assert distance(traced(x), integers(x)) < ALIKE
     steps = traced.programs[0].plan.info.steps
     for cls, count in ((IntegerConv2d, 2), (IntegerLinear, 1)):
         assert sum(cls.__name__ in text for text in steps) == count
@@ -201,7 +204,7 @@ def test_zero_points_and_padding(symmetric):
     simulated = Q.calibrate(module, [x], qconfig=Q.QConfig(symmetric=symmetric))
     integers = Q.convert(simulated)
     assert (integers.steps["stem.input"].padding != 0) == (not symmetric)
-    assert distance(integers(x), simulated(x)) < 1e-5
+    assert distance(integers(x), simulated(x)) < ALIKE
     assert distance(simulated(x), module(x)) < 0.08
 
 
@@ -211,7 +214,7 @@ def test_products_of_activations():
     simulated = Q.calibrate(module, [x])
     integers = Q.convert(simulated)
     assert sorted(integers.stored) == ["k", "matmul", "matmul#1", "q"]
-    assert distance(integers(x), simulated(x)) < 1e-5
+    assert distance(integers(x), simulated(x)) < ALIKE
     assert distance(simulated(x), module(x)) < 0.05
 
 
@@ -223,7 +226,7 @@ def test_weights_alone():
         integers = Q.convert(simulated)
         for rows in (1, 7):
             x = wf.random.normal(shape=(rows, 64))
-            assert distance(integers(x), simulated(x)) < 1e-5
+            assert distance(integers(x), simulated(x)) < ALIKE
             assert distance(integers(x), module(x)) < 0.3
         assert integers.stored["0"].weight.size == 64 * 32 * bytes_each
 
@@ -249,7 +252,7 @@ def test_bias_correction():
     errors = [F.max(F.abs(F.mean(q(x) - module(x), axis=(0, 2, 3)))).item() for q in (plain, corrected)]
     assert errors[1] < 0.05 * errors[0]
     plain, corrected = (Q.calibrate(module, [x], correct_bias=flag) for flag in (False, True))
-    assert distance(Q.convert(corrected)(x), corrected(x)) < 1e-5
+    assert distance(Q.convert(corrected)(x), corrected(x)) < ALIKE
 
 
 def test_equalization():
@@ -285,6 +288,97 @@ def test_sensitivity():
     assert sorted(drops) == ["head", "stem"]
     assert all(drop > 0 for drop in drops.values())
     assert all(q.enabled for q in simulated.weights.values())
+
+
+def test_exclusion():
+    """Layers stay in floats until the bound holds, in the rounded network and in the integer one."""
+    x, module = images(), net().eval()
+    want = module(x)
+    simulated = Q.calibrate(module, [x])
+    measure = lambda f: -distance(f(x), want)  # noqa: E731
+    bound = -measure(simulated) * 0.7
+    excluded = Q.exclude(simulated, measure, bound)
+    assert 0 < len(excluded) < 3
+    assert -measure(simulated) <= bound
+    integers = Q.convert(simulated)
+    assert distance(integers(x), simulated(x)) < ALIKE
+    assert sorted([*excluded, *integers.stored]) == ["block", "head", "stem"]
+    for made in (simulated, integers):
+        assert [row.layer for row in Q.report(made).rows if "excluded" in row.reason] == [
+            name for name in ("stem", "block", "head") if name in excluded
+        ]
+    with pytest.raises(ValueError, match="most must be at least 0"):
+        Q.exclude(simulated, measure, -1.0)
+
+
+class Tied(M.Module):
+    """A layer that is used twice, and a product with a transposed parameter."""
+
+    def __init__(self):
+        self.a, self.w = M.Linear(8, 8), M.Parameter(wf.random.normal(shape=(8, 8)))
+
+    def forward(self, x):
+        return F.relu(self.a(F.relu(self.a(x)))) @ self.w.T
+
+
+class Grouped(M.Module):
+    """Groups, dilation, named padding, normalization behind a linear layer, a dictionary of results."""
+
+    def __init__(self):
+        self.c1 = M.Conv1d(4, 8, 3, groups=2, padding=2, dilation=2)
+        self.c2 = M.Conv1d(8, 8, 3, groups=8, stride=2, padding="valid")
+        self.dense, self.norm = M.Linear(8, 8, bias=False), M.BatchNorm1d(8, affine=False)
+
+    def forward(self, x):
+        h = F.mean(F.relu(self.c2(F.silu(self.c1(x)))), axis=-1)
+        return {"y": self.norm(self.dense(h)), "h": h}
+
+
+class Branches(M.Module):
+    """Two readers of a convolution before its normalization, a concatenation, a transposed convolution."""
+
+    def __init__(self):
+        self.a, self.b = M.Conv2d(3, 4, 3, padding=1), M.Conv2d(3, 4, 1)
+        self.norm, self.c, self.up = M.BatchNorm2d(4), M.Conv2d(8, 4, 3), M.ConvTranspose2d(4, 3, 2)
+
+    def forward(self, x):
+        y = self.a(x)
+        return self.up(self.c(F.concat([F.relu(self.norm(y)), F.sigmoid(self.b(x))], axis=1))) + F.mean(y)
+
+
+class Sliced(M.Module):
+    """One rounding for several readers of parts, two arguments, volumes."""
+
+    def __init__(self):
+        self.a, self.b, self.c = M.Linear(6, 6), M.Linear(3, 3), M.Conv3d(2, 3, 2)
+
+    def forward(self, x, v):
+        y = self.a(x)
+        return self.b(y[..., :3]) + self.b(y[..., 3:]) + F.mean(self.c(v), axis=(2, 3, 4)), 3
+
+
+@pytest.mark.parametrize("config", [Q.QConfig(), Q.QConfig(symmetric=False), Q.QConfig(per_channel=False)])
+@pytest.mark.parametrize(
+    ("cls", "shapes"),
+    [
+        (Tied, [(3, 8)]),
+        (Grouped, [(2, 4, 12)]),
+        (Branches, [(2, 3, 6, 6)]),
+        (Sliced, [(2, 6), (2, 2, 4, 4, 4)]),
+    ],
+)
+def test_however_a_network_is_written(cls, shapes, config):
+    wf.random.seed(0)
+    module = cls().eval()
+    args = tuple(wf.random.normal(shape=shape) for shape in shapes)
+    first = lambda f: wf.tree_leaves(f(*args))[0]  # noqa: E731
+    simulated = Q.calibrate(module, [args], qconfig=config)
+    integers = Q.convert(simulated)
+    assert distance(first(simulated), first(module)) < 0.05
+    assert distance(first(integers), first(simulated)) < ALIKE
+    assert distance(first(wf.trace(integers)), first(integers)) < ALIKE
+    floats = ["up"] if cls is Branches else []
+    assert [row.layer for row in Q.report(integers).rows if row.weight != "int8"] == floats
 
 
 def test_report():

@@ -8,6 +8,8 @@
 
 #include <unistd.h>
 
+#include "tests/support.h"
+
 using namespace standin::testing;
 
 namespace {
@@ -255,8 +257,10 @@ TEST(standin_refuses_other_images) {
 }
 
 TEST(standin_streams_are_ordered_by_events_only) {
-  // Without the event, some of the copies back overtake; with it, none.
+  // Without the event, some of the copies back overtake; with it, none. The thread sanitizer calls that a
+  // race.
   for (const bool with_event : {true, false}) {
+    if (!with_event && weft::testing::kThreadSanitizer) continue;
     Device device(0, 2);
     const CUstream second = Device::new_stream();
     const CUevent event = Device::new_event();

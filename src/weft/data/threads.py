@@ -155,7 +155,7 @@ class ThreadPool:
     def _push(self, task: Task) -> None:
         shared = self._shared
         engine.default_engine().push_async(
-            lambda run_context, on_complete: shared.start(on_complete), name=f"load batch {task.number}"
+            lambda run_context, on_complete: shared.start(on_complete), name="load batch"
         )
 
     def wait(self, ticket: Ticket) -> Any:

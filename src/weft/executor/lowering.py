@@ -311,8 +311,8 @@ class Lowering:
     ) -> BufferView | None:
         """The memory of the input that is the first part, if the other parts may be written over it."""
         x = inputs[0]
-        if not choice.updates or x is None or x.dtype is not value.dtype:
-            return None
+        if not choice.updates or x is None or x.dtype is not value.dtype or x.shape != value.shape:
+            return None  # the same array for all examples of a batch has a shape of its own
         view = self.contents.view_of(x)
         if view is None or any(see(value.shape, view.strides) is None for _, see in choice.parts[1:]):
             return None

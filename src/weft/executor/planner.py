@@ -214,8 +214,8 @@ def naive_bytes(steps: Sequence[Step], outputs: Sequence[Buffer]) -> int:
     return sum(aligned(buffer.size_bytes) for buffer in buffers.values())
 
 
-def loops_of(graph: Graph, name: str) -> list[LoopCode]:
-    """The loops that a graph's plan runs.
+def loops_of(graph: Graph, name: str, exact: bool = False) -> list[LoopCode]:
+    """The loops that a graph's plan runs. exact: for the sizes that its inputs have.
 
     >>> from weft.base.dtype import float32
     >>> from weft.graph.graph import graph_of
@@ -224,7 +224,7 @@ def loops_of(graph: Graph, name: str) -> list[LoopCode]:
     >>> [code.dtypes for code in loops_of(graph_of(F.isnan, [TensorType((2, 3), float32)]), "example")]
     [('float32', 'bool')]
     """
-    lowering = Lowering(graph, name, (), exact=False)
+    lowering = Lowering(graph, name, (), exact=exact)
     outputs = [view.buffer for view in lowering.run()]
     steps = merged(name, live_steps(lowering.steps, outputs), outputs)
     return [step.code for step in steps if isinstance(step, Fused)]

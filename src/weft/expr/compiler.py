@@ -213,10 +213,10 @@ def _toolchain() -> Any:
             machine = getattr(self.local, "machine", None)
             if machine is None:
                 machine = self.local.machine = self.new_machine()
-            module = _optimised(text, machine, self.instructions)
+            module = optimised_module(text, machine, self.instructions)
             try:
                 with _timed("emit"):
-                    return _emitted(module, machine)
+                    return emitted(module, machine)
             finally:
                 module.close()
 
@@ -225,7 +225,7 @@ def _toolchain() -> Any:
             return listing
 
         def optimised(self, text: str) -> Any:
-            return _optimised(text, self.machine, self.instructions)
+            return optimised_module(text, self.machine, self.instructions)
 
         def link(self, code: bytes, symbol: str) -> tuple[int, Any]:
             self.linked += 1
@@ -254,7 +254,7 @@ def _unlocked(name: str) -> Any:
     return getattr(function, "_cfn", function)
 
 
-def _optimised(text: str, machine: Any, instructions: Collection[str], context: Any = None) -> Any:
+def optimised_module(text: str, machine: Any, instructions: Collection[str], context: Any = None) -> Any:
     """The text as LLVM's module, after its passes. instructions: functions of BY_PROCESSOR that are instructions.
 
     context: the module's, of its own if none is given.
@@ -274,7 +274,7 @@ def _optimised(text: str, machine: Any, instructions: Collection[str], context: 
     return module
 
 
-def _emitted(module: Any, machine: Any) -> bytes:
+def emitted(module: Any, machine: Any) -> bytes:
     """The module as an object file."""
     import ctypes
 
@@ -303,7 +303,7 @@ def compile_together(texts: Sequence[str], cpu: str) -> bytes:
         cpu=cpu, features=features_of(cpu), opt=3, reloc="pic", codemodel="small"
     )
     context = create_context()
-    first, *others = (_optimised(text, machine, instructions_of(cpu, ""), context) for text in texts)
+    first, *others = (optimised_module(text, machine, instructions_of(cpu, ""), context) for text in texts)
     for module in others:
         first.link_in(module)
     code: bytes = machine.emit_object(first)
@@ -334,14 +334,17 @@ def compile_kernel(kernel: Kernel) -> Compiled:
         return Compiled(address, None)
     with _lock:
         tools = _toolchain()
-    key = blake2b(MAGIC + f"{tools.identity}\0{text}".encode(), digest_size=32).hexdigest()
-    code = _code_of(key, text, tools)
+    code = code_of(text, tools)
     with _lock, _timed("link"):
         return Compiled(*tools.link(code, kernel.name))
 
 
-def _code_of(key: str, text: str, tools: Any) -> bytes:
-    """The code of a text: of several threads that need the same, one compiles it."""
+def code_of(text: str, tools: Any) -> bytes:
+    """The code of a text, by tools.compile or from the disk: of several threads that need the same, one compiles it.
+
+    tools: of a target; its identity says what the code depends on beside the text.
+    """
+    key = blake2b(MAGIC + f"{tools.identity}\0{text}".encode(), digest_size=32).hexdigest()
     while True:
         with _lock:
             making = _making.get(key)

@@ -188,12 +188,16 @@ class Values:
     def store(self, stores: tuple[Store, ...]) -> None:
         values = [self[store.value] for store in stores]  # all, before the first store changes an operand
         for store, value in zip(stores, values, strict=True):
-            dtype = self.function.kernel.operands[store.operand].dtype
-            address = self._address(store.operand, self.pointers[store.operand])
-            if store.add:
-                value = self._add(dtype, self._read(address, dtype), value)
-            raw = to_memory(self.function, dtype, value)
-            self.function.lines.append(f"  store {memory_type(dtype)} {raw}, ptr {address}{self.access}")
+            self.put(store.operand, value, store.add)
+
+    def put(self, operand: int, value: str, add: bool = False) -> None:
+        """Stores a value into an operand's element of this position, or adds it there."""
+        dtype = self.function.kernel.operands[operand].dtype
+        address = self._address(operand, self.pointers[operand])
+        if add:
+            value = self._add(dtype, self._read(address, dtype), value)
+        raw = to_memory(self.function, dtype, value)
+        self.function.lines.append(f"  store {memory_type(dtype)} {raw}, ptr {address}{self.access}")
 
     def _element(self, array: str, dtype: str, index: str = "") -> str:
         return self.function.emit(

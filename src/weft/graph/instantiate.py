@@ -29,14 +29,14 @@ def instantiate(
     graph: Graph,
     inputs: Sequence[Value],
     where: str = "",
-    axes: Sequence[int] = (),
+    axes: Sequence[int] | None = None,
     draw: Callable[[Node], Sequence[Value]] | None = None,
 ) -> list[Value | None]:
     """The outputs of `graph` computed from these inputs, by new nodes.
 
-    where: the user's line for errors, by default those of the nodes; axes: the dynamic sizes by index; draw: gives the
-    outputs for a random node. Types are inferred again, so a graph for a pattern of sizes becomes one for those of the
-    inputs.
+    where: the user's line for errors, by default those of the nodes; axes: the dynamic sizes by index, None: they stay
+    Sizes; draw: gives the outputs for a random node. Types are inferred again, so a graph for a pattern of sizes
+    becomes one for those of the inputs.
     """
     new_values: dict[int, Value] = {id(old): new for old, new in zip(graph.inputs, inputs, strict=True)}
     sizes = _Sizes(inputs, axes)
@@ -58,7 +58,7 @@ def instantiate(
 class _Sizes:
     """The numbers that Sizes stand for, for these inputs."""
 
-    def __init__(self, inputs: Sequence[Value], axes: Sequence[int]) -> None:
+    def __init__(self, inputs: Sequence[Value], axes: Sequence[int] | None) -> None:
         self.axes = axes
         self.shapes = [v.shape for v in inputs if not v.type.weak]
 
@@ -94,18 +94,18 @@ class _Sizes:
         ]
         return Subgraph(Graph(inputs, instantiate(graph, inputs, axes=self.axes)))
 
-    def number(self, size: int | Size) -> int:
+    def number(self, size: int | Size) -> int | Size:
         """As the native replay computes registers (native/program/program.cpp)."""
         if isinstance(size, int):
             return size
         return size.evaluated(self._number_of_leaf)
 
-    def _number_of_leaf(self, leaf: Size) -> int:
+    def _number_of_leaf(self, leaf: Size) -> int | Size:
         if leaf.op == "dim":
             d = leaf.args[0]  # from the last dimension; of an input that is not repeated along it
             return next((s[-1 - d] for s in self.shapes if d < len(s) and s[-1 - d] != 1), 1)
         if leaf.op == "extent":
             return self.shapes[leaf.args[0]][leaf.args[1]]
         if leaf.op == "axis":
-            return self.axes[leaf.args[0]]
+            return leaf if self.axes is None else self.axes[leaf.args[0]]
         raise GraphError(f"instantiate: an operator depends on {leaf}, the memory layout of an array")

@@ -28,7 +28,7 @@ import numpy as np
 from weft import _core
 from weft.arrays.creation import empty
 from weft.arrays.tensor import Tensor
-from weft.base import events, flags
+from weft.base import events, flags, process
 from weft.base.errors import DTypeError, EngineError
 from weft.base.users_line import users_line
 from weft.distributed.collective import type_text
@@ -178,6 +178,7 @@ class ParameterServerStore(KVStore):
         _open.append(self)
         if len(_open) == 1:
             atexit.register(close_all)
+            process.fail_at_end(lambda: bool(_unread))
         threading.Thread(target=self._watch, name="weft-servers", daemon=True).start()
 
     @property
@@ -612,6 +613,7 @@ class ParameterServerStore(KVStore):
             default_engine().wait_for_all(timeout_s=flags.get("WEFT_EXIT_TIMEOUT_S"))
         except Exception as error:
             sys.stderr.write(f"weft: rank {self.rank}: {error}\n")
+            _unread.append(str(error))
         self._ray.get([server.leave.remote(self.rank) for server in servers])
 
     def is_capable(self, what: str) -> bool:
@@ -619,15 +621,17 @@ class ParameterServerStore(KVStore):
 
 
 _open: list[ParameterServerStore] = []
+_unread: list[str] = []  # errors that nothing had read when their store was closed
 # How many barriers this process has come to, by job: stores of a job share its servers. A worker that is started again
 # begins with none, as its script does, and those that all had passed let it through.
 _barriers: dict[str, int] = {}
 
 
-def close_all() -> None:
-    """Close all stores of this process."""
+def close_all() -> list[str]:
+    """Close all stores of this process; the errors that nothing has read, of those that were closed before, too."""
     while _open:
         _open.pop().close()
+    return _unread
 
 
 Sent = tuple[

@@ -6,6 +6,7 @@ import atexit
 import functools
 import os
 import secrets
+import sys
 from typing import Any
 
 from weft.base import flags
@@ -18,6 +19,8 @@ def the_ray() -> Any:
     # No warning about missing accelerators.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # equal lines of several workers are lines of each
+    if not sys.stdout.isatty():
+        os.environ.setdefault("RAY_COLOR_PREFIX", "0")  # no escape codes in files
     try:
         import ray
     except ImportError as error:

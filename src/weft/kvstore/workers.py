@@ -24,8 +24,24 @@ LOGS_S = 1.0  # Ray brings what workers print to this process by looking at thei
 def _run_script(script: Sequence[str]) -> tuple[int, str]:
     """In a process of Ray: the script, or "-m" and a module, as the main program.
 
-    Returns the status it ends with, and the text of sys.exit("text").
+    Returns the status it ends with, and the text of sys.exit("text"). The status is 1 where a request to the servers
+    has failed whose error nothing has read.
     """
+    from weft.kvstore.parameter_server import close_all
+
+    try:
+        status, text = _status_of(script)
+    finally:
+        unread = close_all()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    if status == 0 and unread:
+        status, text = 1, f"a request to the servers has failed, and nothing has read its error: {unread[0]}"
+    unread.clear()  # Ray's process ends as usual
+    return status, text
+
+
+def _status_of(script: Sequence[str]) -> tuple[int, str]:
     sys.argv = list(script)
     try:
         if script[0] == "-m":
@@ -39,12 +55,6 @@ def _run_script(script: Sequence[str]) -> tuple[int, str]:
         if isinstance(end.code, int) or end.code is None:
             return end.code or 0, ""
         return 1, str(end.code)
-    finally:
-        from weft.kvstore.parameter_server import close_all
-
-        close_all()
-        sys.stdout.flush()
-        sys.stderr.flush()
     return 0, ""
 
 

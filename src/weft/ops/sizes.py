@@ -184,9 +184,12 @@ class Size:
         """
         return self.evaluated(lambda leaf: axes[leaf.args[0]])
 
-    def evaluated(self, number_of: Callable[[Size], int]) -> int:
-        """The number that it is, given those of the leaves, as a replay computes it (native/program/program.cpp)."""
-        numbers: dict[int, int] = {}
+    def evaluated(self, number_of: Callable[[Size], Any]) -> Any:
+        """The number that it is, given those of the leaves, as a replay computes it (native/program/program.cpp).
+
+        It is a Size where those are.
+        """
+        numbers: dict[int, Any] = {}
         for size in self.parts():
             if size.op not in COMPUTED:
                 numbers[id(size)] = number_of(size)

@@ -18,7 +18,7 @@ from weft.quantization.network import Contraction, Network, Run
 from weft.quantization.observers import make_observer
 from weft.quantization.simulated import Simulated, folded
 
-__all__ = ["calibrate", "equalize", "sensitivity"]
+__all__ = ["calibrate", "equalize", "exclude", "sensitivity"]
 
 
 def calibrate(
@@ -219,10 +219,10 @@ def sensitivity(simulated: Simulated, evaluate: Callable[[Module], float]) -> di
     before = [q.enabled for q in quantizers]
     drops: dict[str, float] = {}
     try:
-        _enable(simulated, None)
+        _enable(simulated, ())
         base = float(evaluate(simulated))
         for name in layers_of(simulated):
-            _enable(simulated, name)
+            _enable(simulated, (name,))
             drops[name] = base - float(evaluate(simulated))
     finally:
         for q, enabled in zip(quantizers, before, strict=True):
@@ -230,15 +230,50 @@ def sensitivity(simulated: Simulated, evaluate: Callable[[Module], float]) -> di
     return dict(sorted(drops.items(), key=lambda item: -item[1]))
 
 
+def exclude(simulated: Simulated, evaluate: Callable[[Module], float], most: float) -> list[str]:
+    """Leave layers in floats, the most sensitive first, until a measure has dropped by at most `most`.
+
+    evaluate: as for sensitivity; the drop is that from the network without rounding. Returns the names of the layers;
+    report and convert know of them. Raises ValueError if most is negative.
+
+    >>> import weft as wf
+    >>> import weft.module as M
+    >>> import weft.quantization as Q
+    >>> x, net = wf.random.normal(shape=(8, 4)), M.Linear(4, 2)
+    >>> y, simulated = net(x), Q.calibrate(net, [x])
+    >>> Q.exclude(simulated, lambda f: -abs(f(x) - y).max().item(), most=0.)
+    ['linear']
+    """
+    if not most >= 0:
+        raise ValueError(f"exclude: most must be at least 0, got {most!r}")
+    order = list(sensitivity(simulated, evaluate))
+    rounded = dict.fromkeys(order)
+    quantizers = [*simulated.weights.values(), *simulated.activations.values()]
+    before = [q.enabled for q in quantizers]
+    _enable(simulated, ())
+    base = float(evaluate(simulated))
+    for q, enabled in zip(quantizers, before, strict=True):
+        q.enabled = enabled
+    excluded: list[str] = []
+    while order and base - float(evaluate(simulated)) > most:
+        name = order.pop(0)
+        excluded.append(name)
+        del rounded[name]
+        simulated.reasons[name] = f"excluded: the measure dropped by more than {most:g}"
+        _enable(simulated, rounded)
+    return excluded
+
+
 def layers_of(simulated: Simulated) -> list[str]:
     """The names of the layers that are quantized."""
-    names = dict.fromkeys(simulated.weights)
-    names |= dict.fromkeys(name.rpartition(".")[0] for name in simulated.activations)
-    return list(names)
+    return [name for name in simulated.names if name not in simulated.reasons]
 
 
-def _enable(simulated: Simulated, layer: str | None) -> None:
+def _enable(simulated: Simulated, layers: Iterable[str]) -> None:
+    """Switch on the quantizers of these layers, and no others."""
+    names = set(layers)
     for name, quantizer in simulated.weights.items():
-        quantizer.enabled = name == layer
+        quantizer.enabled = name in names
+    read = {source for name in names for source in simulated.sources.get(name, ())}
     for name, activation in simulated.activations.items():
-        activation.enabled = name.rpartition(".")[0] == layer
+        activation.enabled = name in read

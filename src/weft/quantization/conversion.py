@@ -284,7 +284,8 @@ class _IntegerRun(Run):
 def convert(simulated: Simulated) -> Converted:
     """The module with integer kernels, from one that was prepared and trained, or calibrated.
 
-    Its result is that of the simulated module in eval(), but for the last bits of float32. It keeps nothing of the
+    Its result is that of the simulated module in eval(), but for float32's rounding: sums of integers are exact, so an
+    activation near a half may go to the other neighbour. It keeps nothing of the
     simulated module, is for prediction, and is saved by its state_dict. Raises TypeError for another module, ValueError
     for one that was never called.
 

@@ -7,7 +7,7 @@ std::int64_t weft_thread();
 std::int64_t weft_threads();
 std::int64_t weft_block();
 std::int64_t weft_blocks();
-void weft_barrier();
+void weft_barrier(std::int32_t number);
 std::uint32_t weft_shuffle_down_i32(std::uint32_t value, std::int32_t lanes);
 std::uint32_t weft_shuffle_xor_i32(std::uint32_t value, std::int32_t mask);
 std::uint64_t weft_shuffle_index_i64(std::uint64_t value, std::int32_t lane);
@@ -50,12 +50,12 @@ static void block_sums(const Arguments* arguments) {
   float total = 0;
   for (std::int64_t part = 0; part < 2; ++part) {
     shared[thread] = x[(weft_block() * 2 + part) * threads + thread];
-    if (barriers) weft_barrier();
+    if (barriers) weft_barrier(0);
     for (std::int64_t k = 0; k < threads; ++k) total += shared[k];
-    if (barriers) weft_barrier();
+    if (barriers) weft_barrier(0);
   }
   if (thread == 0) at<float>(arguments->y)[weft_block()] = total;
-  if (!barriers) weft_barrier();
+  if (!barriers) weft_barrier(0);
 }
 KERNEL(sums) { block_sums<true>(arguments); }
 KERNEL(racing_sums) { block_sums<false>(arguments); }
@@ -73,16 +73,16 @@ KERNEL(shuffles) {
 }
 
 KERNEL(half_barrier) {
-  if (weft_thread() < arguments->size) weft_barrier();
+  if (weft_thread() < arguments->size) weft_barrier(0);
 }
 
 KERNEL(two_barriers) {
   if (weft_thread() < arguments->size) {
     at<std::int64_t>(arguments->x)[weft_thread()] = 1;
-    weft_barrier();
+    weft_barrier(1);
     at<std::int64_t>(arguments->x)[weft_thread()] = 2;
   } else {
-    weft_barrier();
+    weft_barrier(0);
     at<std::int64_t>(arguments->x)[weft_thread()] = 3;
   }
 }

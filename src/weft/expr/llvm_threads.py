@@ -1,0 +1,337 @@
+"""Kernels for threads in blocks, as GPUs run them: text of LLVM IR that is the same for every target.
+
+A kernel becomes `void NAME.threads(ptr arguments)`, whose arguments are one block of words of 8 bytes: the operands'
+addresses, sizes, strides and parameters, in the order of weft.expr.llvm. What a target has of its own, it defines by
+name (weft.expr.targets): the number of the thread and of its block, barriers, shuffles, shared memory, and the entry
+NAME. One thread's work at one position is written by the same Values as on the processor, so results of an Each have
+the same bits there.
+
+Schedules, which weft.expr.llvm_blocks shares: "elements", a thread for `width` elements of a kernel with one Each;
+"warps" and "blocks", a row for 32 or all threads of a block; "columns", rows side by side, a lane for each and its
+warps along the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.base.record import Record
+from weft.base.typing import Literal
+from weft.expr.kernel import Each, Kernel, Scan, Store, parts
+from weft.expr.llvm_function import Function, Values
+from weft.expr.llvm_values import from_memory, to_memory
+from weft.expr.llvm_writer import memory_type
+from weft.expr.scalar import BITS, Scalar, walk
+
+__all__ = [
+    "WARP",
+    "Schedule",
+    "ThreadCode",
+    "Threads",
+    "is_pointwise",
+    "print_elements",
+    "reads_stored",
+    "schedule_of",
+    "width_of",
+]
+
+WARP = 32
+ACCESS_BITS = 128  # the widest access of a thread
+
+
+class Schedule(Record):
+    """How a kernel's work is spread over threads.
+
+    threads: of a block, a multiple of 32. width: elements of a thread's turn ("elements" only); every operand that is
+    "unit" has to be aligned to width elements at each turn of the outer loops, and the innermost size to be a multiple
+    of width unless the kernel has one loop. is_narrow: all positions, and offsets in bytes along each loop, fit into
+    31 bits.
+    Raises ValueError for numbers that are not of these kinds.
+    """
+
+    kind: Literal["elements", "warps", "blocks", "columns"]
+    threads: int = 128
+    width: int = 1
+    is_narrow: bool = False
+
+    def check(self) -> None:
+        if self.threads % WARP or not WARP <= self.threads <= 1024:
+            raise ValueError(f"schedule: threads must be a multiple of {WARP} up to 1024, got {self.threads}")
+        if self.width not in (1, 2, 4, 8, 16) or (self.width > 1 and self.kind != "elements"):
+            raise ValueError(f"schedule: width {self.width} of {self.kind}")
+
+
+class ThreadCode(Record):
+    """A kernel's text, and what a launch has to know.
+
+    words: of its arguments. shared_bytes: of shared memory for a block. A block's turn covers `positions` elements,
+    rows or columns; any number of blocks from 1 on is right.
+    """
+
+    name: str
+    text: str
+    threads: int
+    words: int
+    shared_bytes: int
+    positions: int
+
+
+def width_of(kernel: Kernel) -> int:
+    """The most elements of a thread's turn whose accesses are at most 16 bytes; 1 where they cannot be joined."""
+    stores = [part for stage in kernel.stages for part in parts(stage) if isinstance(part, Store)]
+    if not is_pointwise(kernel) or any(store.add for store in stores):
+        return 1
+    bits = [max(BITS[o.dtype], 8) for o in kernel.operands if o.inner == "unit" and not o.gathered]
+    return ACCESS_BITS // max(bits) if bits else 1
+
+
+def is_pointwise(kernel: Kernel) -> bool:
+    """Whether every position is for itself: one Each."""
+    return len(kernel.stages) == 1 and isinstance(kernel.stages[0], Each) and not kernel.lanes
+
+
+def schedule_of(kernel: Kernel, row_length: int, is_narrow: bool = False, width: int = 1) -> Schedule:
+    """The schedule for rows of this length.
+
+    A warp has up to 1024 elements of a row, if no stage reads what another thread has stored.
+    """
+    if is_pointwise(kernel):
+        return Schedule("elements", 128, width, is_narrow)
+    if kernel.lanes:
+        return Schedule("columns", 128, 1, is_narrow)
+    is_short = row_length <= 1024 and not any(reads_stored(kernel, k) for k in range(len(kernel.stages)))
+    if is_short and not any(isinstance(stage, Scan) for stage in kernel.stages):
+        return Schedule("warps", 128, 1, is_narrow)
+    return Schedule("blocks", 256 if row_length > 1024 else 128, 1, is_narrow)
+
+
+def reads_stored(kernel: Kernel, number: int) -> bool:
+    """Whether a stage reads or stores an operand that an earlier one has stored, perhaps by another thread."""
+    before = {p.operand for stage in kernel.stages[:number] for p in parts(stage) if isinstance(p, Store)}
+    own = parts(kernel.stages[number])
+    touched = {node.value for node in walk(*(p.value for p in own)) if node.op in ("load", "load_at")}
+    return bool(before & (touched | {p.operand for p in own if isinstance(p, Store)}))
+
+
+class Threads(Function):
+    """The text of a kernel for threads, while it is written."""
+
+    def __init__(self, kernel: Kernel, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.shared_words = self.barriers = 0
+        self.is_settled = True
+        values = [part.value for stage in kernel.stages for part in parts(stage)]
+        slots = [node.value + 1 for node in walk(*values) if node.op == "parameter"]
+        n, rank = len(kernel.operands), kernel.rank
+        begins = [0, n, n + rank, n + rank + n * rank + sum(o.gathered for o in kernel.operands)]
+        self.words = begins[-1] + max(slots, default=0)
+        super().__init__(kernel)
+        names = ("data", "sizes", "strides", "parameters")
+        self.lines[:0] = [
+            f"  %{name} = getelementptr i8, ptr %arguments, i64 {8 * begin}"
+            for name, begin in zip(names, begins, strict=True)
+        ]
+        self.bases = [self.emit(f"call ptr @weft_global(ptr {base})") for base in self.bases]
+        self.thread, self.block_number, self.block_count = (
+            self.emit(f"call i64 @weft_{name}()") for name in ("thread", "block", "blocks")
+        )
+        self.lane = self.emit(f"and i64 {self.thread}, {WARP - 1}")
+        self.warp = self.emit(f"lshr i64 {self.thread}, 5")
+
+    def load_word(self, pointer: str, number: int) -> str:
+        word = super().load_word(pointer, number)
+        if self.schedule.is_narrow and pointer == "strides":  # so that products take one instruction
+            return self.emit(f"sext i32 {self.emit(f'trunc i64 {word} to i32')} to i64")
+        return word
+
+    def text(self) -> str:
+        head = f"define internal void @{self.kernel.name}.threads(ptr %arguments) alwaysinline convergent {{"
+        body = "\n".join([head, "entry:", *self.arrays, *self.lines, "  ret void", "}"])
+        return "\n".join([body, "", *self.declared.values(), *self.marks, ""])
+
+    def code(self, positions: int) -> ThreadCode:
+        name = self.kernel.name
+        shared_bytes = 8 * self.shared_words
+        return ThreadCode(name, self.text(), self.schedule.threads, self.words, shared_bytes, positions)
+
+    # Threads together.
+
+    def barrier(self) -> None:
+        """All threads of the block come here before one goes on; numbered, so that a target may check that."""
+        self.lines.append(f"  call void @weft_barrier(i32 {self.barriers})")
+        self.barriers += 1
+        self.is_settled = True
+
+    def settle(self) -> None:
+        """A barrier, unless one has come since shared memory was read: it may be written again."""
+        if not self.is_settled:
+            self.barrier()
+
+    def shuffle(self, how: str, kind: str, value: str, operand: int) -> str:
+        """Another lane's value: how is down, up, xor or index."""
+        bits = {"float": 32, "double": 64}.get(kind) or int(kind[1:])
+        wide = 64 if bits == 64 else 32
+        raw = value
+        if kind in ("float", "double"):
+            raw = self.emit(f"bitcast {kind} {value} to i{bits}")
+        elif bits < wide:
+            raw = self.emit(f"zext {kind} {value} to i{wide}")
+        call = f"call i{wide} @weft_shuffle_{how}_i{wide}(i{wide} {raw}, i32 {operand})"
+        other = self.emit(call)
+        if kind in ("float", "double"):
+            return self.emit(f"bitcast i{bits} {other} to {kind}")
+        return self.emit(f"trunc i{wide} {other} to {kind}") if bits < wide else other
+
+    def shared(self, index: str, first: int = 0) -> str:
+        """The address of a word of shared memory."""
+        base = self.emit("call ptr @weft_shared()")
+        return self.emit(
+            f"getelementptr i64, ptr {self.emit(f'getelementptr i64, ptr {base}, i64 {first}')}, i64 {index}"
+        )
+
+    # Loops and positions.
+
+    def product(self, sizes: Sequence[str]) -> str:
+        total = "1"
+        for size in sizes:
+            total = self.emit(f"mul i64 {total}, {size}")
+        return total
+
+    def strided(
+        self,
+        begin: str,
+        step: str | int,
+        size: str,
+        body: Callable[[str], object],
+    ) -> None:
+        """Turns at begin, begin + step, ... below size, one after the other.
+
+        No division, which is a call on a GPU. LLVM would unroll such loops without joining accesses, and long
+        chains then spilled registers.
+        """
+        self.count += 1
+        number, before = self.count, self.block
+        i, head, latch, after = f"%i{number}", f"head{number}", f"latch{number}", f"after{number}"
+        is_any = self.emit(f"icmp slt i64 {begin}, {size}")
+        self.lines.append(f"  br i1 {is_any}, label %{head}, label %{after}")
+        self.label(head)
+        self.lines.append(f"  {i} = phi i64 [ {begin}, %{before} ], [ {i}.next, %{latch} ]")
+        body(i)
+        self.lines.append(f"  br label %{latch}")
+        self.label(latch)
+        self.lines.append(f"  {i}.next = add nsw i64 {i}, {step}")
+        more = self.emit(f"icmp slt i64 {i}.next, {size}")
+        loop = self.mark("")
+        never = self.mark('!{!"llvm.loop.unroll.disable"}')
+        self.marks[int(loop[1:])] = f"{loop} = distinct !{{{loop}, {never}}}"
+        self.lines.append(f"  br i1 {more}, label %{head}, label %{after}, !llvm.loop {loop}")
+        self.label(after)
+
+    def turns(self, begin: str, step: str | int, size: str) -> str:
+        more = self.emit(f"sub i64 {size}, {begin}")
+        padded = self.emit(f"add i64 {more}, {self.emit(f'sub i64 {step}, 1')}")
+        self.declared["llvm.smax.i64"] = "declare i64 @llvm.smax.i64(i64, i64)"
+        return self.divided(self.emit(f"call i64 @llvm.smax.i64(i64 {padded}, i64 0)"), str(step))[0]
+
+    def at_turn(self, begin: str, step: str | int, turn: str) -> str:
+        return self.emit(f"add i64 {begin}, {self.emit(f'mul i64 {turn}, {step}')}")
+
+    def divided(self, i: str, size: str) -> tuple[str, str]:
+        """Quotient and rest of numbers that are not negative; divisions of 64 bits are slow calls on a GPU."""
+        if not self.schedule.is_narrow:
+            return self.emit(f"udiv i64 {i}, {size}"), self.emit(f"urem i64 {i}, {size}")
+        a = self.emit(f"trunc i64 {i} to i32")
+        b = self.emit(f"trunc i64 {size} to i32")
+        both = [self.emit(f"{op} i32 {a}, {b}") for op in ("udiv", "urem")]
+        quotient, rest = (self.emit(f"zext i32 {x} to i64") for x in both)
+        return quotient, rest
+
+    def positions(self, i: str, first: int, end: int) -> list[str]:
+        """Where number i is in the loops from first to end - 1."""
+        inner: list[str] = []
+        for d in reversed(range(first + 1, end)):
+            i, rest = self.divided(i, self.sizes[d])
+            inner.insert(0, rest)
+        return [i, *inner] if end > first else []
+
+    def pointers_at(self, pointers: list[str], first: int, positions: Sequence[str]) -> list[str]:
+        for d, position in enumerate(positions, first):
+            pointers = self.advance(pointers, d, position)
+        return pointers
+
+
+def print_elements(f: Threads) -> ThreadCode:
+    """A thread for `width` elements of the innermost loop; the grid strides over all of them."""
+    rank, width, threads = f.kernel.rank, f.schedule.width, f.schedule.threads
+    (stage,) = f.kernel.stages
+    stores: tuple[Store, ...] = stage.stores  # type: ignore[union-attr]
+    first = f.emit(f"add i64 {f.emit(f'mul i64 {f.block_number}, {threads}')}, {f.thread}")
+    step = f.emit(f"mul i64 {f.block_count}, {threads}")
+    inner_turns = f.divided(f.sizes[-1], str(width))[0] if width > 1 else f.sizes[-1]
+    total = f.product([*f.sizes[:-1], inner_turns])
+
+    def turn(i: str) -> list[str]:
+        # As f.positions, but a turn of the innermost loop has `width` elements.
+        rest, inner = f.divided(i, inner_turns) if rank > 1 else ("", i)
+        outer = f.positions(rest, 0, rank - 1)
+        pointers = f.pointers_at(f.bases, 0, outer)
+        if width == 1:
+            Values(f, pointers, [*outer, inner], inner, "").store(stores)
+        else:
+            _several(f, stores, pointers, outer, f.emit(f"mul i64 {inner}, {width}"))
+        return []
+
+    f.strided(first, step, total, turn)
+    if width > 1 and rank == 1:
+        begin = f.emit(f"mul i64 {inner_turns}, {width}")
+
+        def element(i: str) -> list[str]:
+            Values(f, f.bases, [i], i, "").store(stores)
+            return []
+
+        f.strided(f.emit(f"add i64 {begin}, {first}"), step, f.sizes[-1], element)
+    return f.code(threads * width)
+
+
+def _several(
+    f: Threads, stores: tuple[Store, ...], pointers: list[str], outer: list[str], begin: str
+) -> None:
+    """`width` elements from `begin` on, with one access for each operand that is "unit"."""
+    width, operands = f.schedule.width, f.kernel.operands
+    positions = [begin, *(f.emit(f"add i64 {begin}, {k}") for k in range(1, width))]
+    loads: list[Scalar] = [
+        node
+        for node in walk(*(store.value for store in stores))
+        if node.op == "load" and operands[node.value].inner == "unit"
+    ]
+
+    def place(operand: int) -> tuple[str, str, str]:
+        kind = memory_type(operands[operand].dtype)
+        address = f.emit(f"getelementptr {kind}, ptr {pointers[operand]}, i64 {begin}")
+        bytes_ = width * max(BITS[operands[operand].dtype], 8) // 8
+        return kind, address, f"align {bytes_}"
+
+    computed: list[dict[int, str]] = [{} for _ in range(width)]
+    for node in loads:
+        kind, address, align = place(node.value)
+        vector = f.emit(f"load <{width} x {kind}>, ptr {address}, {align}")
+        for k in range(width):
+            raw = f.emit(f"extractelement <{width} x {kind}> {vector}, i64 {k}")
+            computed[k][id(node)] = from_memory(f, node.dtype, raw)
+    every = [
+        Values(f, pointers, [*outer, position], position, "", computed=known)
+        for position, known in zip(positions, computed, strict=True)
+    ]
+    values = [[one[store.value] for one in every] for store in stores]  # all, before the first is stored
+    for store, lanes in zip(stores, values, strict=True):
+        dtype = operands[store.operand].dtype
+        if operands[store.operand].inner != "unit":
+            for one, value in zip(every, lanes, strict=True):
+                one.put(store.operand, value)
+            continue
+        kind, address, align = place(store.operand)
+        vector = "poison"
+        for k, value in enumerate(lanes):
+            raw = to_memory(f, dtype, value)
+            vector = f.emit(f"insertelement <{width} x {kind}> {vector}, {kind} {raw}, i64 {k}")
+        f.lines.append(f"  store <{width} x {kind}> {vector}, ptr {address}, {align}")

@@ -1,0 +1,188 @@
+"""What kernels for threads are compiled for: a kind of GPU, or the stand-in of the tests on this processor.
+
+A target defines what a kernel's text calls by name, adds the entry that a driver calls, and has passes, a kind of code
+(PTX or an object file) and an identity for the cache on disk. The text itself is the same for all (llvm_threads).
+
+    void NAME(arguments)    the arguments by value, one block of ThreadCode.words words
+
+Images of the stand-in have two constants beside it, NAME.argument_bytes and NAME.threads_of_block.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+
+from weft.base.typing import Any
+from weft.expr import compiler
+from weft.expr.llvm_threads import ThreadCode
+
+__all__ = ["PTX_FEATURES", "Target", "compile_threads", "ptx_target", "standin_target"]
+
+PTX_FEATURES = "+ptx80"  # the oldest version that every driver of CUDA 12 and 13 compiles
+
+_NUMBERS = {"thread": "tid.x", "threads": "ntid.x", "block": "ctaid.x", "blocks": "nctaid.x"}
+_SHUFFLES = {"down": ("down", 31), "up": ("up", 0), "xor": ("bfly", 31), "index": ("idx", 31)}
+
+
+class Target:
+    """A way to compile kernels for threads; made by ptx_target and standin_target.
+
+    identity: what the code depends on beside its text. compile(text) gives PTX as text, or an object file.
+    """
+
+    def __init__(self, identity: str, new_machine: Any, is_ptx: bool, instructions: frozenset[str]) -> None:
+        self.identity = identity
+        self.is_ptx = is_ptx
+        self._new_machine, self._instructions = new_machine, instructions
+        self._local = threading.local()  # a machine for each thread
+
+    def whole_text(self, code: ThreadCode) -> str:
+        """The kernel's text with the entry and the definitions of this target."""
+        return code.text + (_ptx_text(code) if self.is_ptx else _standin_text(code))
+
+    def compile(self, text: str) -> bytes:
+        """PTX or an object file of such a text; threads do not wait for each other."""
+        machine = getattr(self._local, "machine", None)
+        if machine is None:
+            machine = self._local.machine = self._new_machine()
+        head = f'target datalayout = "{machine.target_data}"\ntarget triple = "{machine.triple}"\n'
+        module = compiler.optimised_module(head + text, machine, self._instructions)
+        try:
+            if self.is_ptx:
+                assembly: str = machine.emit_assembly(module)
+                return assembly.encode() + b"\0"
+            return compiler.emitted(module, machine)
+        finally:
+            module.close()
+
+
+def compile_threads(code: ThreadCode, target: Target) -> bytes:
+    """What cuModuleLoadData takes for the kernel, from the cache on disk if it is there.
+
+    >>> from weft.expr.kernel import Each, Kernel, Operand, Store
+    >>> from weft.expr.llvm_threads import Schedule
+    >>> from weft.expr.scalar import load
+    >>> from weft.expr.threads import print_threads
+    >>> copy = Kernel("copied", 1, (Operand("int8"),) * 2, (Each((Store(1, load(0, "int8")),)),))
+    >>> ptx = compile_threads(print_threads(copy, Schedule("elements", width=16)), ptx_target("sm_80"))
+    >>> b".target sm_80" in ptx, b"ld.global.v4.b32" in ptx or b"ld.global.v2.b64" in ptx
+    (True, True)
+    """
+    return compiler.code_of(target.whole_text(code), target)
+
+
+@functools.cache
+def ptx_target(chip: str) -> Target:
+    """PTX for a chip: "sm_80", "sm_90" and later ones, which a driver compiles for those above, too."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple("nvptx64-nvidia-cuda")
+
+    def machine() -> Any:
+        return target.create_target_machine(cpu=chip, features=PTX_FEATURES, opt=3)
+
+    identity = f"{llvmlite.__version__} {llvm.llvm_version_info} ptx {chip} {PTX_FEATURES}"
+    return Target(
+        identity, machine, True, frozenset({"from_float16", "to_float16", "fma_float32", "to_bfloat16"})
+    )
+
+
+@functools.cache
+def standin_target() -> Target:
+    """Objects for this processor, which the stand-in for a GPU links."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple()
+    cpu, features = compiler.processor()
+
+    def machine() -> Any:
+        return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small")
+
+    identity = f"{llvmlite.__version__} {llvm.llvm_version_info} stand-in {cpu} {features}"
+    return Target(identity, machine, False, compiler.instructions_of(cpu, features))
+
+
+def _entry(code: ThreadCode, head: str) -> str:
+    call = f"  call void @{code.name}.threads(ptr %arguments)\n  ret void"
+    return f"\ndefine {head} {{\n{call}\n}}\n"
+
+
+def _standin_text(code: ThreadCode) -> str:
+    """The entry, and declarations: the stand-in defines the functions."""
+    lines = [
+        _entry(code, f"void @{code.name}(ptr %arguments) convergent"),
+        f"@{code.name}.argument_bytes = constant i64 {8 * code.words}",
+        f"@{code.name}.threads_of_block = constant i64 {code.threads}",
+        *(f"declare i64 @weft_{name}() nounwind willreturn memory(none)" for name in _NUMBERS),
+        "declare ptr @weft_shared() nounwind willreturn memory(none)",
+        "declare ptr @weft_global(ptr) nounwind willreturn memory(none)",
+        "declare void @weft_barrier(i32) convergent nounwind",
+    ]
+    for how in _SHUFFLES:
+        lines += [f"declare i{b} @weft_shuffle_{how}_i{b}(i{b}, i32) convergent nounwind" for b in (32, 64)]
+    return "\n".join([*lines, ""])
+
+
+def _ptx_text(code: ThreadCode) -> str:
+    """The entry, and the functions as intrinsics of PTX."""
+    argument = f"ptr byval([{max(code.words, 1)} x i64]) align 8 %arguments"
+    lines = [
+        _entry(code, f'ptx_kernel void @{code.name}({argument}) convergent "nvvm.reqntid"="{code.threads}"'),
+        "@weft_shared_memory = external addrspace(3) global [0 x i8], align 16",
+        "declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32) convergent",
+    ]
+
+    def define(head: str, *body: str) -> None:
+        lines.append(f"define internal {head} alwaysinline convergent {{\n  " + "\n  ".join(body) + "\n}")
+
+    for name, register in _NUMBERS.items():
+        intrinsic = f"llvm.nvvm.read.ptx.sreg.{register}"
+        lines.append(f"declare i32 @{intrinsic}()")
+        define(
+            f"i64 @weft_{name}()", f"%x = call i32 @{intrinsic}()", "%y = zext i32 %x to i64", "ret i64 %y"
+        )
+    define(
+        "ptr @weft_shared()",
+        "%p = addrspacecast ptr addrspace(3) @weft_shared_memory to ptr",
+        "ret ptr %p",
+    )
+    define(
+        "ptr @weft_global(ptr %p)",
+        "%g = addrspacecast ptr %p to ptr addrspace(1)",
+        "%q = addrspacecast ptr addrspace(1) %g to ptr",
+        "ret ptr %q",
+    )
+    define(
+        "void @weft_barrier(i32 %number)",
+        "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)",
+        "ret void",
+    )
+    for how, (name, clamp) in _SHUFFLES.items():
+        shuffle = f"llvm.nvvm.shfl.sync.{name}.i32"
+        lines.append(f"declare i32 @{shuffle}(i32, i32, i32, i32) convergent")
+        define(
+            f"i32 @weft_shuffle_{how}_i32(i32 %v, i32 %k)",
+            f"%r = call i32 @{shuffle}(i32 -1, i32 %v, i32 %k, i32 {clamp})",
+            "ret i32 %r",
+        )
+        define(
+            f"i64 @weft_shuffle_{how}_i64(i64 %v, i32 %k)",
+            "%low = trunc i64 %v to i32",
+            "%upper = lshr i64 %v, 32",
+            "%high = trunc i64 %upper to i32",
+            f"%a = call i32 @weft_shuffle_{how}_i32(i32 %low, i32 %k)",
+            f"%b = call i32 @weft_shuffle_{how}_i32(i32 %high, i32 %k)",
+            "%c = zext i32 %a to i64",
+            "%d = zext i32 %b to i64",
+            "%e = shl i64 %d, 32",
+            "%r = or i64 %c, %e",
+            "ret i64 %r",
+        )
+    return "\n".join(["", *lines, ""])

@@ -1,0 +1,53 @@
+"""Kernels printed for threads, by any schedule: see weft.expr.llvm_threads."""
+
+from __future__ import annotations
+
+from weft.expr.kernel import Kernel, Operand, Scan
+from weft.expr.llvm_blocks import print_blocks
+from weft.expr.llvm_threads import (
+    Schedule,
+    ThreadCode,
+    Threads,
+    is_pointwise,
+    print_elements,
+    reads_stored,
+    width_of,
+)
+
+__all__ = ["print_threads"]
+
+
+def print_threads(kernel: Kernel, schedule: Schedule) -> ThreadCode:
+    """The kernel for threads.
+
+    Raises NotImplementedError for expressions that weft.expr.functions.expand has not written in basic operations, as
+    weft.expr.llvm does, and ValueError for a schedule that is not of the kernel's kind.
+
+    >>> from weft.expr.kernel import Each, Store
+    >>> from weft.expr.scalar import load
+    >>> x = load(0, "float32")
+    >>> twice = Kernel("twice", 1, (Operand("float32"),) * 2, (Each((Store(1, x + x),)),))
+    >>> code = print_threads(twice, Schedule("elements", width=4))
+    >>> code.words, code.positions, code.text.count("load <4 x float>")
+    (5, 512, 1)
+    """
+    if kernel.cross is not None:  # tiles are the processor's
+        operands = tuple(
+            Operand(o.dtype, "any" if o.inner == "cross" else o.inner, o.gathered) for o in kernel.operands
+        )
+        kernel = Kernel(kernel.name, kernel.rank, operands, kernel.stages, kernel.row_rank)
+    if (schedule.kind == "columns") != kernel.lanes or (
+        schedule.kind == "elements" and not is_pointwise(kernel)
+    ):
+        raise ValueError(f"{kernel.name}: {schedule.kind} is no schedule for its stages")
+    alone = not any(reads_stored(kernel, k) for k in range(len(kernel.stages)))
+    if schedule.kind == "warps" and not (alone and not any(isinstance(s, Scan) for s in kernel.stages)):
+        raise ValueError(
+            f"{kernel.name}: warps is no schedule for scans, or for stages that read what was stored"
+        )
+    if schedule.width > width_of(kernel):
+        raise ValueError(f"{kernel.name}: width must be at most {width_of(kernel)}, got {schedule.width}")
+    f = Threads(kernel, schedule)
+    if schedule.kind == "elements":
+        return print_elements(f)
+    return print_blocks(f)

@@ -1,0 +1,66 @@
+"""Kernels for threads as machine code of GPUs, by NVIDIA's assembler: no spills, no local memory, few registers.
+
+./dev test --ci ptxas installs it; elsewhere these tests are skipped.
+"""
+
+import re
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from weft.expr.targets import compile_threads, ptx_target
+from weft.expr.threads import print_threads
+
+from .standin import Trial
+from .test_threads import POINTWISE, ROWS, daily_operators, kernels_of, sizes_of, some
+
+MOST_REGISTERS = 128  # of a thread of a pointwise kernel: half of the threads of a multiprocessor still fit
+
+
+def assembler():
+    try:
+        files = metadata.files("nvidia-cuda-nvcc") or []
+    except metadata.PackageNotFoundError:
+        return None
+    return next((Path(f.locate()) for f in files if f.name == "ptxas"), None)
+
+
+PTXAS = assembler()
+pytestmark = [
+    pytest.mark.skipif(PTXAS is None, reason="there is no ptxas: ./dev test --ci ptxas installs it"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # of the samples' references
+]
+
+
+def registers(ptx, chip, folder):
+    """How many registers a thread has; fails if the assembler does, or puts anything into local memory."""
+    source = folder / "kernel.ptx"
+    source.write_bytes(ptx.rstrip(b"\0"))
+    words = [PTXAS, "-v", f"-arch={chip}", source, "-o", folder / "kernel.cubin"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    said = done.stderr + done.stdout
+    assert done.returncode == 0, said
+    assert re.search(r"\b0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads", said), said
+    return int(re.search(r"Used (\d+) registers", said)[1])
+
+
+def check(kernel, sizes, chip, folder):
+    for schedule in Trial(kernel, sizes).schedules()[1:]:
+        used = registers(compile_threads(print_threads(kernel, schedule), ptx_target(chip)), chip, folder)
+        assert schedule.kind != "elements" or used <= MOST_REGISTERS, (kernel.name, schedule, used)
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
+def test_schedules_fit_into_registers(chip, request, tmp_path):
+    for kernel in some(request, f"ptxas {chip}", POINTWISE + ROWS, 15):
+        check(kernel, sizes_of(kernel)[-1], chip, tmp_path)
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
+def test_kernels_of_operators_fit_into_registers(chip, request, tmp_path):
+    for cls in daily_operators(request, 20):
+        for kernel in some(request, f"{cls.name} {chip}", kernels_of(cls), 2):
+            sizes = [*[2] * (kernel.rank - 1), 64]
+            check(kernel, [70, 6] if kernel.lanes else sizes, chip, tmp_path)

@@ -1,0 +1,317 @@
+"""Kernels for threads on the stand-in, against the processor's own code for the same kernels."""
+
+import itertools
+
+import pytest
+from tests.ops.support import OPERATORS, SEED, cases, some
+
+from weft.executor.aot import _patterns
+from weft.executor.planner import loops_of
+from weft.expr.functions import expand
+from weft.expr.kernel import Each, Fold, Kernel, Once, Operand, Reduction, Scan, Store
+from weft.expr.llvm import print_kernel
+from weft.expr.llvm_threads import Schedule, schedule_of, width_of
+from weft.expr.scalar import cast, constant, index, load, load_at, parameter, product, result, where
+from weft.expr.targets import compile_threads, ptx_target, standin_target
+from weft.expr.threads import print_threads
+
+from .standin import DeviceFault, Trial, without_barrier
+
+SEEDS = (0, 1, 2)
+NUMBERS = ("float32", "float64", "int32", "int64", "uint8", "int8")
+x, y = load(0, "float32"), load(1, "float32")
+
+
+def operands(*dtypes, inner="", **layout):
+    words = {"u": "unit", "z": "zero", "a": "any", "c": "cross"}
+    letters = inner or "u" * len(dtypes)
+    return tuple(Operand(d, words[k], **layout) for d, k in zip(dtypes, letters, strict=True))
+
+
+def half(dtype):
+    value = load(0, dtype)
+    return expand(cast(cast(value, "float32") * constant(3.0, "float32"), dtype))
+
+
+def each(name, dtypes, *values, rank=1, inner="", **layout):
+    stores = tuple(Store(len(dtypes) - len(values) + k, value) for k, value in enumerate(values))
+    return Kernel(name, rank, operands(*dtypes, inner=inner), (Each(stores),), **layout)
+
+
+def folded(dtype, op, rank=2, row_rank=1, start=0, value=None, lanes=False):
+    value = load(0, dtype) if value is None else value
+    reduction = Reduction(0, op, value, start)
+    stored = Store(1, result(0, reduction.dtype))
+    inner = "ua" if lanes else "uz"
+    inner = "uu" if lanes else inner
+    kind = operands(dtype, reduction.dtype, inner=inner)
+    return Kernel(f"{op}_{dtype}", rank, kind, (Fold((reduction,)), Once((stored,))), row_rank, lanes)
+
+
+def softmax(rank=2, row_rank=1, lanes=False):
+    largest, total = result(0, "float32"), result(1, "float32")
+    power = expand(((x - largest) * constant(1.0, "float32")).exp()) if hasattr(x, "exp") else x - largest
+    return Kernel(
+        "softmax",
+        rank,
+        operands("float32", "float32"),
+        (
+            Fold((Reduction(0, "max", x, float("-inf")),)),
+            Fold((Reduction(1, "sum", power), Reduction(2, "sum", product(power, power)))),
+            Each((Store(1, power * total + result(2, "float32")),)),
+        ),
+        row_rank,
+        lanes,
+    )
+
+
+def scanned(dtype, op, reverse=False, start=0, rank=2, row_rank=1, lanes=False):
+    scan = Scan((Reduction(0, op, load(0, dtype), start),), (Store(1, result(0, dtype)),), reverse)
+    return Kernel(f"scan_{op}", rank, operands(dtype, dtype), (scan,), row_rank, lanes)
+
+
+def through_memory(lanes=False):
+    """The largest element goes through memory, where every thread reads what one has stored."""
+    stages = (
+        Fold((Reduction(0, "max", x, float("-inf")),)),
+        Once((Store(1, result(0, "float32")),)),
+        Each((Store(2, x * load(1, "float32")),)),
+    )
+    kinds = operands("float32", "float32", "float32", inner="uuu" if lanes else "uzu")
+    return Kernel("through_memory", 2, kinds, stages, 1, lanes)
+
+
+POINTWISE = [
+    each("twice", ["float32", "float32"], x + x),
+    each("three", ["float32"] * 4, x * y + x, x - y),
+    each("broadcast", ["float32"] * 3, x * y + parameter(0, "float32"), rank=2, inner="uzu"),
+    each("strided", ["float32"] * 3, x * y, rank=3, inner="aua"),
+    each("wide", ["float64", "float64"], load(0, "float64") * load(0, "float64")),
+    each("bytes", ["bool", "bool"], where(load(0, "bool"), constant(False, "bool"), constant(True, "bool"))),
+    each(
+        "mixed",
+        ["uint8", "float32", "float64"],
+        cast(load(0, "uint8"), "float64") + cast(y, "float64"),
+        rank=2,
+    ),
+    each("bfloat16s", ["bfloat16", "bfloat16"], half("bfloat16")),
+    each("float16s", ["float16", "float16"], half("float16"), rank=2),
+    each("positions", ["int64"], index(0) * constant(1000, "int64") + index(1), rank=2),
+    Kernel("added", 2, operands("float32", "float32"), (Each((Store(1, x, True),)),)),
+    each("crossed", ["float32", "float32"], x * x, rank=2, inner="cu", cross=0),
+    Kernel(
+        "gathered",
+        2,
+        (Operand("float32", "unit", 1), Operand("int64", "zero"), Operand("float32")),
+        (Each((Store(2, load_at(0, "float32", load(1, "int64"))),)),),
+    ),
+]
+FOLDS = [
+    *(folded(dtype, op, start=1 if op == "prod" else 0) for dtype in NUMBERS for op in ("sum", "prod")),
+    *(folded(dtype, op) for dtype in NUMBERS for op in ("argmax", "argmin")),
+    folded("float32", "max", start=float("-inf")),
+    folded("int32", "min", start=3),
+    folded("float32", "sum", start=100.0),
+    folded("float32", "sum", value=product(x, x)),
+    folded("float64", "sum", rank=4, row_rank=2),
+    softmax(),
+    softmax(3, 2),
+    through_memory(),
+]
+SCANS = [
+    scanned("float32", "sum"),
+    scanned("float32", "sum", True, 5.0),
+    scanned("int64", "prod", start=2),
+    scanned("float64", "max", start=float("-inf")),
+    scanned("uint8", "sum", rank=3, row_rank=2),
+]
+COLUMNS = [
+    folded("float32", "sum", lanes=True),
+    folded("float64", "prod", start=2, rank=4, row_rank=2, lanes=True),
+    folded("int8", "argmax", lanes=True),
+    softmax(3, 1, lanes=True),
+    scanned("float32", "sum", lanes=True),
+    scanned("int32", "sum", True, 7, rank=3, lanes=True),
+    through_memory(lanes=True),
+]
+ROWS = FOLDS + SCANS + COLUMNS
+
+
+def sizes_of(kernel):
+    """Sizes around what a warp, a block and a turn have."""
+    last = {1: [(1,), (199,), (2048,)], 2: [(5, 1), (3, 64), (7, 1031)], 3: [(2, 3, 40)], 4: [(2, 3, 4, 16)]}
+    if kernel.lanes:
+        last = {2: [(1, 1), (1031, 3), (40, 130)], 3: [(2, 70, 9)], 4: [(2, 33, 3, 4)]}
+    return last[kernel.rank]
+
+
+def named(kernels, share):
+    """One kernel in `share`, others every day; the rest with --full."""
+    return pytest.mark.parametrize(
+        "kernel",
+        [
+            pytest.param(k, id=f"{k.name}-{n}", marks=[] if (n + SEED) % share == 0 else pytest.mark.full)
+            for n, k in enumerate(kernels)
+        ],
+    )
+
+
+@named(POINTWISE, 4)
+def test_pointwise_kernels_have_the_processors_bits(kernel):
+    for sizes in sizes_of(kernel):
+        trial = Trial(kernel, sizes)
+        want = trial.on_processor()
+        for schedule, seed in itertools.product(trial.schedules(), SEEDS[:2]):
+            trial.assert_same(trial.on_gpu(schedule, seed=seed), want, exact=True)
+
+
+@named(ROWS, 12)
+def test_rows_are_the_processors_within_rounding(kernel):
+    for sizes in sizes_of(kernel):
+        trial = Trial(kernel, sizes)
+        want = trial.on_processor()
+        for schedule in trial.schedules():
+            results = [trial.on_gpu(schedule, blocks, seed) for blocks, seed in ((1, 0), (2, 1), (5, 2))]
+            for got in results:
+                trial.assert_same(got, want, exact=False)
+                trial.assert_same(got, results[0], exact=True)  # whatever the order of blocks and threads
+
+
+def barriers_of(trial, schedule):
+    return print_threads(trial.kernel, schedule).text.count("call void @weft_barrier(")
+
+
+MUTANTS = [
+    (folded("float32", "sum"), (9, 300), Schedule("blocks", 128)),
+    (folded("int32", "argmax"), (9, 300), Schedule("blocks", 128)),
+    (softmax(), (9, 300), Schedule("blocks", 128)),
+    (through_memory(), (9, 300), Schedule("blocks", 128)),
+    (scanned("float32", "sum"), (9, 300), Schedule("blocks", 128)),
+    (folded("float32", "sum", lanes=True), (300, 40), Schedule("columns", 128)),
+    (softmax(3, 1, lanes=True), (2, 130, 40), Schedule("columns", 128)),
+]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "schedule"), MUTANTS, ids=[m[0].name + m[2].kind for m in MUTANTS]
+)
+def test_every_barrier_is_needed(kernel, sizes, schedule):
+    """Without any one of them some order of threads gives something else."""
+    trial = Trial(kernel, sizes)
+    want = trial.on_gpu(schedule, blocks=1)
+    count = barriers_of(trial, schedule)
+    assert count
+    for number in range(count):
+        for seed in range(1, 20):
+            try:
+                got = trial.on_gpu(schedule, blocks=1, seed=seed, text=without_barrier(number))
+            except DeviceFault:
+                break
+            if any(a.tobytes() != b.tobytes() for a, b in zip(got, want, strict=True)):
+                break
+        else:
+            pytest.fail(f"{kernel.name}: nothing shows that barrier {number} of {count} is missing")
+
+
+def kernels_of(cls):
+    """The kernels of an operator's samples, in the patterns that arrays without gaps give."""
+    kernels = {}
+    for case in cases(cls, ("float32", "bfloat16", "int64")):
+        for code in loops_of(case.graph, cls.name, exact=True):
+            if code.position_axes:
+                patterns = [(code.rank, max(code.row_axes.bit_count(), 1), False, -1, "a" * len(code.dtypes))]
+            else:
+                patterns = _patterns(code)
+            for pattern in patterns:
+                kernel = code.kernel(*pattern)
+                kernels[print_kernel(kernel)] = kernel
+    return list(kernels.values())
+
+
+def daily_operators(request, count):
+    """Operators of today, all with --full."""
+    return some(request, f"threads {count}", OPERATORS, count)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the samples' references
+def test_kernels_of_operators(request):
+    compared = 0
+    for cls in daily_operators(request, 5):
+        for kernel in some(request, cls.name, kernels_of(cls), 3):
+            sizes = [200] if kernel.rank == 1 else [*[3, 2, 2, 2, 1, 1, 1, 1][: kernel.rank - 1], 67]
+            trial = Trial(kernel, [70, 6] if kernel.lanes else sizes)
+            want = trial.on_processor()
+            for schedule in trial.schedules()[1:]:
+                exact = schedule.kind == "elements"
+                trial.assert_same(trial.on_gpu(schedule, seed=compared), want, exact)
+                compared += 1
+    assert compared
+
+
+def test_sums_of_long_rows_do_not_lose_digits():
+    trial = Trial(folded("float32", "sum", rank=1), (16000,))
+    (schedule, *_) = trial.schedules()
+    exact = trial.arrays[0][:16000].astype("float64").sum()
+    assert abs(trial.on_gpu(schedule, blocks=1)[1][0] / exact - 1) < 1e-7
+
+
+def test_widths_are_of_16_bytes():
+    assert [width_of(kernel) for kernel in POINTWISE] == [4, 4, 4, 4, 2, 16, 2, 8, 8, 2, 1, 4, 4]
+    assert [width_of(kernel) for kernel in FOLDS[:2]] == [1, 1]
+
+
+@pytest.mark.parametrize("width", [2, 4])
+def test_wide_accesses_are_one_instruction(width):
+    code = print_threads(POINTWISE[1], Schedule("elements", 128, width, True))
+    ptx = compile_threads(code, ptx_target("sm_90")).decode()
+    assert f"ld.global.v{width}.b32" in ptx
+    assert f"st.global.v{width}.b32" in ptx
+
+
+def test_narrow_positions_need_no_division_of_64_bits():
+    kernel = POINTWISE[3]
+    wide, narrow = (
+        compile_threads(print_threads(kernel, Schedule("elements", 128, 1, is_narrow)), ptx_target("sm_90"))
+        for is_narrow in (False, True)
+    )
+    assert b"div.u64" in wide
+    assert b".u64" not in narrow or b"div.u64" not in narrow
+
+
+def test_schedules():
+    assert schedule_of(FOLDS[0], 1000).kind == "warps"
+    assert schedule_of(FOLDS[0], 1025).kind == "blocks"
+    assert schedule_of(through_memory(), 10).kind == "blocks"
+    assert schedule_of(SCANS[0], 10).kind == "blocks"
+    assert schedule_of(COLUMNS[0], 10).kind == "columns"
+
+
+def test_schedules_that_do_not_fit_are_refused():
+    for kernel, schedule in [
+        (FOLDS[0], Schedule("elements")),
+        (COLUMNS[0], Schedule("blocks")),
+        (FOLDS[0], Schedule("columns")),
+        (SCANS[0], Schedule("warps")),
+        (through_memory(), Schedule("warps")),
+        (POINTWISE[0], Schedule("elements", width=8)),
+    ]:
+        with pytest.raises(ValueError, match=kernel.name):
+            print_threads(kernel, schedule)
+    for wrong in ({"threads": 100}, {"threads": 2048}, {"width": 3}):
+        with pytest.raises(ValueError, match="schedule"):
+            Schedule("elements", **wrong)
+
+
+def test_a_write_behind_an_operand_names_the_kernel():
+    trial = Trial(POINTWISE[0], (1 << 15,))
+    with pytest.raises(DeviceFault, match=r"kernel twice: thread .* behind an allocation of 65536 bytes"):
+        trial.on_gpu(Schedule("elements"), blocks=200)
+    trial = Trial(POINTWISE[0], (64,))
+    trial.assert_same(trial.on_gpu(Schedule("elements")), trial.on_processor(), exact=True)  # it goes on
+
+
+def test_the_text_is_the_same_for_all_targets():
+    code = print_threads(softmax(), Schedule("blocks"))
+    for target in (ptx_target("sm_80"), ptx_target("sm_90"), standin_target()):
+        assert target.whole_text(code).startswith(code.text)
+    assert compile_threads(code, ptx_target("sm_80")) != compile_threads(code, ptx_target("sm_90"))
