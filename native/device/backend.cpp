@@ -43,10 +43,10 @@ GpuBackend::GpuBackend(const driver::Table& table) : DeviceBackend("gpu"), table
 
 Gpu& GpuBackend::gpu(int index) {
   if (index < 0 || index >= count_ || index >= kDevicesOfKind)
-    throw DeviceError("gpu:" + std::to_string(index) + " is not available: the driver has " +
+    throw DeviceError("device gpu:" + std::to_string(index) + " is not available: the driver has " +
                       list_of(count_));
   if (getpid() != opened_by() && opened_by() != 0)
-    throw DeviceError("gpu:" + std::to_string(index) +
+    throw DeviceError("device gpu:" + std::to_string(index) +
                       ": a forked process cannot use GPUs that its parent has used; start it with spawn");
   auto& slot = gpus_[static_cast<size_t>(index)];
   if (Gpu* gpu = slot.load(std::memory_order_acquire)) [[likely]]

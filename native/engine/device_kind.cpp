@@ -36,9 +36,10 @@ DeviceBackend* require_backend(Device device) {
     if (auto* const open = open_gpu_backend.load(std::memory_order_acquire)) try {
         backend = open();
       } catch (const DeviceError& error) {
-        throw DeviceError(to_string(device) + " is not available: " + error.what());
+        throw DeviceError("device " + to_string(device) + " is not available: " + error.what());
       }
-  if (!backend) throw DeviceError(to_string(device) + " is not available: the kind was not added");
+  if (!backend)
+    throw DeviceError("device " + to_string(device) + " is not available: the kind was not added");
   backend->require(device.index);
   return backend;
 }

@@ -246,7 +246,7 @@ TEST(errors_of_the_call_itself_are_raised_at_the_call) {
     auto async = [token](RunContext&, Ref<Completion>) { ++*token; };
     CHECK_THROWS(push(*engine, fn, {}, {x, foreign}), EngineMisuse);
     CHECK_THROWS(push(*engine, fn, {gone.get()}, {x}), EngineMisuse);
-    CHECK_THROWS(push(*engine, fn, {}, {x}, {.device = {DeviceKind::gpu, 0}}), EngineMisuse);
+    CHECK_THROWS(push(*engine, fn, {}, {x}, {.device = {DeviceKind::gpu, 0}}), DeviceError);
     CHECK_THROWS(push(*engine, fn, {}, {x}, {.device = {DeviceKind::cpu, 64}}), EngineMisuse);
     CHECK_THROWS(push(*engine, fn, {}, {x}, {.device = {DeviceKind::cpu, -1}}), EngineMisuse);
     CHECK_THROWS(push_async(*engine, async, {gone.get()}, {x}), EngineMisuse);

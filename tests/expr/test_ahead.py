@@ -66,8 +66,8 @@ from weft.expr import compiler
 from weft.ops import registry
 
 asked, print_kernel = set(), compiler.print_kernel
-def recorded(kernel):
-    text = print_kernel(kernel)
+def recorded(kernel, **options):
+    text = print_kernel(kernel, **options)
     asked.add(compiler.key_of(text, kernel.name))
     return text
 compiler.print_kernel = recorded

@@ -37,7 +37,7 @@ def test_known_gaps_have_reasons():
 
 def test_what_native_functions_keep_is_made_at_load():
     """A forked child waits for ever for a thread that was making a static variable; see native/engine/fork.h."""
-    folders = ("engine", "storage", "tensor", "program", "kernels", "onednn", "data")
+    folders = ("engine", "device", "storage", "tensor", "program", "kernels", "onednn", "data")
     variable = re.compile(r"^ +static [^(;]* = (?:\*?new |\[\]|\w+\(\))")
     found = []
     for path in (file for folder in folders for file in (ROOT / "native" / folder).iterdir()):

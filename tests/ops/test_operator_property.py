@@ -361,7 +361,7 @@ def test_errors():
         wf.operator.Operator().assign(x, "set", 1)
     with pytest.raises(TypeError, match="expected a Value"):
         F.product_of_tests(input_value(TensorType((2, 3), float32)), w, calls)
-    with pytest.raises(TypeError, match=r"operator 'relu': weft\.ops\.activation has one"):
+    with pytest.raises(TypeError, match=r"operator 'relu': weft\.ops\.families\.activation has one"):
         wf.operator.register("relu")(ProductProperty)
 
 
