@@ -266,7 +266,7 @@ EXACT_IN_FLOAT = 512  # so many products of an uint8 and an int8 have a sum of a
 
 def has_blocks(count: Any, each: Any = 1) -> bool:
     """Whether sums of so many times `each` products are taken apart: levels without instructions for bytes compute
-    the parts in float32, exactly (native/onednn/describe.cpp).
+    the parts in float32, exactly.
 
     >>> has_blocks(512), has_blocks(513), has_blocks(64, 9), has_blocks(2, 513)
     (False, True, True, False)
