@@ -7,6 +7,8 @@
 // up where launching one does, and so does all Python that is run to compare: guards, attributes of objects,
 // destructors. So whoever may run Python holds what it looks at: a list of programs never changes once it is
 // in the table (another takes its place), and items of containers are owned while they are read.
+#include <pthread.h>
+
 #include <algorithm>
 #include <bit>
 #include <optional>
@@ -120,16 +122,18 @@ class Reader {
   }
 
  private:
-  // Raises RecursionError where structures are cyclic, or deeper than weft.base.structure.DEPTH.
+  // Raises RecursionError where structures are cyclic, deeper than weft.base.structure.DEPTH, or too deep for
+  // the thread's stack.
   static constexpr int most_deep = 10000;
+  static constexpr int levels_between_checks = 64;
   struct Deeper {
     explicit Deeper(int& depth) : depth_(depth) {
-      if (++depth_ > most_deep) {
+      if (++depth_ > most_deep || (depth_ % levels_between_checks == 0 && !has_stack())) {
         --depth_;
         PyErr_Format(PyExc_RecursionError,
                      "containers in the arguments of a traced function are nested more than %d deep, or "
                      "one contains itself",
-                     most_deep);
+                     depth_);
         throw nb::python_error();
       }
     }
@@ -137,6 +141,18 @@ class Reader {
     Deeper(const Deeper&) = delete;
     int& depth_;
   };
+
+  // Whether the thread's stack has room for the levels up to the next check.
+  static bool has_stack() {
+    constexpr ptrdiff_t kBytes = 192 << 10;
+    pthread_attr_t attributes;
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0) return true;
+    void* lowest = nullptr;
+    size_t size = 0;
+    pthread_attr_getstack(&attributes, &lowest, &size);
+    pthread_attr_destroy(&attributes);
+    return static_cast<char*>(__builtin_frame_address(0)) - static_cast<char*>(lowest) > kBytes;
+  }
 
   // What is part of the key by its type and value; false: something else.
   bool add_plain(PyObject* object) {

@@ -37,6 +37,25 @@ def test_deep_arguments_of_traced_functions(make):
     assert f(wf.ones(2), nested(20, make)).numpy().tolist() == [2.0, 2.0]
 
 
+def test_deep_arguments_on_threads_of_small_stacks():
+    f = wf.trace(lambda x, _: x * 2)
+    deep, results = nested(100_000, lambda x: [x]), []
+
+    def call():
+        with pytest.raises(RecursionError, match="arguments of a traced function"):
+            f(wf.ones(2), deep)
+        results.append(f(wf.ones(2), nested(20, lambda x: [x])).numpy().tolist())
+
+    before = threading.stack_size(256 << 10)
+    try:
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+    assert results == [[2.0, 2.0]]
+
+
 def test_cyclic_arguments_of_traced_functions():
     f = wf.trace(lambda x, _: x * 2)
     cycle, config = [], {"x": wf.ones(2)}
