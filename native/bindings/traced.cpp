@@ -84,13 +84,13 @@ class Reader {
     if (Py_TYPE(object) == tensor_type) {
       add_tensor(object);
     } else if (PyTuple_CheckExact(object) || (PyTuple_Check(object) && type_has(object, "_fields"))) {
-      const Deeper deeper(depth_);
+      const Deeper deeper(*this);
       const Py_ssize_t count = PyTuple_Size(object);
       if (!PyTuple_CheckExact(object)) add_kept_identity(reinterpret_cast<PyObject*>(Py_TYPE(object)));
       key.push_back(word(Tag::tuple, static_cast<uint64_t>(count)));
       for (Py_ssize_t i = 0; i < count; ++i) read(PyTuple_GetItem(object, i));
     } else if (PyList_CheckExact(object)) {
-      const Deeper deeper(depth_);
+      const Deeper deeper(*this);
       const Py_ssize_t count = PyList_Size(object);
       key.push_back(word(Tag::list, static_cast<uint64_t>(count)));
       for (Py_ssize_t i = 0; i < count; ++i) {
@@ -100,7 +100,7 @@ class Reader {
         read(item.ptr());
       }
     } else if (PyDict_CheckExact(object)) {
-      const Deeper deeper(depth_);
+      const Deeper deeper(*this);
       Py_ssize_t left = PyDict_Size(object);
       key.push_back(word(Tag::dict, static_cast<uint64_t>(left)));
       PyObject *borrowed_name, *borrowed_value;
@@ -125,10 +125,10 @@ class Reader {
   // Raises RecursionError where structures are cyclic, deeper than weft.base.structure.DEPTH, or too deep for
   // the thread's stack.
   static constexpr int most_deep = 10000;
-  static constexpr int levels_between_checks = 64;
+  static constexpr int levels_between_checks = 16;
   struct Deeper {
-    explicit Deeper(int& depth) : depth_(depth) {
-      if (++depth_ > most_deep || (depth_ % levels_between_checks == 0 && !has_stack())) {
+    explicit Deeper(Reader& reader) : depth_(reader.depth_) {
+      if (++depth_ > most_deep || (depth_ % levels_between_checks == 0 && !reader.has_stack())) {
         --depth_;
         PyErr_Format(PyExc_RecursionError,
                      "containers in the arguments of a traced function are nested more than %d deep, or "
@@ -143,15 +143,16 @@ class Reader {
   };
 
   // Whether the thread's stack has room for the levels up to the next check.
-  static bool has_stack() {
-    constexpr ptrdiff_t kBytes = 192 << 10;
-    pthread_attr_t attributes;
-    if (pthread_getattr_np(pthread_self(), &attributes) != 0) return true;
-    void* lowest = nullptr;
-    size_t size = 0;
-    pthread_attr_getstack(&attributes, &lowest, &size);
-    pthread_attr_destroy(&attributes);
-    return static_cast<char*>(__builtin_frame_address(0)) - static_cast<char*>(lowest) > kBytes;
+  bool has_stack() {
+    constexpr ptrdiff_t kBytes = 128 << 10;
+    if (!stack_end_) {
+      pthread_attr_t attributes;
+      if (pthread_getattr_np(pthread_self(), &attributes) != 0) return true;
+      size_t size = 0;
+      pthread_attr_getstack(&attributes, &stack_end_, &size);
+      pthread_attr_destroy(&attributes);
+    }
+    return static_cast<char*>(__builtin_frame_address(0)) - static_cast<char*>(stack_end_) > kBytes;
   }
 
   // What is part of the key by its type and value; false: something else.
@@ -269,6 +270,7 @@ class Reader {
 
   Arguments& to_;
   int depth_ = 0;
+  void* stack_end_ = nullptr;  // of the thread, once it was asked for
 };
 
 // What a list or a dict had in it, by identity.
