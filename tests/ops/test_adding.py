@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import weft as wf
 import weft.functional as F
 from weft.base.dtype import float32
 from weft.graph.graph import graph_of
+from weft.ops import Op, op
+from weft.ops.registry import public_names
 from weft.ops.types import TensorType
 
 from . import test_rules
@@ -148,3 +151,20 @@ def test_a_name_that_is_taken():
         class Relu(wf.ops.Op):
             def infer(self, x):
                 return x
+
+
+def test_names_while_other_threads_define_operators():
+    """Looking names up goes over all operators while another thread adds one."""
+    stop = threading.Event()
+
+    def define():
+        for k in range(50):
+            content = {"__annotations__": {}, "infer": lambda self, x: x, "decompose": lambda self, x: x}
+            op(type(f"Threaded{k}", (Op,), content))
+        stop.set()
+
+    thread = threading.Thread(target=define)
+    thread.start()
+    while not stop.is_set():
+        assert "exp" in public_names()
+    thread.join()

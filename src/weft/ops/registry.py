@@ -72,7 +72,7 @@ def public_names() -> list[str]:
     """
     from weft.ops.index import INTERNAL
 
-    internal = INTERNAL.union(name for name, cls in _classes.items() if not cls.public)
+    internal = INTERNAL.union(name for name, cls in list(_classes.items()) if not cls.public)
     return [name for name in names() if name not in internal]
 
 
@@ -163,7 +163,7 @@ def clear_when_made_again(clear: Callable[[], None]) -> None:
 def listen(listener: Callable[[type[Any]], None]) -> None:
     """Call this with every operator of users, present and future; adds methods to arrays."""
     with _lock:
-        registered = [cls for name, cls in _classes.items() if not is_builtin(name)]
+        registered = [cls for name, cls in list(_classes.items()) if not is_builtin(name)]
         _listeners.append(lambda cls: None if is_builtin(cls.name) else listener(cls))
     for cls in registered:
         listener(cls)

@@ -372,7 +372,9 @@ def _sum_of_terms(size: Size) -> Polynomial | None:
     factors = {id(size): 1}  # of parts, by id
     total: Polynomial = {}
     for part in reversed(size.parts(_has_facts)):
-        factor = factors[id(part)]
+        factor = factors.get(id(part))
+        if factor is None:  # another thread has found the facts of what it is part of, meanwhile
+            continue
         if _has_facts(part):
             term = part.facts
         elif part.op in ("axis", "extent"):
