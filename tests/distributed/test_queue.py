@@ -211,7 +211,7 @@ def test_a_copy_over_what_is_still_to_be_reduced_waits(mirror, monkeypatch):
     memory = np.arange(26.0, dtype="float32")
     x, out, y = memory[:-1], memory[1:], np.empty(25, "float32")
     expected = 2 * x
-    for request in transport.AllReduce("sum").run(mirror, [x], [y, out]):
+    for request in transport.AllReduce(op="sum").run(mirror, [x], [y, out], 2):
         request.Wait()
     assert y.tolist() == out.tolist() == expected.tolist()
 

@@ -7,7 +7,8 @@ pytest.importorskip("mpi4py")
 
 @pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.full)])
 @pytest.mark.parametrize(
-    "program", ["collectives.py", "data_parallel.py", "parts.py", "priorities.py", "quantized.py"]
+    "program",
+    ["collectives.py", "data_parallel.py", "join.py", "parts.py", "priorities.py", "quantized.py"],
 )
 def test_programs(launch, program, n, tmp_path):
     text = launch(program, n, tmp_path)

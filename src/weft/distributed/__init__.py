@@ -12,6 +12,7 @@ from weft.distributed.errors import CollectiveTimeout as CollectiveTimeout
 from weft.distributed.errors import DistributedError as DistributedError
 from weft.distributed.functions import *  # noqa: F403
 from weft.distributed.gradients import GradientExchange as GradientExchange
+from weft.distributed.joining import join as join
 from weft.distributed.parallel import DataParallel as DataParallel
 from weft.distributed.parallel import broadcast_state as broadcast_state
 from weft.distributed.running import *  # noqa: F403

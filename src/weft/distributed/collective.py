@@ -30,6 +30,7 @@ from weft.base.device import Device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import DTypeError
 from weft.base.users_line import users_line
+from weft.distributed.absence import describe
 from weft.distributed.errors import DistributedError
 from weft.distributed.queue import Job
 from weft.distributed.world import world
@@ -41,20 +42,23 @@ from weft.ops.types import TensorType
 from weft.python_op import Form, PythonOp
 from weft.recording.control_flow_effects import in_graph
 
-__all__ = ["Exchange", "Pending", "push_exchange"]
+__all__ = ["Pending", "PointToPoint", "push_exchange"]
 
 
-class Exchange(Protocol):
-    """An exchange: run(comm, inputs, outputs), on NumPy arrays, after ranks have agreed.
+class PointToPoint(Protocol):
+    """An exchange of two ranks, on NumPy arrays: run is a generator that yields while it waits.
 
-    It is an iterator that gives each request of MPI which has to end before it goes on, or returns None.
-    In programs that is memory of the program, which stays what it is until the exchange has ended.
-    A class with `point_to_point` = True is an exchange of two ranks, whose run is a generator that yields while it
-    waits. Those of one `channel` keep their order; failed(reason) gives the message for the other rank that this one
-    cannot take part.
+    Those of one `channel` keep their order; failed(reason) gives the message for the other rank that this one cannot
+    take part. Exchanges of all ranks are of transport.Collective. The arrays of either are memory of the program in
+    programs, which stays what it is until the exchange has ended.
     """
 
+    point_to_point: bool
+    channel: Any
+
     def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any: ...
+
+    def failed(self, reason: str) -> PointToPoint: ...
 
 
 SMALL_BYTES = 1 << 20  # what the calling thread exchanges itself, if it can,
@@ -302,10 +306,18 @@ def _job_on_memory(
 ) -> Job:
     """received: how many of the results come from other ranks; the rest are copies."""
     size = max(sum(x.nbytes for x in arrays), sum(y.nbytes for y in results[:received]))
-    run = None if exchange is None else lambda comm: exchange.run(comm, arrays, results)
     if getattr(exchange, "point_to_point", False):
+        run = lambda comm: exchange.run(comm, arrays, results)  # noqa: E731
         return Job(text, where, None, done, point_to_point=run, size_bytes=size)
-    return Job(text, where, run, done, size_bytes=size)
+    work = None if exchange is None else lambda comm, n: exchange.run(comm, arrays, results, n)
+    return Job(
+        text,
+        where,
+        work,
+        done,
+        size_bytes=size,
+        describe=lambda absent: describe(exchange, arrays, results, absent),
+    )
 
 
 # In graphs.

@@ -41,7 +41,7 @@ class _AllReduce(Function):
 
     def forward(self, x: Any) -> Any:
         y = _exchange_one(
-            f"all_reduce {self.op} {type_text(x)}", AllReduce(self.op), x, inline_bytes=LARGE_BYTES
+            f"all_reduce {self.op} {type_text(x)}", AllReduce(op=self.op), x, inline_bytes=LARGE_BYTES
         )
         if self.op in ("max", "min"):
             self.is_extreme = registry.function("equal")(x, y)
@@ -51,7 +51,7 @@ class _AllReduce(Function):
         if self.op == "prod":
             raise NotImplementedError("all_reduce: the product has no gradient; use exp(all_reduce(log(x)))")
         op = "sum" if self.op in ("max", "min") else self.op
-        dx = _exchange_one(f"all_reduce gradient {op} {type_text(dy)}", AllReduce(op), dy)
+        dx = _exchange_one(f"all_reduce gradient {op} {type_text(dy)}", AllReduce(op=op), dy)
         return dx * self.is_extreme.astype(dx.dtype) if self.op in ("max", "min") else dx
 
 
@@ -125,10 +125,10 @@ class _Broadcast(Function):
         self.root = root
 
     def forward(self, x: Any) -> Any:
-        return _exchange_one(f"broadcast from {self.root} {type_text(x)}", Broadcast(self.root), x)
+        return _exchange_one(f"broadcast from {self.root} {type_text(x)}", Broadcast(root=self.root), x)
 
     def backward(self, dy: Any) -> Any:
-        dx = _exchange_one(f"broadcast gradient {type_text(dy)}", AllReduce("sum"), dy)
+        dx = _exchange_one(f"broadcast gradient {type_text(dy)}", AllReduce(op="sum"), dy)
         return dx if world().rank == self.root else dx * 0
 
 

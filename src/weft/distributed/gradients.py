@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
@@ -22,11 +23,10 @@ from weft.base.errors import DTypeError
 from weft.distributed.collective import SMALL_BYTES, Pending, push_exchange, raise_failed, type_text
 from weft.distributed.compression import Cast, Codec, make_codec
 from weft.distributed.transport import (
-    COMPUTING_BYTES,
-    PART_BYTES,
     AllGather,
     AllReduce,
     AllToAll,
+    Reduction,
     _mpi_op,
     pieces,
     run_in_pieces,
@@ -42,14 +42,13 @@ BUCKET_BYTES = 4 << 20
 FIRST_BYTES = 1 << 20  # of the first bucket of a backward, which begins the earlier
 
 
-class Gathered:
+@dataclass(frozen=True)
+class Gathered(Reduction):
     """All-reduce of several arrays of one type as one."""
 
-    def __init__(self, op: str, computing: bool = False) -> None:
-        self.op = op
-        self.part_bytes = COMPUTING_BYTES if computing else PART_BYTES
-
-    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Iterator[Any]:
+    def run(
+        self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any], contributors: int
+    ) -> Iterator[Any]:
         """Gather them where they are reduced: in the output, unless that is of another type than MPI adds."""
         from mpi4py import MPI
 
@@ -66,7 +65,7 @@ class Gathered:
 
                 def then(part: Any = flat[piece], result: Any = y[piece]) -> None:
                     if self.op == "mean":
-                        part *= part.dtype.type(1 / comm.size)
+                        part *= part.dtype.type(1 / contributors)
                     if not direct:
                         result[...] = part
 
@@ -101,10 +100,11 @@ def reduce_together(
     priority: int = 0,
     inline_bytes: int = SMALL_BYTES,
     computing: bool = False,
+    needs_all: str = "",
 ) -> Callable[[], list[Tensor]]:
     """Begin the all-reduce of arrays of one type and device, as one exchange; the function gives the results.
 
-    priority, inline_bytes: see push_exchange; computing: see AllReduce.
+    priority, inline_bytes: see push_exchange; computing: see Reduction; needs_all: see Collective.
     """
     kinds = ", ".join(map(type_text, xs))
     size = sum(x.size for x in xs)
@@ -112,29 +112,44 @@ def reduce_together(
     types = [(tuple(xs[0].shape) if is_single else (size,), xs[0].dtype, xs[0].device)]
     if is_single:
         text = f"{name} {op}: {kinds}"
-        exchange = AllReduce(op, computing)
+        exchange = AllReduce(needs_all, op, computing)
         return push_exchange(text, exchange, xs, types, priority, inline_bytes=inline_bytes).outputs
     text = f"{name} {op} of {len(xs)}: {kinds}"
-    pending = push_exchange(text, Gathered(op, computing), xs, types, priority, inline_bytes=inline_bytes)
+    pending = push_exchange(
+        text, Gathered(needs_all, op, computing), xs, types, priority, inline_bytes=inline_bytes
+    )
     shapes = [tuple(x.shape) for x in xs]
     return lambda: split_flat(pending.outputs()[0], shapes)
 
 
 def reduce_into(
-    x: Tensor, into: Sequence[Tensor], op: str, name: str, priority: int = 0, inline_bytes: int = SMALL_BYTES
+    x: Tensor,
+    into: Sequence[Tensor],
+    op: str,
+    name: str,
+    priority: int = 0,
+    inline_bytes: int = SMALL_BYTES,
+    needs_all: str = "",
 ) -> None:
     """Begin reduce_together([x], ...) with existing arrays for the result.
 
     The first one is stored in the order of its elements. Not in a graph.
     """
     text = f"{name} {op}: {type_text(x)}"
-    push_exchange(text, AllReduce(op), [x], (), priority, inline_bytes=inline_bytes, into=into)
+    push_exchange(text, AllReduce(needs_all, op), [x], (), priority, inline_bytes=inline_bytes, into=into)
+
+
+COMPRESSED = "what compression leaves out, such a rank never sends"
 
 
 def _gathered(x: Tensor, name: str, priority: int) -> Pending:
     size = world().size
     return push_exchange(
-        f"{name} {type_text(x)}", AllGather(), [x], [((size * x.size,), x.dtype, x.device)], priority
+        f"{name} {type_text(x)}",
+        AllGather(COMPRESSED),
+        [x],
+        [((size * x.size,), x.dtype, x.device)],
+        priority,
     )
 
 
@@ -180,7 +195,9 @@ def _cast_sum(xs: Sequence[Tensor], codec: Cast, name: str, priority: int) -> Ca
     (rounded,) = codec.encode(flat, None)
     kind = (tuple(rounded.shape), rounded.dtype, rounded.device)
     text = f"{name} {codec.parameters['type']}"
-    first = push_exchange(f"{text} parts {type_text(rounded)}", AllToAll(), [rounded], [kind], priority)
+    first = push_exchange(
+        f"{text} parts {type_text(rounded)}", AllToAll(COMPRESSED), [rounded], [kind], priority
+    )
 
     def results() -> list[Tensor]:
         parts = codec.decode(first.outputs(), rounded.size).reshape(n, -1)

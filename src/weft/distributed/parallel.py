@@ -32,7 +32,7 @@ def broadcast_together(arrays: Sequence[Tensor], name: str, root: int = 0) -> No
         for k, x in enumerate(arrays):
             kind = (tuple(x.shape), x.dtype, x.device)
             text = f"{name}: array {k} of {len(arrays)}: {type_text(x)}"
-            x[...] = push_exchange(text, Broadcast(root), [x], [kind]).outputs()[0]
+            x[...] = push_exchange(text, Broadcast("all ranks receive it", root), [x], [kind]).outputs()[0]
 
 
 class DataParallel(Module):

@@ -18,22 +18,24 @@ everything that was pushed before them; it carries no ticket, and is numbered as
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import os
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from weft.base import events, flags
+from weft.distributed.absence import absent_ranks, exchange_of, receive_text
 from weft.distributed.errors import CollectiveTimeout, DistributedError
 from weft.distributed.transport import Waiting, pack_text, unpack_text, wait_for
 
-__all__ = ["GRACE_S", "Job", "Queue", "Schedule", "process_state"]
+__all__ = ["GRACE_S", "Job", "Leave", "Queue", "Schedule", "process_state"]
 
 TEXT_BYTES = 640  # of a description that is gathered when ranks disagree
 SPIN_S = 500e-6  # how long an agreement is polled before the thread sleeps longer and longer between polls
@@ -45,31 +47,36 @@ BYTES_PER_S = 1e9  # and, if they have come, for MPI to move what is exchanged, 
 MAX_MISSES = 2  # after so many waits in vain, one after the other, it does not wait,
 RETRY_EVERY = 16  # but for one exchange in so many
 WINDOW = 16  # collectives behind the first one that may overtake it
-NOT_READY = np.iinfo("int64").max  # in the words of an agreement
+# In the words of an agreement: not ready; and neutral, the words of a rank that is absent.
+NOT_READY, NEUTRAL = np.iinfo("int64").max, np.iinfo("int64").min
+HEADER = 4  # the words in front of those of the schedule
 
 
 class Job:
-    """One exchange. text: what it is, equal on all ranks; where: the user's line; work(comm): what follows agreement,
-    an iterator that gives each request of MPI that has to end before it goes on, or None.
+    """One exchange. text: what it is, equal on all ranks; where: the user's line; work(comm, contributors): what
+    follows agreement, an iterator that gives each request of MPI that has to end before it goes on, or None.
 
     done(error): called at the end, on the thread that has run it. point_to_point: None for a collective; for an
     exchange of two ranks a function that gives a generator, which yields while it waits. size_bytes: of this rank's
     arrays.
-    priority: equal on all ranks; else the least of theirs counts.
+    priority: equal on all ranks; else the least of theirs counts. describe(absent): the text by which absent ranks take
+    part, or DistributedError; None: they cannot.
     """
 
     def __init__(
         self,
         text: str,
         where: str,
-        work: Callable[[Any], Iterable[Any] | None] | None,
+        work: Callable[[Any, int], Iterable[Any] | None] | None,
         done: Callable[[BaseException | None], None],
         failure: str = "",
         point_to_point: Callable[[Any], Generator[None, None, None]] | None = None,
         size_bytes: int = 0,
         priority: int = 0,
+        describe: Callable[[Collection[int]], str] | None = None,
     ) -> None:
         self.text, self.where, self.work, self.done = text, where, work, done
+        self.describe = describe
         self.failure, self.point_to_point, self.size_bytes = failure, point_to_point, size_bytes
         self.priority = priority
         self.requested_ns = time.perf_counter_ns()
@@ -79,6 +86,17 @@ class Job:
         self.steps: Iterator[Any] = iter(())  # of a collective that has begun
         self.request: Any = None  # of MPI, which it waits for
         self.error: BaseException | None = None
+
+
+class Leave(Job):
+    """Be absent from the other ranks' collectives until all are: see absence.py.
+
+    last_rank: then, the lowest of the ranks that were absent last.
+    """
+
+    def __init__(self, where: str, done: Callable[[BaseException | None], None]) -> None:
+        super().__init__("join", where, None, done)
+        self.last_rank = 0
 
 
 class Schedule:
@@ -156,8 +174,8 @@ class Queue:
         self._busy = False  # a collective runs, on whichever thread
         self.count = 0
         self._hashes: dict[str, int] = {}
-        # Of agreements: word, its negative, whether this rank has failed, and what could come next.
-        self._words = np.zeros((2, 3 + WINDOW), "int64")
+        # Of agreements: word, its negative, whether this rank has failed, is absent, and what could come next.
+        self._words = np.zeros((2, HEADER + WINDOW), "int64")
         self._given_up: list[Any] = []  # requests that nothing waits for, with their memory
         self._specs, self._max = _specs(self._words)
         self.thread = threading.Thread(target=self._run, name="weft-communication", daemon=True)
@@ -354,53 +372,101 @@ class Queue:
         return True
 
     def _begin(self, job: Job) -> None:
-        self.count += 1
         self._current = f"{job.text} at {job.where}" if job.where else job.text
-        self._collective_began_s = time.monotonic()
-        if self._counters is not None:
-            self._counters[self.comm.rank, 0] = self.count
+        self._enter()
         job.began_ns = job.agreed_ns = time.perf_counter_ns()
         job.number = self.count
-        job.steps = self._steps(job)
+        job.steps = self._absent_steps(job) if isinstance(job, Leave) else self._steps(job)
+
+    def _enter(self) -> None:
+        """Count a collective."""
+        self.count += 1
+        self._collective_began_s, self._is_moving = time.monotonic(), False
+        if self._counters is not None:
+            self._counters[self.comm.rank, 0] = self.count
 
     def _steps(self, job: Job) -> Iterator[Any]:
         """The steps of a collective: each request of MPI that it waits for."""
-        yield from self._agree(job)
+        contributors = yield from self._agree(job)
         job.agreed_ns = time.perf_counter_ns()
         if job.work is not None:
             self._is_moving = True
-            yield from job.work(self.comm) or ()
+            yield from job.work(self.comm, contributors) or ()
 
-    def _agree(self, job: Job) -> Iterator[Any]:
+    def _absent_steps(self, job: Leave) -> Iterator[Any]:
+        """The steps of a rank that is absent: the collectives of the others, until they are absent, too."""
+        words, maxima = self._words
+        size = self.comm.size
+        while True:
+            self._check_alive(job.text)
+            words[:] = NEUTRAL
+            words[3] = 1
+            yield self.comm.Iallreduce(self._specs[0], self._specs[1], self._max)
+            if maxima[0] == NEUTRAL:
+                break
+            if maxima[0] != -maxima[1] or maxima[2] > 0:
+                yield from self._gather_texts(job)  # the others raise what is wrong
+            else:
+                absent = yield from absent_ranks(self.comm, True)
+                text = yield from receive_text(self.comm, "", _first_present(absent))
+                if not text:
+                    yield from self._disagree(job, "a rank is absent from")
+                self._is_moving = True
+                yield from exchange_of(text, self.comm, size - len(absent))
+            self._enter()
+        mine = np.array([job.number * size + size - 1 - self.comm.rank])
+        latest = np.empty_like(mine)
+        yield self.comm.Iallreduce(mine, latest, self._max)
+        job.last_rank = size - 1 - int(latest[0]) % size
+
+    def _agree(self, job: Job) -> Generator[Any, None, int]:
         """Raises DistributedError, on all ranks, unless all mean the same and none has failed.
 
-        Besides, the ranks find out together which collective comes next: see Schedule.
+        Besides, the ranks find out together which collective comes next: see Schedule. Gives the number of ranks that
+        are not absent.
         """
         self._check_alive(job.text)
         words, maxima = self._words
         word = self._hash_word(job)
-        words[0], words[1], words[2] = word, -word, bool(job.failure)
+        words[:HEADER] = word, -word, bool(job.failure), 0
         waiting = self._programs if self._programs.jobs else self._numbered
         has_waiting = bool(waiting.jobs)
         if has_waiting:
             with self._changed:
-                words[3:] = waiting.words()
+                words[HEADER:] = waiting.words()
         else:
-            words[3:] = NOT_READY
+            words[HEADER:] = NOT_READY
         yield self.comm.Iallreduce(self._specs[0], self._specs[1], self._max)
         if maxima[0] == -maxima[1] and not maxima[2]:
-            if has_waiting and (position := waiting.best(maxima[3:])) is not None:
+            if has_waiting and (position := waiting.best(maxima[HEADER:])) is not None:
                 self._next = (waiting, position)
-            return
-        failed = bool(maxima[2])
+            return (yield from self._describe_to_absent(job)) if maxima[3] else self.comm.size
+        yield from self._disagree(
+            job, "a rank could not take part in" if maxima[2] else "ranks disagree about"
+        )
+        raise AssertionError
+
+    def _disagree(self, job: Job, what: str) -> Generator[Any, None, None]:
+        """Raises DistributedError with what each rank means; all ranks call it."""
         texts = yield from self._gather_texts(job)
         lines = "".join(f"\n  rank {rank}: {text}" for rank, text in enumerate(texts))
-        operation = job.text.partition(" ")[0]
-        if failed:
-            raise DistributedError(
-                f"{operation}: a rank could not take part in collective {job.number}:{lines}"
-            )
-        raise DistributedError(f"{operation}: ranks disagree about collective {job.number}:{lines}")
+        raise DistributedError(f"{job.text.partition(' ')[0]}: {what} collective {self.count}:{lines}")
+
+    def _describe_to_absent(self, job: Job) -> Generator[Any, None, int]:
+        """Tell the absent ranks what they have to do; gives the number of the others."""
+        absent = yield from absent_ranks(self.comm, False)
+        text, reason = "", "this must be done by all"
+        if job.describe is not None:
+            try:
+                text = job.describe(absent)
+            except DistributedError as error:
+                reason = str(error)
+        yield from receive_text(self.comm, text, _first_present(absent))
+        if not text:
+            ranks = "rank " if len(absent) == 1 else "ranks "
+            ranks += ", ".join(map(str, absent))
+            yield from self._disagree(job, f"{reason}; {ranks} left the loop before")
+        return self.comm.size - len(absent)
 
     def _hash_word(self, job: Job) -> int:
         """A number of what a job means, below 2^60."""
@@ -505,6 +571,10 @@ class Queue:
             self._reported = now
             waited = f"rank {self.comm.rank} has waited {now - began_s:.0f} s in {self._current}"
             _warn(f"{waited}: {self._missing_text()}")
+
+
+def _first_present(absent: Collection[int]) -> int:
+    return next(rank for rank in itertools.count() if rank not in absent)
 
 
 def _warn(text: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
@@ -21,7 +22,7 @@ from weft.arrays.creation import zeros, zeros_like
 from weft.arrays.tensor import Tensor, keep_gradient
 from weft.distributed.collective import Pending, push_exchange, raise_failed, type_text
 from weft.distributed.gradients import BUCKET_BYTES, split_flat
-from weft.distributed.transport import AllGather, wide
+from weft.distributed.transport import AllGather, Collective, wide
 from weft.distributed.world import world
 from weft.gradients.gradient import gradients_of, no_grad, set_hook
 from weft.optimizer.optimizer import Optimizer
@@ -31,10 +32,14 @@ from weft.recording.control_flow_effects import in_graph
 __all__ = ["ShardedOptimizer"]
 
 
-class _GatheredParts:
+PARTS = "each rank updates a part of the parameters"
+
+
+@dataclass(frozen=True)
+class _GatheredParts(Collective):
     """Reduce-scatter of several arrays of one type as one, filled with zeros to a multiple of the ranks; the mean."""
 
-    def run(self, comm: Any, inputs: Any, outputs: Any) -> Iterator[Any]:
+    def run(self, comm: Any, inputs: Any, outputs: Any, contributors: int) -> Iterator[Any]:
         from mpi4py import MPI
 
         (y,) = outputs
@@ -46,7 +51,7 @@ class _GatheredParts:
             offset += x.size
         target = y if direct else np.empty(y.shape, "float32")
         yield comm.Ireduce_scatter_block(flat, target, MPI.SUM)
-        target *= target.dtype.type(1 / comm.size)
+        target *= target.dtype.type(1 / contributors)
         if not direct:
             y[...] = target
 
@@ -94,7 +99,7 @@ class _Bucket:
         if n == 1:
             return lambda: part
         kind = ((n * part.size,), part.dtype, part.device)
-        pending = push_exchange(f"sharded parameters {type_text(part)}", AllGather(), [part], [kind])
+        pending = push_exchange(f"sharded parameters {type_text(part)}", AllGather(PARTS), [part], [kind])
         return lambda: pending.outputs()[0]
 
 
@@ -198,7 +203,7 @@ class ShardedOptimizer:
             kinds = ", ".join(map(type_text, arrays))
             kind = ((bucket.part,), bucket.shard.dtype, bucket.shard.device)
             text = f"sharded gradients of {len(arrays)}: {kinds}"
-            self._pending.append((bucket, push_exchange(text, _GatheredParts(), arrays, [kind])))
+            self._pending.append((bucket, push_exchange(text, _GatheredParts(PARTS), arrays, [kind])))
 
     def _add(self, bucket: _Bucket, gradient: Tensor) -> None:
         (previous,) = gradients_of([bucket.shard])

@@ -13,8 +13,9 @@ import functools
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +26,7 @@ __all__ = [
     "AllReduce",
     "AllToAll",
     "Broadcast",
+    "Collective",
     "Receive",
     "ReduceScatter",
     "Send",
@@ -132,23 +134,76 @@ def run_in_pieces(requests: Iterable[tuple[Any, Callable[[], None]]]) -> Iterato
         then()
 
 
-class AllReduce:
-    """One array, in pieces. A second output is written as well: each piece while the cache holds it.
+@dataclass(frozen=True)
+class Collective:
+    """An exchange of all ranks: `run` gives each request of MPI that has to end before it goes on.
+
+    Its fields are numbers and texts, so that a rank that has left its loop (see absence.py) can make the same one and
+    take part with arrays that `neutral` has filled. needs_all: why no rank may be absent; empty: it may.
+    contributors: the number of ranks that are not absent.
+    """
+
+    kinds: ClassVar[dict[str, type[Collective]]] = {}
+
+    needs_all: str = ""
+
+    def __init_subclass__(cls) -> None:
+        Collective.kinds[cls.__name__] = cls
+
+    def run(
+        self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any], contributors: int
+    ) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def neutral(self, x: Any) -> None:
+        """Fill an input so that it changes no other rank's result, where that is possible."""
+        x[...] = 0
+
+    def why_not_without(self, absent: Collection[int]) -> str:
+        """Why these ranks may not be absent; empty: they may."""
+        return self.needs_all
+
+
+@dataclass(frozen=True)
+class Reduction(Collective):
+    """Elements of all ranks are reduced to one; "mean" is over those that contribute.
 
     computing: this rank computes meanwhile.
     """
 
-    def __init__(self, op: str, computing: bool = False) -> None:
-        self.op = op
-        self.part_bytes = COMPUTING_BYTES if computing else PART_BYTES
+    op: str = "sum"
+    computing: bool = False
 
-    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Iterator[Any]:
+    @property
+    def part_bytes(self) -> int:
+        """What each rank reduces of a piece."""
+        return COMPUTING_BYTES if self.computing else PART_BYTES
+
+    def neutral(self, x: Any) -> None:
+        if self.op == "prod":
+            x[...] = 1
+        elif self.op in ("sum", "mean"):
+            x[...] = 0
+        elif x.dtype.kind in "iu":
+            limits = np.iinfo(x.dtype)
+            x[...] = limits.min if self.op == "max" else limits.max
+        else:
+            x[...] = -np.inf if self.op == "max" else np.inf
+
+
+@dataclass(frozen=True)
+class AllReduce(Reduction):
+    """One array, in pieces. A second output is written as well: each piece while the cache holds it."""
+
+    def run(
+        self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any], contributors: int
+    ) -> Iterator[Any]:
         (x,), (y, *outs) = inputs, outputs
         dense = np.ascontiguousarray(x)
         if x.nbytes <= self.part_bytes:  # one piece, with as little of Python as there can be
             request, target = self._begin(comm, dense, y)
             yield request
-            self._end(comm, target, y)
+            self._end(target, y, contributors)
             for out in outs:
                 out[...] = y
             return
@@ -162,7 +217,7 @@ class AllReduce:
                 request, target = self._begin(comm, dense[piece], flat[piece])
 
                 def then(target: Any = target, piece: slice = piece) -> None:
-                    self._end(comm, target, flat[piece])
+                    self._end(target, flat[piece], contributors)
                     for out in by_pieces:
                         out[piece] = flat[piece]
 
@@ -179,9 +234,9 @@ class AllReduce:
         target = y if x.dtype == y.dtype else np.empty(x.shape, x.dtype)
         return comm.Iallreduce(x, target, _mpi_op(self.op, x.dtype)), target
 
-    def _end(self, comm: Any, target: Any, y: Any) -> None:
+    def _end(self, target: Any, y: Any, contributors: int) -> None:
         if self.op == "mean":
-            target *= target.dtype.type(1 / comm.size)
+            target *= target.dtype.type(1 / contributors)
         if target.dtype != y.dtype:
             y[...] = target
 
@@ -193,31 +248,42 @@ def _can_copy_by_pieces(x: Any, y: Any) -> bool:
     return bool(x.ctypes.data == y.ctypes.data and x.strides == y.strides)
 
 
-class Broadcast:
+@dataclass(frozen=True)
+class Broadcast(Collective):
     """From root."""
 
-    def __init__(self, root: int) -> None:
-        self.root = root
+    root: int = 0
 
-    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Iterator[Any]:
+    def why_not_without(self, absent: Collection[int]) -> str:
+        return self.needs_all or (f"the array is that of rank {self.root}" if self.root in absent else "")
+
+    def run(
+        self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any], contributors: int
+    ) -> Iterator[Any]:
         (x,), (y,) = inputs, outputs
         if comm.rank == self.root:
             y[...] = x
         yield comm.Ibcast(y.reshape(-1).view("uint8"), self.root)
 
 
-class AllGather:
+@dataclass(frozen=True)
+class AllGather(Collective):
     """Behind each other."""
 
-    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Iterator[Any]:
+    def run(
+        self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any], contributors: int
+    ) -> Iterator[Any]:
         (x,), (y,) = inputs, outputs
         yield comm.Iallgather(_bytes(x), y.reshape(-1).view("uint8"))
 
 
-class ReduceScatter:
+@dataclass(frozen=True)
+class ReduceScatter(Collective):
     """The sum, each rank its part."""
 
-    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Iterator[Any]:
+    def run(
+        self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any], contributors: int
+    ) -> Iterator[Any]:
         (x,), (y,) = inputs, outputs
         source = np.ascontiguousarray(wide(x))
         target = y if source.dtype == y.dtype else np.empty(y.shape, source.dtype)
@@ -226,10 +292,13 @@ class ReduceScatter:
             y[...] = target
 
 
-class AllToAll:
+@dataclass(frozen=True)
+class AllToAll(Collective):
     """Parts by rank."""
 
-    def run(self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Iterator[Any]:
+    def run(
+        self, comm: Any, inputs: Sequence[Any], outputs: Sequence[Any], contributors: int
+    ) -> Iterator[Any]:
         (x,), (y,) = inputs, outputs
         yield comm.Ialltoall(_bytes(x), y.reshape(-1).view("uint8"))
 

@@ -34,6 +34,9 @@ from weft.recording.control_flow_effects import in_graph
 __all__ = ["SynchronousStore"]
 
 DIRECT_BYTES = 32 << 10  # up to here copies cost less than what avoids them
+COPIES = (
+    "each rank updates its copy of the store; push zeros"  # why none may leave its loop: see distributed.join
+)
 
 
 @register("dist_sync", "dist_sync_device", "dist_device_sync")
@@ -115,7 +118,7 @@ class SynchronousStore(LocalStore):
             for bucket in self._buckets(dense):
                 k, x = bucket[0]
                 if k in targets:
-                    reduce_into(x, targets[k], "sum", f"push {[k]!r}", priority, LARGE_BYTES)
+                    reduce_into(x, targets[k], "sum", f"push {[k]!r}", priority, LARGE_BYTES, COPIES)
                 else:
                     exchanges.append(self._exchange(bucket, codec, priority))
             for bucket, results in exchanges:
@@ -197,7 +200,7 @@ class SynchronousStore(LocalStore):
         names, xs = [k for k, _ in bucket], [x for _, x in bucket]
         text = f"push {names!r}{self._updater_text()}"
         if codec is None:
-            results = reduce_together(xs, "sum", text, priority, LARGE_BYTES)
+            results = reduce_together(xs, "sum", text, priority, LARGE_BYTES, needs_all=COPIES)
         else:
             results = compressed_sum(xs, [self._residual(k, 0, x) for k, x in bucket], codec, text, priority)
         return bucket, results
@@ -238,5 +241,5 @@ def _sum_rows(x: RowSparse, text: str, priority: int) -> RowSparse:
 def _gather_rows(x: Tensor, text: str, priority: int) -> Tensor:
     """All ranks' x, which has as many elements on each."""
     kind = ((world().size * x.shape[0], *x.shape[1:]), x.dtype, x.device)
-    (gathered,) = push_exchange(f"{text} {type_text(x)}", AllGather(), [x], [kind], priority).outputs()
+    (gathered,) = push_exchange(f"{text} {type_text(x)}", AllGather(COPIES), [x], [kind], priority).outputs()
     return gathered
