@@ -54,7 +54,7 @@ class Plug:
     def __init__(self):
         self.inside, self.out = threading.Event(), threading.Event()
 
-    def run(self, comm, inputs, outputs):
+    def run(self, comm, inputs, outputs, contributors):
         self.inside.set()
         assert self.out.wait(60)
 
