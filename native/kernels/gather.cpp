@@ -25,6 +25,10 @@ class TakeAlongAxis final : public Kernel {
  public:
   explicit TakeAlongAxis(int axis) : axis_(axis) {}
 
+  int64_t moved_bytes(const View* x) const override {
+    return distinct_bytes(x[1]) + 2 * distinct_bytes(x[2]);
+  }
+
   void run(const Call& call) const override {
     const View &x = call.operands[0], &indices = call.operands[1], &y = call.operands[2];
     const int axis = axis_of(x, axis_);
@@ -71,6 +75,12 @@ class IndexGet final : public Kernel {
 
   size_t scratch_bytes(const View* operands) const override {
     return Indexed::scratch_bytes(operands[0], operands + 1, dims_, false);
+  }
+
+  int64_t moved_bytes(const View* x) const override {
+    int64_t bytes = 2 * distinct_bytes(x[1 + dims_.size()]);
+    for (size_t k = 1; k <= dims_.size(); ++k) bytes += distinct_bytes(x[k]);
+    return bytes;
   }
 
   void run(const Call& call) const override {

@@ -124,6 +124,13 @@ struct OffsetRange {
   bool has(int64_t offset) const { return offset >= low && offset < high; }
 };
 
+// What writing at indices moves: the updates, what they are combined with, and all of x where y is not in its
+// place.
+int64_t put_bytes(const View& x, const View& updates, const View& y, int64_t count, Combine mode) {
+  const int64_t written = count * static_cast<int64_t>(size_of(y.dtype)) * (mode == Combine::set ? 1 : 2);
+  return distinct_bytes(updates) + written + (x.data == y.data ? 0 : distinct_bytes(x) + distinct_bytes(y));
+}
+
 // At most kIndexChunk updates of one line that meet each other: those that are owned. Without branches, whose
 // outcome could not be predicted.
 void scatter_in_range(const Functions& functions, const OffsetRange& range, char* to, const int64_t* offsets,
@@ -162,6 +169,10 @@ int64_t parts_for(int64_t elements, int64_t units, bool by_columns) {
 class Scatter final : public Kernel {
  public:
   Scatter(int axis, Combine mode) : axis_(axis), mode_(mode) {}
+
+  int64_t moved_bytes(const View* x) const override {
+    return distinct_bytes(x[1]) + put_bytes(x[0], x[2], x[3], count_of(x[1]), mode_);
+  }
 
   void run(const Call& call) const override {
     const View &x = call.operands[0], &indices = call.operands[1], &updates = call.operands[2],
@@ -269,6 +280,13 @@ class IndexPut final : public Kernel {
 
   size_t scratch_bytes(const View* operands) const override {
     return Indexed::scratch_bytes(operands[0], operands + 1, dims_, true);
+  }
+
+  int64_t moved_bytes(const View* x) const override {
+    const View &values = x[1 + dims_.size()], &y = x[2 + dims_.size()];
+    int64_t bytes = put_bytes(x[0], values, y, count_of(values), mode_);
+    for (size_t k = 1; k <= dims_.size(); ++k) bytes += distinct_bytes(x[k]);
+    return bytes;
   }
 
   void run(const Call& call) const override {

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "engine/engine.h"
+#include "program/step_log.h"
 
 namespace weft {
 namespace {
@@ -163,8 +164,13 @@ void Inner::run(Frame& frame, const View* inputs, const View* outputs, char* scr
   const Program& p = *program_;
   bind_values(frame, inputs, outputs, scratch);
   try {
-    for (const Program::Step& step : p.steps)
-      step.kernel->run({gather(frame, step), slots_.data() + step.first_slot, scratch + owned_, context});
+    for (size_t t = 0; t < p.steps.size(); ++t) {
+      const Program::Step& step = p.steps[t];
+      const View* operands = gather(frame, step);
+      StepLog::run(
+          p, t, [operands](size_t k) { return operands[k]; },
+          [&] { step.kernel->run({operands, slots_.data() + step.first_slot, scratch + owned_, context}); });
+    }
   } catch (...) {
     if (auto* const hook = abandoned.load(std::memory_order_acquire)) hook();
     throw;
@@ -234,6 +240,7 @@ class Foreach final : public Kernel {
   Foreach(Ref<const Program> body, ForeachForm form) : body_(std::move(body)), form_(std::move(form)) {}
 
   bool wide() const override { return body_.wide(); }
+  int64_t moved_bytes(const View*) const override { return 0; }  // its steps say what they move
 
   size_t scratch_bytes(const View* operands) const override {
     const RowMajor states(first_states(operands), count(form_.states));
@@ -299,6 +306,7 @@ class While final : public Kernel {
       : condition_(std::move(condition)), body_(std::move(body)), form_(std::move(form)) {}
 
   bool wide() const override { return true; }  // its duration is not known
+  int64_t moved_bytes(const View*) const override { return 0; }
 
   size_t scratch_bytes(const View* operands) const override {
     const RowMajor states(operands, count(form_.states));
@@ -356,6 +364,7 @@ class Cond final : public Kernel {
       : then_(std::move(then)), otherwise_(std::move(otherwise)), inputs_(inputs) {}
 
   bool wide() const override { return then_.wide() || otherwise_.wide(); }
+  int64_t moved_bytes(const View*) const override { return 0; }
 
   size_t scratch_bytes(const View* operands) const override {
     return std::max(then_.scratch_bytes(operands + 1), otherwise_.scratch_bytes(operands + 1));

@@ -266,6 +266,12 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
 
   char* pointers[LoopPattern::kOperands];
   std::vector<View> views(p.most_operands);
+  const auto operand = [&](size_t t, size_t k) {
+    const auto value = static_cast<size_t>(steps[t].operands[k]);
+    View x = p.views[value];
+    x.data = data[value];
+    return x;
+  };
   const auto run_kernel = [&](size_t t) {
     const Step& step = steps[t];
     const size_t operands = step.operands.size();
@@ -277,18 +283,10 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
         for (size_t k = 0; k < operands; ++k) pointers[k] = data[static_cast<size_t>(step.operands[k])];
         bound->run(pointers, slots, context);
       } else {
-        for (size_t k = 0; k < operands; ++k) {
-          const auto value = static_cast<size_t>(step.operands[k]);
-          views[k] = p.views[value];
-          views[k].data = data[value];
-        }
+        for (size_t k = 0; k < operands; ++k) views[k] = operand(t, k);
         step.kernel->run({views.data(), slots, arena + p.arena_size, context});
       }
-      NanWatch::check(step, [&](size_t k) {
-        View x = p.views[static_cast<size_t>(step.operands[k])];
-        x.data = data[static_cast<size_t>(step.operands[k])];
-        return x;
-      });
+      NanWatch::check(step, [&](size_t k) { return operand(t, k); });
       if (arena_check)
         if (const int64_t at = arena_check->after(static_cast<int>(t)); at >= 0)
           throw std::logic_error("wrote byte " + std::to_string(at) + " of the arena, which is not its own");
@@ -297,8 +295,7 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
     }
   };
   const auto run_step = [&](size_t t) {
-    const auto operand = [&](size_t k) { return p.views[static_cast<size_t>(steps[t].operands[k])]; };
-    StepLog::run(*this, t, operand, [&] { run_kernel(t); });
+    StepLog::run(*this, t, [&](size_t k) { return operand(t, k); }, [&] { run_kernel(t); });
   };
   for (size_t t = 0; t < hoisted.size(); ++t) {
     if (prepacked->needs_step(t)) {

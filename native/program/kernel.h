@@ -35,6 +35,14 @@ class Bound {
   virtual void run(char* const* data, const uint64_t* parameters, const RunContext& context) const = 0;
 };
 
+// Of the elements of an operand, those that share memory once.
+inline int64_t distinct_bytes(const View& x) noexcept {
+  auto bytes = static_cast<int64_t>(size_of(x.dtype));
+  for (int d = 0; d < x.ndim; ++d)
+    if (x.strides[d] != 0 || x.shape[d] == 0) bytes *= x.shape[d];
+  return bytes;
+}
+
 // Called where a kernel has failed in a loop or branch of a program, before the memory of what ran before it
 // is given back: other threads may still be at work in it. Null: nothing is called.
 inline std::atomic<void (*)() noexcept> abandoned{nullptr};
@@ -56,6 +64,11 @@ class Kernel : public Counted<Kernel> {
   virtual int operand_count() const { return -1; }
   // How many copies into other layouts a run makes.
   virtual int reorders() const { return 0; }
+  // How many bytes a run on these operands reads and writes, for the profiler; -1: each operand once.
+  virtual int64_t moved_bytes(const View* operands) const {
+    static_cast<void>(operands);
+    return -1;
+  }
   // Whether it runs a library's reference code, which is many times slower than its other code.
   virtual bool is_reference() const { return false; }
   // Whether it may run on a device whose memory the host cannot touch.

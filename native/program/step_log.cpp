@@ -39,13 +39,6 @@ StepLog::Closed StepLog::close() {
   return std::exchange(spans().all, {});
 }
 
-int64_t StepLog::bytes_of(const View& x) noexcept {
-  auto bytes = static_cast<int64_t>(size_of(x.dtype));
-  for (int d = 0; d < x.ndim; ++d)
-    if (x.strides[d] != 0 || x.shape[d] == 0) bytes *= x.shape[d];
-  return bytes;
-}
-
 void StepLog::add(Span span, const Shapes& shapes) {
   thread_local const int64_t thread = syscall(SYS_gettid);
   span.thread = thread;

@@ -1,4 +1,5 @@
-// step_log.h: records when the steps of programs ran, while a profiler is on.
+// step_log.h: records when the steps of programs ran, also those inside of loops and branches, while a
+// profiler is on.
 #pragma once
 
 #include <atomic>
@@ -16,7 +17,7 @@ class StepLog {
     Ref<const Program> program;
     size_t step;
     int64_t thread;  // the system's number
-    int64_t bytes;   // of all operands, each element once
+    int64_t bytes;   // that it reads and writes
     int64_t start_ns, end_ns;
     uint64_t operation;  // trace_id of the engine's operation that it is part of; 0: not known
     uint32_t shapes;     // of the operands, a number of Closed::shapes
@@ -42,12 +43,14 @@ class StepLog {
     const int64_t start = now();
     body();
     const int64_t end = now();
-    int64_t bytes = 0;
+    std::vector<View> operands;
     Shapes shapes;
-    for (size_t k = 0; k < program.steps[step].operands.size(); ++k) {
-      const View x = operand(k);
-      bytes += bytes_of(x);
-      shapes.add(x);
+    for (size_t k = 0; k < program.steps[step].operands.size(); ++k)
+      shapes.add(operands.emplace_back(operand(k)));
+    int64_t bytes = program.steps[step].kernel->moved_bytes(operands.data());
+    if (bytes < 0) {
+      bytes = 0;
+      for (const View& x : operands) bytes += distinct_bytes(x);
     }
     add({Ref<const Program>(&program), step, 0, bytes, start, end, 0, 0}, shapes);
   }
@@ -67,7 +70,6 @@ class StepLog {
       for (int d = 0; d < x.ndim; ++d) numbers[count++] = x.shape[d];
     }
   };
-  static int64_t bytes_of(const View& x) noexcept;
   static void add(Span span, const Shapes& shapes);
 
   static inline std::atomic<bool> open_{false};

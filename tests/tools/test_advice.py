@@ -74,6 +74,32 @@ def test_planning():
     assert "planning" not in kinds(record(run(14 * [3])))
 
 
+def test_layers_of_a_first_step_are_no_planning_again():
+    """Each layer has a size of its own, so each is planned once, by one line; sizes that change are planned again."""
+    shifts = iter(range(200, 400))
+
+    class Rolled(M.Module):
+        def forward(self, x, n):
+            return F.roll(x, shift=n)
+
+    net = M.Sequential(*(Rolled() for _ in range(12)))
+    x = wf.ones(41)
+
+    def run(steps, changing, layers):
+        own = [next(shifts) for _ in range(12)]
+        with wf.tools.profile() as p:
+            for _ in range(steps):
+                for k in range(12):
+                    y = net[k if layers else 0](x, next(shifts) if changing and k == 0 else own[k])
+                y.wait()
+                p.step()
+        return p
+
+    assert "planning" not in kinds(run(3, False, True))
+    assert "planning" not in kinds(run(3, False, False))  # one line of one module, all in the first step
+    assert only(run(10, True, True), "planning").times == 10
+
+
 class Slow(data.Dataset):
     """Samples that take a while, until `ready` is set."""
 

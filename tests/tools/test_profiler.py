@@ -119,6 +119,70 @@ def test_fused_kernels_name_all_their_steps():
     assert p.recording.work[0].flops == 2 * 8 * 16 * 32 + 8 * 32
 
 
+def test_operations_inside_of_control_flow_have_rows():
+    """Each with its own calls; the loop's row is what the loop itself takes."""
+
+    def step(x, s):
+        return F.tanh(x @ w), s + F.cumulative_sum(x, axis=-1)
+
+    w = wf.ones((24, 24))
+
+    @wf.trace
+    def f(x, s):
+        y, s = wf.foreach(step, x, s)
+        n, s = wf.while_loop(lambda n, s: n < 5, lambda n, s: (n + 1, s.sort()), wf.tensor(0), s)
+        return y, wf.cond(s.sum() > 0, lambda: F.softmax(s), lambda: s)
+
+    arguments = wf.ones((7, 3, 24)), wf.zeros((3, 24))
+    f(*arguments), f(*arguments)
+    with wf.tools.profile() as p:
+        f(*arguments)[1].wait()
+    rows = {row["operator"]: row for row in p.table()}
+    calls = {name: row["calls"] for name, row in rows.items()}
+    called = {
+        word: sum(n for name, n in calls.items() if word in name)
+        for word in ("matmul", "cumulative_sum", "sort", "softmax", "less", "foreach_loop", "cond")
+    }
+    assert called == {
+        "matmul": 7, "cumulative_sum": 7, "sort": 5, "softmax": 1, "less": 6, "foreach_loop": 1, "cond": 1
+    }, calls  # fmt: skip
+    product = next(work for work in p.recording.work if "matmul" in work.name)
+    assert product.flops >= 2 * 3 * 24 * 24
+    assert "test_profiler.py" in product.where
+    loop = next(work for work in p.recording.work if "foreach" in work.name)
+    assert loop.flops == 0
+    kernels = [lane for lane in p.events.lanes if lane.kind == "kernel"]
+    assert {lane.depth for lane in kernels} == {0, 1}
+    whole = sum(row["seconds"] for row in p.table())
+    outer = sum(p.events.seconds[lane.first : lane.last].sum() for lane in kernels if lane.depth == 0)
+    assert whole == pytest.approx(outer)  # nothing counts twice
+
+
+def test_bytes_of_operations_at_indices():
+    """What they read and write, not all of the array."""
+    x, index, rows = wf.zeros((1000, 16)), wf.tensor([3, 5, 3]), wf.ones((3, 16))
+
+    def write(x):
+        x[index] = rows
+
+    row_bytes, index_bytes = 3 * 16 * 4, 3 * 8
+    for function, word, expected in (
+        (write, "index_put", 2 * row_bytes + index_bytes),
+        (lambda x: x[index] + 1, "index_get", 2 * row_bytes + index_bytes),
+        (
+            lambda x: F.take_along_axis(x, wf.zeros((1, 16), dtype="int64"), axis=0),
+            "take_along_axis",
+            16 * (4 + 4 + 8),
+        ),
+    ):
+        for f in (function, wf.trace(function)):
+            f(x), f(x)
+            with wf.tools.profile() as p:
+                f(x)
+            sizes = [d.bytes for d in details(p, "kernel") if word in d.name]
+            assert sizes == [expected], (word, sizes)
+
+
 def test_planning_tracing_and_compiling_are_seen(monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))  # nothing is found on disk
 

@@ -39,12 +39,15 @@ from weft.graph.symbols import (
 from weft.ops import registry
 from weft.ops.node import Node, Value, constant, input_value, make_node
 from weft.ops.op import Op
+from weft.ops.sizes import COMPUTED, Size, axis_size
 from weft.ops.types import PartialType, TensorType
 
 __all__ = [
     "Source",
     "checked",
     "decode",
+    "decode_integer",
+    "decode_size",
     "document",
     "encode",
     "from_json",
@@ -59,6 +62,7 @@ GRAPH, SYMBOL, VERSION = "weft.graph", "weft.symbol", 1
 CONTENT = ("inputs", "outputs", "writes", "nodes")
 MOST = 1 << 62  # elements of an array
 MOST_OUTPUTS = 1 << 16  # of an operator in a symbol
+MOST_AXES = 1 << 10  # dynamic sizes of a graph
 
 
 # Writing.
@@ -90,6 +94,8 @@ def encode(value: Any) -> Any:
         return {"device": str(value)}
     if isinstance(value, Op):
         return encode_op(value)
+    if isinstance(value, Size):
+        return {"size": _encode_size(value)}
     if isinstance(value, Subgraph):
         graph = value.graph
         if not is_partial(graph.outputs[0] if graph.outputs else None):
@@ -107,15 +113,35 @@ def encode_op(op: Op, skip: tuple[str, ...] = ()) -> dict[str, Any]:
     }
 
 
+def _encode_size(size: Size) -> list[Any]:
+    """What a size is computed from, each part once and behind its operands, and itself, the last.
+
+    A part is the number of a dynamic axis, or an operation with two operands: numbers, or [index of a part].
+    """
+    if not size.is_of_axes:
+        raise GraphError(f"to_json: a graph for all sizes of a pattern cannot be written: {size}")
+    parts = size.parts()
+    index = {id(part): k for k, part in enumerate(parts)}
+    return [
+        part.args[0]
+        if part.op == "axis"
+        else [part.op, *([index[id(arg)]] if isinstance(arg, Size) else arg for arg in part.args)]
+        for part in parts
+    ]
+
+
 def _encode_type(t: TensorType) -> dict[str, Any]:
-    if not all(isinstance(n, int) for n in t.shape):
-        raise GraphError(f"to_json: a graph for all sizes of a pattern cannot be written: {t}")
-    content = {"shape": list(t.shape), "dtype": t.dtype.name, "device": str(t.device), "weak": t.weak}
+    content = {
+        "shape": [encode(n) for n in t.shape],
+        "dtype": t.dtype.name,
+        "device": str(t.device),
+        "weak": t.weak,
+    }
     return content if t.storage == "dense" else {**content, "storage": t.storage}
 
 
 def to_json(graph: Graph) -> str:
-    """The text form of a graph of exact sizes. Raises GraphError for attributes that have none."""
+    """The text form of a graph, whose sizes may depend on dynamic axes. Raises GraphError for what has none."""
     return _document_text(GRAPH, _content(graph))
 
 
@@ -255,8 +281,9 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def document(text: str | bytes, format: str, version: int = VERSION) -> Source:
-    """The document in a text. Raises GraphError unless it is JSON of this format and version."""
+def document(text: str | bytes, format: str, *versions: int) -> Source:
+    """The document in a text. Raises GraphError unless it is JSON of this format and one of these versions."""
+    versions = versions or (VERSION,)
 
     def refuse(word: str) -> Any:
         raise ValueError(f"{word} is not JSON")
@@ -276,8 +303,10 @@ def document(text: str | bytes, format: str, version: int = VERSION) -> Source:
     source = Source(value, format)
     if (found_format := source["format"].text()) != format:
         raise source.fail(f"is a document of format {_short(found_format)}")
-    if (found_version := source["version"].integer(0, 1 << 31)) != version:
-        raise source.fail(f"is of version {found_version}; this program reads version {version}")
+    if (found_version := source["version"].integer(0, 1 << 31)) not in versions:
+        raise source.fail(
+            f"is of version {found_version}; this program reads version {', '.join(map(str, versions))}"
+        )
     return source
 
 
@@ -293,11 +322,43 @@ def decode(source: Source) -> Any:
     for kind, read in _GRAPHS.items():
         if kind in source and len(value) == 1:
             return read(source[kind])
+    if "size" in source and len(value) == 1:
+        return decode_size(source["size"])
     kinds: dict[str, Callable[[Any], Any]] = {"float": float, "dtype": as_dtype, "device": as_device}
     for kind, make in kinds.items():
         if kind in source and len(value) == 1:
             return checked(source, functools.partial(make, source[kind].text()))
-    raise source.fail(f"expected one of {', '.join((*kinds, *_GRAPHS))}, op")
+    raise source.fail(f"expected one of {', '.join((*kinds, *_GRAPHS))}, size, op")
+
+
+def decode_size(source: Source, axes: int = MOST_AXES) -> Size:
+    """The size that _encode_size was given; axes: how many there are."""
+    parts: list[Size] = []
+    for part in source.items():
+        if isinstance(part.value, int):
+            parts.append(axis_size(part.integer(0, axes)))
+            continue
+        op, *operands = part.items()
+        if op.value not in COMPUTED or len(operands) != 2:
+            raise part.fail(f"expected one of {', '.join(COMPUTED)}, and two operands")
+        values: list[Any] = []
+        for each in operands:
+            if isinstance(each.value, int):
+                values.append(each.integer(-MOST, MOST))
+            else:
+                (index,) = each.items() if len(each.items()) == 1 else [each]
+                values.append(parts[index.integer(0, len(parts))])
+        if not any(isinstance(value, Size) for value in values):
+            raise part.fail("is a number")
+        parts.append(Size(op.text(), *values))
+    if not parts:
+        raise source.fail("is empty")
+    return parts[-1]
+
+
+def decode_integer(source: Source, low: int, high: int) -> int | Size:
+    """An int of low ... high - 1, or a size that depends on dynamic axes."""
+    return decode_size(source["size"]) if "size" in source else source.integer(low, high)
 
 
 def decode_op(source: Source) -> Op:
@@ -339,8 +400,8 @@ def checked(source: Source, make: Callable[[], T]) -> T:
 def _decode_type(source: Source) -> TensorType:
     is_dense = "storage" not in source
     source.only("shape", "dtype", "device", "weak", *(() if is_dense else ("storage",)))
-    shape = [part.integer(0, MOST) for part in source["shape"].items()]
-    if math.prod(shape) >= MOST:
+    shape = [decode_integer(part, 0, MOST) for part in source["shape"].items()]
+    if math.prod(n for n in shape if isinstance(n, int)) >= MOST:
         raise source.fail(f"an array of the shape {shape} is too large")
     dtype = checked(source, lambda: as_dtype(source["dtype"].text()))
     device = checked(source, lambda: as_device(source["device"].text()))
@@ -410,7 +471,7 @@ def _read_node(part: Source, nodes: Sequence[Node]) -> Node:
     if "value" in part:
         part.only("value", "dtype")
         number = decode(part["value"])
-        if not isinstance(number, bool | int | float):
+        if not isinstance(number, bool | int | float | Size):
             raise part.fail(f"expected a number, found {_short(number)}")
         dtype = None
         if part["dtype"].value is not None:

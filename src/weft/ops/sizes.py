@@ -95,9 +95,17 @@ class SizeGuards:
             self.answers[key] = (a, comparison, b, holds)
         return self.answers[key][-1]
 
+    @property
+    def comparisons(self) -> list[tuple[int | Size, str, int | Size, bool]]:
+        """Each with its answer."""
+        return list(self.answers.values())
+
     def __str__(self) -> str:
-        """The comparisons."""
-        return ", ".join(f"{a} {comparison} {b}" for a, comparison, b, _ in self.answers.values())
+        """What holds."""
+        words = {("==", False): "!=", (">", False): "<="}
+        return ", ".join(
+            f"{a} {words.get((word, holds), word)} {b}" for a, word, b, holds in self.comparisons
+        )
 
     def hold(self, axes: Sequence[int]) -> bool:
         """Whether the answers are the same for these sizes."""

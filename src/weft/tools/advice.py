@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.tools.recording import Recording
+from weft.tools.recording import Moment, Recording
 from weft.tools.timeline_events import steps_of
 
 __all__ = ["RULES", "Advice", "advice_on"]
@@ -177,12 +177,19 @@ def planning(r: Recording) -> Iterator[Advice]:
     plans = [m for m in r.moments if m.kind == "plan"]
     inside = [m for m in r.moments if m.kind in ("trace", "optimize")]
     alone = [m for m in plans if not any(o.start_s <= m.start_s <= o.end_s for o in inside)]
-    for name, count in Counter(m.name for m in alone).items():
+    # What a step plans first are its layers, which may share a line: of these one counts.
+    first_step_s = next((step.end_s for step in steps_of(r)), 0.0)
+    by_place: dict[tuple[str, str, str], list[Moment]] = {}
+    for m in alone:
+        by_place.setdefault((m.name, m.where, m.module), []).append(m)
+    for (name, _, module), same in by_place.items():
+        first = same[0]
+        count = len(same) - max(sum(m.start_s < first_step_s for m in same) - 1, 0)
         if count >= REPLANS:
-            first = next(m for m in alone if m.name == name)
             yield Advice(
                 "planning",
-                f"{name} was planned {count} times: its shapes, strides or attributes keep changing",
+                f"{name} was planned {count} times{f' in {module}' if module else ''}: its shapes, strides or "
+                "attributes keep changing",
                 "Pad sizes to a few, or pass numbers that vary as tensors or floats.",
                 first.where,
                 count,

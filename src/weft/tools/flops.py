@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from weft.executor.control import Control
 from weft.expr import scalar as e
 from weft.expr.kernel import Once, Reduction, parts
 from weft.graph.graph import Graph, graph_of
@@ -216,6 +217,8 @@ def of_work(work: Any, operands: Sequence[tuple[str, Sequence[int]]]) -> int:
         )
     total = 0
     for node in work.nodes:
+        if isinstance(node.op, Control):  # its steps are work of their own
+            continue
         types = [v.type for v in (*node.inputs, *node.outputs) if v is not None]
         if node.op is not None and all(_is_fixed(t.shape) for t in types):
             total += of_node(node).flops

@@ -115,10 +115,16 @@ STEP = np.dtype(
 )
 QUEUES = ("compute", "wide", "copy", "io", "priority")
 LIMIT = 4_000_000  # events
+CONTAINER_DISTANCE = (
+    4096  # steps, of all threads, between the start of a loop and that of the first of its steps
+)
 
 
 class Moment(NamedTuple):
-    """Something that Python did: kind "plan", "optimize", "compile", "trace", "module" or "data"; seconds."""
+    """Something that Python did: kind "plan", "optimize", "compile", "trace", "module" or "data"; seconds.
+
+    module: the path of the module in which it did so.
+    """
 
     kind: str
     name: str
@@ -126,6 +132,7 @@ class Moment(NamedTuple):
     thread: int
     start_s: float
     end_s: float
+    module: str = ""
 
 
 class Exchange(NamedTuple):
@@ -200,7 +207,7 @@ class Recording:
 # Arrays and lists of a Recording that a file holds; what else there is stays with the process.
 ARRAYS = ("operations", "memory", "held", "waits", "steps", "step_work")
 TEXTS = ("names", "sites", "contexts", "shapes", "marks", "facts", "seconds", "held_bytes", "dropped")
-MAGIC = "weft recording 2"
+MAGIC = "weft recording 3"
 
 
 def write_recording(recording: Recording, path: str | os.PathLike[str]) -> None:
@@ -392,8 +399,10 @@ class Recorder:
         self._exchanges.append(Exchange(name, arrays, where, size_bytes, number, *times))
 
     def _add(self, kind: str, name: str, where: str, start: int) -> None:
-        seconds = ((t - self._begin) * 1e-9 for t in (start, time.perf_counter_ns()))
-        self._moments.append(Moment(kind, name, where, threading.get_native_id(), *seconds))
+        start_s, end_s = ((t - self._begin) * 1e-9 for t in (start, time.perf_counter_ns()))
+        stack = getattr(self._thread_state, "stack", ())
+        module = path_with(self._number_of(stack)) if stack else ""
+        self._moments.append(Moment(kind, name, where, threading.get_native_id(), start_s, end_s, module))
 
     def _wrap_call(self, call: Any) -> Any:
         thread_state = self._thread_state
@@ -505,29 +514,35 @@ class Recorder:
         names, steps = ["", *raw["step_names"]], recording.steps
         columns = [steps[name] for name in ("serial", "program", "step", "name", "where", "shapes")]
         first, recording.step_work = kinds_of(columns)
-        for kind in steps[first]:
+        by_kind: dict[int, Work] = {}
+        kind_of_first = {int(k): n for n, k in enumerate(first)}
+        for k in sorted(kind_of_first):  # those of bodies come behind the loop or branch that they are in
+            kind, container = steps[k], _container(steps, k)
             serial, number = int(kind["serial"]), int(kind["step"])
             info = plan_info.info_of(serial)
             work = info.work[number] if info is not None and number < len(info.work) else None
             operands = raw["step_shapes"][kind["shapes"]]
             name = _kernel_name(names[kind["name"]] or raw["programs"][kind["program"]], work)
-            recording.work.append(
-                Work(
-                    name,
-                    names[kind["where"]],
-                    _module_of(work),
-                    ", ".join(f"{dtype}[{','.join(map(str, sizes))}]" for dtype, sizes in operands),
-                    0 if work is None else flops.of_work(work, operands),
-                    raw["programs"][kind["program"]],
-                    serial,
-                    number,
-                    work is not None and work.is_reference,
-                )
+            where, module = names[kind["where"]], _module_of(work)
+            if not where and container >= 0:
+                outer = by_kind[int(recording.step_work[container])]
+                where, module = outer.where, outer.module
+            by_kind[kind_of_first[k]] = Work(
+                name,
+                where,
+                module,
+                ", ".join(f"{dtype}[{','.join(map(str, sizes))}]" for dtype, sizes in operands),
+                0 if work is None else flops.of_work(work, operands),
+                raw["programs"][kind["program"]],
+                serial,
+                number,
+                work is not None and work.is_reference,
             )
             if info is not None and serial not in recording.programs:
                 recording.programs[serial] = ProgramFacts(
                     info.name, (*info.hoisted, *info.steps), info.reorders, info.memory
                 )
+        recording.work = [by_kind[n] for n in range(len(first))]
 
 
 def _held_before(held: Any, memory: Any) -> Any:
@@ -541,6 +556,14 @@ def _held_before(held: Any, memory: Any) -> Any:
     recorded = set(zip(allocated["address"].tolist(), allocated["device"].tolist(), strict=True))
     keep = [(row["address"], row["device"]) not in recorded for row in held] if recorded else None
     return held if keep is None else held[np.array(keep, bool)]
+
+
+def _container(steps: Any, k: int) -> int:
+    """The index of the step, a loop or a branch, that a step ran in; -1: none. Steps are in the order of their starts."""
+    begin = max(k - CONTAINER_DISTANCE, 0)
+    before, step = steps[begin:k], steps[k]
+    containing = np.nonzero((before["thread"] == step["thread"]) & (before["end"] >= step["end"]))[0]
+    return begin + int(containing[-1]) if len(containing) else -1
 
 
 def kinds_of(columns: Sequence[Any]) -> tuple[Any, Any]:

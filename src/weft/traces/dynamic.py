@@ -25,13 +25,10 @@ from weft.arrays import array_values as array_values  # so that Values are array
 from weft.arrays.tensor import Tensor
 from weft.arrays.traced_float import TracedFloat, TracedFloats
 from weft.base.errors import GraphError, ShapeError
-from weft.base.exact import Same, exact
 from weft.base.structure import Structure, flatten
 from weft.base.users_line import is_users
-from weft.executor.compile import compile_graph
 from weft.graph.functionalization import Geometry
 from weft.graph.graph import Graph
-from weft.graph.instantiate import instantiate
 from weft.graph.recording import CannotRecord, Recorder
 from weft.graph.subgraph import Capture, definition_slots
 from weft.ops import functions as F
@@ -43,18 +40,16 @@ from weft.recording.captured_environment import captured_environment
 from weft.recording.dependence import all_within, objects_in
 from weft.recording.doubts import Recording, is_checked
 from weft.recording.launch_recorder import LaunchRecorder
-from weft.traces.traced import NumberSources, Traced, replay_spec, state_check, strides_of, tensors_around
+from weft.traces.export import Described
+from weft.traces.sized import Signature, SizedProgram, raise_recorded, size_of
+from weft.traces.traced import NumberSources, Traced, state_check, tensors_around
 
 if TYPE_CHECKING:
-    from weft._core import Find
+    from weft._core import Find, ReplaySpec
 
-__all__ = ["DynamicAxes", "DynamicTraced", "SharedMemory", "Signature"]
+__all__ = ["DynamicAxes", "DynamicTraced"]
 
 SIZES = 64  # plans of one graph; the oldest are dropped
-
-
-class SharedMemory(GraphError):
-    """An argument shares memory with an array that the function captures."""
 
 
 class DynamicAxes:
@@ -106,61 +101,7 @@ class DynamicAxes:
         return axis % x.ndim
 
 
-class Signature:
-    """What a graph with dynamic sizes depends on of a call's arguments; key: equal ones find the same graph.
-
-    Dynamic axes of the same size share a symbol: which of them do is part of the key, and that a size is 0 or 1.
-    """
-
-    def __init__(
-        self, leaves: Sequence[Any], structure: Structure, axes: dict[int, tuple[int, ...]], layers: Any = ()
-    ) -> None:
-        self._leaves = leaves
-        self.sizes: list[int] = []  # of the symbols
-        self.symbol_axes: list[tuple[int, int]] = []  # where each is found: (leaf, axis)
-        self.types: list[TensorType | None] = []  # of the tensors among the leaves
-        parts: list[Any] = [structure, layers]
-        for k, leaf in enumerate(leaves):
-            self.types.append(
-                self._type(k, leaf, axes.get(id(leaf), ())) if isinstance(leaf, Tensor) else None
-            )
-            parts.append(self._key_part(k, leaf))
-        self.key = tuple(parts)
-        self.shared = [self._shared(k) if isinstance(x, Tensor) else () for k, x in enumerate(leaves)]
-        del self._leaves
-
-    def _type(self, k: int, x: Tensor, axes: tuple[int, ...]) -> TensorType:
-        sizes = [self._symbol(n, k, d) if d in axes and n > 1 else n for d, n in enumerate(x.shape)]
-        return TensorType(tuple(sizes), x.dtype, x.device)
-
-    def _symbol(self, n: int, leaf: int, axis: int) -> Any:
-        if n not in self.sizes:
-            self.sizes.append(n)
-            self.symbol_axes.append((leaf, axis))
-        return axis_size(self.sizes.index(n))
-
-    def _key_part(self, k: int, leaf: Any) -> Any:
-        if isinstance(leaf, Tensor):
-            array_type = self.types[-1]
-            assert array_type is not None
-            sizes = tuple(n if isinstance(n, int) else repr(n) for n in array_type.shape)
-            is_row_major = bool(_core.is_contiguous(leaf))
-            return (sizes, array_type.dtype, array_type.device, is_row_major, self._shared(k))
-        if type(leaf) is float:
-            return float
-        is_plain = isinstance(leaf, int | str | bytes | slice | type(None))
-        return exact(leaf, Same) if is_plain else Same(leaf)
-
-    def _shared(self, k: int) -> tuple[tuple[int, bool], ...]:
-        """The arrays before an array that are in the same memory, and whether they are the same window of it."""
-        mine = Geometry(*_core.geometry(self._leaves[k]))
-        pairs = (
-            (j, Geometry(*_core.geometry(x))) for j, x in enumerate(self._leaves[:k]) if isinstance(x, Tensor)
-        )
-        return tuple((j, x.same_window(mine)) for j, x in pairs if x.serial == mine.serial)
-
-
-class DynamicTraced:
+class DynamicTraced(SizedProgram):
     """A graph of a traced function with dynamic sizes, and its plans. graph: what it computes."""
 
     def __init__(
@@ -176,6 +117,7 @@ class DynamicTraced:
         self.environment, lookups = captured_environment(function), registry.lookups
         self.plans: list[Traced] = []
         self._size_count = 0  # of all for which a plan was made
+        self.example = [Described(x) if isinstance(x, Tensor) else x for x in leaves], structure  # for export
         self._key_objects = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
         floats = TracedFloats([leaf for leaf in leaves if type(leaf) is float])
         self._numbers = NumberSources(floats, leaves)
@@ -183,10 +125,10 @@ class DynamicTraced:
         for dependency in all_within([*leaves, *self.environment.values]):
             recorder.depends_on(dependency)
         capture = _WholeFunction(name, reason)
-        self._values = self._symbolic_leaves(capture, leaves, iter(floats.numbers))
-        # By id, in order: the argument is the first one that it is.
-        self._inputs = {id(v): v for v in self._values if isinstance(v, Value)}
-        args, kwargs = structure.build(self._values)
+        self.values = self._symbolic_leaves(capture, leaves, iter(floats.numbers))
+        # In order: the argument is the first one that it is.
+        self.inputs = list({id(v): v for v in self.values if isinstance(v, Value)}.values())
+        args, kwargs = structure.build(self.values)
         results: list[Any] = []
 
         def run() -> list[Any]:
@@ -210,13 +152,15 @@ class DynamicTraced:
             finally:
                 floats.close()
         self.lasting_change = self._lasting_change(recorder, capture)
-        contents = {k: capture.content(v) for k, v in enumerate(self._values) if isinstance(v, Value)}
-        self._changed = {k: v for k, v in contents.items() if v is not None}  # of arguments
+        contents = {k: capture.content(v) for k, v in enumerate(self.values) if isinstance(v, Value)}
+        changed = {k: v for k, v in contents.items() if v is not None}  # of arguments
+        self.changed = list(changed)
         self._check_changed(leaves, capture)
         self._had = capture.had
-        self._captures = [capture.find_of(x) for x in capture.captures]
+        self.captures = [capture.find_of(x) for x in capture.captures]
         outputs: list[Value] = []
-        self._results = [
+        self._result_sizes = {k: x for k, x in enumerate(results) if isinstance(x, Size)}
+        self.results = [
             self._find(capture, x, next(arrays) if _is_array(x) else None, outputs) for x in results
         ]
         self._effects = [
@@ -226,14 +170,14 @@ class DynamicTraced:
             )
             for x, dx in capture.cotangents.values()
         ]
-        self._visible, self._written_captures = len(outputs), list(capture.new_contents)
-        outputs += [*capture.new_contents.values(), *self._changed.values()]
+        self.visible, self.written_captures = len(outputs), list(capture.new_contents)
+        outputs += [*capture.new_contents.values(), *changed.values()]
         self.graph = Graph(
-            [*self._inputs.values(), *capture.capture_inputs, *capture.numbers.values()],
+            [*self.inputs, *capture.capture_inputs, *capture.numbers.values()],
             [*outputs, *capture.unused_draws(outputs)],
         )
         self.environment.slots += definition_slots(self.graph, lookups)
-        self._origins = list(capture.numbers)
+        self.numbers = [(origin, self._numbers.find(origin)) for origin in capture.numbers]
         self._guard = self._numbers.guard()
         self._states = [
             (dependency, dependency.__weft_state__()) for dependency, _ in recorder.dependences.values()
@@ -275,9 +219,9 @@ class DynamicTraced:
 
     def _check_changed(self, leaves: Sequence[Any], capture: _WholeFunction) -> None:
         """Raise CannotRecord where an argument is written that another one overlaps."""
-        for k in self._changed:
+        for k in self.changed:
             for j, x in enumerate(leaves):
-                is_other = isinstance(x, Tensor) and self._values[j] is not self._values[k]
+                is_other = isinstance(x, Tensor) and self.values[j] is not self.values[k]
                 if is_other and _core.shares_memory(x, leaves[k]):
                     capture.refuse(
                         f"an argument is written, argument {k}, that shares memory with argument {j}"
@@ -293,7 +237,7 @@ class DynamicTraced:
     def _find(self, capture: _WholeFunction, x: Any, value: Value | None, outputs: list[Value]) -> Find:
         """Where a call finds what was the result x; value: it in the graph."""
         if isinstance(x, Size):
-            return _core.Find.python(self._size_of(x))
+            return size_of(x, self.signature)
         if isinstance(x, TracedFloat):
             return self._numbers.result(x)
         if isinstance(x, Iterator):
@@ -305,7 +249,7 @@ class DynamicTraced:
             return _core.Find.object(x)
         if isinstance(x, Tensor) and not capture.is_local(x):
             return capture.find_of(x)
-        index = next((k for k, v in enumerate(self._values) if v is x or v is value), None)
+        index = next((k for k, v in enumerate(self.values) if v is x or v is value), None)
         if index is not None:
             return _core.Find.leaf(index)
         index = next((k for k, v in enumerate(outputs) if v is value), None)
@@ -316,84 +260,43 @@ class DynamicTraced:
         outputs.append(value)
         return _core.Find.output(len(outputs) - 1)
 
-    def _size_of(self, size: Size) -> Callable[[list[Any]], int]:
-        symbol_axes = self.signature.symbol_axes
-        return lambda leaves: size.at([leaves[k].shape[axis] for k, axis in symbol_axes])
-
-    def holds(self, signature: Signature, leaves: list[Any]) -> bool:
-        """Whether it is the graph for such a call."""
+    def conditions_hold(self, leaves: list[Any]) -> bool:
+        """Whether the same arrays have gradients before the call, and numbers that Python looked at are the same."""
         return (
-            signature.key == self.signature.key
-            and self.size_guards.hold(signature.sizes)
-            and not self.environment.changed()
-            and self._guards_hold(leaves)
+            not self.environment.changed()
+            and all((x.grad is not None) == had for x, had in self._had.values())
+            and (self._guard is None or self._guard(leaves))
             and (self.watched is None or self.watched())
         )
 
-    def _guards_hold(self, leaves: list[Any]) -> bool:
-        """Whether the same arrays have gradients before the call, and numbers that Python looked at are the same."""
-        return all((x.grad is not None) == had for x, had in self._had.values()) and (
-            self._guard is None or self._guard(leaves)
-        )
-
-    def plan_for(self, leaves: list[Any], sizes: Sequence[int]) -> Traced:
-        """A plan for arrays of these sizes."""
-        recorder = LaunchRecorder(_raise)
-        captures = [find.look_up(leaves) for find in self._captures]
-        tensors = [x for x in leaves if isinstance(x, Tensor)]
-        elsewhere = {_core.geometry(x)[0] for x in captures}
-        if elsewhere & {_core.geometry(x)[0] for x in tensors}:
-            raise SharedMemory(
-                f"{self.name}: {self.reason}, an argument shares memory with an array found elsewhere"
-            )
-        for x in sorted([*tensors, *captures], key=lambda x: -x.nbytes):
-            recorder.met(x, _core.geometry(x))
-        first = {id(v): k for k, v in reversed(list(enumerate(self._values))) if isinstance(v, Value)}
-        inputs = [_content(recorder, leaves[first[id(v)]]) for v in self._inputs.values()]
-        inputs += [_content(recorder, x) for x in captures]
-        numbers = [self._numbers.find(origin) for origin in self._origins]
-        inputs += [
-            recorder.number(find.look_up(leaves), k) for k, find in zip(self._origins, numbers, strict=True)
-        ]
-        try:
-            values = [v for v in instantiate(self.graph, inputs, axes=sizes) if v is not None]
-        except NeedsSizes:
-            raise CannotRecord(
-                self.name,
-                f"{self.reason}: a function inside cond, while_loop or foreach has arrays of such sizes",
-            ) from None
-        contents = values[self._visible :]
-        targets = [*(captures[k] for k in self._written_captures), *(leaves[k] for k in self._changed)]
-        recorder.random = contents[len(targets) :]
-        for target, content in zip(targets, contents, strict=False):
-            recorder.store(Geometry(*_core.geometry(target)), content)
-        written_sources = list(recorder.written_sources())
-        graph, sources, origins = recorder.graph(values[: self._visible], written_sources)
-        strides = [strides_of(s) for s in sources]
-        plan = compile_graph(graph, self.name, strides, self._visible)
-        finds: dict[int, Find] = {id(x): find for x, find in zip(captures, self._captures, strict=True)}
-        finds |= {
-            id(x): _core.Find.leaf(k) for k, x in reversed([*enumerate(leaves)]) if isinstance(x, Tensor)
+    def conditions(self) -> dict[str, Any]:
+        """What of a program's specification is about objects of Python; see replay_spec."""
+        return {
+            "environment": () if self.lasting_change else self.environment.slots,
+            "is_doubted": self.is_doubted,
+            "states": () if self.lasting_change else self._states,
+            "gradients": [(_core.Find.object(x), had) for x, had in self._had.values()],
+            "guard": self._guard,
+            "effects": self._effects,
+            "captured_tensors": tensors_around(self.environment, self._states),
         }
-        spec = replay_spec(
-            plan,
-            arrays=[finds[id(s.tensor)].with_window(s.window) for s in sources],
-            numbers=[self._numbers.find(origin) for origin in origins],
-            results=self._results,
-            structure=self.structure,
-            environment=() if self.lasting_change else self.environment.slots,
-            is_doubted=self.is_doubted,
-            states=() if self.lasting_change else self._states,
-            gradients=[(_core.Find.object(x), had) for x, had in self._had.values()],
-            guard=self._guard,
-            effects=self._effects,
-            elsewhere=elsewhere if written_sources else (),
-            captured_tensors=tensors_around(self.environment, self._states),
-        )
+
+    def new_program(self, graph: Graph, plan: Any, spec: ReplaySpec) -> Traced:
         program = Traced(graph, plan, spec, self._key_objects)
         self.plans.append(program)
         self._size_count += 1
         return program
+
+    def exported_results(self) -> list[Any]:
+        """For each leaf of the result where it is found, or the size that it is.
+
+        Raises GraphError if the program depends on Python objects.
+        """
+        if self._guard or self._effects or self._had:
+            raise GraphError(
+                f"export: {self.name} depends on Python objects: numbers that it looked at, or gradients"
+            )
+        return [self._result_sizes.get(k, find) for k, find in enumerate(self.results)]
 
     @property
     def runs_before(self) -> int:
@@ -412,8 +315,8 @@ class DynamicTraced:
 
     def recording(self, leaves: list[Any]) -> Recording:
         """What is compared with another graph of the same function; leaves: of a call that both are for."""
-        numbers = [self._numbers.find(origin).look_up(leaves) for origin in self._origins]
-        return Recording(self.graph, self._captures, self._results, numbers)
+        numbers = [find.look_up(leaves) for _, find in self.numbers]
+        return Recording(self.graph, self.captures, self.results, numbers)
 
     def surplus(self) -> Iterator[Traced]:
         """Plans to be dropped, the oldest."""
@@ -476,7 +379,7 @@ class _EffectGuard(LaunchRecorder):
     defers = True  # it is called before anything is done
 
     def __init__(self, reason: str, floats: TracedFloats) -> None:
-        super().__init__(_raise)
+        super().__init__(raise_recorded)
         self.reason, self.floats = reason, floats
 
     def _refuse(self, *_: Any) -> NoReturn:
@@ -502,19 +405,9 @@ class _EffectGuard(LaunchRecorder):
         """Arrays of enclosing scopes are found by the capture."""
 
 
-def _raise(problem: CannotRecord) -> None:
-    raise CannotRecord("trace", problem.fact, problem.where)
-
-
 def _is_array(x: Any) -> bool:
     """Whether a result is an array."""
     return isinstance(x, Value | Tensor)
-
-
-def _content(recorder: LaunchRecorder, x: Tensor) -> Value:
-    value = recorder.value(Geometry(*_core.geometry(x)))
-    assert value is not None
-    return value
 
 
 def _line_of(problem: BaseException) -> str:

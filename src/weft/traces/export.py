@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft import _core
@@ -31,7 +32,20 @@ from weft.base.errors import GraphError
 from weft.base.structure import Structure, flatten
 from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph
-from weft.graph.text import Source, checked, decode, document, encode, from_json, to_json
+from weft.graph.text import (
+    Source,
+    checked,
+    decode,
+    decode_integer,
+    decode_size,
+    document,
+    encode,
+    from_json,
+    to_json,
+)
+from weft.ops.sizes import COMPARISONS, Size, SizeGuards
+from weft.ops.types import TensorType
+from weft.traces.sized import Signature, SizedProgram, size_of
 from weft.traces.traced import replay_spec
 
 if TYPE_CHECKING:
@@ -39,7 +53,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Program", "export", "graphs_in", "load_program"]
 
-FORMAT, VERSION, KEY = "weft.program", 1, "program"
+FORMAT, KEY = "weft.program", "program"
+VERSION, DYNAMIC_VERSION = 1, 2  # of files without and with dynamic axes
+MOST = 1 << 62
+SIZES = 64  # plans of one program with dynamic axes; the oldest are dropped
 CONTAINERS: dict[str, type] = {"tuple": tuple, "list": list, "dict": dict}
 
 
@@ -52,6 +69,8 @@ class Program:
     def __init__(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         self.name, self.tensors = name, dict(tensors)
         self._replays = _core.Replays()
+        self._sized: list[LoadedSizedProgram] = []
+        self._planning = threading.Lock()
         self._kinds: list[str] = []
         self._writes_nothing = True
 
@@ -62,13 +81,20 @@ class Program:
         self._replays.add(args, kwargs, self, spec)
         self._kinds.append(_described(args, kwargs))
 
+    def add_sized(self, args: tuple[Any, ...], kwargs: dict[str, Any], sized: LoadedSizedProgram) -> None:
+        """One more kind of calls, with dynamic axes, of which these arguments are an example."""
+        self._writes_nothing &= not (sized.changed or sized.written_captures)
+        self._sized.append(sized)
+        self._kinds.append(sized.described(args, kwargs))
+        self._add_plan(sized, args, kwargs, flatten((args, kwargs))[0], sized.signature.sizes)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        outcome, result = self._replays.run(args, kwargs, self)  # no call is direct: it calls nothing
+        outcome, result = self._run(args, kwargs)
         if outcome == "convert":
             return self(*without_foreign(self.name, args), **without_foreign(self.name, kwargs))
         if outcome != "done" and self._writes_nothing:  # other strides make no difference then
             dense = [x.contiguous() if isinstance(x, Tensor) else x for x in flatten((args, kwargs))[0]]
-            outcome, result = self._replays.run(*flatten((args, kwargs))[1].build(dense), self)
+            outcome, result = self._run(*flatten((args, kwargs))[1].build(dense))
         if outcome != "done":
             kinds = "\n  ".join(self._kinds)
             raise TypeError(
@@ -76,15 +102,47 @@ class Program:
             )
         return result
 
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Any]:
+        outcome, result = self._replays.run(args, kwargs, self)  # no call is direct: it calls nothing
+        if outcome in ("done", "convert") or not self._sized:
+            return outcome, result
+        leaves, structure = flatten((args, kwargs))
+        for sized in self._sized:
+            if (signature := sized.matches(leaves, structure)) is not None:
+                with (
+                    self._planning
+                ):  # threads that come with a new size together make several plans, of which one is used
+                    self._add_plan(sized, args, kwargs, leaves, signature.sizes)
+                return self._replays.run(args, kwargs, self)
+        return outcome, result
+
+    def _add_plan(
+        self,
+        sized: LoadedSizedProgram,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        leaves: list[Any],
+        sizes: Sequence[int],
+    ) -> None:
+        plan = sized.plan_for(leaves, sizes)
+        self._replays.add(args, kwargs, plan, plan.spec)
+        sized.plans.append(plan)
+        if len(sized.plans) > SIZES:
+            self._replays.drop(sized.plans.pop(0))
+
     def __repr__(self) -> str:
         return f"Program({self.name!r}, {len(self._kinds)} kinds of arguments)"
 
 
-def _described(args: Any, kwargs: Any) -> str:
+def _described(args: Any, kwargs: Any, types: Sequence[TensorType | None] = ()) -> str:
+    """The kinds of arguments; types: of the arrays among their leaves, where sizes are dynamic."""
     leaves, structure = flatten((args, kwargs))
     texts = [
         _core.describe(x) if isinstance(x, Tensor) else "float" if type(x) is float else repr(x)
         for x in leaves
+    ]
+    texts = [
+        str(t) if t is not None else text for t, text in zip(types or [None] * len(texts), texts, strict=True)
     ]
     inner, keywords = structure.build([_Text(text) for text in texts])
     return (
@@ -108,9 +166,13 @@ def export(path: str | os.PathLike[str], name: str, programs: Sequence[Any]) -> 
     if not programs:
         raise GraphError(f"export: {name} has no program: call it first")
     tensors: dict[str, Tensor] = {}
-    entries = [_entry(name, program, tensors) for program in programs]
+    entries = [
+        (_sized_entry if isinstance(program, SizedProgram) else _entry)(name, program, tensors)
+        for program in programs
+    ]
+    version = DYNAMIC_VERSION if any("sizes" in entry for entry in entries) else VERSION
     text = json.dumps(
-        {"format": FORMAT, "version": VERSION, "name": name, "programs": entries}, allow_nan=False
+        {"format": FORMAT, "version": version, "name": name, "programs": entries}, allow_nan=False
     )
     save(path, tensors, {KEY: text})
 
@@ -131,6 +193,37 @@ def _entry(name: str, program: Any, tensors: dict[str, Tensor]) -> dict[str, Any
         "structure": _structure(program.structure),
         "arguments": _structure(structure),
         "leaves": [_leaf(name, leaf) for leaf in leaves],
+    }
+
+
+def _sized_entry(name: str, program: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """A program with dynamic axes: its graph for all sizes, and what is assumed of these."""
+    leaves, structure = program.example
+    signature = program.signature
+    if any(signature.shared):
+        raise GraphError(f"export: {name} has dynamic axes, and arguments that share memory")
+    return {
+        "graph": to_json(program.graph),
+        "visible": program.visible,
+        "arrays": [_find(name, find, tensors) for find in program.captures],
+        "numbers": [_find(name, find, tensors) for _, find in program.numbers],
+        "results": [
+            ["size", encode(find), None] if isinstance(find, Size) else _find(name, find, tensors)
+            for find in program.exported_results()
+        ],
+        "written": program.written_captures,
+        "changed": program.changed,
+        "structure": _structure(program.structure),
+        "arguments": _structure(structure),
+        "leaves": [_leaf(name, leaf) for leaf in leaves],
+        "axes": [
+            [] if t is None else [d for d, n in enumerate(t.shape) if isinstance(n, Size)]
+            for t in signature.types
+        ],
+        "sizes": signature.sizes,
+        "guards": [
+            [encode(a), word, encode(b), holds] for a, word, b, holds in program.size_guards.comparisons
+        ],
     }
 
 
@@ -198,39 +291,54 @@ def load_program(path: str | os.PathLike[str]) -> Program:
     source.only("format", "version", "name", "programs")
     program = Program(source["name"].text(), load(path))
     for entry in source["programs"].items():
-        _add_program(entry, program)
+        if "sizes" in entry:
+            program.add_sized(*_read_sized(entry, program))
+        else:
+            _add_program(entry, program)
     return program
 
 
 def graphs_in(path: str | os.PathLike[str]) -> list[tuple[str, Graph, list[tuple[int, ...]]]]:
     """The programs of a file as (name, graph, strides of its arrays), for people to look at.
 
+    Of one with dynamic axes the graph is that for the sizes of the call that it was recorded in.
     Raises FileFormatError and GraphError for other files.
     """
     source = _document(path)
-    name = source["name"].text()
-    return [
-        (f"{name}-{k}", from_json(entry["graph"].text()), _read_strides(entry))
-        for k, entry in enumerate(source["programs"].items())
-    ]
+    program = Program(source["name"].text(), load(path))
+    graphs: list[tuple[str, Graph, list[tuple[int, ...]]]] = []
+    for k, entry in enumerate(source["programs"].items()):
+        if "sizes" in entry:
+            args, kwargs, sized = _read_sized(entry, program)
+            traced = sized.plan_for(flatten((args, kwargs))[0], sized.signature.sizes)
+            graphs.append((f"{program.name}-{k}", traced.graph, list(traced.strides)))
+        else:
+            graphs.append((f"{program.name}-{k}", from_json(entry["graph"].text()), _read_strides(entry)))
+    return graphs
 
 
 def _document(path: str | os.PathLike[str]) -> Source:
     text = load_metadata(path).get(KEY)
     if text is None:
         raise GraphError(f"load_program: {os.fspath(path)!s} holds arrays, but no program")
-    return document(text, FORMAT, VERSION)
+    return document(text, FORMAT, VERSION, DYNAMIC_VERSION)
 
 
 def _read_strides(entry: Source) -> list[tuple[int, ...]]:
     return [tuple(n.integer(-(1 << 62), 1 << 62) for n in s.items()) for s in entry["strides"].items()]
 
 
-def _add_program(entry: Source, program: Program) -> None:
+def _read_example(entry: Source) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of the kinds of the call that a program was recorded in."""
     arguments = _read_structure(entry["arguments"])
     example = checked(entry, lambda: arguments.build([_example(leaf) for leaf in entry["leaves"].items()]))
     if not isinstance(example, tuple) or tuple(map(type, example)) != (tuple, dict):
         raise entry["arguments"].fail("expected positional and named arguments")
+    return example
+
+
+def _add_program(entry: Source, program: Program) -> None:
+    example = _read_example(entry)
     leaves, _ = flatten(example)
     graph = from_json(entry["graph"].text())
     visible = entry["visible"].integer(0, len(graph.outputs) + 1)
@@ -258,6 +366,112 @@ def _add_program(entry: Source, program: Program) -> None:
     program.add(example, spec, writes)
 
 
+class LoadedSizedProgram(SizedProgram):
+    """A program with dynamic axes that was read from a file. axes: those of each leaf."""
+
+    reason = "with dynamic axes"
+    size_guards: SizeGuards
+
+    def __init__(
+        self, name: str, leaves: Sequence[Any], structure: Structure, axes: Sequence[Sequence[int]]
+    ) -> None:
+        self.name, self.axes = name, [tuple(each) for each in axes]
+        self.signature = self.signature_of(leaves, structure)
+        self.size_guards = SizeGuards(self.signature.sizes)
+        self.plans: list[Any] = []
+
+    def signature_of(self, leaves: Sequence[Any], structure: Structure) -> Signature:
+        """Of a call with as many leaves, whose axes are taken for dynamic where those of the file's are."""
+        axes_by_id = {
+            id(x): tuple(d for d in axes if d < x.ndim)
+            for x, axes in zip(leaves, self.axes, strict=True)
+            if isinstance(x, Tensor)
+        }
+        return Signature(leaves, structure, axes_by_id)
+
+    def matches(self, leaves: Sequence[Any], structure: Structure) -> Signature | None:
+        """The signature of a call, if the program is for it."""
+        if len(leaves) != len(self.axes):
+            return None
+        signature = self.signature_of(leaves, structure)
+        return signature if self.holds(signature, list(leaves)) else None
+
+    def described(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """The arguments with their dynamic sizes, what is assumed of these, for errors."""
+        text = _described(args, kwargs, self.signature.types)
+        return f"{text} where {self.size_guards}" if self.size_guards.comparisons else text
+
+    def find_inputs(self, captures: Sequence[Tensor], fail: Callable[[str], Exception]) -> None:
+        """Say which inputs of the graph the leaves and captures are; raises fail(...) where they do not fit it."""
+        arrays = iter(v for v in self.graph.inputs if not v.type.weak)
+        self.values, self.inputs = [], []
+        expected = [*(t for t in self.signature.types if t is not None)]
+        expected += [TensorType(x.shape, x.dtype, x.device) for x in captures]
+        given = [v.type for v in self.graph.inputs if not v.type.weak]
+        if given != expected or len(self.graph.inputs) - len(given) != len(self.numbers):
+            raise fail(f"the graph takes {given}, and is given {expected}")
+        for t in self.signature.types:
+            self.values.append(None if t is None else next(arrays))
+        self.inputs = [v for v in self.values if v is not None]
+        contents = [v for v in self.graph.outputs if v is not None][self.visible :]
+        targets = [
+            *(expected[len(self.inputs) + k] for k in self.written_captures),
+            *(self.signature.types[k] for k in self.changed),
+        ]
+        if len(contents) < len(targets):
+            raise fail("the graph gives too few new contents")
+        for value, target in zip(contents, targets, strict=False):
+            if target is None or (value.shape, value.dtype) != (target.shape, target.dtype):
+                raise fail(f"{value.type} cannot become the content of {target}")
+
+
+def _read_sized(
+    entry: Source, program: Program
+) -> tuple[tuple[Any, ...], dict[str, Any], LoadedSizedProgram]:
+    """Arguments of the call that a program with dynamic axes was recorded in, and the program."""
+    args, kwargs = _read_example(entry)
+    leaves, structure = flatten((args, kwargs))
+    axes = [[d.integer(0, 64) for d in part.items()] for part in entry["axes"].items()]
+    if len(axes) != len(leaves) or any(
+        ds and not (isinstance(x, Tensor) and max(ds) < x.ndim) for x, ds in zip(leaves, axes, strict=True)
+    ):
+        raise entry["axes"].fail("expected axes for each argument")
+    sized = LoadedSizedProgram(program.name, leaves, structure, axes)
+    if [n.integer(0, MOST) for n in entry["sizes"].items()] != sized.signature.sizes:
+        raise entry["sizes"].fail(f"the arguments have the dynamic sizes {sized.signature.sizes}")
+    # What rules compare when types are inferred again is answered, and guarded, as when the function ran.
+    with sized.size_guards:
+        sized.graph = checked(entry["graph"], lambda: from_json(entry["graph"].text()))
+        for part in entry["guards"].items():
+            _read_guard(part, sized.size_guards)
+        sized.visible = entry["visible"].integer(0, len(sized.graph.outputs) + 1)
+        reader = _Finds(leaves, sized.visible, program.tensors, sized.signature)
+        captures = [reader.tensor(part) for part in entry["arrays"].items()]
+        sized.captures = [find for find, _ in captures]
+        sized.numbers = [(k + 1, reader.number(part)) for k, part in enumerate(entry["numbers"].items())]
+        sized.results = [reader.result(part) for part in entry["results"].items()]
+        sized.written_captures = [k.integer(0, len(captures)) for k in entry["written"].items()]
+        sized.changed = [k.integer(0, len(leaves)) for k in entry["changed"].items()]
+        sized.find_inputs([x for _, x in captures], entry["graph"].fail)
+    if any(find.kind != "object" for find in sized.captures):
+        raise entry["arrays"].fail("expected tensors of the file")
+    sized.structure = _read_structure(entry["structure"])
+    checked(entry["structure"], lambda: sized.structure.build(sized.results))
+    return args, kwargs, sized
+
+
+def _read_guard(part: Source, guards: SizeGuards) -> None:
+    items = part.items()
+    if len(items) != 4 or items[1].value not in COMPARISONS:
+        raise part.fail(
+            f"expected two sizes, one of {', '.join(COMPARISONS)} between them, and whether it holds"
+        )
+    a, b = (decode_integer(each, -MOST, MOST) for each in (items[0], items[2]))
+    answer = checked(part, lambda: guards.answer(a, items[1].text(), b))
+    if answer is not items[3].is_a(bool, "true or false"):
+        raise part.fail(f"{a} {items[1].value} {b} is {answer} for the sizes of the arguments")
+
+
 def _check_inputs(
     entry: Source, graph: Graph, examples: Sequence[Tensor], strides: Sequence[tuple[int, ...]], numbers: int
 ) -> None:
@@ -275,10 +489,16 @@ def _check_inputs(
 
 
 class _Finds:
-    """Reads where things are found; leaves: of the example, outputs: how many there are."""
+    """Reads where things are found; leaves: of the example, outputs: how many there are. signature: of dynamic axes."""
 
-    def __init__(self, leaves: Sequence[Any], outputs: int, tensors: Mapping[str, Tensor]) -> None:
-        self.leaves, self.outputs, self.tensors = leaves, outputs, tensors
+    def __init__(
+        self,
+        leaves: Sequence[Any],
+        outputs: int,
+        tensors: Mapping[str, Tensor],
+        signature: Signature | None = None,
+    ) -> None:
+        self.leaves, self.outputs, self.tensors, self.signature = leaves, outputs, tensors, signature
 
     def tensor(self, part: Source) -> tuple[Find, Tensor]:
         """An array, and the one it is in the example."""
@@ -313,6 +533,8 @@ class _Finds:
         if kind == "value":
             find = _core.Find.object(decode(reference))
             return find
+        if kind == "size" and self.signature is not None:
+            return size_of(decode_size(reference["size"], len(self.signature.sizes)), self.signature)
         if kind == "output":
             raise part.fail("parts of outputs cannot be loaded")
         return self.tensor(part)[0]

@@ -33,7 +33,7 @@ from weft.arrays.tensor import Tensor, element_strides
 from weft.arrays.traced_float import TracedFloat, TracedFloats
 from weft.base import events, process
 from weft.base.device import scoped_device
-from weft.base.errors import DTypeError, GraphError
+from weft.base.errors import DTypeError
 from weft.base.structure import Structure, flatten
 from weft.base.users_line import users_line
 from weft.executor.budget import checked_budget
@@ -45,10 +45,11 @@ from weft.recording.captured_environment import CapturedEnvironment, captured_en
 from weft.recording.dependence import all_within
 from weft.recording.doubts import difference
 from weft.recording.launch_recorder import LaunchRecorder
-from weft.traces.dynamic import DynamicAxes, DynamicTraced, SharedMemory, Signature
+from weft.traces.dynamic import DynamicAxes, DynamicTraced
 from weft.traces.export import Described, export
 from weft.traces.lazy import LazyBlock, LazyTrace
 from weft.traces.retracing import ENOUGH, Retracing
+from weft.traces.sized import SharedMemory, Signature
 from weft.traces.traced import Traced, overlapping, write_up
 
 __all__ = ["Trace", "TraceWarning", "trace"]
@@ -116,12 +117,10 @@ class Trace:
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the programs made until now, and the arrays they capture, to a file for weft.load_program.
 
+        One with dynamic axes is loaded with them: it makes a plan for each size.
+
         Raises GraphError if there is none, or for one that depends on Python objects other than texts and numbers.
         """
-        if self._dynamic is not None:
-            raise GraphError(
-                f"export: {self.name} has dynamic axes; only programs of exact sizes can be written"
-            )
         export(path, self.name, self._programs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
