@@ -130,7 +130,7 @@ def test_operations_inside_of_control_flow_have_rows():
     @wf.trace
     def f(x, s):
         y, s = wf.foreach(step, x, s)
-        n, s = wf.while_loop(lambda n, s: n < 5, lambda n, s: (n + 1, s.sort()), wf.tensor(0), s)
+        _n, s = wf.while_loop(lambda n, s: n < 5, lambda n, s: (n + 1, s.sort()), wf.tensor(0), s)
         return y, wf.cond(s.sum() > 0, lambda: F.softmax(s), lambda: s)
 
     arguments = wf.ones((7, 3, 24)), wf.zeros((3, 24))

@@ -559,7 +559,7 @@ def _held_before(held: Any, memory: Any) -> Any:
 
 
 def _container(steps: Any, k: int) -> int:
-    """The index of the step, a loop or a branch, that a step ran in; -1: none. Steps are in the order of their starts."""
+    """The index of the loop or branch that a step ran in; -1: none. Steps are in the order of their starts."""
     begin = max(k - CONTAINER_DISTANCE, 0)
     before, step = steps[begin:k], steps[k]
     containing = np.nonzero((before["thread"] == step["thread"]) & (before["end"] >= step["end"]))[0]

@@ -91,9 +91,9 @@ class Signature:
 class SizedProgram:
     """A graph whose sizes depend on dynamic axes, and how calls find what it takes and gives.
 
-    signature: of a call that it is for. values: what each leaf is in the graph. inputs: the arguments' arrays, which with
-    captures, other arrays, and numbers are the inputs of the graph. results: where the leaves of the result, of this
-    structure, are found. visible: the number of outputs for them; behind these come the new contents of written
+    signature: of a call that it is for. values: what each leaf is in the graph. inputs: the arguments' arrays, which
+    with captures, other arrays, and numbers are the inputs of the graph. results: where the leaves of the result, of
+    this structure, are found. visible: the number of outputs for them; behind these come the new contents of written
     captures and changed leaves, by index. size_guards: what else is assumed of sizes.
     """
 
