@@ -107,8 +107,8 @@ def lazy_update(optimizer: Optimizer, stored: Tensor, gradient: RowSparse) -> No
     """
     if not optimizer.elementwise:
         raise ValueError(
-            f"{type(optimizer).__name__} updates an element by what others of its parameter are, and a gradient of some "
-            "rows has not all of them; accepted are optimizers that treat elements one by one, such as AdamW"
+            f"{type(optimizer).__name__} updates an element by what others of its parameter are, and a gradient of "
+            "some rows has not all of them; accepted are optimizers that treat elements one by one, such as AdamW"
         )
     unique = gradient.unique()
     if not unique.rows.size:

@@ -249,9 +249,9 @@ class Adamax(_Adaptive):
 class NAdam(_Adaptive):
     """Adam with Nesterov's momentum, which grows from step to step: mu = beta1 (1 - 0.96^(t momentum_decay) / 2).
 
-    p -= lr (mu' m / (1 - M mu') + (1 - mu) g / (1 - M)) / (sqrt(v') + eps), where M is the product of all mu until now and
-    mu' the next one. decoupled_weight_decay, as option decoupled: as AdamW's. Options: lr, betas as beta1 and beta2, eps,
-    weight_decay, momentum_decay, maximize.
+    p -= lr (mu' m / (1 - M mu') + (1 - mu) g / (1 - M)) / (sqrt(v') + eps), where M is the product of all mu until now
+    and mu' the next one. decoupled_weight_decay, as option decoupled: as AdamW's. Options: lr, betas as beta1 and
+    beta2, eps, weight_decay, momentum_decay, maximize.
     Source: Dozat 2016, Incorporating Nesterov momentum into Adam.
 
     >>> import weft as wf
@@ -355,7 +355,7 @@ class FTML(_Adaptive):
 
 
 class Lion(_Fused):
-    """p -= lr sign(beta1 m + (1 - beta1) g); m = beta2 m + (1 - beta2) g; before, p is multiplied by 1 - lr weight_decay.
+    """p -= lr sign(beta1 m + (1 - beta1) g); m = beta2 m + (1 - beta2) g; before, p *= 1 - lr weight_decay.
 
     Source: Chen et al. 2023, Symbolic discovery of optimization algorithms.
 
@@ -532,7 +532,7 @@ class Adadelta(_Fused):
 
 
 class ASGD(_Fused):
-    """p = (1 - decay eta) p - eta g, with a rate that falls: eta = lr / (1 + decay lr (t - 1))^alpha in the t-th update.
+    """p = (1 - decay eta) p - eta g, with a falling rate: eta = lr / (1 + decay lr (t - 1))^alpha in the t-th update.
 
     The state "mean" is the average of p since update t0, or p itself before. Before, g += weight_decay p.
     Source: Polyak, Juditsky 1992, Acceleration of stochastic approximation by averaging.

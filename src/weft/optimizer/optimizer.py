@@ -30,8 +30,8 @@ class Optimizer:
     the state in place; it does not wait. Parameters without a gradient are skipped; their updates are counted
     separately. options: name -> Option; "lr" is one of them. roles: names of the tensors kept of each parameter, as
     new_state() makes them. totals: numbers that change from step to step, for parameters that have been updated equally
-    often, with their first values; update() finds each as a 0-d float64 tensor in step_group.totals. elementwise: whether
-    the update treats elements one by one, so that parts of parameters can be updated alone.
+    often, with their first values; update() finds each as a 0-d float64 tensor in step_group.totals. elementwise:
+    whether the update treats elements one by one, so that parts of parameters can be updated alone.
 
     Raises TypeError for anything but tensors, or an unknown option; DTypeError for tensors of integers;
     ValueError for no parameters, for the same parameter twice, or for an option out of its range.

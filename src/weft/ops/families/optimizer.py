@@ -70,8 +70,8 @@ class Update(Op, family="optimizer", primitive=True, public=False, outputs=("*y"
     call, so a recorded training step can be replayed with another learning rate and the next step's number.
 
     Outputs, the new content of what is written: all parameters, then for each further role but the gradients all of its
-    tensors. A class gives formula(): the new values of one element. All is computed in float32, or in float64 if a tensor
-    is of that type. Each tensor may have another shape; those of one parameter have the same.
+    tensors. A class gives formula(): the new values of one element. All is computed in float32, or in float64 if a
+    tensor is of that type. Each tensor may have another shape; those of one parameter have the same.
     """
 
     scalars: ClassVar[tuple[str, ...]] = ("lr",)
@@ -466,7 +466,7 @@ class RadamUpdate(AdamLike):
 
 @op
 class LionUpdate(Update):
-    """p -= lr sign(beta1 m + (1 - beta1) g); m = beta2 m + (1 - beta2) g; before, p is multiplied by 1 - lr weight_decay.
+    """p -= lr sign(beta1 m + (1 - beta1) g); m = beta2 m + (1 - beta2) g; before, p *= 1 - lr weight_decay.
 
     operands: lr, parameters, gradients, m, zeros before the first step.
     Source: Chen et al. 2023, Symbolic discovery of optimization algorithms.
@@ -516,9 +516,9 @@ class SignumUpdate(Update):
 
 @op
 class AsgdUpdate(Update, scalars=("lr", "step")):
-    """p = (1 - decay eta) p - eta g; mean += (p - mean) / max(1, step - 1 - t0); eta = lr / (1 + decay lr (step - 1))^alpha.
+    """p = (1 - decay eta) p - eta g; mean += (p - mean) / max(1, step - 1 - t0).
 
-    operands: lr, step, parameters, gradients, mean, zeros before the first step; in the first step mean becomes p.
+    eta = lr / (1 + decay lr (step - 1))^alpha. operands: lr, step, parameters, gradients, mean, zeros before the first step; in the first step mean becomes p.
     g += weight_decay p before.
     Source: Polyak, Juditsky 1992, Acceleration of stochastic approximation by averaging.
     """
@@ -576,9 +576,9 @@ class RpropUpdate(Update, scalars=("lr", "step")):
 
 @op
 class FtrlUpdate(Update):
-    """z += g - (sqrt(n + g^2) - sqrt(n)) / lr p; n += g^2; p = -sign(z) max(|z| - l1, 0) / ((beta + sqrt(n)) / lr + l2).
+    """z += g - (sqrt(n + g^2) - sqrt(n)) / lr p; p = -sign(z) max(|z| - l1, 0) / ((beta + sqrt(n')) / lr + l2).
 
-    operands: lr, parameters, gradients, z, n, these zeros before the first step.
+    n' = n + g^2, the next n. operands: lr, parameters, gradients, z, n, these zeros before the first step.
     Source: McMahan et al. 2013, Ad click prediction: a view from the trenches.
     """
 
@@ -602,8 +602,9 @@ class FtrlUpdate(Update):
 
 @op
 class FtmlUpdate(Update, scalars=("lr", "step")):
-    """d' = (1 - beta1^t) / lr (sqrt(v / (1 - beta2^t)) + eps); z = beta1 z + (1 - beta1) g - (d' - beta1 d) p; p = -z / d'.
+    """p = -z / d', where z = beta1 z + (1 - beta1) g - (d' - beta1 d) p.
 
+    d' = (1 - beta1^t) / lr (sqrt(v / (1 - beta2^t)) + eps), the next d;
     v = beta2 v + (1 - beta2) g^2; g += weight_decay p before. operands: lr, step t, parameters, gradients, d, v, z,
     these zeros before the first step.
     Source: Zheng, Kwok 2017, Follow the moving leader in deep learning.
