@@ -366,7 +366,7 @@ class CyclicLR(LRScheduler):
 
 
 class OneCycleLR(LRScheduler):
-    """Up from max_lr / start_divisor to max_lr, and down to the first rate divided by end_divisor, once in `steps` steps.
+    """Up from max_lr / start_divisor to max_lr, and down to the first rate / end_divisor, once in `steps` steps.
 
     max_lr: a number, or one for each group. rising: the part of the steps that go up. anneal: "cos" or "linear".
     three_phases: down as fast as up, to where it began, then on. Behind the last step the rate stays.
@@ -514,8 +514,8 @@ class ReduceLROnPlateau(LRScheduler):
     """Multiply the rate by factor when a metric has not become better in more than `patience` steps.
 
     step(metric) takes a number, or a 0-d tensor, which it waits for. mode: "min" or "max", what better means.
-    threshold: by how much better, as a part of the best value, or with threshold_mode="abs" as a difference. cooldown: steps after
-    a reduction that do not count. min_lr: the least rate.
+    threshold: by how much better, as a part of the best value, or with threshold_mode="abs" as a difference. cooldown:
+    steps after a reduction that do not count. min_lr: the least rate.
 
     >>> import weft as wf
     >>> import weft.optimizer as optim

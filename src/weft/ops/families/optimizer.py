@@ -518,8 +518,8 @@ class SignumUpdate(Update):
 class AsgdUpdate(Update, scalars=("lr", "step")):
     """p = (1 - decay eta) p - eta g; mean += (p - mean) / max(1, step - 1 - t0).
 
-    eta = lr / (1 + decay lr (step - 1))^alpha. operands: lr, step, parameters, gradients, mean, zeros before the first step; in the first step mean becomes p.
-    g += weight_decay p before.
+    eta = lr / (1 + decay lr (step - 1))^alpha. operands: lr, step, parameters, gradients, mean, zeros before the
+    first step; in the first step mean becomes p. g += weight_decay p before.
     Source: Polyak, Juditsky 1992, Acceleration of stochastic approximation by averaging.
     """
 
