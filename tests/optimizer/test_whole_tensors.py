@@ -182,8 +182,8 @@ def test_lbfgs_finds_the_minimum():
     for _ in range(4):
         problem.opt.step(problem.closure)
     assert first == pytest.approx(6.25 + 100 * 0.0625 + 6.25)
-    np.testing.assert_allclose(problem.w.numpy(), 1.0, atol=1e-5)
-    np.testing.assert_allclose(problem.v.numpy(), 3.0, atol=1e-5)
+    np.testing.assert_allclose(problem.w.numpy(), 1.0, atol=1e-4)
+    np.testing.assert_allclose(problem.v.numpy(), 3.0, atol=1e-4)
     assert problem.calls < 80
 
 
