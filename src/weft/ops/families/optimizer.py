@@ -596,7 +596,9 @@ class FtrlUpdate(Update):
         root = sqrt(n + g * g)
         z = z + g - (root - sqrt(n)) * per_rate * p
         excess = larger(magnitude(z) - narrow(numbers["l1"]), 0 * z)
-        p = -sign(z) * excess / ((narrow(numbers["beta"]) + root) * per_rate + narrow(numbers["l2"]))
+        p = (0 * excess - sign(z) * excess) / (
+            (narrow(numbers["beta"]) + root) * per_rate + narrow(numbers["l2"])
+        )
         return p, z, n + g * g
 
 
