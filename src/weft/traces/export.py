@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft import _core
+from weft._core import NoProgram
 from weft.arrays.foreign import without_foreign
 from weft.arrays.serialization import load, load_metadata, save
 from weft.arrays.tensor import Tensor, element_strides
@@ -89,32 +90,36 @@ class Program:
         self._add_plan(sized, args, kwargs, flatten((args, kwargs))[0], sized.signature.sizes)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        outcome, result = self._run(args, kwargs)
-        if outcome == "convert":
+        answer = self._run(args, kwargs)
+        if type(answer) is not NoProgram:
+            return answer
+        if answer.reason == "convert":
             return self(*without_foreign(self.name, args), **without_foreign(self.name, kwargs))
-        if outcome != "done" and self._writes_nothing:  # other strides make no difference then
+        if self._writes_nothing:  # other strides make no difference then
             dense = [x.contiguous() if isinstance(x, Tensor) else x for x in flatten((args, kwargs))[0]]
-            outcome, result = self._run(*flatten((args, kwargs))[1].build(dense))
-        if outcome != "done":
+            answer = self._run(*flatten((args, kwargs))[1].build(dense))
+        if type(answer) is NoProgram:
             kinds = "\n  ".join(self._kinds)
             raise TypeError(
                 f"{self.name}: no program for the arguments {_described(args, kwargs)}; there are:\n  {kinds}"
             )
-        return result
+        return answer
 
-    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Any]:
-        outcome, result = self._replays.run(args, kwargs, self)  # no call is direct: it calls nothing
-        if outcome in ("done", "convert") or not self._sized:
-            return outcome, result
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result, or a NoProgram; sizes of dynamic axes that come for the first time are planned."""
+        answer = self._replays.run(args, kwargs, self)  # no call is direct: it calls nothing
+        if type(answer) is not NoProgram or answer.reason == "convert" or not self._sized:
+            return answer
         leaves, structure = flatten((args, kwargs))
         for sized in self._sized:
             if (signature := sized.matches(leaves, structure)) is not None:
-                with (
-                    self._planning
-                ):  # threads that come with a new size together make several plans, of which one is used
-                    self._add_plan(sized, args, kwargs, leaves, signature.sizes)
-                return self._replays.run(args, kwargs, self)
-        return outcome, result
+                with self._planning:
+                    answer = self._replays.run(args, kwargs, self)  # another thread may have planned it
+                    if type(answer) is NoProgram:
+                        self._add_plan(sized, args, kwargs, leaves, signature.sizes)
+                        answer = self._replays.run(args, kwargs, self)
+                return answer
+        return answer
 
     def _add_plan(
         self,
