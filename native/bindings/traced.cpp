@@ -319,21 +319,31 @@ bool lie_together(const Tensor& x, const Tensor& y) {
   return x_first < y_end && y_first < x_end;
 }
 
-// What becomes of a call.
-enum class Outcome : uint8_t {
-  done,     // with the result
-  convert,  // some arguments are arrays of other libraries, which become Tensors first
-  dense,    // the program would lose histories: it needs dense arguments that share no memory
-  python,   // calls of this kind run as Python
-  record,   // there is no program
-  again,    // the program is doubted: the call is recorded again, and compared with it
-};
+// The answer for a call that no program has run.
+struct NoProgram {
+  enum class Reason : uint8_t {
+    convert,  // some arguments are arrays of other libraries, which become Tensors first
+    dense,    // the program would lose histories: it needs dense arguments that share no memory
+    python,   // calls of this kind run as Python
+    direct,   // and nothing is to be made of this one
+    record,   // there is no program
+    again,    // the program is doubted: the call is recorded again, and compared with it
+  };
+  static constexpr const char* kWords[] = {"convert", "dense", "python", "direct", "record", "again"};
 
-// (outcome, value)
-nb::object answer(Outcome outcome, nb::object value = nb::none()) {
-  static constinit Interned words[] = {"done", "convert", "dense", "python", "record", "again"};
-  return nb::make_tuple(nb::borrow(words[static_cast<size_t>(outcome)].get()), std::move(value));
-}
+  Reason reason;
+  nb::object doubted = nb::none();  // the program; its owner
+
+  static NoProgram named(const std::string& word) {
+    const auto found = std::ranges::find(kWords, word);
+    if (found == std::end(kWords)) throw ValueError("NoProgram: there is no reason " + word);
+    return {static_cast<Reason>(found - std::begin(kWords))};
+  }
+  static nb::object answer(Reason reason, nb::object doubted = nb::none()) {
+    return nb::cast(NoProgram{reason, std::move(doubted)});
+  }
+};
+using Reason = NoProgram::Reason;
 
 // One program of a traced function.
 struct Replay : ReplaySpec {
@@ -556,11 +566,11 @@ class Replays {
  public:
   bool closed = false;  // finds nothing for a while
 
-  // (outcome, value). done: by a program, or by the function itself where calls of this kind are direct, or
-  // the program writes and would lose histories.
+  // The result of a program, or of the function itself where calls of this kind are direct or the program
+  // writes and would lose histories; else a NoProgram.
   nb::object run(nb::handle args, nb::handle kwargs, nb::handle function) {
     if (nb::object result = replay(args, kwargs); result.is_valid()) return result;
-    return answer(Outcome::done, checked(PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr())));
+    return checked(PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr()));
   }
 
   // Calls of this kind run the function, and nothing else.
@@ -649,22 +659,23 @@ class Replays {
     const CallArguments arguments;
     Arguments& a = *arguments;
     read(args, kwargs, a);
-    if (a.foreign) return answer(Outcome::convert);
+    if (a.foreign) return NoProgram::answer(Reason::convert);
     const auto it = table_.find(a.key);
-    if (it == table_.end() || closed) return answer(Outcome::record);
+    if (it == table_.end() || closed) return NoProgram::answer(Reason::record);
     const std::shared_ptr<const List> several = it->second;  // the table may change while they are compared
     nb::object leaves;
     for (const std::shared_ptr<Replay>& replay : *several) {
-      if (!replay->owner.is_valid()) return replay->direct ? nb::object() : answer(Outcome::python);
+      if (!replay->owner.is_valid()) return replay->direct ? nb::object() : NoProgram::answer(Reason::python);
       if (!replay->fits(a, leaves)) continue;
       const Replay::History history = replay->history(a);
       if (history == Replay::History::lost_with_writes) return nb::object();
-      if (history == Replay::History::lost) return answer(Outcome::dense);
+      if (history == Replay::History::lost) return NoProgram::answer(Reason::dense);
       ++replay->runs;
-      if (replay->is_doubted && is_checked(replay->runs + 1)) return answer(Outcome::again, replay->owner);
-      return answer(Outcome::done, replay->run(a, leaves));
+      if (replay->is_doubted && is_checked(replay->runs + 1))
+        return NoProgram::answer(Reason::again, replay->owner);
+      return replay->run(a, leaves);
     }
-    return answer(Outcome::record);
+    return NoProgram::answer(Reason::record);
   }
 
   // Of the calls of a doubted program, the first of which recorded it, the 2nd, 8th, 64th, 512th and so on.
@@ -686,6 +697,17 @@ class Replays {
 }  // namespace
 
 void bind_traced(nb::module_& m) {
+  Class<NoProgram>(m, "NoProgram", "What Replays.run gives for a call that no program has run.")
+      .def(
+          "__init__",
+          [](NoProgram* self, const std::string& reason) { new (self) NoProgram(NoProgram::named(reason)); },
+          "reason"_a)
+      .def_prop_ro(
+          "reason",
+          [](const NoProgram& answer) { return NoProgram::kWords[static_cast<size_t>(answer.reason)]; })
+      .def_prop_ro(
+          "doubted", [](const NoProgram& answer) { return answer.doubted; },
+          nb::sig("def doubted(self) -> typing.Any"));
   Class<Replays>(m, "Replays", "The programs of a traced function, by the kind of its arguments.",
                  nb::type_slots(Collected<Replays>::slots))
       .def(nb::init<>())
@@ -699,8 +721,7 @@ void bind_traced(nb::module_& m) {
           nb::for_setter(nb::sig("def closed(self, value: bool, /) -> None")))
       .def("run", &Replays::run, "args"_a, "kwargs"_a, "function"_a = nb::none(),
            nb::sig(
-               "def run(self, args: object, kwargs: object, function: object | None = None) -> "
-               "tuple[typing.Literal['done', 'convert', 'dense', 'python', 'record', 'again'], typing.Any]"))
+               "def run(self, args: object, kwargs: object, function: object | None = None) -> typing.Any"))
       .def("call_directly", &Replays::call_directly, "args"_a, "kwargs"_a)
       .def("add", &Replays::add, "args"_a, "kwargs"_a, "owner"_a.none(), "spec"_a = nb::none(), "runs"_a = 0,
            nb::sig("def add(self, args: tuple, kwargs: dict, owner: object | None, spec: ReplaySpec | None = "

@@ -804,6 +804,17 @@ class ReplaySpec:
 
 def is_as_it_was(container: object, name: object | None, value: object | None) -> bool: ...
 
+class NoProgram:
+    """What Replays.run gives for a call that no program has run."""
+
+    def __init__(self, reason: str) -> None: ...
+
+    @property
+    def reason(self) -> str: ...
+
+    @property
+    def doubted(self) -> Any: ...
+
 class Replays:
     """The programs of a traced function, by the kind of its arguments."""
 
@@ -815,7 +826,7 @@ class Replays:
     @closed.setter
     def closed(self, value: bool, /) -> None: ...
 
-    def run(self, args: object, kwargs: object, function: object | None = None) -> tuple[Literal['done', 'convert', 'dense', 'python', 'record', 'again'], Any]: ...
+    def run(self, args: object, kwargs: object, function: object | None = None) -> Any: ...
 
     def call_directly(self, args: object, kwargs: object) -> None: ...
 

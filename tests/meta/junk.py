@@ -226,6 +226,7 @@ def objects():
         engine.new_variable(),
         engine.new_operator(lambda context: None, mutate_vars=[engine.new_variable()]),
         _core.Replays(),
+        _core.NoProgram("record"),
         *(_core.ReplaySpec(plan) for plan in NATIVE if isinstance(plan, _core.Plan)),
         _core.Find.leaf(0),
         _core.Find.object(wf.ones(3)),
@@ -326,7 +327,7 @@ def draw(rng, kind, values):
     if kind == "attribute":
         return rng.choice([*values["int"], *values["Sequence"], *values["object"]])
     if re.search(
-        r"Plan|Kernel|Leaf|Engine|Variable|Replays|Find|ReplaySpec|ProgramBuilder|Log|Layout|Stream|Operator|Memory",
+        r"Plan|Kernel|Leaf|Engine|Variable|Replays|NoProgram|Find|ReplaySpec|ProgramBuilder|Log|Layout|Stream|Operator|Memory",
         kind,
     ):
         return rng.choice(values["native"])

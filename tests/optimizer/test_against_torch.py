@@ -15,6 +15,15 @@ CASES = [
     ("AdamW", {"lr": 0.1}),
     ("RMSprop", {"lr": 0.1, "alpha": 0.9, "momentum": 0.5}),
     ("Adagrad", {"lr": 0.1}),
+    ("Adam", {"lr": 0.1, "amsgrad": True, "betas": (0.5, 0.5)}),
+    ("SGD", {"lr": 0.1, "maximize": True}),
+    ("Adadelta", {"lr": 0.5, "weight_decay": 0.1}),
+    ("Adamax", {"lr": 0.1, "weight_decay": 0.1}),
+    ("NAdam", {"lr": 0.1, "weight_decay": 0.1}),
+    ("NAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {"lr": 0.1, "weight_decay": 0.1, "betas": (0.8, 0.9)}),
+    ("Rprop", {"lr": 0.1}),
+    ("Adafactor", {"lr": 0.1, "weight_decay": 0.1}),
 ]
 
 
@@ -34,7 +43,68 @@ def test_the_same_steps(name, options):
         schedule.step()
         its.step()
         np.testing.assert_allclose(schedule.last_lr, its.get_last_lr(), rtol=1e-12)
-        np.testing.assert_allclose(own.numpy(), other.detach().numpy(), rtol=1e-7)
+        # PyTorch has NAdam's product of momenta in float32.
+        np.testing.assert_allclose(
+            own.numpy(), other.detach().numpy(), rtol=1e-7, atol=1e-8 * (name == "NAdam")
+        )
+
+
+def test_the_same_iterations():
+    start = np.array([-1.5, 2.0])
+    own, other = wf.tensor(start), torch.nn.Parameter(torch.from_numpy(start.copy()))
+    a = optim.LBFGS([own], lr=0.1, max_iter=3, history_size=2)
+    b = torch.optim.LBFGS([other], lr=0.1, max_iter=3, history_size=2)
+    gm = wf.GradManager().attach([own])
+
+    def loss(w):
+        return (1 - w[0]) ** 2 + 10 * (w[1] - w[0] ** 2) ** 2 + w[0] ** 4
+
+    def closure():
+        with gm:
+            value = loss(own)
+            gm.backward(value)
+        return value
+
+    def its_closure():
+        b.zero_grad()
+        value = loss(other)
+        value.backward()
+        return value
+
+    for _ in range(6):
+        np.testing.assert_allclose(a.step(closure).item(), b.step(its_closure).item(), rtol=1e-10)
+        np.testing.assert_allclose(own.numpy(), other.detach().numpy(), rtol=1e-10)
+
+
+def test_the_same_rates():
+    T, S = torch.optim.lr_scheduler, optim.lr_scheduler
+    for make, its in (
+        (
+            lambda o: S.CosineAnnealingWarmRestarts(o, 3, 2, 0.1),
+            lambda o: T.CosineAnnealingWarmRestarts(o, 3, 2, 0.1),
+        ),
+        (lambda o: S.OneCycleLR(o, 2.0, 15), lambda o: T.OneCycleLR(o, 2.0, 15, cycle_momentum=False)),
+        (
+            lambda o: S.OneCycleLR(o, 2.0, 15, anneal="linear", three_phases=True),
+            lambda o: T.OneCycleLR(
+                o, 2.0, 15, anneal_strategy="linear", three_phase=True, cycle_momentum=False
+            ),
+        ),
+        (
+            lambda o: S.CyclicLR(o, 2.0, 3, 2, "triangular2"),
+            lambda o: T.CyclicLR(o, 0.5, 2.0, 3, 2, "triangular2", cycle_momentum=False),
+        ),
+        (lambda o: S.LinearLR(o, 0.2, 0.9, 4), lambda o: T.LinearLR(o, 0.2, 0.9, 4)),
+        (lambda o: S.PolynomialLR(o, 5, 2.0), lambda o: T.PolynomialLR(o, 5, 2.0)),
+    ):
+        a = optim.SGD([wf.zeros(1)], lr=0.5)
+        b = torch.optim.SGD([torch.zeros(1)], lr=0.5)
+        own, other = make(a), its(b)
+        for _ in range(14):
+            np.testing.assert_allclose(own.last_lr, other.get_last_lr(), rtol=1e-9)
+            own.step()
+            b.step()
+            other.step()
 
 
 @pytest.mark.parametrize("norm", [1.0, 2.0, 3.0, float("inf")])

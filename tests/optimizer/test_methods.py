@@ -17,14 +17,15 @@ def sgd(p, g, s, t, lr, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=
     return p - lr * g
 
 
-def adam(p, g, s, t, lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, decoupled=False):
+def adam(p, g, s, t, lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, decoupled=False, amsgrad=False):
     if decoupled:
         p = p * (1 - lr * weight_decay)
     else:
         g = g + weight_decay * p
     s["m"] = betas[0] * s.get("m", 0) + (1 - betas[0]) * g
     s["v"] = betas[1] * s.get("v", 0) + (1 - betas[1]) * g * g
-    m, v = s["m"] / (1 - betas[0] ** t), s["v"] / (1 - betas[1] ** t)
+    s["v_max"] = np.maximum(s.get("v_max", 0), s["v"])
+    m, v = s["m"] / (1 - betas[0] ** t), s["v_max" if amsgrad else "v"] / (1 - betas[1] ** t)
     return p - lr * m / (np.sqrt(v) + eps)
 
 
@@ -32,10 +33,12 @@ def adamw(p, g, s, t, lr, weight_decay=0.01, **rest):
     return adam(p, g, s, t, lr, weight_decay=weight_decay, decoupled=True, **rest)
 
 
-def rmsprop(p, g, s, t, lr, alpha=0.99, eps=1e-8, momentum=0.0, weight_decay=0.0):
+def rmsprop(p, g, s, t, lr, alpha=0.99, eps=1e-8, momentum=0.0, weight_decay=0.0, centered=False):
     g = g + weight_decay * p
     s["v"] = alpha * s.get("v", 0) + (1 - alpha) * g * g
-    s["m"] = momentum * s.get("m", 0) + g / (np.sqrt(s["v"]) + eps)
+    s["a"] = alpha * s.get("a", 0) + (1 - alpha) * g
+    v = np.maximum(s["v"] - s["a"] ** 2, 0) if centered else s["v"]
+    s["m"] = momentum * s.get("m", 0) + g / (np.sqrt(v) + eps)
     return p - lr * s["m"]
 
 
@@ -45,7 +48,115 @@ def adagrad(p, g, s, t, lr, eps=1e-10, weight_decay=0.0):
     return p - lr * g / (np.sqrt(s["v"]) + eps)
 
 
-RULES = {"SGD": sgd, "Adam": adam, "AdamW": adamw, "RMSprop": rmsprop, "Adagrad": adagrad}
+def adadelta(p, g, s, t, lr, rho=0.9, eps=1e-6, weight_decay=0.0):
+    g = g + weight_decay * p
+    s["v"] = rho * s.get("v", 0) + (1 - rho) * g * g
+    d = g * np.sqrt((s.get("u", 0) + eps) / (s["v"] + eps))
+    s["u"] = rho * s.get("u", 0) + (1 - rho) * d * d
+    return p - lr * d
+
+
+def adamax(p, g, s, t, lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
+    g = g + weight_decay * p
+    s["m"] = betas[0] * s.get("m", 0) + (1 - betas[0]) * g
+    s["u"] = np.maximum(betas[1] * s.get("u", 0), np.abs(g) + eps)
+    return p - lr / (1 - betas[0] ** t) * s["m"] / s["u"]
+
+
+def moments(p, g, s, t, lr, betas, weight_decay, decoupled):
+    """The decayed parameter, the gradient, and Adam's means without their bias."""
+    p, g = (p * (1 - lr * weight_decay), g) if decoupled else (p, g + weight_decay * p)
+    s["m"] = betas[0] * s.get("m", 0) + (1 - betas[0]) * g
+    s["v"] = betas[1] * s.get("v", 0) + (1 - betas[1]) * g * g
+    return p, g, s["m"], s["v"] / (1 - betas[1] ** t)
+
+
+def nadam(
+    p,
+    g,
+    s,
+    t,
+    lr,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    weight_decay=0.0,
+    momentum_decay=0.004,
+    decoupled_weight_decay=False,
+):
+    p, g, m, v = moments(p, g, s, t, lr, betas, weight_decay, decoupled_weight_decay)
+    mu = [betas[0] * (1 - 0.5 * 0.96 ** (k * momentum_decay)) for k in range(1, t + 2)]
+    past, through = np.prod(mu[:t]), np.prod(mu)
+    return p - lr * (mu[t] * m / (1 - through) + (1 - mu[t - 1]) * g / (1 - past)) / (np.sqrt(v) + eps)
+
+
+def radam(p, g, s, t, lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, decoupled_weight_decay=False):
+    p, g, m, v = moments(p, g, s, t, lr, betas, weight_decay, decoupled_weight_decay)
+    m, longest = m / (1 - betas[0] ** t), 2 / (1 - betas[1]) - 1
+    rho = longest - 2 * t * betas[1] ** t / (1 - betas[1] ** t)
+    if rho <= 5:
+        return p - lr * m
+    r = np.sqrt((rho - 4) * (rho - 2) * longest / ((longest - 4) * (longest - 2) * rho))
+    return p - lr * r * m / (np.sqrt(v) + eps)
+
+
+def lion(p, g, s, t, lr, betas=(0.9, 0.99), weight_decay=0.0):
+    m = s.get("m", 0)
+    s["m"] = betas[1] * m + (1 - betas[1]) * g
+    return p * (1 - lr * weight_decay) - lr * np.sign(betas[0] * m + (1 - betas[0]) * g)
+
+
+def signum(p, g, s, t, lr, momentum=0.9, weight_decay=0.0, decoupled_weight_decay=False):
+    s["m"] = momentum * s.get("m", 0) + (1 - momentum) * (g + weight_decay * p * (not decoupled_weight_decay))
+    return p * (1 - lr * weight_decay * decoupled_weight_decay) - lr * np.sign(s["m"])
+
+
+def asgd(p, g, s, t, lr, decay=1e-4, alpha=0.75, t0=1e6, weight_decay=0.0):
+    eta = lr / (1 + decay * lr * (t - 1)) ** alpha
+    p = p * (1 - decay * eta) - eta * (g + weight_decay * p)
+    s["mean"] = s.get("mean", 0) + (p - s.get("mean", 0)) / max(1, t - 1 - t0)
+    return p
+
+
+def rprop(p, g, s, t, lr, etas=(0.5, 1.2), step_sizes=(1e-6, 50.0)):
+    same = g * s.get("last", 0)
+    factor = np.where(same > 0, etas[1], np.where(same < 0, etas[0], 1.0))
+    s["size"] = np.clip(s.get("size", np.full(g.shape, lr)) * factor, *step_sizes)
+    s["last"] = np.where(same < 0, 0, g)
+    return p - np.sign(s["last"]) * s["size"]
+
+
+def ftrl(p, g, s, t, lr, l1=0.01, l2=0.0, beta=1.0):
+    n = s.get("n", np.zeros(g.shape))
+    s["n"] = n + g * g
+    s["z"] = s.get("z", 0) + g - (np.sqrt(s["n"]) - np.sqrt(n)) / lr * p
+    return -np.sign(s["z"]) * np.maximum(np.abs(s["z"]) - l1, 0) / ((beta + np.sqrt(s["n"])) / lr + l2)
+
+
+def ftml(p, g, s, t, lr, betas=(0.6, 0.999), eps=1e-8, weight_decay=0.0):
+    g = g + weight_decay * p
+    s["v"] = betas[1] * s.get("v", 0) + (1 - betas[1]) * g * g
+    before, s["d"] = s.get("d", 0), (1 - betas[0] ** t) / lr * (np.sqrt(s["v"] / (1 - betas[1] ** t)) + eps)
+    s["z"] = betas[0] * s.get("z", 0) + (1 - betas[0]) * g - (s["d"] - betas[0] * before) * p
+    return -s["z"] / s["d"]
+
+
+RULES = {
+    "SGD": sgd,
+    "Adam": adam,
+    "AdamW": adamw,
+    "RMSprop": rmsprop,
+    "Adagrad": adagrad,
+    "Adadelta": adadelta,
+    "Adamax": adamax,
+    "NAdam": nadam,
+    "RAdam": radam,
+    "Lion": lion,
+    "Signum": signum,
+    "ASGD": asgd,
+    "Rprop": rprop,
+    "Ftrl": ftrl,
+    "FTML": ftml,
+}
 CASES = [
     ("SGD", {}),
     ("SGD", {"weight_decay": 0.1}),
@@ -53,9 +164,24 @@ CASES = [
     ("SGD", {"momentum": 0.9, "nesterov": True}),
     ("Adam", {}),
     ("Adam", {"betas": (0.5, 0.8), "eps": 0.1, "weight_decay": 0.1}),
+    ("Adam", {"betas": (0.5, 0.5), "amsgrad": True}),
     ("AdamW", {"weight_decay": 0.3}),
     ("RMSprop", {"alpha": 0.5, "momentum": 0.9, "weight_decay": 0.1}),
+    ("RMSprop", {"alpha": 0.5, "centered": True}),
     ("Adagrad", {"weight_decay": 0.1}),
+    ("Adadelta", {"rho": 0.5, "eps": 0.01, "weight_decay": 0.1}),
+    ("Adamax", {"betas": (0.5, 0.8), "weight_decay": 0.1}),
+    ("NAdam", {}),
+    ("NAdam", {"momentum_decay": 1.0, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {"betas": (0.5, 0.9), "weight_decay": 0.1}),
+    ("RAdam", {"betas": (0.5, 0.9), "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("Lion", {"weight_decay": 0.3}),
+    ("Signum", {"momentum": 0.5, "weight_decay": 0.1}),
+    ("Signum", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("ASGD", {"decay": 0.3, "t0": 2, "weight_decay": 0.1}),
+    ("Rprop", {"etas": (0.4, 1.5), "step_sizes": (0.05, 0.2)}),
+    ("Ftrl", {"l1": 0.3, "l2": 0.2}),
+    ("FTML", {"weight_decay": 0.1}),
 ]
 every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=str)
 SHAPES = ((3, 4), (5,), (), (0, 2))
@@ -99,6 +225,52 @@ def test_formula(name, options):
         np.testing.assert_allclose(p.numpy(), w, rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", RULES)
+def test_maximize(name):
+    up, down = parameters(), parameters()
+    a, b = (getattr(optim, name)(each, lr=0.1, maximize=each is up) for each in (up, down))
+    for t in range(3):
+        for p, q, g in zip(up, down, gradients(t), strict=True):
+            p.grad, q.grad = wf.tensor(-g), wf.tensor(g)
+        a.step()
+        b.step()
+    for p, q in zip(up, down, strict=True):
+        np.testing.assert_array_equal(p.numpy(), q.numpy())
+
+
+@pytest.mark.parametrize("option", ["amsgrad", "centered"])
+def test_tensors_that_come_later(option):
+    w = wf.ones(2)
+    opt = optim.Adam([w]) if option == "amsgrad" else optim.RMSprop([w])
+    opt.param_groups[0][option] = True
+    w.grad = wf.ones(2)
+    with pytest.raises(ValueError, match=f"{option}=True cannot be set now"):
+        opt.step()
+
+
+def test_nadams_product_is_of_a_parameters_own_updates():
+    params = [wf.ones(2, dtype="float64") for _ in range(2)]
+    opt = optim.NAdam(params, lr=0.1)
+    want, states, counts = [np.ones(2)] * 2, [{}, {}], [0, 0]
+    for step, numbers in enumerate([(0,), (0, 1), (1,), (0, 1)]):
+        opt.clear_grad()
+        for k in numbers:
+            g = np.full(2, step + k + 1.0)
+            params[k].grad = wf.tensor(g)
+            counts[k] += 1
+            want[k] = nadam(want[k], g, states[k], counts[k], 0.1)
+        opt.step()
+    other = optim.NAdam([p.copy() for p in params], lr=0.1)
+    other.load_state_dict(opt.state_dict())
+    for k, p in enumerate(other.param_groups[0].params):
+        np.testing.assert_allclose(p.numpy(), want[k], rtol=1e-12)
+        p.grad = wf.ones(2, dtype="float64")
+        want[k] = nadam(want[k], np.ones(2), states[k], counts[k] + 1, 0.1)
+    other.step()
+    for p, w in zip(other.param_groups[0].params, want, strict=True):
+        np.testing.assert_allclose(p.numpy(), w, rtol=1e-12)
+
+
 @every_case
 def test_no_step_waits_or_plans_again(name, options, monkeypatch):
     """What a recorded training step needs: operators on tensors only; steps and rates are not part of any plan."""
@@ -138,9 +310,8 @@ def test_a_state_goes_on_bit_for_bit(name, options, tmp_path):
     groups = [dict(group) for group in state["groups"]]
     train(opt, params, 3, 4)
 
-    other = getattr(optim, name)(kept, lr=0.7)
-    if name == "SGD":
-        other = optim.SGD(kept, **{k: options.get(k, v) for k, v in other.param_groups[0].items()})
+    structure = ("momentum", "nesterov", "amsgrad", "centered")  # which tensors there are
+    other = getattr(optim, name)(kept, lr=0.7, **{k: v for k, v in options.items() if k in structure})
     state = {"optimizer": name, "groups": groups, "state": wf.load(tmp_path / "state.safetensors")}
     other.load_state_dict(state)
     train(other, kept, 3, 4)
@@ -311,7 +482,7 @@ def test_options_of_groups():
         group["rate"] = 1
     with pytest.raises(TypeError, match="cannot be deleted"):
         del group["lr"]
-    assert set(group) == {"lr", "momentum", "dampening", "weight_decay", "nesterov"}
+    assert set(group) == {"lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize"}
 
 
 def test_momentum_that_comes_later():
@@ -329,7 +500,7 @@ HOSTILE = {
     "another optimizer": (lambda s: {**s, "optimizer": "SGD"}, "is of the optimizer 'SGD'"),
     "no groups": (lambda s: {**s, "groups": []}, "groups: 0, here 1"),
     "groups of text": (lambda s: {**s, "groups": "ab"}, "groups: str, here 1"),
-    "an option less": (lambda s: {**s, "groups": [{"lr": 1.0}]}, "needs exactly the options beta1"),
+    "an option less": (lambda s: {**s, "groups": [{"lr": 1.0}]}, "needs exactly the options amsgrad, beta1"),
     "an option of text": (lambda s: {**s, "groups": [{**s["groups"][0], "lr": "1"}]}, "lr must be a number"),
     "an option out of range": (
         lambda s: {**s, "groups": [{**s["groups"][0], "beta1": 2}]},
@@ -357,6 +528,15 @@ HOSTILE = {
     "steps": (lambda s: {**s, "state": {**s["state"], "1.step": wf.tensor(-1)}}, "1.step is -1"),
     "steps of floats": (lambda s: {**s, "state": {**s["state"], "1.step": wf.tensor(1.0)}}, "1.step is f32"),
 }
+
+
+def test_states_from_before_an_option():
+    w = wf.ones(2)
+    opt, other = optim.Adam([w], lr=0.1), optim.Adam([wf.ones(2)], maximize=True)
+    state = opt.state_dict()
+    older = {name: value for name, value in state["groups"][0].items() if name not in ("amsgrad", "maximize")}
+    other.load_state_dict({**state, "groups": [older]})
+    assert dict(other.param_groups[0]) == dict(opt.param_groups[0])
 
 
 @pytest.mark.parametrize("case", HOSTILE)

@@ -147,6 +147,12 @@ class ShardedOptimizer:
 
         if not (isinstance(make, type) and issubclass(make, Optimizer)):
             raise TypeError(f"ShardedOptimizer: make must be a class of weft.optimizer, got {make!r}")
+        if not make.elementwise:
+            raise ValueError(
+                f"ShardedOptimizer: {make.__name__} updates an element by what others of its parameter are, and ranks "
+                "have parts of parameters; accepted are optimizers that treat elements one by one, such as AdamW"
+            )
+        self._shared = {"step", *make.totals}  # what all parameters of a part have together
         self.params = list(params)
         broadcast_together(self.params, "ShardedOptimizer")
         with no_grad():
@@ -259,7 +265,7 @@ class ShardedOptimizer:
                 for role in self._roles(local_state, k):
                     value = local_state["state"][f"{k}.{role}"]
                     each = [value] * len(bucket.params)
-                    if role != "step":
+                    if role not in self._shared:
                         each = [x.copy() for x in bucket.split(bucket.gather(value)())]
                     for p, x in zip(bucket.params, each, strict=True):
                         state[f"{numbers[id(p)]}.{role}"] = x
@@ -296,14 +302,14 @@ class ShardedOptimizer:
                 first = numbers[id(bucket.params[0])]
                 for role in self._roles(state, first):
                     each = [state["state"][f"{numbers[id(p)]}.{role}"] for p in bucket.params]
-                    if role != "step":
+                    if role not in self._shared:
                         for p, x in zip(bucket.params, each, strict=True):
                             if tuple(x.shape) != tuple(p.shape):
                                 raise ValueError(
                                     f"load_state_dict: ShardedOptimizer: {role} of {type_text(p)} is {type_text(x)}"
                                 )
                     divided[f"{k}.{role}"] = (
-                        each[0] if role == "step" else bucket.local_part(bucket.flat(each))
+                        each[0] if role in self._shared else bucket.local_part(bucket.flat(each))
                     )
         count = {**group, PARAMETERS: len(self._buckets), INITIAL_LR: group.get(INITIAL_LR)}
         return {**state, "groups": [count], "state": divided}

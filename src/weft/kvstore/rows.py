@@ -102,9 +102,14 @@ class RowSparse:
 def lazy_update(optimizer: Optimizer, stored: Tensor, gradient: RowSparse) -> None:
     """One update of the rows that a gradient has, and of their state; the other rows stay as they are.
 
-    optimizer: of stored alone, whose update treats elements one by one, as all of weft's do. So momentum, averages and
-    weight decay of a row pause while it has no gradient; the number of the step counts all updates.
+    optimizer: of stored alone, whose update treats elements one by one. So momentum, averages and weight decay of a row
+    pause while it has no gradient; the number of the step counts all updates. Raises ValueError for another optimizer.
     """
+    if not optimizer.elementwise:
+        raise ValueError(
+            f"{type(optimizer).__name__} updates an element by what others of its parameter are, and a gradient of "
+            "some rows has not all of them; accepted are optimizers that treat elements one by one, such as AdamW"
+        )
     unique = gradient.unique()
     if not unique.rows.size:
         return
@@ -112,12 +117,12 @@ def lazy_update(optimizer: Optimizer, stored: Tensor, gradient: RowSparse) -> No
     (step_group,) = group.step_groups
     indices = unique.indices.to_device(stored.device)
     with no_grad():
-        step_group.step += 1
+        optimizer.count(group, step_group, None)
         rows = F.take(stored, indices, axis=0)
         state = {
             role: [F.take(s, indices, axis=0) for s in arrays] for role, arrays in step_group.state.items()
         }
-        part = StepGroup([rows], state, step_group.step)
+        part = StepGroup([rows], state, step_group.step, step_group.totals)
         optimizer.update(group, part, [unique.values.to_device(stored.device)])
         stored[indices] = rows
         for role, (updated,) in state.items():

@@ -7,10 +7,10 @@ the step, live in 0-d tensors that kernels read, so that a recorded step can be 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from weft.arrays.creation import tensor, zeros, zeros_like
+from weft.arrays.creation import tensor, zeros
 from weft.arrays.tensor import Tensor
 from weft.base.device import Device
 from weft.recording.dependence import changed, happens_once, state_of
@@ -52,20 +52,35 @@ class StepGroup:
     """Parameters of a group, on one device, that have been updated equally often, and what is kept of them.
 
     They are updated by one call. state: for each role of the update but parameter and gradient, a tensor for each
-    parameter. step: how often they have been updated, an int64 in a 0-d tensor.
+    parameter. step: how often they have been updated, an int64 in a 0-d tensor. totals: other numbers that all of them
+    share, each a float64 in a 0-d tensor.
     """
 
-    def __init__(self, parameters: list[Tensor], state: dict[str, list[Tensor]], step: Tensor) -> None:
-        self.parameters, self.state, self.step = parameters, state, step
+    def __init__(
+        self,
+        parameters: list[Tensor],
+        state: dict[str, list[Tensor]],
+        step: Tensor,
+        totals: dict[str, Tensor],
+    ) -> None:
+        self.parameters, self.state, self.step, self.totals = parameters, state, step, totals
 
     @classmethod
-    def new(cls, parameters: list[Tensor], roles: Sequence[str]) -> StepGroup:
-        """Before the first step. State of 16-bit parameters is float32: small summands would be lost."""
-        state = {
-            role: [zeros_like(p, dtype="float32") if p.itemsize < 4 else zeros_like(p) for p in parameters]
-            for role in roles
-        }
-        return cls(parameters, state, zeros((), dtype="int64", device=parameters[0].device))
+    def new(
+        cls,
+        parameters: list[Tensor],
+        roles: Sequence[str],
+        new_state: Callable[[str, Tensor], Tensor],
+        totals: Mapping[str, float],
+    ) -> StepGroup:
+        """Before the first step."""
+        device = parameters[0].device
+        return cls(
+            parameters,
+            {role: [new_state(role, p) for p in parameters] for role in roles},
+            zeros((), dtype="int64", device=device),
+            {name: tensor(value, dtype="float64", device=device) for name, value in totals.items()},
+        )
 
     def take(self, selection: Sequence[bool]) -> StepGroup:
         """The selected parameters as a step group of their own, with their own step counter; the others stay."""
@@ -77,6 +92,7 @@ class StepGroup:
             part(self.parameters, True),
             {role: part(of, True) for role, of in self.state.items()},
             self.step.copy(),
+            {name: total.copy() for name, total in self.totals.items()},
         )
         self.parameters = part(self.parameters, False)
         self.state = {role: part(of, False) for role, of in self.state.items()}
@@ -106,12 +122,17 @@ class ParameterGroup(MutableMapping[str, Any]):
         self._rates: dict[Device, Tensor] = {}
         self.step_groups: list[StepGroup] = []
 
-    def begin(self, roles: Sequence[str]) -> None:
+    def begin(
+        self,
+        roles: Sequence[str],
+        new_state: Callable[[str, Tensor], Tensor],
+        totals: Mapping[str, float],
+    ) -> None:
         """Make what is kept of the parameters; done by optimizers, once the options are there."""
         by_device: dict[Device, list[Tensor]] = {}
         for p in self.params:
             by_device.setdefault(p.device, []).append(p)
-        self.step_groups = [StepGroup.new(of, roles) for of in by_device.values()]
+        self.step_groups = [StepGroup.new(of, roles, new_state, totals) for of in by_device.values()]
         # Now, not at the first step: a trace of that would take it for a constant.
         self._rates = {d: tensor(self._values["lr"], dtype="float64", device=d) for d in by_device}
 

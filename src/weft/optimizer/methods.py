@@ -1,9 +1,9 @@
-"""The optimizers: each one fused update of any number of tensors, whose formulas are weft.ops.families.optimizer's."""
+"""Optimizers that are one fused update of any number of tensors; the formulas are weft.ops.families.optimizer's."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from weft.arrays.tensor import Tensor
@@ -11,26 +11,61 @@ from weft.ops import registry
 from weft.optimizer.group import Option, ParameterGroup, StepGroup
 from weft.optimizer.optimizer import Optimizer
 
-__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "RMSprop"]
+__all__ = [
+    "ASGD",
+    "FTML",
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Ftrl",
+    "Lion",
+    "NAdam",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "Signum",
+]
 
 Parameters = Iterable[Tensor] | Iterable[Mapping[str, Any]]
 SHARE = Option(0.0, 0.0, 1.0)
+COMMON = {"weight_decay": Option(0.0), "maximize": Option(False)}
 
 
 class _Fused(Optimizer):
-    """Base: one call of an operator for all parameters of a step group."""
+    """Base: one call of an operator for all parameters of a step group.
+
+    fixed: attributes of the operator that are not options. optional_roles: roles that a group has only if that option
+    is set.
+    """
 
     operator: ClassVar[str]
-    fixed: ClassVar[Mapping[str, Any]] = {}  # attributes of the operator that are not options
+    fixed: ClassVar[Mapping[str, Any]] = {}
+    optional_roles: ClassVar[Mapping[str, str]] = {}
+
+    def roles_of(self, group: ParameterGroup) -> tuple[str, ...]:
+        return (*self.roles, *(role for option, role in self.optional_roles.items() if group[option]))
 
     def update(self, group: ParameterGroup, step_group: StepGroup, gradients: list[Tensor]) -> None:
-        scalars = {"lr": group.rate(step_group.step.device), "step": step_group.step}
+        scalars = {"lr": group.rate(step_group.step.device), "step": step_group.step, **step_group.totals}
         numbers = [scalars[name] for name in registry.get(self.operator).scalars]
-        states = itertools.chain.from_iterable(step_group.state.values())
+        self.check_roles(group, step_group)
+        states = itertools.chain.from_iterable(step_group.state[role] for role in self.roles_of(group))
         function = registry.function(self.operator)
-        function(*numbers, *step_group.parameters, *gradients, *states, **self.attributes(group, step_group))
+        function(*numbers, *step_group.parameters, *gradients, *states, **self.attributes(group))
 
-    def attributes(self, group: ParameterGroup, step_group: StepGroup) -> dict[str, Any]:
+    def check_roles(self, group: ParameterGroup, step_group: StepGroup) -> None:
+        """Raise ValueError for an option that was set too late."""
+        for option, role in self.optional_roles.items():
+            if group[option] and role not in step_group.state:
+                raise ValueError(
+                    f"{self._name}: {option}={group[option]} cannot be set now: the group was made without it, and has "
+                    f"no tensors for {role}; make a new optimizer"
+                )
+
+    def attributes(self, group: ParameterGroup) -> dict[str, Any]:
         """The operator's attributes."""
         return {**group.constants(), **self.fixed}
 
@@ -53,13 +88,13 @@ class SGD(_Fused):
     """
 
     operator = "sgd_update"
-    roles = ("momentum",)
+    optional_roles: ClassVar[Mapping[str, str]] = {"momentum": "momentum"}
     options: ClassVar[Mapping[str, Option]] = {
         "lr": Option(0.01),
         "momentum": SHARE,
         "dampening": SHARE,
-        "weight_decay": Option(0.0),
         "nesterov": Option(False),
+        **COMMON,
     }
 
     def __init__(
@@ -70,6 +105,7 @@ class SGD(_Fused):
         dampening: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
+        maximize: bool = False,
     ) -> None:
         super().__init__(
             params,
@@ -78,19 +114,11 @@ class SGD(_Fused):
             dampening=dampening,
             weight_decay=weight_decay,
             nesterov=nesterov,
+            maximize=maximize,
         )
 
-    def roles_of(self, group: ParameterGroup) -> tuple[str, ...]:
-        return self.roles if group["momentum"] else ()
-
-    def attributes(self, group: ParameterGroup, step_group: StepGroup) -> dict[str, Any]:
-        has_momentum = bool(step_group.state)
-        if group["momentum"] and not has_momentum:
-            raise ValueError(
-                f"SGD: momentum={group['momentum']} cannot be set now: the group was made with momentum=0 and has no "
-                "momentum tensors; make a new optimizer"
-            )
-        return {**super().attributes(group, step_group), "with_momentum": has_momentum}
+    def attributes(self, group: ParameterGroup) -> dict[str, Any]:
+        return {**super().attributes(group), "with_momentum": bool(group["momentum"])}
 
     def check_options(self, group: ParameterGroup) -> None:
         if group["nesterov"] and not (group["momentum"] > 0 and group["dampening"] == 0):
@@ -100,12 +128,37 @@ class SGD(_Fused):
             )
 
 
-class Adam(_Fused):
+class _Adaptive(_Fused):
+    """Base of optimizers with means of the gradient and of its square."""
+
+    roles: ClassVar[Sequence[str]] = ("m", "v")
+    options: ClassVar[Mapping[str, Option]] = {
+        "lr": Option(0.001),
+        "beta1": Option(0.9, 0.0, 1.0),
+        "beta2": Option(0.999, 0.0, 1.0),
+        "eps": Option(1e-8),
+        **COMMON,
+    }
+
+    def __init__(self, params: Parameters, *, lr: float, betas: tuple[float, float], **options: Any) -> None:
+        beta1, beta2 = betas
+        super().__init__(params, lr=lr, beta1=beta1, beta2=beta2, **options)
+
+    def check_options(self, group: ParameterGroup) -> None:
+        if 1.0 in (group["beta1"], group["beta2"]):
+            raise ValueError(
+                f"{self._name}: beta1 and beta2 must be below 1, got {group['beta1']} and {group['beta2']}"
+            )
+
+
+class Adam(_Adaptive):
     """m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; p -= lr m' / (sqrt(v') + eps).
 
-    m' = m / (1 - beta1^t), v' = v / (1 - beta2^t) in the t-th update of p; before, g += weight_decay p.
-    Options: lr, betas as beta1 and beta2, eps, weight_decay.
-    Source: Kingma, Ba 2015, Adam: A method for stochastic optimization.
+    m' = m / (1 - beta1^t), v' = v / (1 - beta2^t) in the t-th update of p; before, g += weight_decay p. amsgrad: the
+    greatest v until now divides in v's place; it cannot be set later. Options: lr, betas as beta1 and beta2, eps,
+    weight_decay, amsgrad, maximize.
+    Source: Kingma, Ba 2015, Adam: A method for stochastic optimization; Reddi, Kale, Kumar 2018, On the convergence of
+    Adam and beyond.
 
     >>> import weft as wf
     >>> w = wf.tensor([1., 1.])
@@ -116,14 +169,8 @@ class Adam(_Fused):
     """
 
     operator = "adam_update"
-    roles = ("m", "v")
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(0.001),
-        "beta1": Option(0.9, 0.0, 1.0),
-        "beta2": Option(0.999, 0.0, 1.0),
-        "eps": Option(1e-8),
-        "weight_decay": Option(0.0),
-    }
+    options: ClassVar[Mapping[str, Option]] = {**_Adaptive.options, "amsgrad": Option(False)}
+    optional_roles: ClassVar[Mapping[str, str]] = {"amsgrad": "v_max"}
     fixed: ClassVar[Mapping[str, Any]] = {"decoupled": False}
 
     def __init__(
@@ -133,16 +180,11 @@ class Adam(_Fused):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        maximize: bool = False,
     ) -> None:
-        beta1, beta2 = betas
-        super().__init__(params, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay)
-
-    def check_options(self, group: ParameterGroup) -> None:
-        if 1.0 in (group["beta1"], group["beta2"]):
-            raise ValueError(
-                f"{type(self).__name__}: beta1 and beta2 must be below 1, "
-                f"got {group['beta1']} and {group['beta2']}"
-            )
+        decay = {"weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize}
+        super().__init__(params, lr=lr, betas=betas, eps=eps, **decay)
 
 
 class AdamW(Adam):
@@ -168,14 +210,228 @@ class AdamW(Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.01,
+        amsgrad: bool = False,
+        maximize: bool = False,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize)
+
+
+class Adamax(_Adaptive):
+    """Adam with the greatest magnitude of recent gradients in the place of sqrt(v): u = max(beta2 u, |g| + eps).
+
+    p -= lr / (1 - beta1^t) m / u. Options as Adam's, without amsgrad.
+    Source: Kingma, Ba 2015, Adam, section 7.1.
+
+    >>> import weft as wf
+    >>> w = wf.tensor([1., 1.])
+    >>> w.grad = wf.tensor([10., -0.1])
+    >>> _ = Adamax([w], lr=0.1).step()
+    >>> w
+    tensor([0.9, 1.1], dtype=float32, device=cpu:0)
+    """
+
+    operator = "adamax_update"
+    roles = ("m", "u")
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 0.002,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        decay = {"weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, lr=lr, betas=betas, eps=eps, **decay)
+
+
+class NAdam(_Adaptive):
+    """Adam with Nesterov's momentum, which grows from step to step: mu = beta1 (1 - 0.96^(t momentum_decay) / 2).
+
+    p -= lr (mu' m / (1 - M mu') + (1 - mu) g / (1 - M)) / (sqrt(v') + eps), where M is the product of all mu until now
+    and mu' the next one. decoupled_weight_decay, as option decoupled: as AdamW's. Options: lr, betas as beta1 and
+    beta2, eps, weight_decay, momentum_decay, maximize.
+    Source: Dozat 2016, Incorporating Nesterov momentum into Adam.
+
+    >>> import weft as wf
+    >>> w = wf.tensor([1., 1.])
+    >>> w.grad = wf.tensor([10., -0.1])
+    >>> _ = NAdam([w], lr=0.1).step()
+    >>> w[0] < 1 < w[1]
+    tensor(True, dtype=bool, device=cpu:0)
+    """
+
+    operator = "nadam_update"
+    totals: ClassVar[Mapping[str, float]] = {"product": 1.0}
+    options: ClassVar[Mapping[str, Option]] = {
+        **_Adaptive.options,
+        "momentum_decay": Option(0.004),
+        "decoupled": Option(False),
+    }
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 0.002,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum_decay: float = 0.004,
+        decoupled_weight_decay: bool = False,
+        maximize: bool = False,
+    ) -> None:
+        decay = {"weight_decay": weight_decay, "decoupled": decoupled_weight_decay, "maximize": maximize}
+        super().__init__(params, lr=lr, betas=betas, eps=eps, momentum_decay=momentum_decay, **decay)
+
+    def count(self, group: ParameterGroup, step_group: StepGroup, witness: Tensor | None) -> None:
+        super().count(group, step_group, witness)
+        product, step = step_group.totals["product"], step_group.step
+        settings = {name: group[name] for name in ("beta1", "momentum_decay")}
+        update = registry.function("nadam_product_update")
+        update(product, step, product if witness is None else witness, **settings)
+
+
+class RAdam(_Adaptive):
+    """Adam that divides by sqrt(v') only once enough gradients were seen for v' to be worth it; before, p -= lr m'.
+
+    decoupled_weight_decay: as AdamW's. Options as Adam's, without amsgrad.
+    Source: Liu et al. 2020, On the variance of the adaptive learning rate and beyond.
+
+    >>> import weft as wf
+    >>> w = wf.tensor([1., 1.])
+    >>> w.grad = wf.tensor([10., -0.1])
+    >>> _ = RAdam([w], lr=0.01).step()
+    >>> w
+    tensor([0.9  , 1.001], dtype=float32, device=cpu:0)
+    """
+
+    operator = "radam_update"
+    options: ClassVar[Mapping[str, Option]] = {**_Adaptive.options, "decoupled": Option(False)}
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 0.001,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,
+        maximize: bool = False,
+    ) -> None:
+        decay = {"weight_decay": weight_decay, "decoupled": decoupled_weight_decay, "maximize": maximize}
+        super().__init__(params, lr=lr, betas=betas, eps=eps, **decay)
+
+
+class FTML(_Adaptive):
+    """p is what minimizes a sum over all steps, in which later ones weigh more: p = -z / d.
+
+    d' = (1 - beta1^t) / lr (sqrt(v / (1 - beta2^t)) + eps); z = beta1 z + (1 - beta1) g - (d' - beta1 d) p. Options as
+    Adam's, without amsgrad.
+    Source: Zheng, Kwok 2017, Follow the moving leader in deep learning.
+
+    >>> import weft as wf
+    >>> w = wf.tensor([0., 0.])
+    >>> w.grad = wf.tensor([10., -0.1])
+    >>> _ = FTML([w], lr=0.1).step()
+    >>> w
+    tensor([-0.1,  0.1], dtype=float32, device=cpu:0)
+    """
+
+    operator = "ftml_update"
+    roles = ("d", "v", "z")
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 0.0025,
+        betas: tuple[float, float] = (0.6, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        decay = {"weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, lr=lr, betas=betas, eps=eps, **decay)
+
+
+class Lion(_Fused):
+    """p -= lr sign(beta1 m + (1 - beta1) g); m = beta2 m + (1 - beta2) g; before, p *= 1 - lr weight_decay.
+
+    Source: Chen et al. 2023, Symbolic discovery of optimization algorithms.
+
+    >>> import weft as wf
+    >>> w = wf.tensor([1., 1.])
+    >>> w.grad = wf.tensor([10., -0.1])
+    >>> _ = Lion([w], lr=0.1).step()
+    >>> w
+    tensor([0.9, 1.1], dtype=float32, device=cpu:0)
+    """
+
+    operator = "lion_update"
+    roles = ("m",)
+    options: ClassVar[Mapping[str, Option]] = {
+        "lr": Option(1e-4),
+        "beta1": Option(0.9, 0.0, 1.0),
+        "beta2": Option(0.99, 0.0, 1.0),
+        **COMMON,
+    }
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        beta1, beta2 = betas
+        super().__init__(
+            params, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, maximize=maximize
+        )
+
+
+class Signum(_Fused):
+    """m = momentum m + (1 - momentum) g; p -= lr sign(m). With momentum=0 it is signSGD.
+
+    Before, g += weight_decay p; with decoupled_weight_decay p is multiplied by 1 - lr weight_decay instead.
+    Source: Bernstein et al. 2018, signSGD: Compressed optimisation for non-convex problems.
+
+    >>> import weft as wf
+    >>> w = wf.tensor([1., 1.])
+    >>> w.grad = wf.tensor([10., -0.1])
+    >>> _ = Signum([w], lr=0.1).step()
+    >>> w
+    tensor([0.9, 1.1], dtype=float32, device=cpu:0)
+    """
+
+    operator = "signum_update"
+    roles = ("m",)
+    options: ClassVar[Mapping[str, Option]] = {
+        "lr": Option(0.01),
+        "momentum": SHARE,
+        "decoupled": Option(False),
+        **COMMON,
+    }
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 0.01,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,
+        maximize: bool = False,
+    ) -> None:
+        decay = {"weight_decay": weight_decay, "decoupled": decoupled_weight_decay, "maximize": maximize}
+        super().__init__(params, lr=lr, momentum=momentum, **decay)
 
 
 class RMSprop(_Fused):
     """v = alpha v + (1 - alpha) g^2; m = momentum m + g / (sqrt(v) + eps); p -= lr m; before, g += weight_decay p.
 
-    Source: Tieleman, Hinton 2012, Lecture 6.5 of Neural networks for machine learning.
+    centered: v - a^2 in the place of v, with a = alpha a + (1 - alpha) g; it cannot be set later.
+    Source: Tieleman, Hinton 2012, Lecture 6.5 of Neural networks for machine learning; Graves 2013, Generating
+    sequences with recurrent neural networks (centered).
 
     >>> import weft as wf
     >>> w = wf.tensor([1.])
@@ -187,12 +443,14 @@ class RMSprop(_Fused):
 
     operator = "rmsprop_update"
     roles = ("v", "m")
+    optional_roles: ClassVar[Mapping[str, str]] = {"centered": "a"}
     options: ClassVar[Mapping[str, Option]] = {
         "lr": Option(0.01),
         "alpha": Option(0.99, 0.0, 1.0),
         "eps": Option(1e-8),
         "momentum": SHARE,
-        "weight_decay": Option(0.0),
+        "centered": Option(False),
+        **COMMON,
     }
 
     def __init__(
@@ -203,8 +461,11 @@ class RMSprop(_Fused):
         eps: float = 1e-8,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
+        centered: bool = False,
+        maximize: bool = False,
     ) -> None:
-        super().__init__(params, lr=lr, alpha=alpha, eps=eps, momentum=momentum, weight_decay=weight_decay)
+        decay = {"weight_decay": weight_decay, "centered": centered, "maximize": maximize}
+        super().__init__(params, lr=lr, alpha=alpha, eps=eps, momentum=momentum, **decay)
 
 
 class Adagrad(_Fused):
@@ -222,13 +483,165 @@ class Adagrad(_Fused):
 
     operator = "adagrad_update"
     roles = ("v",)
+    options: ClassVar[Mapping[str, Option]] = {"lr": Option(0.01), "eps": Option(1e-10), **COMMON}
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 0.01,
+        eps: float = 1e-10,
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, lr=lr, eps=eps, weight_decay=weight_decay, maximize=maximize)
+
+
+class Adadelta(_Fused):
+    """v = rho v + (1 - rho) g^2; d = sqrt(u + eps) / sqrt(v + eps) g; u = rho u + (1 - rho) d^2; p -= lr d.
+
+    Before, g += weight_decay p.
+    Source: Zeiler 2012, ADADELTA: An adaptive learning rate method.
+
+    >>> import weft as wf
+    >>> w = wf.tensor([1.])
+    >>> w.grad = wf.tensor([3.])
+    >>> _ = Adadelta([w], rho=0.75, eps=0.01).step()
+    >>> w
+    tensor([0.800...], dtype=float32, device=cpu:0)
+    """
+
+    operator = "adadelta_update"
+    roles = ("v", "u")
     options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(0.01),
-        "eps": Option(1e-10),
-        "weight_decay": Option(0.0),
+        "lr": Option(1.0),
+        "rho": Option(0.9, 0.0, 1.0),
+        "eps": Option(1e-6),
+        **COMMON,
     }
 
     def __init__(
-        self, params: Parameters, lr: float = 0.01, eps: float = 1e-10, weight_decay: float = 0.0
+        self,
+        params: Parameters,
+        lr: float = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        maximize: bool = False,
     ) -> None:
-        super().__init__(params, lr=lr, eps=eps, weight_decay=weight_decay)
+        super().__init__(params, lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize)
+
+
+class ASGD(_Fused):
+    """p = (1 - decay eta) p - eta g, with a falling rate: eta = lr / (1 + decay lr (t - 1))^alpha in the t-th update.
+
+    The state "mean" is the average of p since update t0, or p itself before. Before, g += weight_decay p.
+    Source: Polyak, Juditsky 1992, Acceleration of stochastic approximation by averaging.
+
+    >>> import weft as wf
+    >>> w = wf.tensor([1.])
+    >>> opt = ASGD([w], lr=0.1, t0=0)
+    >>> for _ in range(3):
+    ...     w.grad = wf.ones(1)
+    ...     _ = opt.step()
+    >>> w, opt.state_dict()["state"]["0.mean"]
+    (tensor([0.69...], dtype=float32, device=cpu:0), tensor([0.74...], dtype=float32, device=cpu:0))
+    """
+
+    operator = "asgd_update"
+    roles = ("mean",)
+    options: ClassVar[Mapping[str, Option]] = {
+        "lr": Option(0.01),
+        "decay": Option(1e-4),
+        "alpha": Option(0.75),
+        "t0": Option(1e6),
+        **COMMON,
+    }
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 0.01,
+        decay: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        averaging = {"decay": decay, "alpha": alpha, "t0": t0}
+        super().__init__(params, lr=lr, weight_decay=weight_decay, maximize=maximize, **averaging)
+
+
+class Rprop(_Fused):
+    """p -= sign(g) s; each element's s, lr at first, grows while its g keeps the sign, and shrinks where it turns.
+
+    etas: the factors of shrinking and growing, as options down and up. step_sizes: the least and the greatest s, as
+    options least and greatest. For whole batches, not for noisy gradients.
+    Source: Riedmiller, Braun 1993, A direct adaptive method for faster backpropagation learning.
+
+    >>> import weft as wf
+    >>> w = wf.tensor([1.])
+    >>> opt = Rprop([w], lr=0.1)
+    >>> for _ in range(2):
+    ...     w.grad = wf.ones(1)
+    ...     _ = opt.step()
+    >>> w
+    tensor([0.78], dtype=float32, device=cpu:0)
+    """
+
+    operator = "rprop_update"
+    roles = ("last", "size")
+    options: ClassVar[Mapping[str, Option]] = {
+        "lr": Option(0.01),
+        "down": Option(0.5, 0.0, 1.0),
+        "up": Option(1.2, 1.0),
+        "least": Option(1e-6),
+        "greatest": Option(50.0),
+        "maximize": Option(False),
+    }
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 0.01,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50.0),
+        maximize: bool = False,
+    ) -> None:
+        factors = dict(zip(("down", "up", "least", "greatest"), (*etas, *step_sizes), strict=True))
+        super().__init__(params, lr=lr, maximize=maximize, **factors)
+
+
+class Ftrl(_Fused):
+    """Follow the regularized leader: weights whose sum of gradients stays within l1 are exactly 0.
+
+    z += g - (sqrt(n + g^2) - sqrt(n)) / lr p; n += g^2; p = -sign(z) max(|z| - l1, 0) / ((beta + sqrt(n)) / lr + l2).
+    Source: McMahan et al. 2013, Ad click prediction: a view from the trenches.
+
+    >>> import weft as wf
+    >>> w = wf.zeros(2)
+    >>> w.grad = wf.tensor([1., 0.005])
+    >>> _ = Ftrl([w], lr=1.0).step()
+    >>> w
+    tensor([-0.495,  0.   ], dtype=float32, device=cpu:0)
+    """
+
+    operator = "ftrl_update"
+    roles = ("z", "n")
+    options: ClassVar[Mapping[str, Option]] = {
+        "lr": Option(0.1),
+        "l1": Option(0.01),
+        "l2": Option(0.0),
+        "beta": Option(1.0),
+        "maximize": Option(False),
+    }
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 0.1,
+        l1: float = 0.01,
+        l2: float = 0.0,
+        beta: float = 1.0,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, lr=lr, l1=l1, l2=l2, beta=beta, maximize=maximize)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from weft import _core
+from weft.arrays.creation import zeros_like
 from weft.arrays.tensor import Tensor
 from weft.base.errors import DTypeError, names_keywords
 from weft.base.name_hints import add_name_hints, visible_names
@@ -27,8 +28,10 @@ class Optimizer:
     params: parameters, or dictionaries {"params": parameters, option: value, ...}, whose other options are the
     defaults given to the optimizer. A step reads p.grad of every parameter that has one, and writes the parameters and
     the state in place; it does not wait. Parameters without a gradient are skipped; their updates are counted
-    separately. options: name -> Option; "lr" is one of them. roles: names of the tensors kept of each parameter, zeros
-    at first.
+    separately. options: name -> Option; "lr" is one of them. roles: names of the tensors kept of each parameter, as
+    new_state() makes them. totals: numbers that change from step to step, for parameters that have been updated equally
+    often, with their first values; update() finds each as a 0-d float64 tensor in step_group.totals. elementwise:
+    whether the update treats elements one by one, so that parts of parameters can be updated alone.
 
     Raises TypeError for anything but tensors, or an unknown option; DTypeError for tensors of integers;
     ValueError for no parameters, for the same parameter twice, or for an option out of its range.
@@ -48,6 +51,8 @@ class Optimizer:
 
     options: ClassVar[Mapping[str, Option]]
     roles: ClassVar[Sequence[str]] = ()
+    totals: ClassVar[Mapping[str, float]] = {}
+    elementwise: ClassVar[bool] = True
 
     __dir__ = visible_names
 
@@ -107,7 +112,7 @@ class Optimizer:
         for name, value in {**self._defaults, **options}.items():
             new_group[name] = value
         self.check_options(new_group)
-        new_group.begin(self.roles_of(new_group))
+        new_group.begin(self.roles_of(new_group), self.new_state, self.totals)
         self.param_groups.append(new_group)
         changed()
 
@@ -132,6 +137,13 @@ class Optimizer:
     def roles_of(self, group: ParameterGroup) -> Sequence[str]:
         """The roles that a group with these options needs; the default gives all."""
         return self.roles
+
+    def new_state(self, role: str, parameter: Tensor) -> Tensor:
+        """The tensor that is kept of a parameter, before the first step; the default gives zeros of its shape.
+
+        They are float32 for 16-bit parameters, whose small summands would be lost.
+        """
+        return zeros_like(parameter, dtype="float32") if parameter.itemsize < 4 else zeros_like(parameter)
 
     def update(self, group: ParameterGroup, step_group: StepGroup, gradients: list[Tensor]) -> None:
         """Write step_group.parameters and step_group.state in place, by operators; gradients: one for each parameter.
@@ -167,20 +179,22 @@ class Optimizer:
         if len(gradients) < len(all_gradients):
             group.step_groups.append(step_group.take([g is None for g in all_gradients]))
             changed()  # programs that count these parameters together are for the time before
-        self._count(step_group, gradients)
+        self.count(group, step_group, self._witness(step_group, gradients))
         self.update(group, step_group, gradients)
         return True
 
     @staticmethod
-    def _count(step_group: StepGroup, gradients: list[Tensor]) -> None:
-        """One more update, unless the gradients turn out to have failed: then the update is left out as well."""
-        sizes = [g.size or sys.maxsize for g in gradients]
-        least = min(sizes)
-        witness = gradients[sizes.index(least)]
-        if least == sys.maxsize or witness.device is not step_group.step.device:
+    def _witness(step_group: StepGroup, gradients: list[Tensor]) -> Tensor | None:
+        """The smallest gradient: if it turns out to have failed, the update is left out, and must not be counted."""
+        witness = min(gradients, key=lambda g: g.size or sys.maxsize)
+        return witness if witness.size and witness.device is step_group.step.device else None
+
+    def count(self, group: ParameterGroup, step_group: StepGroup, witness: Tensor | None) -> None:
+        """One more update: write step_group.step and totals, by operators that read the witness, if there is one."""
+        if witness is None:
             step_group.step += 1
-            return
-        registry.function("count_update")(step_group.step, witness)
+        else:
+            registry.function("count_update")(step_group.step, witness)
 
     def __weft_state__(self) -> Any:
         """What programs depend on: that of the groups."""

@@ -25,9 +25,8 @@ def entries(groups: Sequence[ParameterGroup]) -> Iterator[tuple[str, Tensor, Ste
     for group in groups:
         for step_group in group.step_groups:
             for k, p in enumerate(step_group.parameters):
-                tensors_by_role = {role: tensors[k] for role, tensors in step_group.state.items()} | {
-                    STEP: step_group.step
-                }
+                tensors_by_role = {role: tensors[k] for role, tensors in step_group.state.items()}
+                tensors_by_role |= step_group.totals | {STEP: step_group.step}
                 sorted_entries.append((numbers[id(p)], tensors_by_role, step_group))
     sorted_entries.sort(key=lambda entry: entry[0])
     for number, tensors_by_role, step_group in sorted_entries:
@@ -64,7 +63,8 @@ def _faults_of_groups(
         return
     for k, (group, values) in enumerate(zip(groups, saved_groups, strict=True)):
         expected = {*group, PARAMETERS, INITIAL_LR}
-        if not isinstance(values, Mapping) or set(values) != expected:
+        added = {name for name in group if options[name].default is False}  # files from before may lack them
+        if not isinstance(values, Mapping) or not expected - added <= set(values) <= expected:
             yield f"group {k}: needs exactly the options {', '.join(sorted(expected))}"
             continue
         if values[PARAMETERS] != len(group.params):
@@ -72,7 +72,7 @@ def _faults_of_groups(
         initial = values[INITIAL_LR]
         try:
             for name in group:
-                options[name].checked(owner, name, values[name])
+                options[name].checked(owner, name, values.get(name, options[name].default))
             if initial is not None:
                 options["lr"].checked(owner, INITIAL_LR, initial)
         except (TypeError, ValueError) as error:
@@ -101,35 +101,25 @@ def _faults_of_tensors(groups: Sequence[ParameterGroup], tensors: Any) -> Iterat
 def write(groups: Sequence[ParameterGroup], state: Mapping[str, Any]) -> None:
     """A checked state into groups. Waits for the numbers of steps in it."""
     tensors = state["state"]
-    all_entries = list(entries(groups))
     with no_grad():
-        for key, x, _ in all_entries:
-            if not key.endswith(f".{STEP}"):
-                x[...] = tensors[key].to_device(x.device)
-        _set_steps(
-            groups, all_entries, {key: int(x) for key, x in tensors.items() if key.endswith(f".{STEP}")}
-        )
+        _divide(groups, {key: int(x) for key, x in tensors.items() if key.endswith(f".{STEP}")})
+        for key, x, _ in entries(groups):
+            x[...] = tensors[key].to_device(x.device)
     for group, values in zip(groups, state["groups"], strict=True):
         for name in group:
-            group[name] = values[name]
+            group[name] = values.get(name, False)
         group.initial_lr = values[INITIAL_LR]
 
 
-def _set_steps(
-    groups: Sequence[ParameterGroup], state: Sequence[tuple[str, Tensor, StepGroup]], steps: Mapping[str, int]
-) -> None:
-    """Divide a step group if its parameters have been updated differently often."""
+def _divide(groups: Sequence[ParameterGroup], steps: Mapping[str, int]) -> None:
+    """Divide step groups whose parameters have been updated differently often."""
     of_step_group: dict[int, list[int]] = {}
-    for key, _, step_group in state:
+    for key, _, step_group in entries(groups):
         if key in steps:
             of_step_group.setdefault(id(step_group), []).append(steps[key])
     for group in groups:
         for step_group in tuple(group.step_groups):
             counts = of_step_group[id(step_group)]
-            first, *others = dict.fromkeys(counts)
-            for other in others:
-                part = step_group.take([count == other for count in counts])
+            for other in list(dict.fromkeys(counts))[1:]:
+                group.step_groups.append(step_group.take([count == other for count in counts]))
                 counts = [count for count in counts if count != other]
-                part.step[...] = other
-                group.step_groups.append(part)
-            step_group.step[...] = first

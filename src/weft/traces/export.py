@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft import _core
+from weft._core import NoProgram
 from weft.arrays.foreign import without_foreign
 from weft.arrays.serialization import load, load_metadata, save
 from weft.arrays.tensor import Tensor, element_strides
@@ -63,18 +64,20 @@ class Program:
         self._kinds.append(_described(args, kwargs))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        outcome, result = self._replays.run(args, kwargs, self)  # no call is direct: it calls nothing
-        if outcome == "convert":
+        answer = self._replays.run(args, kwargs, self)  # no call is direct: it calls nothing
+        if type(answer) is not NoProgram:
+            return answer
+        if answer.reason == "convert":
             return self(*without_foreign(self.name, args), **without_foreign(self.name, kwargs))
-        if outcome != "done" and self._writes_nothing:  # other strides make no difference then
+        if self._writes_nothing:  # other strides make no difference then
             dense = [x.contiguous() if isinstance(x, Tensor) else x for x in flatten((args, kwargs))[0]]
-            outcome, result = self._replays.run(*flatten((args, kwargs))[1].build(dense), self)
-        if outcome != "done":
+            answer = self._replays.run(*flatten((args, kwargs))[1].build(dense), self)
+        if type(answer) is NoProgram:
             kinds = "\n  ".join(self._kinds)
             raise TypeError(
                 f"{self.name}: no program for the arguments {_described(args, kwargs)}; there are:\n  {kinds}"
             )
-        return result
+        return answer
 
     def __repr__(self) -> str:
         return f"Program({self.name!r}, {len(self._kinds)} kinds of arguments)"

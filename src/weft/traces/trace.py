@@ -17,16 +17,16 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import gc
 import inspect
 import os
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from weft import _core
+from weft._core import NoProgram
 from weft.arrays.creation import asarray
 from weft.arrays.foreign import without_foreign
 from weft.arrays.tensor import Tensor, element_strides
@@ -45,11 +45,12 @@ from weft.recording.captured_environment import CapturedEnvironment, captured_en
 from weft.recording.dependence import all_within
 from weft.recording.doubts import difference
 from weft.recording.launch_recorder import LaunchRecorder
+from weft.traces.attempt import Attempt, Changing, Incomplete, MayFindMore, Run
 from weft.traces.dynamic import DynamicAxes, DynamicTraced, SharedMemory, Signature
-from weft.traces.export import Described, export
+from weft.traces.export import export
 from weft.traces.lazy import LazyBlock, LazyTrace
 from weft.traces.retracing import ENOUGH, Retracing
-from weft.traces.traced import Traced, overlapping, write_up
+from weft.traces.traced import Traced, overlapping
 
 __all__ = ["Trace", "TraceWarning", "trace"]
 
@@ -148,22 +149,24 @@ class Trace:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         is_default = _core.layers() is None and scoped_device() is None  # spares the next call of Python
         replays = self._default_replays if is_default else self._replays()
-        outcome, value = replays.run(args, kwargs, self.function)
-        return value if outcome == "done" else self._without_program(outcome, value, replays, args, kwargs)
+        answer = replays.run(args, kwargs, self.function)
+        if type(answer) is NoProgram:
+            return self._without_program(answer, replays, args, kwargs)
+        return answer
 
     def _without_program(
-        self, outcome: str, value: Any, replays: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, answer: Any, replays: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """A call that no program has run. outcome, value: of Replays.run."""
-        if outcome == "convert":
+        """A call that no program has run. answer: the NoProgram that says why."""
+        if answer.reason == "convert":
             return self(*without_foreign(self.name, args), **without_foreign(self.name, kwargs))
         is_part = _core.get_recorder() is not None or _core.capture() is not None  # of something greater
-        if outcome in ("record", "again") and not is_part:
+        if answer.reason in ("record", "again") and not is_part:
             with self._lock:
-                outcome, value = self._recorded(outcome, value, replays, args, kwargs)
-        match outcome:
-            case "done":
-                return value
+                answer = self._recorded(answer, replays, args, kwargs)
+            if type(answer) is not NoProgram:
+                return answer
+        match answer.reason:
             case "dense":
                 return self._with_history(args, kwargs)
             case "python" if not is_part:
@@ -172,29 +175,29 @@ class Trace:
                 return self.function(*args, **kwargs)
 
     def _recorded(
-        self, outcome: str, former: Traced | None, replays: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[str, Any]:
-        """Record a call, or run it by what another thread has recorded meanwhile; an outcome as of Replays.run."""
-        if outcome == "record":
-            outcome, value = replays.run(args, kwargs, self.function)
-            if outcome not in ("record", "again"):
-                return outcome, value
-            former = value
+        self, answer: NoProgram, replays: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Record a call, or run it by what another thread has recorded meanwhile: its result, or a NoProgram."""
+        if answer.reason == "record":
+            answer = replays.run(args, kwargs, self.function)
+            if type(answer) is not NoProgram or answer.reason not in ("record", "again"):
+                return answer
         if self._retracing.is_enough:
-            return "direct", None
+            return NoProgram("direct")
         if self._dynamic is None:
             with _exclusive(replays):
-                return "done", self._record(args, kwargs, former)
+                return self._record(args, kwargs, answer.doubted)
         try:
-            once = self._plan_for_sizes(self._dynamic, args, kwargs, outcome == "again")
+            once = self._plan_for_sizes(self._dynamic, args, kwargs, answer.reason == "again")
         except SharedMemory:
-            return "direct", None  # a program cannot distinguish the two arrays
-        outcome, value = replays.run(args, kwargs, self.function)
+            return NoProgram("direct")  # a program cannot distinguish the two arrays
+        answer = replays.run(args, kwargs, self.function)
         if once is not None:
             self._drop(once)
             if self._attempts == ATTEMPTS:
                 self._keep(args, kwargs, None)
-        return ("python", None) if outcome == "record" else (outcome, value)
+        is_unknown = type(answer) is NoProgram and answer.reason == "record"
+        return NoProgram("python") if is_unknown else answer
 
     def _with_history(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call with recorded arrays that have gaps or repeated elements, such as slices, or share memory.
@@ -270,86 +273,88 @@ class Trace:
         numbers = iter(floats.numbers)
         inner, keywords = structure.build([next(numbers) if type(x) is float else x for x in leaves])
         environment = captured_environment(self.function, args, kwargs)
-        # Arrays that something keeps until they are computed, such as a request to other processes, are not left behind
-        # by a call that computes as it goes.
-        is_deferred = self.lazy and (self._attempts == 0 or self.memory_budget is not None)
-        recorder: LaunchRecorder = (
-            LazyTrace(self._give_up, is_recorded()) if is_deferred else LaunchRecorder(self._give_up)
-        )
-        program = None
+        recorder = self._recorder()
         try:
             with recorder:
-                with recorder.unobserved():
-                    # Large ones first, so that views of them are found in them.
-                    tensors = [x for x in (*leaves, *environment.values) if isinstance(x, Tensor)]
-                    for x in sorted(tensors, key=lambda x: -x.nbytes):
-                        recorder.met(x, _core.geometry(x))
-                    for dependency in all_within([*leaves, *environment.values]):
-                        recorder.depends_on(dependency)
-                    recorder.captured = self._captured_arrays(environment)
+                self._meet(recorder, leaves, environment)
                 result = self.function(*inner, **keywords)
                 is_changed = environment.changed_by_itself()
-                changed_arguments = _changed_containers((inner, keywords), (args, kwargs), structure)
-                if recorder.is_complete:
-                    try:
-                        with recorder.unobserved():
-                            program = write_up(
-                                self.name,
-                                recorder,
-                                leaves,
-                                floats,
-                                result,
-                                environment,
-                                self.memory_budget,
-                                former,
-                            )
-                    except CannotRecord as problem:
-                        self._give_up(problem)
-                if program is not None and changed_arguments:
-                    program = None
-                    self._give_up(
-                        CannotRecord(
-                            "program",
-                            "a list or a dict among the arguments is changed by each call",
-                            users_line(),
-                        )
-                    )
-                if program is not None:
-                    program.example = (
-                        [Described(x) if isinstance(x, Tensor) else x for x in leaves],
-                        structure,
-                    )
-                is_retried = False
-                if program is not None and former is not None:
-                    with recorder.unobserved():
-                        fact = difference(former.recording(leaves), program.recording(leaves))
-                    if fact:
-                        program = None
-                        self._give_up(CannotRecord("program", *fact))
-                if program is not None and self._may_find_more(recorder, program, result):
-                    program, is_retried = None, True
-                elif program is not None and (
-                    change := self._lasting_change(recorder, is_changed, program, result)
-                ):
-                    self._attempts += 1
-                    program, is_retried = None, self._attempts < ATTEMPTS
-                    if not is_retried:
-                        self._give_up(CannotRecord("program", change))
-                if program is not None:
-                    first, program.first = program.first, None
+                containers = _changed_containers((inner, keywords), (args, kwargs), structure)
+                run = Run(recorder, leaves, structure, floats, environment, result, is_changed, containers)
+                attempt = self._attempt(run, former)
+                if isinstance(attempt, CannotRecord):
+                    self._give_up(attempt)
+                if isinstance(attempt, Traced):
+                    first, attempt.first = attempt.first, None
                     if isinstance(recorder, LazyTrace) and recorder.is_complete:
                         with recorder.unobserved():
-                            recorder.run(program.plan, *first)
+                            recorder.run(attempt.plan, *first)
         except Exception as problem:
             _explain_floats(problem)
             raise
         finally:
             floats.close()
-        runs = 0 if former is None else self._forget(former)
-        if not is_retried:
-            self._keep(args, kwargs, program, runs)
+        self._conclude(attempt, args, kwargs, 0 if former is None else self._forget(former))
         result_leaves, shape = flatten(result)
         return shape.build([x.value if isinstance(x, TracedFloat) else x for x in result_leaves])
+
+    def _recorder(self) -> LaunchRecorder:
+        # Arrays that something keeps until they are computed, such as a request to other processes, are not left behind
+        # by a call that computes as it goes.
+        is_deferred = self.lazy and (self._attempts == 0 or self.memory_budget is not None)
+        return LazyTrace(self._give_up, is_recorded()) if is_deferred else LaunchRecorder(self._give_up)
+
+    def _meet(self, recorder: LaunchRecorder, leaves: list[Any], environment: CapturedEnvironment) -> None:
+        """Tell a recorder what the function is given and reaches."""
+        with recorder.unobserved():
+            # Large ones first, so that views of them are found in them.
+            tensors = [x for x in (*leaves, *environment.values) if isinstance(x, Tensor)]
+            for x in sorted(tensors, key=lambda x: -x.nbytes):
+                recorder.met(x, _core.geometry(x))
+            for dependency in all_within([*leaves, *environment.values]):
+                recorder.depends_on(dependency)
+            recorder.captured = self._captured_arrays(environment)
+
+    def _attempt(self, run: Run, former: Traced | None) -> Attempt:
+        """What a run of the function came to. Nothing of the trace changes by that: see _conclude."""
+        recorder = run.recorder
+        if not recorder.is_complete:
+            return Incomplete()
+        try:
+            with recorder.unobserved():
+                program = run.program(self.name, self.memory_budget, former)
+        except CannotRecord as problem:
+            return problem
+        if run.changes_containers:
+            return CannotRecord(
+                "program", "a list or a dict among the arguments is changed by each call", users_line()
+            )
+        if former is not None:
+            with recorder.unobserved():
+                fact = difference(former.recording(run.leaves), program.recording(run.leaves))
+            if fact:
+                return CannotRecord("program", *fact)
+        if not self._is_in_doubt and run.has_history and run.keeps_arrays(program, by_tensors=True):
+            return MayFindMore()
+        if change := run.lasting_change(program):
+            return CannotRecord("program", change) if self._attempts + 1 >= ATTEMPTS else Changing()
+        return program
+
+    def _conclude(
+        self, attempt: Attempt, args: tuple[Any, ...], kwargs: dict[str, Any], former_runs: int
+    ) -> None:
+        """Keep what an attempt to record a call gave. former_runs: of the program whose place it takes."""
+        match attempt:
+            case MayFindMore():
+                self._is_in_doubt = True
+            case Changing():
+                self._is_in_doubt = False
+                self._attempts += 1
+            case Traced():
+                self._is_in_doubt = False
+                self._keep(args, kwargs, attempt, former_runs)
+            case _:
+                self._keep(args, kwargs, None)
 
     def _plan_for_sizes(
         self, dynamic: DynamicAxes, args: tuple[Any, ...], kwargs: dict[str, Any], is_checked: bool
@@ -415,46 +420,6 @@ class Trace:
                 )
         return tensors
 
-    def _lasting_change(
-        self, recorder: LaunchRecorder, is_environment_changed: bool, program: Traced, result: Any
-    ) -> str:
-        """What the call left behind that later calls will find, so that only they show what is repeated; "": nothing.
-
-        Such as states that are made when they are first needed. A function that does so each time stays Python.
-        """
-        if changed_objects := recorder.changed():
-            names = ", ".join(sorted({type(x).__name__ for x in changed_objects}))
-            return f"each call changes attributes, on which it depends, of {names}"
-        if is_environment_changed:
-            return "each call changes variables or attributes, on which it depends"
-        fact = "each call makes arrays that are kept elsewhere"
-        if _has_history(result):  # which keeps arrays as well: see _may_find_more
-            return ""
-        return fact if self._keeps_arrays(recorder, program, result) else ""
-
-    def _may_find_more(self, recorder: LaunchRecorder, program: Traced, result: Any) -> bool:
-        """Whether tensors are left behind that later calls may find, or that contexts of custom gradients keep.
-
-        Where the result has a history, the two cannot be distinguished. So the function is recorded once more: what its
-        second call makes, too, is not found by later ones.
-        """
-        self._is_in_doubt = (
-            not self._is_in_doubt
-            and _has_history(result)
-            and self._keeps_arrays(recorder, program, result, by_tensors=True)
-        )
-        return self._is_in_doubt
-
-    @staticmethod
-    def _keeps_arrays(
-        recorder: LaunchRecorder, program: Traced, result: Any, by_tensors: bool = False
-    ) -> bool:
-        if not recorder.keeps_new_arrays(program.result_memory, by_tensors):
-            return False
-        with recorder.unobserved():
-            settle([*_tensors_in(result), *(source.tensor for source, _ in recorder.written_sources())])
-        return recorder.keeps_new_arrays(program.result_memory, by_tensors)
-
     def _keep(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Traced | None, runs: int = 0
     ) -> None:
@@ -498,7 +463,7 @@ class Trace:
             )
 
     def _drop(self, plan: Traced) -> int:
-        """How many calls have run it."""
+        """Drop a program; how many calls have run it."""
         return sum([replays.drop(plan) for replays in self._replays_by_context.values()])
 
     def _give_up(self, problem: CannotRecord) -> None:
@@ -590,23 +555,6 @@ def _warn(text: str, where: str) -> None:
     events.note("warning", text, where)
     file, _, line = where.rpartition(":")
     warnings.warn_explicit(text, TraceWarning, file, int(line))
-
-
-def _tensors_in(result: Any) -> list[Tensor]:
-    return [x for x in flatten(result)[0] if isinstance(x, Tensor)]
-
-
-def _has_history(result: Any) -> bool:
-    """Whether a result is recorded, so that it keeps arrays that it was computed from."""
-    return any(x.requires_grad for x in _tensors_in(result))
-
-
-def settle(tensors: Sequence[Tensor]) -> None:
-    """Wait until what was pushed on these is over, and nothing but references keeps memory."""
-    for x in tensors:
-        with contextlib.suppress(Exception):  # raised again where the array is read
-            x.wait()
-    gc.collect()
 
 
 def trace(

@@ -3,7 +3,17 @@
 from tests.ops.material import material
 
 from weft.base.errors import DTypeError, ShapeError
-from weft.ops.families.optimizer import AdamUpdate, CountUpdate, SgdUpdate, Update, _Narrowed
+from weft.ops.families.optimizer import (
+    AdamLike,
+    AdamUpdate,
+    CountUpdate,
+    NadamProductUpdate,
+    RmspropUpdate,
+    SgdUpdate,
+    SignumUpdate,
+    Update,
+    _Narrowed,
+)
 from weft.ops.samples import Sample, arrays
 
 
@@ -14,14 +24,14 @@ class _:
         numbers |= dict(zip(self.scalars, operands, strict=False))
         made = {}
         for inputs, outputs in self.groups(len(operands)):
-            found = self.rule(_Narrowed(numbers, None), *(operands[k] for k in inputs))
+            found = self.new_values(_Narrowed(numbers, None), *(operands[k] for k in inputs))
             made |= dict(zip(outputs, found, strict=True))
         return tuple(made[k] for k in sorted(made))
 
     @classmethod
     def samples(cls):
         shapes = ((2, 3), (4,), (0,))
-        numbers = {"lr": 0.125, "step": 3}
+        numbers = {"lr": 0.125, "step": 3, "product": 0.25}
         for attributes in cls.variants():
             tensors = [arrays(s, low=0.1) for _ in cls(**attributes).roles() for s in shapes]
             given = [numbers[name] for name in cls.scalars]
@@ -33,6 +43,7 @@ class _:
     def variants(cls):
         """Attributes to be tested."""
         yield {}
+        yield {"maximize": True}
 
     @classmethod
     def errors(cls):
@@ -70,7 +81,52 @@ class _:
         yield {"with_momentum": False, "weight_decay": 0.01}
 
 
+@material(NadamProductUpdate)
+class _:
+    def reference(self, product, step, witness):
+        return product * self.beta1 * (1 - 0.5 * 0.96 ** (step * self.momentum_decay))
+
+    @classmethod
+    def samples(cls):
+        product, step = arrays((), values=0.25, dtype="float64"), arrays((), values=3, dtype="int64")
+        for dtype in ("float32", "bfloat16", "float64"):
+            for shape in ((), (3, 2)):
+                settings = {"beta1": 0.75, "momentum_decay": 2.0, "gradient": False}
+                yield Sample(product, step, arrays(shape, dtype=dtype), **settings)
+
+    @classmethod
+    def errors(cls):
+        product, step = arrays((), values=0.25, dtype="float64"), arrays((), values=3, dtype="int64")
+        yield ShapeError, "must be 0-d tensors", Sample(product, arrays((2,), dtype="int64"), product)
+        yield DTypeError, "takes float64, a number of steps and a float", Sample(step, step, product)
+
+
+@material(AdamLike)
+class _:
+    @classmethod
+    def variants(cls):
+        yield {"weight_decay": 0.01, "maximize": True}
+        yield {"weight_decay": 0.01, "decoupled": True}
+
+
 @material(AdamUpdate)
+class _:
+    @classmethod
+    def variants(cls):
+        yield {"weight_decay": 0.01}
+        yield {"weight_decay": 0.01, "decoupled": True}
+        yield {"amsgrad": True}
+
+
+@material(RmspropUpdate)
+class _:
+    @classmethod
+    def variants(cls):
+        yield {"weight_decay": 0.01}
+        yield {"centered": True}
+
+
+@material(SignumUpdate)
 class _:
     @classmethod
     def variants(cls):
