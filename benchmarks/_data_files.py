@@ -13,6 +13,24 @@ ARRAYS = 400
 PICTURE_FILE, RECORD_FILE, LARGE_FILE = (FOLDER / name for name in ("pictures.rec", "small.rec", "large.rec"))
 
 
+TEXTS, WORDS, LENGTH = 4096, 200, 128  # of samples that Python makes
+
+
+def tokens(k: int) -> list[int]:
+    """Sample k, all in Python: words of a text, normalised, counted, numbered, cut or filled to LENGTH: 0.1 to 0.3 ms."""
+    state, words = k * 2654435761 % (1 << 32), []
+    for _ in range(WORDS):
+        state = (1664525 * state + 1013904223) % (1 << 32)
+        words.append(f"Word{state % 1000:03d},")
+    text = " ".join(words)
+    counts: dict[str, int] = {}
+    for word in text.split():
+        word = word.strip(",.").lower()
+        counts[word] = counts.get(word, 0) + 1
+    numbers = [int(word[4:]) for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    return (numbers + [0] * LENGTH)[:LENGTH]
+
+
 def record(content: bytes) -> bytes:
     return struct.pack("<II", 0xCED7230A, len(content)) + content + b"\0" * (-len(content) % 4)
 

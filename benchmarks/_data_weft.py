@@ -14,6 +14,8 @@ from _data_files import (
     RECORD_FILE,
     RECORDS,
     STD,
+    TEXTS,
+    tokens,
 )
 from _side import clock, serve
 
@@ -72,6 +74,29 @@ class Prebuilt(data.Dataset):
         return self.batch
 
 
+class Texts(data.Dataset):
+    """Samples that Python makes."""
+
+    def __len__(self):
+        return TEXTS
+
+    def __getitem__(self, k):
+        return np.array(tokens(k)), k % 2
+
+
+def texts():
+    loader = data.DataLoader(Texts(), batch_size=BATCH, num_workers=2, mode="process")
+
+    def sample():
+        start = clock()
+        for _ in loader:
+            pass
+        return (clock() - start) / TEXTS
+
+    sample()
+    return sample
+
+
 def overhead(mode):
     def prepare():
         loader = data.DataLoader(Prebuilt(), batch_size=1, num_workers=2, mode=mode)
@@ -94,6 +119,7 @@ if __name__ == "__main__":
             "pictures": pictures,
             "small records": records(RECORD_FILE, RECORDS),
             "large records": records(LARGE_FILE, LARGE),
+            "Python samples": texts,
             "threads": overhead("thread"),
             "processes": overhead("process"),
         }

@@ -6,7 +6,19 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 import numpy as np
 import torch
-from _data_files import ARRAY_BYTES, ARRAYS, BATCH, CROP, EDGE, FOLDER, MEAN, PICTURES, STD
+from _data_files import (
+    ARRAY_BYTES,
+    ARRAYS,
+    BATCH,
+    CROP,
+    EDGE,
+    FOLDER,
+    MEAN,
+    PICTURES,
+    STD,
+    TEXTS,
+    tokens,
+)
 from _side import clock, serve
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
@@ -29,6 +41,14 @@ class Pictures(Dataset):
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         tensor = torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
         return (tensor - self.mean) / self.std, k % 10
+
+
+class Texts(Dataset):
+    def __len__(self):
+        return TEXTS
+
+    def __getitem__(self, k):
+        return torch.tensor(tokens(k)), k % 2
 
 
 class Prebuilt(Dataset):
@@ -60,6 +80,7 @@ if __name__ == "__main__":
     serve(
         {
             "pictures": lambda: epochs(Pictures(), PICTURES, batch_size=BATCH),
+            "Python samples": lambda: epochs(Texts(), TEXTS, batch_size=BATCH),
             "processes": lambda: epochs(Prebuilt(), ARRAYS, batch_size=None),
         }
     )

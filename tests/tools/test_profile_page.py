@@ -111,6 +111,34 @@ def test_steps_memory_and_tiles_show_what_was_recorded(page, file, profile):
     assert tiles["operations"] == f"{len(profile.recording.operations):,}"
 
 
+def test_the_first_view_is_of_the_last_steps(page, file, profile):
+    opened(page, file)
+    steps = profile.steps()
+    a, b = page.run("weft.view")
+    assert steps[0]["end_s"] - (b - a) < a < steps[1]["start_s"]
+    assert steps[-1]["end_s"] < b
+    page.run("document.getElementById('fit').click()")
+    assert page.run("weft.view")[1] >= profile.seconds
+
+
+def test_names_of_threads_of_workers_are_not_in_the_labels_of_lanes(page, profile, tmp_path):
+    files = [tmp_path / f"{k}.raw" for k in range(2)]
+    for k, path in enumerate(files):
+        profile.dump(path, f"worker {k} of a job")
+    Profile.load(*files).save(tmp_path / "both.html")
+    del profile.recording.facts["worker"]
+    opened(page, tmp_path / "both.html")
+    widths = page.run(
+        "(() => { pen.font = \"600 11px system-ui, 'DejaVu Sans', sans-serif\"; const text = group => group.slice(0, NAME);"
+        "return D.lanes.map(l => [l.kind, pen.measureText(text(groupOf(l))).width, GUTTER]); })()"
+    )
+    kinds = page.run(
+        "(() => { pen.font = \"10px system-ui, 'DejaVu Sans', sans-serif\";"
+        "return D.lanes.map(l => pen.measureText(l.kind).width); })()"
+    )
+    assert all(8 + name + 6 + kind < gutter for (_, name, gutter), kind in zip(widths, kinds, strict=True))
+
+
 def test_search_zoom_selection_and_flow(page, file, profile):
     opened(page, file)
     box = page.run(
@@ -149,6 +177,7 @@ def test_search_zoom_selection_and_flow(page, file, profile):
 
 def test_a_click_selects_what_is_under_it(page, file, profile):
     opened(page, file)
+    page.run("document.getElementById('fit').click()")
     lane = next(lane for lane in profile.events.lanes if lane.kind == "step")
     x, y = page.run(
         "(k => { const r = plot.getBoundingClientRect(), s = (plot.clientWidth - GUTTER) / (view[1] - view[0]); "

@@ -20,8 +20,8 @@ from weft.tools import flops
 from weft.tools.__main__ import tools
 from weft.tools.allocations import allocations_of, by_line, in_use, peak
 from weft.tools.profiling import Profile
-from weft.tools.recording import STEP, Exchange, Recording, Work
-from weft.tools.timeline_events import steps_of
+from weft.tools.recording import OPERATION, STEP, Exchange, Recording, Work
+from weft.tools.timeline_events import events_of, steps_of
 
 
 class Net(M.Module):
@@ -181,6 +181,30 @@ def test_bytes_of_operations_at_indices():
                 f(x)
             sizes = [d.bytes for d in details(p, "kernel") if word in d.name]
             assert sizes == [expected], (word, sizes)
+
+
+def test_the_timeline_has_the_pushing_and_the_computing_threads_first():
+    """Threads that ran an operation or two come behind those that work all the time."""
+
+    def operations(thread, count, took_ns, pushed_by=1):
+        rows = np.zeros(count, OPERATION)
+        rows["id"] = np.arange(1, count + 1) + 1000 * thread
+        rows["pushed"] = np.arange(count) * 10 * took_ns + 1
+        rows["started"] = rows["pushed"] + 5
+        rows["ended"] = rows["started"] + took_ns
+        rows["run_thread"], rows["push_thread"], rows["worker"] = thread, pushed_by, 0
+        return rows
+
+    r = Recording(1.0)
+    r.operations = np.concatenate(
+        [*(operations(k, 1, 100) for k in range(2, 10)), operations(20, 50, 9000), operations(21, 80, 900)]
+        + [operations(22, 3, 10, pushed_by=21)]
+    )
+    r.threads = {1: "MainThread", 20: "compute 0", 21: "compute 1"}
+    r.marks = [0.2, 0.4, 0.6]
+    threads = list(dict.fromkeys(lane.thread for lane in events_of([r]).lanes))
+    assert threads[:4] == ["steps", "MainThread", "compute 0", "compute 1"]
+    assert len(threads) == 13
 
 
 def test_planning_tracing_and_compiling_are_seen(monkeypatch, tmp_path):

@@ -133,21 +133,19 @@ class Scalar:
         known = cls._interned.get(key)
         expression = None if known is None else known()
         if expression is None:
+            if dtype not in BITS:
+                raise ValueError(f"no type {dtype!r}; there are: {', '.join(BITS)}")
             new = object.__new__(cls)
             for field, content in (("op", op), ("dtype", dtype), ("args", args), ("value", value)):
                 object.__setattr__(new, field, content)
             reference = ref(new, lambda own: cls._forget(key, own))
             with cls._lock:
-                expression = cls._find(key)
+                known = cls._interned.get(key)
+                expression = None if known is None else known()
                 if expression is None:
                     cls._interned[key] = reference
                     expression = new
         return expression
-
-    @classmethod
-    def _find(cls, key: tuple[Any, ...]) -> Scalar | None:
-        reference = cls._interned.get(key)
-        return None if reference is None else reference()
 
     @classmethod
     def _forget(cls, key: tuple[Any, ...], reference: ref[Scalar]) -> None:
@@ -215,10 +213,9 @@ def constant(value: int | float | bool, dtype: str) -> Scalar:
     >>> constant(2, "float32").value
     2.0
     """
-    _checked_type(dtype)
     if dtype == "bool":
         return Scalar("constant", dtype, (), bool(value))
-    if dtype in FLOATS:
+    if dtype in FLOATS or dtype not in BITS:  # no type at all: refused
         return Scalar("constant", dtype, (), float(value))
     least, most = (
         (0, 2 ** BITS[dtype]) if dtype in UNSIGNED else (-(2 ** (BITS[dtype] - 1)), 2 ** (BITS[dtype] - 1))
@@ -228,15 +225,9 @@ def constant(value: int | float | bool, dtype: str) -> Scalar:
     return Scalar("constant", dtype, (), int(value))
 
 
-def _checked_type(dtype: str) -> str:
-    if dtype not in BITS:
-        raise ValueError(f"no type {dtype!r}; there are: {', '.join(BITS)}")
-    return dtype
-
-
 def load(operand: int, dtype: str) -> Scalar:
     """The element of an operand at the loops' current position."""
-    return Scalar("load", _checked_type(dtype), (), operand)
+    return Scalar("load", dtype, (), operand)
 
 
 def load_at(operand: int, dtype: str, *position: Scalar) -> Scalar:
@@ -247,14 +238,14 @@ def load_at(operand: int, dtype: str, *position: Scalar) -> Scalar:
     """
     if any(part.dtype != "int64" for part in position):
         raise TypeError(f"load_at: positions must be int64, got {', '.join(part.dtype for part in position)}")
-    return Scalar("load_at", _checked_type(dtype), position, operand)
+    return Scalar("load_at", dtype, position, operand)
 
 
 def parameter(number: int, dtype: str) -> Scalar:
     """A number given when the kernel runs."""
     if number < 0:
         raise ValueError(f"parameter: the number must be at least 0, got {number}")
-    return Scalar("parameter", _checked_type(dtype), (), number)
+    return Scalar("parameter", dtype, (), number)
 
 
 def index(dimension: int) -> Scalar:
@@ -264,7 +255,7 @@ def index(dimension: int) -> Scalar:
 
 def result(number: int, dtype: str) -> Scalar:
     """What an earlier reduction of the kernel found for the current row."""
-    return Scalar("result", _checked_type(dtype), (), number)
+    return Scalar("result", dtype, (), number)
 
 
 def _lift(value: Any, like: Scalar) -> Scalar:
@@ -357,12 +348,12 @@ def where(condition: Scalar, a: Number, b: Number) -> Scalar:
 
 def cast(a: Scalar, dtype: str) -> Scalar:
     """The same number as another type, as native/tensor/convert.h converts it."""
-    return a if a.dtype == _checked_type(dtype) else Scalar("cast", dtype, (a,))
+    return a if a.dtype == dtype else Scalar("cast", dtype, (a,))
 
 
 def bitcast(a: Scalar, dtype: str) -> Scalar:
     """The same bits as another type of the same size."""
-    if BITS[a.dtype] != BITS[_checked_type(dtype)]:
+    if BITS[a.dtype] != BITS.get(dtype, BITS[a.dtype]):
         raise TypeError(f"bitcast: {a.dtype} and {dtype} differ in size")
     return a if a.dtype == dtype else Scalar("bitcast", dtype, (a,))
 
@@ -415,7 +406,7 @@ def substitute(
     """
     rebuilt = {} if rebuilt is None else rebuilt
     for node in walk(root, skipped=rebuilt):
-        args = tuple([rebuilt[id(arg)] for arg in node.args])
+        args = tuple(map(rebuilt.__getitem__, map(id, node.args)))
         same = all(map(operator.is_, args, node.args))
         rebuilt[id(node)] = replace(node if same else Scalar(node.op, node.dtype, args, node.value))
     return rebuilt[id(root)]

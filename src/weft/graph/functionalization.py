@@ -57,10 +57,14 @@ class Geometry(NamedTuple):
 
     def extent(self) -> tuple[int, int]:
         """Addresses of its first byte and of the one behind its last."""
-        if not self.size:
-            return self.address, self.address
-        reach = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
-        low, high = sum([r for r in reach if r < 0]), sum([r for r in reach if r > 0])
+        low = high = 0
+        for n, step in zip(self.shape, self.strides, strict=True):
+            if n == 0:
+                return self.address, self.address
+            if step < 0:
+                low += (n - 1) * step
+            else:
+                high += (n - 1) * step
         item = self.dtype.itemsize
         return self.address + low * item, self.address + (high + 1) * item
 

@@ -25,8 +25,13 @@ def constant(value: int) -> Polynomial:
 
 def plus(a: Polynomial, b: Polynomial, sign: int = 1) -> Polynomial:
     """a + sign * b"""
-    total = {key: a.get(key, 0) + sign * b.get(key, 0) for key in {**a, **b}}
-    return {key: value for key, value in total.items() if value}
+    total = dict(a)
+    for key, value in b.items():
+        if sum_of_both := total.get(key, 0) + sign * value:
+            total[key] = sum_of_both
+        else:
+            del total[key]
+    return total
 
 
 def times(a: Polynomial, b: Polynomial) -> Polynomial:

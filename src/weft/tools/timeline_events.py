@@ -6,6 +6,7 @@ one for each kind of event and depth, so that events of a lane never overlap.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -151,9 +152,26 @@ class _Builder:
             )
             self.count += n
 
+    def _thread_order(self) -> list[tuple[str, str]]:
+        """(worker, thread), the workers as they were met: steps, the thread that pushes most, then the busiest ones."""
+        workers = {worker: k for k, worker in enumerate(dict.fromkeys(lane.worker for lane in self.lanes))}
+        pushes, busy_s = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        for lane, part in zip(self.lanes, self.parts, strict=True):
+            key = (lane.worker, lane.thread)
+            pushes[key] += len(part["start"]) if lane.kind == "push" else 0
+            busy_s[key] += part["seconds"].sum() if lane.depth == 0 and lane.kind != "wait" else 0.0
+        most = {worker: max(n for key, n in pushes.items() if key[0] == worker) for worker in workers}
+        steps = {(lane.worker, lane.thread) for lane in self.lanes if lane.kind == "step"}
+
+        def place(key: tuple[str, str]) -> tuple[int, bool, bool, float]:
+            is_first = pushes[key] == most[key[0]] > 0
+            return workers[key[0]], key not in steps, not is_first, -busy_s[key]
+
+        return sorted(busy_s, key=place)
+
     def columns(self) -> dict[str, Any]:
-        """All events, lanes of a thread beside each other, threads in the order in which they were met."""
-        threads = {key: k for k, key in enumerate(dict.fromkeys((x.worker, x.thread) for x in self.lanes))}
+        """All events, lanes of a thread beside each other, threads as _thread_order says."""
+        threads = {key: k for k, key in enumerate(self._thread_order())}
         order = sorted(
             range(len(self.lanes)),
             key=lambda k: (

@@ -86,8 +86,17 @@ async function decode() {
 
 // -- timeline
 
-let view = [0, D.seconds || 1], selected = -1, matches = null, matchAt = -1, hover = -1, range = null, related = new Set();
-const GUTTER = 150, RULER = 42, HEIGHT = 17;
+// The first view: a few of the last steps, when what is planned is planned; without steps all.
+function firstView() {
+  const n = D.steps.length;
+  if (n < 3) return [0, D.seconds || 1];
+  const a = D.steps[Math.max(1, n - 3)].start, b = D.steps[n - 1].end, edge = .02 * (b - a);
+  return [a - edge, b + edge];
+}
+let view = firstView(), selected = -1, matches = null, matchAt = -1, hover = -1, range = null, related = new Set();
+const groupOf = lane => (lane.worker ? lane.worker + " " : "") + lane.thread;
+const NAME = Math.min(Math.max(...D.lanes.map(lane => groupOf(lane).length), 8), 28); // letters of the longest name
+const GUTTER = 70 + 7 * NAME, RULER = 42, HEIGHT = 17;
 const plot = $("plot"), pen = plot.getContext("2d");
 const tops = []; let bottom = RULER;
 { let before = null;
@@ -154,11 +163,11 @@ function draw() {
       }
     }
     pen.restore(); pen.globalAlpha = 1;
-    const group = (lane.worker ? lane.worker + " " : "") + lane.thread;
+    const group = groupOf(lane);
     pen.fillStyle = css("--soft"); pen.textAlign = "right"; pen.font = "10px system-ui, 'DejaVu Sans', sans-serif";
     if (lane.depth === 0 && !["push", lane.thread].includes(lane.kind)) pen.fillText(lane.kind === "step" ? "" : lane.kind, GUTTER - 6, top + high / 2 + .5);
     pen.textAlign = "left";
-    if (group !== before) { pen.fillStyle = css("--ink"); pen.font = "600 11px system-ui, 'DejaVu Sans', sans-serif"; pen.fillText(group.slice(0, 15), 8, top + high / 2 + .5); }
+    if (group !== before) { pen.fillStyle = css("--ink"); pen.font = "600 11px system-ui, 'DejaVu Sans', sans-serif"; pen.fillText(group.length > NAME ? group.slice(0, NAME - 1) + "…" : group, 8, top + high / 2 + .5); }
     pen.font = "11px system-ui, 'DejaVu Sans', sans-serif"; before = group;
   }
   if (selected >= 0) { flow(X, scale); }
