@@ -1,21 +1,33 @@
 """Integers beside floats: networks for prediction and decoding, traced, in turn, shortest of many.
 
-    ./dev bench quantization [--quick] [--only NAME] [--json FILE]
+    ./dev bench quantization [--peers] [--quick] [--only NAME] [--json FILE]
 
-Each row is the time of the quantized network over that of the float32 one. The bars are those of processors whose
-instructions add products of bytes in 32 bits.
+Rows are the time of the quantized network over that of the float32 one, or its bytes. --peers: over that of the same
+network in ONNX Runtime (static quantization) and in OpenVINO (NNCF's post-training quantization), each in an
+environment and a process of its own. Bars of floats are lower where no instruction adds products of bytes in 32 bits.
 """
 
 import argparse
+import json
+import os
+import subprocess
 import time
 from pathlib import Path
 
+import _environments as environments
 import numpy as np
+from _side import Side
 from _table import RatioRow, introduce, show, write
 
 import weft as wf
 import weft.quantization as Q
-from weft import models
+from weft import _core, models
+
+HERE = Path(__file__).resolve().parent
+PEERS = HERE / "peers" / "quantized"
+FOLDER = environments.FOLDER / "quantized" / "models"
+PEER_BARS = {"openvino": 1.0, "onnxruntime": 0.95}
+IMAGES = 64  # for ranges
 
 
 def pictures(batch, quick):
@@ -23,9 +35,9 @@ def pictures(batch, quick):
     return wf.tensor(np.random.default_rng(0).standard_normal((batch, 3, side, side), "float32"))
 
 
-def resnet(batch, quick):
-    net = (models.resnet18 if quick else models.resnet50)().eval()
-    x = pictures(batch, quick)
+def convolutional(name, batch, quick):
+    make = getattr(models, "resnet18" if quick and name == "resnet50" else name)
+    net, x = make().eval(), pictures(min(batch, 2) if quick else batch, quick)
     return net, Q.convert(Q.calibrate(net, [x])), x
 
 
@@ -37,13 +49,42 @@ def decoding(config, quick):
     return net, Q.convert(Q.calibrate(net, [ids], qconfig=config)), ids
 
 
+def adds_bytes():
+    """Whether the processor adds products of bytes in 32 bits, at the level in use."""
+    _, used, capped = _core.isa()
+    flags = Path("/proc/cpuinfo").read_text().split()
+    return not capped and ("avx512_vnni" in flags if used == "avx512" else "avx_vnni" in flags)
+
+
+BYTES_BAR = 0.4 if adds_bytes() else 0.65
+WEIGHTS_BAR = 1 / 1.9
+# name: how it is made, the bar beside floats, the network and the batch of the peers
 CASES = {
-    "ResNet-50, batch 1": (lambda quick: resnet(1, quick), 0.4),
-    "ResNet-50, batch 16": (lambda quick: resnet(2 if quick else 16, quick), 0.4),
-    "GPT, one token, weights of 4 bits": (lambda quick: decoding("int4_weight", quick), 0.53),
+    "ResNet-50, batch 1": (
+        lambda quick: convolutional("resnet50", 1, quick),
+        BYTES_BAR,
+        "resnet50 1",
+    ),
+    "ResNet-50, batch 16": (
+        lambda quick: convolutional("resnet50", 16, quick),
+        BYTES_BAR,
+        "resnet50 16",
+    ),
+    "MobileNetV2, batch 1": (
+        lambda quick: convolutional("mobilenet_v2", 1, quick),
+        BYTES_BAR,
+        "mobilenet_v2 1",
+    ),
+    "MobileNetV2, batch 16": (
+        lambda quick: convolutional("mobilenet_v2", 16, quick),
+        BYTES_BAR,
+        "mobilenet_v2 16",
+    ),
+    "GPT, one token, weights of 4 bits": (lambda quick: decoding("int4_weight", quick), WEIGHTS_BAR, None),
     "GPT, one token, weights of 8 bits": (
         lambda quick: decoding(Q.QConfig(activation_bits=None), quick),
-        0.53,
+        WEIGHTS_BAR,
+        None,
     ),
 }
 
@@ -55,25 +96,49 @@ def seconds_of(run, x):
     return time.perf_counter() - start
 
 
-def measure(name, quick):
-    make, bar = CASES[name]
+def program_bytes(traced):
+    """Memory that a program computes in, beside its arguments and parameters."""
+    return sum(report.arena_bytes for report in traced.memory_report())
+
+
+def measure(name, quick, sides):
+    """A row beside floats, a row of bytes, and a row for each peer."""
+    make, bar, of_peers = CASES[name]
     net, integers, x = make(quick)
     runs = [wf.trace(integers), wf.trace(net)]
-    for run in runs * 3:
-        seconds_of(run, x)
+    before = [program_kernels(run, x) for run in runs]
     row = RatioRow(f"{name}, integers / float32", "x", bar=bar)
+    beside = {peer: RatioRow(f"{name}, integers / {peer}'s", "x", bar=PEER_BARS[peer]) for peer in sides}
+    if of_peers is None:
+        beside = {}
     for _ in range(3 if quick else 30):
         for run, times in zip(runs, (row.times, row.others), strict=True):
             times.append(seconds_of(run, x))
-    size = integers.size_bytes() / sum(p.size * 4 for p in net.parameters())
-    row.note = f"{min(row.others) * 1e3:.2f} ms in floats; {size:.2f} of the bytes"
-    return row
+        for peer, other in beside.items():
+            other.times.append(row.times[-1])
+            other.others.append(sides[peer].seconds(of_peers))
+    row.note = f"{min(row.others) * 1e3:.2f} ms in floats; {before[0]} kernels for {before[1]}"
+    sizes = [integers.size_bytes(), sum(p.size * 4 for p in net.parameters())]
+    memory = RatioRow(f"{name}, bytes of the integer program / float32", "x", bar=0.3 if of_peers else None)
+    arenas = [program_bytes(run) for run in runs]
+    memory.times, memory.others = [sizes[0] + arenas[0]], [sizes[1] + arenas[1]]
+    memory.note = f"numbers {sizes[0] / sizes[1]:.2f}, arena {arenas[0] / max(arenas[1], 1):.2f}"
+    return [row, memory, *beside.values()]
+
+
+def program_kernels(run, x):
+    """Kernels of a step, when nothing is compiled any more."""
+    for _ in range(3):
+        seconds_of(run, x)
+    before = _core.program_counters()["kernels"]
+    seconds_of(run, x)
+    return _core.program_counters()["kernels"] - before
 
 
 def calibrating(quick):
     """Ranges from pictures over the forward passes that they need."""
     net, x = (models.resnet18 if quick else models.resnet50)().eval(), pictures(2 if quick else 16, quick)
-    batches = [x] * (2 if quick else 4)
+    batches = [x] * (2 if quick else IMAGES // 16)
     row = RatioRow("calibrating ResNet-50 / its forward passes", "x", bar=1.5)
     for _ in range(2):
         start = time.perf_counter()
@@ -83,19 +148,43 @@ def calibrating(quick):
     return row
 
 
+def peers(quick):
+    """The processes of the peers, whose networks are quantized if they are not yet."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    os.environ["BENCH_QUANTIZED"] = str(FOLDER)
+    count = 4 if quick else IMAGES
+    sides = {}
+    for peer in PEER_BARS:
+        name = f"quantized/{peer}"
+        environments.make(name)
+        program, stamp = PEERS / f"{peer}_side.py", FOLDER / f"{peer}.json"
+        sources = [(PEERS / "_onnx_networks.py").read_text(), program.read_text(), count]
+        if not stamp.exists() or json.loads(stamp.read_text()) != sources:
+            with open(FOLDER / f"{peer}.log", "w") as log:
+                command = [environments.python_of(name), program, str(count)]
+                subprocess.run(command, stdout=log, stderr=log, check=True)
+            stamp.write_text(json.dumps(sources))
+        sides[peer] = Side(environments.python_of(name), program)
+    return sides
+
+
 def main():
     parser = argparse.ArgumentParser(description="benchmark of quantized networks beside float ones")
+    parser.add_argument("--peers", action="store_true", help="beside ONNX Runtime and OpenVINO")
     parser.add_argument(
-        "--quick", action="store_true", help="small networks, few repeats: to see that it works"
+        "--quick", action="store_true", help="small images, few repeats: to see that it works"
     )
     parser.add_argument("--only", metavar="NAME", help="rows whose name has this in it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and rows there, too")
     arguments = parser.parse_args()
     facts = introduce()
+    sides = peers(arguments.quick) if arguments.peers else {}
     names = [name for name in CASES if (arguments.only or "") in name]
-    table = [measure(name, arguments.quick) for name in names]
+    table = [row for name in names for row in measure(name, arguments.quick, sides)]
     if (arguments.only or "") in "calibrating":
         table.append(calibrating(arguments.quick))
+    for side in sides.values():
+        side.close()
     show("quantization", table)
     if arguments.json:
         write(arguments.json, facts, "quantization", table)

@@ -231,6 +231,58 @@ def test_weights_alone():
         assert integers.stored["0"].weight.size == 64 * 32 * bytes_each
 
 
+def test_steps_of_rows():
+    """Each row of a linear layer's input has a step of its own: no other row changes its result."""
+    wf.random.seed(0)
+    module = M.Sequential(M.Linear(64, 32), M.GELU(), M.Linear(32, 5, bias=False)).eval()
+    x = wf.random.normal(shape=(2, 3, 64)) * wf.tensor([1.0, 100.0, 0.0]).reshape(3, 1)
+    simulated = Q.calibrate(module, [x], qconfig="dynamic")
+    integers = Q.convert(simulated)
+    traced = wf.trace(integers)
+    assert not simulated.activations
+    assert not integers.steps
+    for row in range(3):
+        assert distance(simulated(x)[:, row], module(x)[:, row] + 1e-6) < 0.02
+    assert distance(integers(x), simulated(x)) < ALIKE
+    np.testing.assert_array_equal(integers(x[:, :1]).numpy(), integers(x)[:, :1].numpy())
+    assert distance(traced(x), integers(x)) < ALIKE
+    assert sum("IntegerLinear" in step for step in traced.programs[0].plan.info.steps) == 2
+    assert [(r.weight, r.activation) for r in Q.report(integers).rows] == [("int8", "int8")] * 2
+    assert "each row" in Q.report(integers).rows[0].reason
+    assert wf.grad(lambda x: simulated(x).sum())(x).shape == x.shape
+    convolution = Q.calibrate(net().eval(), [images()], qconfig="dynamic")
+    assert "linear layers only" in convolution.reasons["stem"]
+    with pytest.raises(ValueError, match="dynamic=True is for activation_bits=8"):
+        Q.QConfig(dynamic=True, estimator="learned_step")
+
+
+class Joined(M.Module):
+    """A residual whose sum is joined with another branch, and a product of that."""
+
+    def __init__(self):
+        self.a, self.b, self.c = (M.Conv2d(n, m, 1) for n, m in ((4, 8), (8, 8), (16, 3)))
+
+    def forward(self, x):
+        y = F.relu6(self.a(x))
+        return self.c(F.concat([F.relu(self.b(y) + y), y], axis=1))
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_sums_and_concatenations_of_bytes(symmetric):
+    """A residual is added as bytes, and parts are rounded where they are made: no loop makes floats of bytes."""
+    wf.random.seed(0)
+    module, x = Joined().eval(), wf.random.normal(shape=(2, 4, 5, 5))
+    simulated = Q.calibrate(module, [x], qconfig=Q.QConfig(symmetric=symmetric))
+    integers = Q.convert(simulated)
+    traced = wf.trace(integers)
+    assert distance(integers(x), simulated(x)) < ALIKE
+    assert distance(traced(x), integers(x)) < ALIKE
+    steps = traced.programs[0].plan.info.steps
+    assert sum("IntegerConv2d" in step for step in steps) == 3
+    assert [step for step in steps if step.startswith("loop DequantizeElements(); Add")] == []
+    assert not any(step.startswith("loop") and "Add()" in step for step in steps), steps
+
+
 def test_saved_and_loaded(tmp_path):
     x, module = images(), net().eval()
     first = Q.convert(Q.calibrate(module, [x]))

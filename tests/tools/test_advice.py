@@ -82,15 +82,24 @@ def test_layers_of_a_first_step_are_no_planning_again():
         def forward(self, x, n):
             return F.roll(x, shift=n)
 
-    net = M.Sequential(*(Rolled() for _ in range(12)))
-    x = wf.ones(41)
+    class Net(M.Module):
+        def __init__(self):
+            self.layers = [Rolled() for _ in range(12)]
+
+        def forward(self, x, own):
+            for layer, n in zip(self.layers, own, strict=True):
+                x = layer(x, n)
+            return x
+
+    net, x = Net(), wf.ones(41)
 
     def run(steps, changing, layers):
         own = [next(shifts) for _ in range(12)]
         with wf.tools.profile() as p:
             for _ in range(steps):
-                for k in range(12):
-                    y = net[k if layers else 0](x, next(shifts) if changing and k == 0 else own[k])
+                if changing:
+                    own[0] = next(shifts)
+                y = net(x, own) if layers else [net.layers[0](x, n) for n in own][-1]
                 y.wait()
                 p.step()
         return p

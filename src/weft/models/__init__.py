@@ -13,6 +13,9 @@ from weft.models.gpt import Cache as Cache
 from weft.models.gpt import GPTConfig as GPTConfig
 from weft.models.lstm import LSTMLanguageModel as LSTMLanguageModel
 from weft.models.mlp import MLP as MLP
+from weft.models.mobilenet import MobileNetV2 as MobileNetV2
+from weft.models.mobilenet import MobileNetV2Config as MobileNetV2Config
+from weft.models.mobilenet import mobilenet_v2 as mobilenet_v2
 from weft.models.resnet import ResNet as ResNet
 from weft.models.resnet import ResNetConfig as ResNetConfig
 from weft.models.resnet import resnet18 as resnet18

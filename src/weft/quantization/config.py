@@ -22,7 +22,8 @@ class QConfig:
     percentage percentile lies inside), "kl" or "l2" (the range with the least divergence or squared error).
     estimator: the gradient, as fake_quantize has it. per_channel: a step for each output of a weight. group_size: a
     step for each so many neighbours in a row of a weight of 4 bits. symmetric: activations that may be negative are
-    int8 with zero point 0, else uint8 with a zero point. Raises ValueError for other values.
+    int8 with zero point 0, else uint8 with a zero point. dynamic: each row of the input of a linear layer has a step
+    of its own, by its greatest magnitude, which is found when it runs. Raises ValueError for other values.
 
     >>> QConfig(observer="l2").weight_bits
     8
@@ -39,6 +40,7 @@ class QConfig:
     per_channel: bool = True
     group_size: int = 32
     symmetric: bool = True
+    dynamic: bool = False
     momentum: float = 0.1
     percentile: float = 99.99
 
@@ -64,6 +66,10 @@ class QConfig:
             raise ValueError(
                 "QConfig: weights of 4 bits are for activation_bits=None: kernels compute in floats"
             )
+        if self.dynamic and (self.activation_bits is None or self.estimator != "straight_through"):
+            raise ValueError(
+                "QConfig: dynamic=True is for activation_bits=8 and estimator='straight_through'"
+            )
 
     def replaced(self, **values: Any) -> QConfig:
         """The same with other values.
@@ -79,6 +85,7 @@ presets: dict[str, QConfig] = {
     "ema": QConfig(observer="ema"),
     "lsq": QConfig(estimator="learned_step"),
     "tqt": QConfig(estimator="threshold"),
+    "dynamic": QConfig(dynamic=True),
     "int4_weight": QConfig(weight_bits=4, activation_bits=None),
 }
 

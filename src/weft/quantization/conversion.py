@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft import functional as F
-from weft.arrays.creation import tensor, zeros
+from weft.arrays.creation import full, tensor, zeros
 from weft.arrays.tensor import Tensor
 from weft.base.structure import flatten
 from weft.gradients.gradient import no_grad
 from weft.graph.subgraph import type_of
 from weft.module.module import UNSAVED_BUFFER, Module
+from weft.ops.families.arithmetic import Add
+from weft.ops.families.joining import Concat
 from weft.ops.families.matrix import Linear, Matmul
 from weft.ops.node import Node, Value
 from weft.quantization.network import Contraction, Network, Networks, Run, called
@@ -21,6 +23,7 @@ from weft.quantization.simulated import (
     Simulated,
     WeightQuantizer,
     along_channels,
+    as_rows,
     folded,
 )
 from weft.transform.transformed import is_array
@@ -32,15 +35,16 @@ class Stored(Module):
     """What a converted contraction reads, as buffers.
 
     weight: integers, of 4 bits in pairs; scale: the product's step for each channel, or those of groups of a weight
-    alone; bias: floats, or None. is_weight_only: activations stay floats.
+    alone; bias: floats, or None. reads: "integers" of steps that are known; "rows", which are rounded when they are
+    there, each with a step of its own; "floats", of a weight alone.
     """
 
     weight: Tensor
     scale: Tensor
 
-    def __init__(self, weight: Any, scale: Any, bias: Any, is_weight_only: bool) -> None:
+    def __init__(self, weight: Any, scale: Any, bias: Any, reads: str) -> None:
         self.bias: Any = None
-        self.is_weight_only = is_weight_only
+        self.reads = reads
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
         if bias is not None:
@@ -96,26 +100,32 @@ class Converted(Module):
             names = [network.quantized[id(s)] for s in c.sources]
             if c.name in self.reasons:
                 continue
-            alone = c.has_weight and simulated.weights[c.name].config.activation_bits is None
             weight = simulated.weights.get(c.name)
-            if (not alone and not enabled.issuperset(names)) or (weight is not None and not weight.enabled):
+            reads = "integers"
+            if weight is not None and weight.config.activation_bits is None:
+                reads = "floats"
+            elif weight is not None and weight.config.dynamic:
+                reads = "rows"
+            names = names if reads == "integers" else []
+            if (not enabled.issuperset(names)) or (weight is not None and not weight.enabled):
                 self.reasons[c.name] = "its quantizers are switched off"
                 continue
-            for name in () if alone else names:
+            for name in names:
                 if name not in self.steps:
                     self.steps[name] = StoredStep(simulated.activations[name])
-            self.stored[c.name] = self._store(c, run, weight, names, alone)
-            types = ["float32"] if alone else [self.steps[name].dtype for name in names]
-            self.types[c.name] = ", ".join(dict.fromkeys(types))
+            self.stored[c.name] = self._store(c, run, weight, names, reads)
+            types = [self.steps[name].dtype for name in names]
+            other = {"floats": "float32", "rows": "int8"}
+            self.types[c.name] = other.get(reads) or ", ".join(dict.fromkeys(types))
         self.module = copy.deepcopy(simulated.module).eval()
         self._drop(network)
 
     def _store(
-        self, c: Contraction, run: Run, weight: WeightQuantizer | None, names: Sequence[str], alone: bool
+        self, c: Contraction, run: Run, weight: WeightQuantizer | None, names: Sequence[str], reads: str
     ) -> Stored:
         if weight is None:
             first, second = (self.steps[name].scale for name in names)
-            return Stored(zeros((0,)), first * second, None, False)
+            return Stored(zeros((0,)), first * second, None, reads)
         w, factor = folded(c, run)
         rows, (low, high) = weight.rows(w), weight.limits
         steps = weight.steps(w)
@@ -129,14 +139,16 @@ class Converted(Module):
             bias = offset * factor
             shift = run(norm.inputs[4])
             bias = bias if shift is None else bias + shift
-        if alone:
+        if reads == "floats":
             scale = (
                 F.reshape(steps, shape=(w.shape[0], -1))
                 if steps.ndim
                 else F.broadcast_to(steps, shape=(w.shape[0], 1))
             )
             packed = F.pack_int4(q, group_size=weight.group_size) if weight.group_size else q
-            return Stored(packed, scale.contiguous(), bias, True)
+            return Stored(packed, scale.contiguous(), bias, reads)
+        if reads == "rows":
+            return Stored(q.contiguous(), steps.contiguous(), bias, reads)
         step = self.steps[names[0]]
         scale = steps * step.scale
         if step.padding:
@@ -145,7 +157,7 @@ class Converted(Module):
             shift = F.sum(F.cast(q, dtype="int32"), axis=axes) * step.padding
             shift = F.cast(shift, dtype="float32") * scale
             bias = -shift if bias is None else bias - shift
-        return Stored(q.contiguous(), scale, bias, False)
+        return Stored(q.contiguous(), scale, bias, reads)
 
     def _drop(self, network: Network) -> None:
         """Put zeros that take no memory into the places of parameters that nothing reads any more."""
@@ -171,7 +183,7 @@ class Converted(Module):
             return None
         x = contraction.node.inputs[0]
         assert x is not None
-        return (x,) if stored.is_weight_only else contraction.sources
+        return contraction.sources if stored.reads == "integers" else (x,)
 
     def forward(self, *args: Any) -> Any:
         kinds = tuple(type_of(x) if is_array(x) else x for x in flatten(tuple(args))[0])
@@ -186,7 +198,14 @@ class Converted(Module):
                 continue
             if contraction is not None and self._reads(contraction) is not None:
                 output = node.outputs[0] if contraction.norm is None else contraction.norm.outputs[0]
-                run.set(output, self._contract(contraction, run))
+                if self._sum_of(network, output) is None:
+                    run.set(output, self._contract(contraction, run))
+                else:
+                    run.deferred[id(output)] = contraction
+            elif isinstance(node.op, Add) and run.defers(node):
+                run.set(node.outputs[0], self._add(network, node, run))
+            elif isinstance(node.op, Concat) and run.is_rounded(node.outputs[0]):
+                run.concat(node)
             elif node.op is None:
                 run.set_constant(node)
             else:
@@ -194,23 +213,64 @@ class Converted(Module):
                     run.set(v, x)
         return network.build(run)
 
-    def _contract(self, c: Contraction, run: _IntegerRun) -> Any:
+    def _sum_of(self, network: Network, v: Value) -> Node | None:
+        """The sum that alone reads a contraction's result, and adds a value of the same shape."""
+        readers = network.readers.get(id(v), [])
+        if len(readers) != 1 or network.is_output(v) or not isinstance(readers[0].op, Add):
+            return None
+        a, b = readers[0].inputs
+        is_plain = a is not None and b is not None and a is not b and a.type.shape == b.type.shape
+        return readers[0] if is_plain and id(v) not in network.quantized else None
+
+    def _add(self, network: Network, node: Node, run: _IntegerRun) -> Any:
+        """A sum with a contraction's result: a residual of integers is added as it is stored, in units of its step."""
+        first, second = node.inputs if id(node.inputs[0]) in run.deferred else reversed(node.inputs)
+        assert second is not None
+        contraction = run.deferred.pop(id(first))
+        if id(second) in run.deferred:
+            run.set(second, self._contract(run.deferred.pop(id(second)), run))
+        if run.is_integer(second) and self.stored[contraction.name].reads == "integers":
+            return self._contract(contraction, run, second)
+        return self._contract(contraction, run) + run(second)
+
+    def _contract(self, c: Contraction, run: _IntegerRun, residual: Value | None = None) -> Any:
         stored, node = self.stored[c.name], c.node
         op: Any = node.op
-        if stored.is_weight_only:
+        if stored.reads == "floats":
             return F.quantized_linear(run(node.inputs[0]), stored.weight, stored.scale, stored.bias)
+        if stored.reads == "rows":
+            return self._of_rows(c, run(node.inputs[0]))
         x = run.integers(node.inputs[0])
-        if not c.has_weight:
-            return F.dequantize(F.integer_matmul(x, run.integers(node.inputs[1])), stored.scale)
         axis = -1
-        if isinstance(op, Linear):
+        if not c.has_weight:
+            y = F.integer_matmul(x, run.integers(node.inputs[1]))
+        elif isinstance(op, Linear):
             y = F.integer_linear(x, stored.weight)
         elif isinstance(op, Matmul):
             y = F.integer_matmul(x, stored.weight)
         else:
             y, axis = self._convolve(c, x, stored.weight, run), 1
-        y = F.dequantize(y, stored.scale, axis=axis if stored.scale.ndim else None)
-        return y if stored.bias is None else y + along_channels(stored.bias, y, node)
+        scale, bias, step = stored.scale, stored.bias, None
+        if residual is not None:
+            step = run.step_of(residual)
+            scale = scale / step.scale
+            bias = None if bias is None else bias / step.scale
+            if step.padding:
+                bias = (0.0 if bias is None else bias) - full(scale.shape, float(step.padding))
+        y = F.dequantize(y, scale, axis=axis if scale.ndim else None)
+        y = y if bias is None else y + along_channels(bias, y, node)
+        return y if step is None else (y + run.integers(residual)) * step.scale
+
+    def _of_rows(self, c: Contraction, x: Any) -> Any:
+        """A linear layer whose input is rounded when it is there, each row with a step of its own."""
+        stored = self.stored[c.name]
+        rows, steps = as_rows(x)
+        q = F.quantize(rows, steps, axis=0, low=-127)
+        product = F.integer_linear if isinstance(c.node.op, Linear) else F.integer_matmul
+        y = F.dequantize(product(q, stored.weight), stored.scale, axis=-1 if stored.scale.ndim else None)
+        y = y * F.reshape(steps, shape=(-1, 1))
+        y = y if stored.bias is None else y + stored.bias
+        return F.reshape(y, shape=(*x.shape[:-1], y.shape[-1]))
 
     def _convolve(self, c: Contraction, x: Any, weight: Any, run: _IntegerRun) -> Any:
         op: Any = c.node.op
@@ -237,6 +297,28 @@ class _IntegerRun(Run):
         super().__init__()
         self._network, self._steps = network, steps
         self._integers: dict[int, Any] = {}
+        self.deferred: dict[
+            int, Contraction
+        ] = {}  # by the id of their result: computed with the sum that reads it
+
+    def defers(self, node: Node) -> bool:
+        """Whether a node reads results of contractions that are not computed yet."""
+        return any(id(v) in self.deferred for v in node.inputs)
+
+    def is_integer(self, v: Value | None) -> bool:
+        """Whether a value is there as integers."""
+        return v is not None and id(v) in self._integers
+
+    def is_rounded(self, v: Value) -> bool:
+        """Whether readers get a value's integers."""
+        return self._step(v) is not None
+
+    def concat(self, node: Node) -> None:
+        """Join integers: each part is rounded where it is made, with the step of the result."""
+        v = node.outputs[0]
+        parts = [self.step_of(v).quantize(self(part)) for part in node.inputs]
+        assert node.op is not None
+        self._integers[id(v)] = called(node.op, parts)[0]
 
     def set(self, v: Value, x: Any) -> None:
         step = self._step(v)

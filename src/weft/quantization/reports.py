@@ -73,11 +73,12 @@ def _row(module: Converted, name: str) -> Row:
     if name in module.reasons:
         return Row(name, "float32", "float32", module.reasons[name])
     stored = module.stored[name]
-    if stored.is_weight_only:
+    if stored.reads == "floats":
         bits = "int4" if stored.weight.dtype.name == "uint8" else "int8"
         return Row(name, bits, "float32", "weights alone")
     weight = "int8" if stored.weight.size else "-"
-    return Row(name, weight, module.types[name], "integer kernel")
+    kernel = "integer kernel" + (", a step for each row" if stored.reads == "rows" else "")
+    return Row(name, weight, module.types[name], kernel)
 
 
 def _simulated_row(module: Simulated, name: str) -> Row:
@@ -87,6 +88,8 @@ def _simulated_row(module: Simulated, name: str) -> Row:
     bits = "-" if weight is None else f"int{weight.config.weight_bits}"
     if weight is not None and weight.config.activation_bits is None:
         return Row(name, bits, "float32", "weights alone")
+    if weight is not None and weight.config.dynamic:
+        return Row(name, bits, "int8", "dynamic, a step for each row")
     sources = [module.activations[source] for source in module.sources[name]]
     types = ", ".join(dict.fromkeys(q.dtype for q in sources))
     rule = sources[0].config

@@ -176,6 +176,13 @@ class WeightQuantizer(_Learned):
         return F.reshape(y, shape=w.shape)
 
 
+def as_rows(x: Any) -> tuple[Any, Any]:
+    """An activation as rows of its last axis, and the step of each row, by its greatest magnitude."""
+    rows = F.reshape(x, shape=(-1, x.shape[-1]))
+    scale = F.max(F.abs(rows), axis=1) / 127.0
+    return rows, F.where(scale > 0, scale, 1.0)
+
+
 class Simulated(Module):
     """A module whose products compute with rounded numbers: what prepare_qat and calibrate give, and convert takes.
 
@@ -232,7 +239,7 @@ class Simulated(Module):
                 self.weights[contraction.name] = WeightQuantizer(
                     contraction.name, config, weights[contraction.name], axis
                 )
-            if config.activation_bits is None:
+            if config.activation_bits is None or config.dynamic:
                 continue
             self.sources[contraction.name] = tuple(network.quantized[id(s)] for s in contraction.sources)
             for name in self.sources[contraction.name]:
@@ -261,6 +268,9 @@ class Simulated(Module):
             weight: Any = contraction.node.inputs[1]
             if config.weight_bits == 4 and weight.shape[1] % config.group_size:
                 return None, f"rows of {weight.shape[1]} are not groups of {config.group_size}"
+        elif config.dynamic:
+            if not isinstance(contraction.node.op, Linear | Matmul) or not contraction.has_weight:
+                return None, "activations have steps of their own rows in linear layers only"
         elif not contraction.has_weight and not config.symmetric:
             return None, "products of two activations need symmetric=True"
         return config, ""
@@ -317,6 +327,9 @@ class Simulated(Module):
             return run.call(node)[0]
         op: Any = node.op
         x = run(node.inputs[0])
+        if quantizer.config.dynamic and quantizer.enabled:
+            rows, steps = as_rows(x)
+            x = F.reshape(F.fake_quantize(rows, steps, axis=0, low=-127), shape=x.shape)
         w, factor = folded(contraction, run)
         bias = run(node.inputs[2]) if len(node.inputs) > 2 else None
         y = op(x, quantizer(w), None) if len(node.inputs) > 2 else op(x, quantizer(w))

@@ -179,10 +179,14 @@ def planning(r: Recording) -> Iterator[Advice]:
     alone = [m for m in plans if not any(o.start_s <= m.start_s <= o.end_s for o in inside)]
     # What a step plans first are its layers, which may share a line: of these one counts.
     first_step_s = next((step.end_s for step in steps_of(r)), 0.0)
-    by_place: dict[tuple[str, str, str], list[Moment]] = {}
+    # Plans for all sizes that turn out to need these are made again for the same call, before it pushes anything.
+    pushed = np.sort(r.operations["pushed"]) * 1e-9
+    by_place: dict[tuple[str, str, str], dict[int, Moment]] = {}
     for m in alone:
-        by_place.setdefault((m.name, m.where, m.module), []).append(m)
-    for (name, _, module), same in by_place.items():
+        of_call = by_place.setdefault((m.name, m.where, m.module), {})
+        of_call.setdefault(int(np.searchsorted(pushed, m.start_s)), m)
+    for (name, _, module), calls in by_place.items():
+        same = list(calls.values())
         first = same[0]
         count = len(same) - max(sum(m.start_s < first_step_s for m in same) - 1, 0)
         if count >= REPLANS:

@@ -9,7 +9,7 @@ from weft.expr import scalar as e
 from weft.expr.kernel import Each, Fold, Reduction, Scan, Store
 from weft.expr.kernel import parts as parts_of
 from weft.kernels import choices, kernel
-from weft.ops.families.activation import Gelu, HardSwish, Relu, Silu
+from weft.ops.families.activation import Gelu, HardSwish, Relu, Relu6, Silu
 from weft.ops.families.arithmetic import Add, Multiply
 from weft.ops.families.elementary import Sigmoid, Tanh
 from weft.ops.families.epilogue import Epilogue
@@ -23,26 +23,27 @@ from weft.ops.types import TensorType
 # step. A part is a name alone, with numbers, or with OPERAND and the index of the operand that it reads.
 OPERAND = "operand"
 Part = str | tuple[Any, ...]
-POST_OPS: dict[type[Pointwise], str | Callable[[Any], str]] = {
+POST_OPS: dict[type[Pointwise], Part | Callable[[Any], str]] = {
     Add: "add",
     Gelu: lambda op: "gelu_tanh" if op.approximate == "tanh" else "gelu_erf",
     HardSwish: "hardswish",
     Multiply: "mul",
     Relu: "relu",
+    Relu6: ("clip", 0.0, 6.0),
     Sigmoid: "sigmoid",
     Silu: "swish",
     Tanh: "tanh",
 }
 
 
-def post_op(step: Pointwise) -> str | None:
-    """oneDNN's name of a pointwise operator, None if it has none.
+def post_op(step: Pointwise) -> Part | None:
+    """What oneDNN calls a pointwise operator, None if it has no name for it.
 
     >>> post_op(Gelu(approximate="tanh")), post_op(Relu())
     ('gelu_tanh', 'relu')
     """
     name = POST_OPS.get(type(step))
-    return name if name is None or isinstance(name, str) else name(step)
+    return name(step) if callable(name) else name
 
 
 def _parts_of(step: Pointwise, index: int, operands: Sequence[TensorType | None]) -> list[Part] | None:
