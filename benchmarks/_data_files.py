@@ -17,7 +17,7 @@ TEXTS, WORDS, LENGTH = 4096, 200, 128  # of samples that Python makes
 
 
 def tokens(k: int) -> list[int]:
-    """Sample k, all in Python: words of a text, normalised, counted, numbered, cut or filled to LENGTH: 0.1 to 0.3 ms."""
+    """Sample k, all in Python: words of a text, counted and numbered, cut or filled to LENGTH: 0.1 to 0.3 ms."""
     state, words = k * 2654435761 % (1 << 32), []
     for _ in range(WORDS):
         state = (1664525 * state + 1013904223) % (1 << 32)

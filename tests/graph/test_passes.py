@@ -157,8 +157,8 @@ def test_updates():
         lambda lr, *x: F.sgd_update(lr, *x, momentum=0.5),
         [t(), t(2), t(3), t(2), t(3), t(2), t(3)],
         """
-        v0, v1 = SgdUpdate(momentum=0.5, dampening=0.0, weight_decay=0.0, with_momentum=True, nesterov=False)(x0, x1, x3, x5): f32[2]@cpu:0, f32[2]@cpu:0
-        v2, v3 = SgdUpdate(momentum=0.5, dampening=0.0, weight_decay=0.0, with_momentum=True, nesterov=False)(x0, x2, x4, x6): f32[3]@cpu:0, f32[3]@cpu:0
+        v0, v1 = SgdUpdate(momentum=0.5, dampening=0.0, weight_decay=0.0, with_momentum=True, nesterov=False, maximize=False)(x0, x1, x3, x5): f32[2]@cpu:0, f32[2]@cpu:0
+        v2, v3 = SgdUpdate(momentum=0.5, dampening=0.0, weight_decay=0.0, with_momentum=True, nesterov=False, maximize=False)(x0, x2, x4, x6): f32[3]@cpu:0, f32[3]@cpu:0
         return v0, v2, v1, v3
         """,  # noqa: E501
     )

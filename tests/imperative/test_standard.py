@@ -176,3 +176,17 @@ def test_methods_have_signatures():
         assert parameters[0] == "self" or "See weft.functional" not in method.__doc__
     assert str(inspect.signature(wf.ones(1).clip)) == "(min=None, max=None)"
     assert str(inspect.signature(wf.ones(1).sum)) == str(inspect.signature(wf.sum)).replace("x, /, ", "")
+
+
+def test_libraries_of_the_standard_find_it_in_recorded_functions():
+    """As einops.array_api asks arrays for their module; also where an array is one of a graph."""
+
+    def f(x):
+        xp = x.__array_namespace__(api_version="2023.12")
+        return xp.permute_dims(x, (1, 0)) + xp.ones_like(xp.permute_dims(x, (1, 0)))
+
+    x = wf.tensor([[1.0, 2.0, 3.0]])
+    expected = f(x).numpy()
+    np.testing.assert_array_equal(wf.trace(f, strict=True)(x).numpy(), expected)
+    np.testing.assert_array_equal(wf.trace(f, dynamic={"x": 1}, strict=True)(x).numpy(), expected)
+    np.testing.assert_array_equal(wf.vmap(f)(x[None]).numpy()[0], expected)

@@ -129,7 +129,8 @@ def test_names_of_threads_of_workers_are_not_in_the_labels_of_lanes(page, profil
     del profile.recording.facts["worker"]
     opened(page, tmp_path / "both.html")
     widths = page.run(
-        "(() => { pen.font = \"600 11px system-ui, 'DejaVu Sans', sans-serif\"; const text = group => group.slice(0, NAME);"
+        "(() => { pen.font = \"600 11px system-ui, 'DejaVu Sans', sans-serif\";"
+        "const text = group => group.slice(0, NAME);"
         "return D.lanes.map(l => [l.kind, pen.measureText(text(groupOf(l))).width, GUTTER]); })()"
     )
     kinds = page.run(

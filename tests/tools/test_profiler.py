@@ -197,8 +197,12 @@ def test_the_timeline_has_the_pushing_and_the_computing_threads_first():
 
     r = Recording(1.0)
     r.operations = np.concatenate(
-        [*(operations(k, 1, 100) for k in range(2, 10)), operations(20, 50, 9000), operations(21, 80, 900)]
-        + [operations(22, 3, 10, pushed_by=21)]
+        [
+            *(operations(k, 1, 100) for k in range(2, 10)),
+            operations(20, 50, 9000),
+            operations(21, 80, 900),
+            operations(22, 3, 10, pushed_by=21),
+        ]
     )
     r.threads = {1: "MainThread", 20: "compute 0", 21: "compute 1"}
     r.marks = [0.2, 0.4, 0.6]

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from weft import _core
 from weft.arrays import indexing
 from weft.arrays.known_elements import elements_of
-from weft.arrays.tensor import UFUNCS
+from weft.arrays.tensor import UFUNCS, array_namespace
 from weft.base.device import as_device
 from weft.graph.inner import stopped
 from weft.ops import functions as F
@@ -126,6 +126,7 @@ _METHODS = {
     "__contains__": _contains,
     "__array__": _array,
     "__array_ufunc__": _array_ufunc,
+    "__array_namespace__": array_namespace,
     "__copy__": _copy,
     "__deepcopy__": _deepcopy,
     "copy": _copy,

@@ -354,7 +354,7 @@ def _dlpack_device(self: Tensor) -> tuple[int, int]:
     return (1, 0)
 
 
-def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
+def array_namespace(self: Any, *, api_version: str | None = None) -> Any:
     """The array API's protocol: the module weft.
 
     >>> import weft as wf
@@ -444,7 +444,7 @@ _METHODS = {
     "__contains__": _contains,
     "__divmod__": _divmod,
     "__rdivmod__": _rdivmod,
-    "__array_namespace__": _array_namespace,
+    "__array_namespace__": array_namespace,
     "copy": _copy,
     "contiguous": _contiguous,
     "astype": _astype,
