@@ -67,7 +67,7 @@ def adam(params):
 
 
 # Which ranks have how many batches; one process has, in each step, the batches that are there.
-for counts in ([1, 3, 5][:n], [4, 0, 2][:n], [2, 2, 2][:n], [0] * n):
+for counts in ([1, 3, 5, 3][:n], [4, 0, 2, 4][:n], [2] * n, [0] * n):
     for make, mode in ((momentum, "eager"), (adam, "traced"), (adam, "dynamic")):
         for norm, norm_of_whole in ((None, None), (D.SyncBatchNorm, M.BatchNorm1d)):
             if norm is not None and mode == "dynamic":  # the count of elements is a number
