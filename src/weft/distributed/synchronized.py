@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from weft import functional as F
-from weft.arrays.creation import full, zeros
+from weft.arrays.creation import zeros
 from weft.arrays.tensor import Tensor
 from weft.base.errors import ShapeError
 from weft.distributed.functions import all_gather, all_reduce
@@ -14,6 +14,7 @@ from weft.distributed.world import world
 from weft.gradients.gradient import no_grad
 from weft.module.module import Module
 from weft.module.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from weft.ops import registry
 from weft.optimizer.clipping import clip_grad_norm as clip_local
 
 __all__ = ["SyncBatchNorm", "clip_grad_norm"]
@@ -65,7 +66,7 @@ class SyncBatchNorm(BatchNorm2d):
         c = self.num_features
         own_mean = F.mean(x, axis=axes)
         deviation = F.sum((x - own_mean.reshape(shape)) ** 2, axis=axes)
-        own_count = full((1,), float(count), dtype=x.dtype, device=x.device)
+        own_count = registry.function("filled_like")(own_mean[:1], value=1.0) * count  # which may be dynamic
         gathered = all_gather(F.concat([own_mean, deviation, own_count]).reshape(1, -1))
         counts = gathered[:, 2 * c :].detach()
         total = counts.sum()

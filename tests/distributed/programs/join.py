@@ -70,8 +70,6 @@ def adam(params):
 for counts in ([1, 3, 5, 3][:n], [4, 0, 2, 4][:n], [2] * n, [0] * n):
     for make, mode in ((momentum, "eager"), (adam, "traced"), (adam, "dynamic")):
         for norm, norm_of_whole in ((None, None), (D.SyncBatchNorm, M.BatchNorm1d)):
-            if norm is not None and mode == "dynamic":  # the count of elements is a number
-                continue
             present = [[k for k in range(n) if counts[k] > t] for t in range(max(counts))]
             whole = [(np.concatenate(X[t, ks]), np.concatenate(Y[t, ks])) for t, ks in enumerate(present)]
             _, expected = trained(network(norm_of_whole), whole, make, "eager")
