@@ -6,7 +6,6 @@ one for each kind of event and depth, so that events of a lane never overlap.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -155,11 +154,13 @@ class _Builder:
     def _thread_order(self) -> list[tuple[str, str]]:
         """(worker, thread), the workers as they were met: steps, the thread that pushes most, then the busiest ones."""
         workers = {worker: k for k, worker in enumerate(dict.fromkeys(lane.worker for lane in self.lanes))}
-        pushes, busy_s = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        pushes: dict[tuple[str, str], int] = {}
+        busy_s: dict[tuple[str, str], float] = {}
         for lane, part in zip(self.lanes, self.parts, strict=True):
             key = (lane.worker, lane.thread)
-            pushes[key] += len(part["start"]) if lane.kind == "push" else 0
-            busy_s[key] += part["seconds"].sum() if lane.depth == 0 and lane.kind != "wait" else 0.0
+            is_work = lane.depth == 0 and lane.kind != "wait"
+            pushes[key] = pushes.get(key, 0) + (len(part["start"]) if lane.kind == "push" else 0)
+            busy_s[key] = busy_s.get(key, 0.0) + (float(part["seconds"].sum()) if is_work else 0.0)
         most = {worker: max(n for key, n in pushes.items() if key[0] == worker) for worker in workers}
         steps = {(lane.worker, lane.thread) for lane in self.lanes if lane.kind == "step"}
 
