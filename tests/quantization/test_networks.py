@@ -256,6 +256,31 @@ def test_steps_of_rows():
         Q.QConfig(dynamic=True, estimator="learned_step")
 
 
+@pytest.mark.parametrize("cls", [M.LSTM, M.GRU, M.RNN])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_recurrent_layers(cls, bidirectional):
+    """Weights, inputs and states are bytes; without rounding they are the layers themselves."""
+    wf.random.seed(0)
+    layers, n = 2, 3
+    module = cls(6, 8, num_layers=layers, bidirectional=bidirectional).eval()
+    x, h = wf.random.normal(shape=(5, n, 6)), wf.random.normal(shape=(layers * (1 + bidirectional), n, 8))
+    args = (x, (h, h * 0.5) if cls is M.LSTM else h)
+    simulated = Q.calibrate(module, [args], qconfig="dynamic")
+    integers = Q.convert(simulated)
+    assert [(r.weight, r.activation) for r in Q.report(integers).rows] == [("int8", "int8")]
+    assert [(r.weight, r.activation) for r in Q.report(simulated).rows] == [("int8", "int8")]
+    leaves = [wf.tree_leaves(f(*args)) for f in (module, simulated, integers, wf.trace(integers))]
+    for want, rounded, whole, traced in zip(*leaves, strict=True):
+        assert 0 < distance(rounded, want) < 0.05
+        assert distance(whole, rounded) < ALIKE
+        assert distance(traced, whole) < ALIKE
+    for a, b in zip(wf.tree_leaves(simulated.round(False)(*args)), leaves[0], strict=True):
+        assert distance(a, b) < 1e-5
+    weights = sum(p.size for p in module.parameters() if p.ndim == 2)
+    biases = sum(p.size for p in module.parameters() if p.ndim == 1)
+    assert integers.size_bytes() <= weights + 8 * biases
+
+
 class Joined(M.Module):
     """A residual whose sum is joined with another branch, and a product of that."""
 
@@ -281,6 +306,39 @@ def test_sums_and_concatenations_of_bytes(symmetric):
     assert sum("IntegerConv2d" in step for step in steps) == 3
     assert [step for step in steps if step.startswith("loop DequantizeElements(); Add")] == []
     assert not any(step.startswith("loop") and "Add()" in step for step in steps), steps
+
+
+TRANSPOSED = [
+    (M.ConvTranspose2d, (3, 4, 2), {"stride": 2}, (2, 3, 5, 4)),
+    (M.ConvTranspose2d, (3, 4, 3), {"stride": 2, "padding": 1, "output_padding": 1}, (2, 3, 5, 4)),
+    (M.ConvTranspose2d, (4, 6, (4, 3)), {"stride": (3, 1), "padding": (0, 2), "groups": 2}, (1, 4, 4, 6)),
+    (M.ConvTranspose1d, (2, 3, 5), {"stride": 3, "output_padding": 2, "bias": False}, (2, 2, 7)),
+    (M.ConvTranspose3d, (2, 2, 2), {"stride": (1, 2, 2)}, (1, 2, 3, 2, 4)),
+]
+
+
+@pytest.mark.parametrize("config", [Q.QConfig(), Q.QConfig(symmetric=False), Q.QConfig(per_channel=False)])
+@pytest.mark.parametrize(("cls", "sizes", "attributes", "shape"), TRANSPOSED)
+def test_transposed_convolutions(cls, sizes, attributes, shape, config):
+    """The interleaved results of plain convolutions of bytes are those of the rounded floats."""
+    wf.random.seed(0)
+    module, x = cls(*sizes, **attributes).eval(), wf.random.normal(shape=shape) + 0.5
+    simulated = Q.calibrate(module, [x], qconfig=config, correct_bias=True)
+    integers = Q.convert(simulated)
+    assert distance(simulated(x), module(x)) < 0.05
+    assert distance(integers(x), simulated(x)) < 1e-5
+    traced = wf.trace(integers)
+    assert distance(traced(x), integers(x)) < 1e-5
+    assert any("IntegerConv" in step for step in traced.programs[0].plan.info.steps)
+    assert [row.weight for row in Q.report(integers).rows] == ["int8"]
+
+
+def test_dilated_transposed_convolutions_stay_in_floats():
+    module = M.ConvTranspose2d(2, 2, 2, dilation=2).eval()
+    simulated = Q.calibrate(module, [wf.ones((1, 2, 4, 4))])
+    assert [row.reason for row in Q.report(simulated).rows] == [
+        "a transposed convolution with dilation has no integer kernel"
+    ]
 
 
 def test_saved_and_loaded(tmp_path):
@@ -429,8 +487,31 @@ def test_however_a_network_is_written(cls, shapes, config):
     assert distance(first(simulated), first(module)) < 0.05
     assert distance(first(integers), first(simulated)) < ALIKE
     assert distance(first(wf.trace(integers)), first(integers)) < ALIKE
-    floats = ["up"] if cls is Branches else []
-    assert [row.layer for row in Q.report(integers).rows if row.weight != "int8"] == floats
+    assert [row.layer for row in Q.report(integers).rows if row.weight != "int8"] == []
+
+
+def test_switches():
+    """Observers and rounding are switched off and on; what is excluded stays in floats."""
+    x, module = images(), net()
+    q = Q.prepare_qat(module, "ema", example=x, overrides={"head": None}).train()
+    high = q.activations["block.input"].high
+    before = high.item()
+    q.observe(False)(x * 3)
+    assert high.item() == before
+    q.observe()(x * 3)
+    assert high.item() != before
+    q.eval()
+    want = module.eval()(x)
+    assert distance(q.round(False)(x), want) < 1e-5
+    assert distance(q.round()(x), want) > 1e-4
+    assert (q.weights["stem"].enabled, list(q.weights)) == (True, ["stem", "block"])
+    assert not Q.prepare_qat(net(), "lsq", example=x).observe().activations["stem.input"].observing
+
+
+def test_traced_modules():
+    x, module = images(), net().eval()
+    first, second = Q.calibrate(wf.trace(module), [x]), Q.calibrate(module, [x])
+    np.testing.assert_array_equal(first(x).numpy(), second(x).numpy())
 
 
 def test_report():
@@ -442,8 +523,20 @@ def test_report():
         assert (rows["stem"].weight, rows["stem"].activation) == ("int8", "int8")
         assert (rows["block"].weight, rows["block"].activation) == ("int8", "uint8")
         assert (rows["head"].weight, rows["head"].reason) == ("float32", "excluded by overrides")
+    between = Q.report(simulated).between
+    assert [(row.layer, row.activation) for row in between] == [
+        ("relu x2", "float32"),
+        ("max_pool2d", "uint8"),
+        ("add", "float32"),
+    ]
+    assert "add" in str(Q.report(Q.convert(simulated)))
+    wf.random.seed(0)
+    attend = Q.report(Q.convert(Q.calibrate(Attend().eval(), [wf.random.normal(shape=(2, 5, 8))])))
+    assert ("softmax", "float32", "no integer kernel") in [
+        (r.layer, r.activation, r.reason) for r in attend.between
+    ]
     lstm = Q.calibrate(M.LSTM(4, 4), [wf.ones((3, 2, 4))])
-    assert "no integer kernel" in str(Q.report(lstm))
+    assert "recurrent layers are quantized with dynamic=True only" in str(Q.report(lstm))
 
 
 # Wrong use.
@@ -455,6 +548,10 @@ def test_wrong_use():
         Q.calibrate(module, [])
     with pytest.raises(ValueError, match="method must be one of min_max"):
         Q.calibrate(module, [x], method="best")
+    with pytest.raises(
+        TypeError, match=r"calibrate: takes a Module or wf\.trace of one, got Trace of <function"
+    ):
+        Q.calibrate(wf.trace(lambda x: x), [x])
     with pytest.raises(ValueError, match="no preset 'int2'; there are min_max"):
         Q.prepare_qat(module, "int2")
     with pytest.raises(ValueError, match=r"'conv\*' match no layer; there are: stem, block, head"):

@@ -1,5 +1,8 @@
 """Operators of quantization: gradients against the published formulas, and integer kernels bit for bit."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -194,3 +197,35 @@ def in_numpy(sums, kind, arrays):
     y = sums.astype(np.int32).astype(np.float32) * step.reshape(along) + bias.reshape(along)
     y = np.maximum(y + more[0] if more else y, np.float32(0))
     return np.clip(np.round(y / out) + zero, 0, 255).astype(np.uint8)
+
+
+USES = """
+import weft as wf
+import weft.functional as F
+u8 = lambda *shape: wf.ones(shape, dtype="uint8")
+s8 = lambda *shape: wf.ones(shape, dtype="int8")
+for x in (u8, s8):
+    F.integer_linear(x(7, 33), s8(5, 33))
+    F.integer_linear(x(64, 256), s8(64, 256))
+    F.integer_matmul(x(2, 3, 9, 70), s8(2, 3, 70, 9))
+    F.integer_conv2d(x(2, 16, 9, 9), s8(32, 16, 3, 3), padding=1)
+    F.integer_conv2d(x(1, 3, 20, 20), s8(8, 3, 7, 7), stride=2, padding=3)
+    F.integer_conv2d(x(1, 5, 6, 6), s8(7, 5, 1, 1))
+    F.integer_conv2d(x(2, 12, 7, 7), s8(12, 1, 3, 3), groups=12, padding=1)
+    F.integer_conv2d(x(1, 8, 7, 7), s8(12, 4, 3, 3), groups=2, dilation=2)
+    F.integer_conv1d(x(1, 8, 17), s8(6, 8, 3), stride=2)
+wf.waitall()
+"""
+
+
+@pytest.mark.parametrize("level", ["", "avx2", "sse4"])
+def test_no_reference_implementation(level):
+    """oneDNN has compiled code for each of them, at every level."""
+    environment = {**os.environ, "ONEDNN_VERBOSE": "profile_exec", "WEFT_ISA": level}
+    done = subprocess.run(
+        [sys.executable, "-c", USES], env=environment, capture_output=True, text=True, check=True
+    )
+    lines = [line.split(",") for line in done.stdout.splitlines() if line.startswith("onednn_verbose")]
+    used = {(line[3], line[4]) for line in lines if line[1] == "exec"}
+    assert {"matmul", "convolution"} <= {kind for kind, _ in used}, used
+    assert not [name for _, name in used if name.startswith("ref")]

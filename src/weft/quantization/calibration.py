@@ -5,37 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from weft import distributed
 from weft import functional as F
 from weft.gradients.gradient import no_grad
 from weft.module.module import Module
 from weft.ops.families.activation import Relu
-from weft.ops.families.convolution import Convolution
+from weft.ops.families.convolution import Convolution, TransposedConvolution
 from weft.ops.families.matrix import Linear
 from weft.ops.families.pooling import AveragePooling, MaxPooling
 from weft.ops.node import Value
 from weft.quantization.config import METHODS, QConfig, as_config
 from weft.quantization.network import Contraction, Network, Run
 from weft.quantization.observers import make_observer
-from weft.quantization.simulated import Simulated, folded
+from weft.quantization.rounding import SEARCHES, choose_integers
+from weft.quantization.simulated import Simulated, module_of, weights_of
+from weft.traces.trace import Trace
 
 __all__ = ["calibrate", "equalize", "exclude", "sensitivity"]
 
 
 def calibrate(
-    module: Module,
+    module: Module | Trace,
     batches: Iterable[Any],
     method: str | None = None,
     qconfig: QConfig | str | None = None,
     overrides: Mapping[str, QConfig | str | None] | None = None,
     correct_bias: bool = False,
+    rounding: str = "nearest",
 ) -> Simulated:
     """The module with the ranges of its activations from batches: computes what convert's integers will.
 
-    batches: arguments of the module, one array or a tuple each; the module is set to eval(). method: the observer of
-    the QConfig. overrides: as for prepare_qat. correct_bias: the mean error of each channel, as far as it comes from
-    the weight, is taken off. Raises ValueError without batches, for values that are not finite, and for a layer that
-    no batch reaches.
-    Source: Nagel et al. 2021, A white paper on neural network quantization.
+    module: a Module, or wf.trace of one; it is set to eval(). batches: its arguments, one array or a tuple each.
+    method: the observer of the QConfig. overrides: as for prepare_qat. correct_bias: the mean error of each channel,
+    as far as it comes from the weight, is taken off. rounding: of weights: "nearest"; "gptq", where the error of each
+    column is made up for by those that follow; "descent", where each is the best for the others. The latter two look
+    at the batches, keep k x k numbers for a layer of k inputs, and are for layers without groups; others are rounded
+    to the nearest. Raises TypeError for another callable, ValueError without batches, for values that are not finite,
+    and for a layer that no batch reaches.
+    Source: Nagel et al. 2021, A white paper on neural network quantization; Frantar et al. 2022, GPTQ; Nagel et al.
+    2020, Up or down? Adaptive rounding for post-training quantization.
 
     >>> import weft as wf
     >>> import weft.module as M
@@ -46,9 +54,12 @@ def calibrate(
     """
     if method is not None and method not in METHODS:
         raise ValueError(f"calibrate: method must be one of {', '.join(METHODS)}, got {method!r}")
+    if rounding not in SEARCHES:
+        raise ValueError(f"calibrate: rounding must be one of {', '.join(SEARCHES)}, got {rounding!r}")
     config = as_config(qconfig, "calibrate")
     if method is not None:
         config = config.replaced(observer=method)
+    module = module_of(module, "calibrate")
     calls = [x if isinstance(x, tuple) else (x,) for x in batches]
     if not calls:
         raise ValueError(
@@ -69,6 +80,7 @@ def calibrate(
         simulated.eval()
         for quantizer in simulated.activations.values():
             quantizer.observing = False
+        choose_integers(simulated, calls, rounding)
         if correct_bias:
             _correct(simulated, calls)
     return simulated
@@ -91,8 +103,8 @@ def _observe(
 
     def contract(contraction: Contraction, run: Run) -> Any:
         if contraction.name not in weights:
-            weights[contraction.name] = folded(contraction, run)[0]
-        return run.call(contraction.node)[0]
+            weights[contraction.name] = weights_of(contraction, run)
+        return run.call(contraction.node)
 
     network.run(args, simulated.state(), contract, observe)
 
@@ -102,10 +114,13 @@ def _correct(simulated: Simulated, calls: Sequence[Any]) -> None:
     totals: dict[str, Any] = {}
 
     def contract(contraction: Contraction, run: Run) -> Any:
+        if contraction.is_recurrent():
+            return run.call(contraction.node)
         y = run.call(contraction.node)[0]
         if contraction.name in simulated.weights:
             error = simulated.contract(contraction, run) - y
-            axis = 1 if isinstance(contraction.node.op, Convolution) else error.ndim - 1
+            is_image = isinstance(contraction.node.op, Convolution | TransposedConvolution)
+            axis = 1 if is_image else error.ndim - 1
             mean = F.mean(error, axis=tuple(d for d in range(error.ndim) if d != axis))
             totals[contraction.name] = mean + totals.get(contraction.name, 0.0)
         return y
@@ -113,7 +128,10 @@ def _correct(simulated: Simulated, calls: Sequence[Any]) -> None:
     for args in calls:
         simulated.network(args).run(args, simulated.state(), contract)
     for name, total in totals.items():
-        simulated.weights[name].register_buffer("correction", total / float(len(calls)))
+        mean = total / float(len(calls))
+        if distributed.world_size() > 1:
+            mean = distributed.all_reduce(mean, op="mean")
+        simulated.weights[name].register_buffer("correction", mean)
 
 
 def equalize(module: Module, example: Any, rounds: int = 2) -> list[tuple[str, str]]:
@@ -219,10 +237,10 @@ def sensitivity(simulated: Simulated, evaluate: Callable[[Module], float]) -> di
     before = [q.enabled for q in quantizers]
     drops: dict[str, float] = {}
     try:
-        _enable(simulated, ())
+        simulated.round(False)
         base = float(evaluate(simulated))
-        for name in layers_of(simulated):
-            _enable(simulated, (name,))
+        for name in simulated.quantized_names():
+            simulated.round_only((name,))
             drops[name] = base - float(evaluate(simulated))
     finally:
         for q, enabled in zip(quantizers, before, strict=True):
@@ -250,7 +268,7 @@ def exclude(simulated: Simulated, evaluate: Callable[[Module], float], most: flo
     rounded = dict.fromkeys(order)
     quantizers = [*simulated.weights.values(), *simulated.activations.values()]
     before = [q.enabled for q in quantizers]
-    _enable(simulated, ())
+    simulated.round(False)
     base = float(evaluate(simulated))
     for q, enabled in zip(quantizers, before, strict=True):
         q.enabled = enabled
@@ -260,20 +278,5 @@ def exclude(simulated: Simulated, evaluate: Callable[[Module], float], most: flo
         excluded.append(name)
         del rounded[name]
         simulated.reasons[name] = f"excluded: the measure dropped by more than {most:g}"
-        _enable(simulated, rounded)
+        simulated.round_only(rounded)
     return excluded
-
-
-def layers_of(simulated: Simulated) -> list[str]:
-    """The names of the layers that are quantized."""
-    return [name for name in simulated.names if name not in simulated.reasons]
-
-
-def _enable(simulated: Simulated, layers: Iterable[str]) -> None:
-    """Switch on the quantizers of these layers, and no others."""
-    names = set(layers)
-    for name, quantizer in simulated.weights.items():
-        quantizer.enabled = name in names
-    read = {source for name in names for source in simulated.sources.get(name, ())}
-    for name, activation in simulated.activations.items():
-        activation.enabled = name in read

@@ -14,18 +14,21 @@ from weft.gradients.gradient import no_grad
 from weft.graph.subgraph import type_of
 from weft.module.module import UNSAVED_BUFFER, Module
 from weft.ops.families.arithmetic import Add
+from weft.ops.families.convolution import TransposedConvolution
 from weft.ops.families.joining import Concat
 from weft.ops.families.matrix import Linear, Matmul
 from weft.ops.node import Node, Value
-from weft.quantization.network import Contraction, Network, Networks, Run, called
+from weft.quantization.network import Contraction, Network, Networks, Run, called, state_count
+from weft.quantization.recurrent import RecurrentParts, run_layers
 from weft.quantization.simulated import (
     ActivationQuantizer,
     Simulated,
-    WeightQuantizer,
     along_channels,
     as_rows,
     folded,
+    weights_of,
 )
+from weft.quantization.transposed import interleaved, phases, repeated
 from weft.transform.transformed import is_array
 
 __all__ = ["Converted", "convert"]
@@ -83,7 +86,7 @@ class Converted(Module):
     """
 
     def __init__(self, simulated: Simulated) -> None:
-        self.stored: dict[str, Stored] = {}
+        self.stored: dict[str, Any] = {}  # Stored, or RecurrentParts with several
         self.steps: dict[str, StoredStep] = {}
         self.reasons = dict(simulated.reasons)
         self.names, self.types = simulated.names, dict[str, str]()
@@ -119,17 +122,25 @@ class Converted(Module):
             self.types[c.name] = other.get(reads) or ", ".join(dict.fromkeys(types))
         self.module = copy.deepcopy(simulated.module).eval()
         self._drop(network)
+        self.between = network.between({name: step.dtype for name, step in self.steps.items()})
 
     def _store(
-        self, c: Contraction, run: Run, weight: WeightQuantizer | None, names: Sequence[str], reads: str
-    ) -> Stored:
+        self, c: Contraction, run: Run, weight: Any, names: Sequence[str], reads: str
+    ) -> Stored | RecurrentParts:
+        if c.is_recurrent():
+            parameters, quantizers = weights_of(c, run), weight.parts
+
+            def part(name: str, w: Any, bias: Any) -> Stored:
+                q, steps = quantizers[name].quantize(w), quantizers[name].steps(w)
+                return Stored(q.contiguous(), steps.contiguous(), bias, reads)
+
+            op: Any = c.node.op
+            return RecurrentParts(op, parameters, part, weight.config)
         if weight is None:
             first, second = (self.steps[name].scale for name in names)
             return Stored(zeros((0,)), first * second, None, reads)
         w, factor = folded(c, run)
-        rows, (low, high) = weight.rows(w), weight.limits
-        steps = weight.steps(w)
-        q = F.reshape(F.quantize(rows, steps, axis=weight.row_axis, low=low, high=high), shape=w.shape)
+        steps, q = weight.steps(w), weight.quantize(w)
         bias = run(c.node.inputs[2]) if len(c.node.inputs) > 2 else None
         if weight.correction is not None:
             bias = -weight.correction if bias is None else bias - weight.correction
@@ -149,6 +160,10 @@ class Converted(Module):
             return Stored(packed, scale.contiguous(), bias, reads)
         if reads == "rows":
             return Stored(q.contiguous(), steps.contiguous(), bias, reads)
+        if isinstance(c.node.op, TransposedConvolution):
+            q = phases(c.node.op, q)
+            steps = repeated(c.node.op, steps) if steps.ndim else steps
+            bias = None if bias is None else repeated(c.node.op, bias)
         step = self.steps[names[0]]
         scale = steps * step.scale
         if step.padding:
@@ -183,6 +198,8 @@ class Converted(Module):
             return None
         x = contraction.node.inputs[0]
         assert x is not None
+        if contraction.is_recurrent():
+            return self._operands(contraction)
         return contraction.sources if stored.reads == "integers" else (x,)
 
     def forward(self, *args: Any) -> Any:
@@ -198,7 +215,10 @@ class Converted(Module):
                 continue
             if contraction is not None and self._reads(contraction) is not None:
                 output = node.outputs[0] if contraction.norm is None else contraction.norm.outputs[0]
-                if self._sum_of(network, output) is None:
+                if contraction.is_recurrent():
+                    for v, y in zip(node.outputs, self._recur(contraction, run), strict=False):
+                        run.set(v, y)
+                elif self._sum_of(network, output) is None:
                     run.set(output, self._contract(contraction, run))
                 else:
                     run.deferred[id(output)] = contraction
@@ -220,6 +240,7 @@ class Converted(Module):
             return None
         a, b = readers[0].inputs
         is_plain = a is not None and b is not None and a is not b and a.type.shape == b.type.shape
+        is_plain = is_plain and not isinstance(v.node.op, TransposedConvolution)
         return readers[0] if is_plain and id(v) not in network.quantized else None
 
     def _add(self, network: Network, node: Node, run: _IntegerRun) -> Any:
@@ -239,7 +260,7 @@ class Converted(Module):
         if stored.reads == "floats":
             return F.quantized_linear(run(node.inputs[0]), stored.weight, stored.scale, stored.bias)
         if stored.reads == "rows":
-            return self._of_rows(c, run(node.inputs[0]))
+            return self._of_rows(stored, run(node.inputs[0]), isinstance(op, Linear))
         x = run.integers(node.inputs[0])
         axis = -1
         if not c.has_weight:
@@ -259,14 +280,27 @@ class Converted(Module):
                 bias = (0.0 if bias is None else bias) - full(scale.shape, float(step.padding))
         y = F.dequantize(y, scale, axis=axis if scale.ndim else None)
         y = y if bias is None else y + along_channels(bias, y, node)
+        if isinstance(op, TransposedConvolution):
+            return interleaved(op, y, node.outputs[0].shape[2:])
         return y if step is None else (y + run.integers(residual)) * step.scale
 
-    def _of_rows(self, c: Contraction, x: Any) -> Any:
+    def _operands(self, c: Contraction) -> Sequence[Any]:
+        """The input and the first states of recurrent layers."""
+        op: Any = c.node.op
+        return c.node.inputs[: 1 + state_count(op)]
+
+    def _recur(self, c: Contraction, run: _IntegerRun) -> Any:
+        """Recurrent layers whose inputs and states are rounded when they are there."""
+        op: Any = c.node.op
+        parts = self.stored[c.name].parts
+        operands = [run(v) for v in self._operands(c)]
+        return run_layers(op, operands, lambda name, x: self._of_rows(parts[name], x))
+
+    def _of_rows(self, stored: Any, x: Any, is_linear: bool = True) -> Any:
         """A linear layer whose input is rounded when it is there, each row with a step of its own."""
-        stored = self.stored[c.name]
         rows, steps = as_rows(x)
         q = F.quantize(rows, steps, axis=0, low=-127)
-        product = F.integer_linear if isinstance(c.node.op, Linear) else F.integer_matmul
+        product = F.integer_linear if is_linear else F.integer_matmul
         y = F.dequantize(product(q, stored.weight), stored.scale, axis=-1 if stored.scale.ndim else None)
         y = y * F.reshape(steps, shape=(-1, 1))
         y = y if stored.bias is None else y + stored.bias
@@ -274,14 +308,18 @@ class Converted(Module):
 
     def _convolve(self, c: Contraction, x: Any, weight: Any, run: _IntegerRun) -> Any:
         op: Any = c.node.op
-        attributes = op.values()
+        if isinstance(op, TransposedConvolution):
+            low = high = tuple(n - 1 for n in weight.shape[2:])
+            attributes: dict[str, Any] = {"groups": op.groups, "padding": low}
+        else:
+            low, high = op.windows(weight)[2:4]
+            attributes = op.values()
         padding = run.step_of(c.node.inputs[0]).padding
-        windows = op.windows(weight)
-        if padding and any((*windows.low, *windows.high)):
-            pairs = [n for pair in zip(windows.low, windows.high, strict=True) for n in reversed(pair)]
+        if padding and any((*low, *high)):
+            pairs = [n for pair in zip(low, high, strict=True) for n in reversed(pair)]
             x = F.pad(x, tuple(reversed(pairs)), value=float(padding))
             attributes["padding"] = 0
-        return getattr(F, f"integer_{op.name}")(x, weight, **attributes)
+        return getattr(F, f"integer_conv{op.spatial}d")(x, weight, **attributes)
 
     def size_bytes(self) -> int:
         """The memory of all numbers that it reads: integers, steps, and what is left in floats."""

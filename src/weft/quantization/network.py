@@ -7,7 +7,7 @@ that is quantized for all its readers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,18 +17,26 @@ from weft.gradients.gradient import no_grad
 from weft.graph.graph import Graph
 from weft.graph.subgraph import type_of
 from weft.ops import registry
-from weft.ops.families.convolution import Convolution
+from weft.ops.families.convolution import Convolution, TransposedConvolution
+from weft.ops.families.joining import Concat
 from weft.ops.families.matrix import Linear, Matmul
 from weft.ops.families.normalization import BatchNorm
 from weft.ops.families.pooling import MaxPooling
+from weft.ops.families.recurrent import Recurrent
 from weft.ops.families.shape import Viewing
 from weft.ops.node import Node, Value
 from weft.ops.op import Op
+from weft.ops.pointwise import Pointwise
 from weft.transform.transformed import CapturedFunction, is_array
 
 __all__ = ["Contraction", "Network", "Networks", "Run", "called"]
 
 FAMILIES = ("matrix", "convolution", "attention", "recurrent")  # whose operators are products
+
+
+def state_count(op: Recurrent) -> int:
+    """How many states a recurrent layer has."""
+    return sum(not spec.variadic for spec in op.inputs) - 1
 
 
 @dataclass(eq=False)
@@ -50,6 +58,10 @@ class Contraction:
     def has_weight(self) -> bool:
         """Whether the second operand is a weight."""
         return self.operands == (0,)
+
+    def is_recurrent(self) -> bool:
+        """Whether it is layers with a state, which have several weights."""
+        return isinstance(self.node.op, Recurrent)
 
 
 class Network:
@@ -129,10 +141,12 @@ class Network:
     def _contraction(self, node: Node) -> Contraction:
         op: Any = node.op
         weight = node.inputs[1] if len(node.inputs) > 1 else None
+        if isinstance(op, Recurrent):
+            weight = node.inputs[1 + state_count(op)]
         root = None if weight is None else self._roots.get(id(weight))
         name = op.name if root is None or "." not in root else root.rpartition(".")[0]
         reason = self._why_not(node)
-        if reason:
+        if reason or isinstance(op, Recurrent):
             return Contraction(node, name, reason=reason)
         varying = tuple(k for k in (0, 1) if id(node.inputs[k]) in self._varying)
         sources = tuple(self._source(node.inputs[k]) for k in varying)
@@ -140,7 +154,16 @@ class Network:
 
     def _why_not(self, node: Node) -> str:
         op: Any = node.op
-        if not isinstance(op, (Linear, Matmul, Convolution)):
+        if isinstance(op, Recurrent):
+            states = 1 + state_count(op)
+            is_float = all(v is not None and v.dtype.name == "float32" for v in node.inputs)
+            is_whole = all(id(v) not in self._varying for v in node.inputs[states:])
+            return (
+                ""
+                if is_float and is_whole
+                else "parameters of other types than float32, or that depend on inputs"
+            )
+        if not isinstance(op, (Linear, Matmul, Convolution, TransposedConvolution)):
             return f"{op.name} has no integer kernel"
         x, weight = node.inputs[0], node.inputs[1]
         assert x is not None
@@ -153,8 +176,10 @@ class Network:
             return "the first operand is a parameter"
         if isinstance(op, Matmul) and id(weight) not in self._varying and weight.ndim != 2:
             return "a weight of more than 2 dimensions"
-        if isinstance(op, Convolution) and id(weight) in self._varying:
+        if isinstance(op, Convolution | TransposedConvolution) and id(weight) in self._varying:
             return "the weights of the convolution are no parameters"
+        if isinstance(op, TransposedConvolution) and max(op.windows(weight).dilation) > 1:
+            return "a transposed convolution with dilation has no integer kernel"
         return ""
 
     def _source(self, value: Value | None) -> Value:
@@ -171,13 +196,42 @@ class Network:
 
     def _norm(self, node: Node) -> Node | None:
         readers = self.readers.get(id(node.outputs[0]), [])
-        if len(readers) != 1 or id(node.outputs[0]) in self._outputs or isinstance(node.op, Matmul):
+        if (
+            len(readers) != 1
+            or id(node.outputs[0]) in self._outputs
+            or isinstance(node.op, Matmul | TransposedConvolution)
+        ):
             return None
         op, reader = node.op, readers[0]
         channels_last = isinstance(op, Linear) and node.outputs[0].ndim != 2
         if not isinstance(reader.op, BatchNorm) or channels_last or reader.inputs[1] is None:
             return None
         return reader if reader.inputs[0] is node.outputs[0] else None
+
+    def between(self, types: Mapping[str, str]) -> dict[tuple[str, str, str], int]:
+        """How often an operator is between the contractions, by its name, its result's type, and why it is of that.
+
+        types: of the values that are rounded, by name. Views, and normalizations in weights, are not counted.
+        """
+        norms = {id(c.norm) for c in self.contractions.values() if c.norm is not None and not c.reason}
+        counts: dict[tuple[str, str, str], int] = {}
+        for node in self.graph.nodes:
+            op, skipped = node.op, id(node) in self.contractions or id(node) in norms
+            if op is None or op.is_mark or skipped or isinstance(op, Viewing):
+                continue
+            if not any(id(v) in self._varying for v in node.reads):
+                continue
+            v = node.outputs[0]
+            source = self.source_of(v)
+            dtype = types.get(self.quantized.get(id(source), ""), "")
+            if dtype and (source is not v or isinstance(op, Concat)):
+                row = (op.name, dtype, "of integers, as rounding commutes with it")
+            elif isinstance(op, Pointwise):
+                row = (op.name, v.dtype.name, "pointwise, in a kernel or loop of its neighbours")
+            else:
+                row = (op.name, v.dtype.name, "no integer kernel")
+            counts[row] = counts.get(row, 0) + 1
+        return counts
 
     def is_output(self, value: Value) -> bool:
         """Whether it is a result of the module, or the new content of a buffer."""
@@ -215,7 +269,8 @@ class Network:
             if contract is None or contraction is None or contraction.reason:
                 results = run.call(node)
             else:
-                results = (contract(contraction, run),)
+                result = contract(contraction, run)
+                results = result if isinstance(result, tuple) else (result,)
             for v, x in zip(node.outputs, results, strict=False):
                 run.set(v, self._quantized(v, x, quantize))
         self._write(state, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +24,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The layers of a quantized module; printed as a table. size_bytes: of a converted one, else None."""
+    """The layers of a quantized module; printed as a table. size_bytes: of a converted one, else None.
+
+    rows: the products. between: operators between them, by name, with how often they are there.
+    """
 
     rows: tuple[Row, ...]
     size_bytes: int | None = None
+    between: tuple[Row, ...] = ()
 
     def __str__(self) -> str:
         table = [("layer", "weight", "activation", "reason")]
-        table += [(r.layer, r.weight, r.activation, r.reason) for r in self.rows]
+        table += [(r.layer, r.weight, r.activation, r.reason) for r in (*self.rows, *self.between)]
         widths = [max(len(line[k]) for line in table) for k in range(3)]
         lines = [
             "  ".join([*(text.ljust(n) for text, n in zip(line, widths, strict=False)), line[3]]).rstrip()
@@ -42,10 +47,11 @@ class Report:
 
 
 def report(module: Simulated | Converted) -> Report:
-    """Each product of the module, the types that it computes with, and why.
+    """Each product of the module, the types that it computes with, and why; then the operators between them.
 
-    module: what prepare_qat, calibrate or convert gave. Products that Python code computes elsewhere (loops, user's
-    kernels) are not listed. Raises TypeError for another module, ValueError for one that was never called.
+    module: what prepare_qat, calibrate or convert gave. Views are not listed. Products that Python code computes
+    elsewhere (loops, user's kernels) are not listed. Raises TypeError for another module, ValueError for one that was
+    never called.
 
     >>> import weft as wf
     >>> import weft.module as M
@@ -55,9 +61,11 @@ def report(module: Simulated | Converted) -> Report:
     layer  weight   activation  reason
     0      int8     uint8       min_max
     2      float32  float32     excluded by overrides
+    relu   -        float32     pointwise, in a kernel or loop of its neighbours
     """
     if isinstance(module, Converted):
-        return Report(tuple(_row(module, name) for name in module.names), module.size_bytes())
+        rows = tuple(_row(module, name) for name in module.names)
+        return Report(rows, module.size_bytes(), _between(module.between))
     if not isinstance(module, Simulated):
         raise TypeError(
             f"report: takes what prepare_qat, calibrate or convert gives, got {type(module).__name__}"
@@ -66,7 +74,17 @@ def report(module: Simulated | Converted) -> Report:
         raise ValueError(
             "report: the module was never called, so nothing is chosen yet; call it, or give example="
         )
-    return Report(tuple(_simulated_row(module, name) for name in module.names))
+    types = {name: q.dtype for name, q in module.activations.items() if q.enabled}
+    rows = tuple(_simulated_row(module, name) for name in module.names)
+    return Report(rows, None, _between(module.latest().between(types)))
+
+
+def _between(counts: Mapping[tuple[str, str, str], int]) -> tuple[Row, ...]:
+    """Rows of what Network.between has counted."""
+    return tuple(
+        Row(f"{name} x{n}" if n > 1 else name, "-", dtype, reason)
+        for (name, dtype, reason), n in counts.items()
+    )
 
 
 def _row(module: Converted, name: str) -> Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from weft import _core, distributed
@@ -13,9 +13,12 @@ from weft.base.structure import flatten
 from weft.gradients.gradient import no_grad
 from weft.graph.subgraph import type_of
 from weft.module.module import Module, Parameter
+from weft.ops.families.convolution import TransposedConvolution
 from weft.ops.families.matrix import Linear, Matmul
 from weft.quantization.config import QConfig, as_config, config_of
-from weft.quantization.network import Contraction, Network, Networks, Run
+from weft.quantization.network import Contraction, Network, Networks, Run, state_count
+from weft.quantization.recurrent import RecurrentParts, named_parts, run_layers
+from weft.traces.trace import Trace
 from weft.transform.transformed import is_array
 
 __all__ = ["ActivationQuantizer", "Simulated", "WeightQuantizer", "prepare_qat"]
@@ -40,6 +43,11 @@ class _Learned(Module):
     config: QConfig
     enabled: bool
     step: Any
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether the step is a parameter."""
+        return self.config.estimator != "straight_through"
 
     def learn(self, scale: Any, count: int) -> None:
         """Make the step a parameter, beginning with this one; count: of the elements that share it."""
@@ -91,20 +99,20 @@ class ActivationQuantizer(_Learned):
         self.limits = (0, 255) if self.dtype == "uint8" else (-128, 127)
         self.register_buffer("low", tensor(float(low)))
         self.register_buffer("high", tensor(float(high)))
-        if config.estimator != "straight_through":
+        if self.is_learned:
             self.learn(step_of(self.low, self.high, self.limits, True)[0], 1)
             self.is_symmetric, self.observing = True, False
 
     def parameters_of(self) -> tuple[Any, Any]:
         """The scale and the zero point, or None for 0."""
-        if self.config.estimator != "straight_through":
+        if self.is_learned:
             return self.scale(), None
         return step_of(self.low, self.high, self.limits, self.is_symmetric)
 
     def forward(self, x: Any) -> Any:
         if not self.enabled:
             return x
-        if self.config.estimator != "straight_through":
+        if self.is_learned:
             return self.learned(x, self.dtype, None)
         if self.training and self.observing:
             self._observe(x)
@@ -129,16 +137,18 @@ class ActivationQuantizer(_Learned):
 class WeightQuantizer(_Learned):
     """Rounds a weight, symmetrically: a step for each index along axis (None: one), or for each group of a row.
 
-    correction: what calibrate takes off the result of each channel, a buffer, or None.
+    correction: what calibrate takes off the result of each channel, a buffer, or None. integers: those that calibrate
+    has chosen by data, in the weight's shape, a buffer, or None: the nearest ones.
     """
 
     correction: Any = None
+    integers: Any = None
 
     def __init__(self, name: str, config: QConfig, weight: Any, axis: int | None) -> None:
         self.name, self.config, self.axis, self.enabled = name, config, axis, True
         self.limits = (-127, 127) if config.weight_bits == 8 else (-8, 7)
         self.group_size = config.group_size if config.weight_bits == 4 else None
-        if config.estimator != "straight_through":
+        if self.is_learned:
             scale = self.scale_of_range(self.rows(weight))
             self.learn(scale, int(weight.size) // max(int(scale.size), 1))
 
@@ -161,15 +171,33 @@ class WeightQuantizer(_Learned):
 
     def steps(self, w: Any) -> Any:
         """The steps of a weight."""
-        if self.config.estimator != "straight_through":
+        if self.is_learned:
             return self.scale()
         return self.scale_of_range(self.rows(w))
+
+    def along_rows(self, steps: Any, rows: Any) -> Any:
+        """The steps in a shape that broadcasts to rows."""
+        axis = self.row_axis
+        if axis is None:
+            return steps
+        return F.reshape(steps, shape=tuple(-1 if d == axis % rows.ndim else 1 for d in range(rows.ndim)))
+
+    def quantize(self, w: Any) -> Any:
+        """The integers of a weight, in its shape."""
+        if self.integers is not None:
+            return self.integers
+        low, high = self.limits
+        q = F.quantize(self.rows(w), self.steps(w), axis=self.row_axis, low=low, high=high)
+        return F.reshape(q, shape=w.shape)
 
     def forward(self, w: Any) -> Any:
         if not self.enabled:
             return w
         rows, (low, high) = self.rows(w), self.limits
-        if self.config.estimator != "straight_through":
+        if self.integers is not None:
+            whole = F.reshape(F.cast(self.integers, dtype=w.dtype), shape=rows.shape)
+            return F.reshape(whole * self.along_rows(self.steps(w), rows), shape=w.shape)
+        if self.is_learned:
             y = self.learned(rows, "int8", self.row_axis)
         else:
             y = F.fake_quantize(rows, self.steps(w), axis=self.row_axis, low=low, high=high)
@@ -181,6 +209,14 @@ def as_rows(x: Any) -> tuple[Any, Any]:
     rows = F.reshape(x, shape=(-1, x.shape[-1]))
     scale = F.max(F.abs(rows), axis=1) / 127.0
     return rows, F.where(scale > 0, scale, 1.0)
+
+
+def channel_axis(contraction: Contraction) -> int | None:
+    """The axis of a weight along which the result's channels are; None if there is no such axis."""
+    op: Any = contraction.node.op
+    if isinstance(op, TransposedConvolution):
+        return 1 if op.groups == 1 else None
+    return -1 if isinstance(op, Matmul) else 0
 
 
 class Simulated(Module):
@@ -196,7 +232,7 @@ class Simulated(Module):
         self, module: Module, config: QConfig, overrides: Mapping[str, QConfig | str | None], what: str
     ) -> None:
         self.module, self.config, self.overrides, self.what = module, config, dict(overrides), what
-        self.weights: dict[str, WeightQuantizer] = {}
+        self.weights: dict[str, Any] = {}  # WeightQuantizer, or RecurrentParts with several
         self.activations: dict[str, ActivationQuantizer] = {}
         self.reasons: dict[str, str] = {}
         self.names: tuple[str, ...] = ()
@@ -204,12 +240,40 @@ class Simulated(Module):
         self.is_begun = False
         self._networks = Networks()
 
+    def observe(self, enabled: bool = True) -> Simulated:
+        """Whether batches of training move the ranges of activations; learned steps have none. Returns the module."""
+        for quantizer in self.activations.values():
+            quantizer.observing = enabled and not quantizer.is_learned
+        return self
+
+    def round(self, enabled: bool = True) -> Simulated:
+        """Whether layers compute with rounded numbers, but for those that stay in floats. Returns the module."""
+        self.round_only(self.quantized_names() if enabled else ())
+        return self
+
+    def quantized_names(self) -> list[str]:
+        """The names of the layers that are quantized."""
+        return [name for name in self.names if name not in self.reasons]
+
+    def round_only(self, names: Iterable[str]) -> None:
+        """Switch on the quantizers of these layers, and no others."""
+        chosen = set(names)
+        for name, quantizer in self.weights.items():
+            quantizer.enabled = name in chosen
+        read = {source for name in chosen for source in self.sources.get(name, ())}
+        for name, activation in self.activations.items():
+            activation.enabled = name in read
+
     def network(self, args: Sequence[Any]) -> Network:
         """The network for arguments like these."""
         leaves = flatten(tuple(args))[0]
         kinds = tuple(type_of(x) if is_array(x) else x for x in leaves)
         modes = tuple(m.training for m in self.module.modules())
         return self._networks.get((kinds, modes), self.module, args)
+
+    def latest(self) -> Network:
+        """The network of the last arguments."""
+        return self._networks.all()[-1]
 
     def evaluated(self) -> Network:
         """The network of the last arguments, for prediction."""
@@ -234,8 +298,12 @@ class Simulated(Module):
             if config is None:
                 self.reasons[contraction.name] = reason
                 continue
+            if contraction.is_recurrent():
+                self.weights[contraction.name] = _recurrent_quantizers(
+                    contraction, config, weights[contraction.name]
+                )
             if contraction.has_weight:
-                axis = (-1 if isinstance(contraction.node.op, Matmul) else 0) if config.per_channel else None
+                axis = channel_axis(contraction) if config.per_channel else None
                 self.weights[contraction.name] = WeightQuantizer(
                     contraction.name, config, weights[contraction.name], axis
                 )
@@ -262,6 +330,12 @@ class Simulated(Module):
             return None, contraction.reason
         if config is None:
             return None, "excluded by overrides"
+        if contraction.is_recurrent():
+            return (
+                (config, "")
+                if config.dynamic
+                else (None, "recurrent layers are quantized with dynamic=True only")
+            )
         if config.activation_bits is None:
             if not isinstance(contraction.node.op, Linear) or not contraction.has_weight:
                 return None, "weights alone are quantized in linear layers only"
@@ -305,8 +379,8 @@ class Simulated(Module):
                 weights: dict[str, Any] = {}
 
                 def contract(contraction: Contraction, run: Run) -> Any:
-                    weights[contraction.name] = folded(contraction, run)[0]
-                    return run.call(contraction.node)[0]
+                    weights[contraction.name] = weights_of(contraction, run)
+                    return run.call(contraction.node)
 
                 network.run(args, self.state(), contract, observe)
                 self.begin(network, ranges, weights)
@@ -319,17 +393,25 @@ class Simulated(Module):
         quantizer = self.activations.get(name)
         return x if quantizer is None else quantizer(x)
 
+    def _recur(self, op: Any, quantizers: Any, operands: Sequence[Any]) -> Any:
+        """Recurrent layers with rounded weights, inputs and states."""
+        states = 1 + state_count(op)
+        named = named_parts(op, operands[states:])
+        rounded = {name: (quantizers.parts[name](w), bias) for name, (w, bias) in named.items()}
+        return run_layers(op, operands[:states], lambda name, x: F.linear(rounded_rows(x), *rounded[name]))
+
     def contract(self, contraction: Contraction, run: Run) -> Any:
         """For Network.run: a product with its rounded weight."""
         quantizer = self.weights.get(contraction.name)
         node = contraction.node
-        if quantizer is None:
-            return run.call(node)[0]
         op: Any = node.op
+        if quantizer is None or (contraction.is_recurrent() and not quantizer.enabled):
+            return run.call(node)
+        if contraction.is_recurrent():
+            return self._recur(op, quantizer, [run(v) for v in node.inputs])
         x = run(node.inputs[0])
         if quantizer.config.dynamic and quantizer.enabled:
-            rows, steps = as_rows(x)
-            x = F.reshape(F.fake_quantize(rows, steps, axis=0, low=-127), shape=x.shape)
+            x = rounded_rows(x)
         w, factor = folded(contraction, run)
         bias = run(node.inputs[2]) if len(node.inputs) > 2 else None
         y = op(x, quantizer(w), None) if len(node.inputs) > 2 else op(x, quantizer(w))
@@ -338,6 +420,30 @@ class Simulated(Module):
         if quantizer.enabled and quantizer.correction is not None:
             y = y - along_channels(quantizer.correction, y, node)
         return y
+
+
+def weights_of(contraction: Contraction, run: Run) -> Any:
+    """The weight with the batch normalization behind it, or all parameters of recurrent layers."""
+    if contraction.is_recurrent():
+        op: Any = contraction.node.op
+        return [run(v) for v in contraction.node.inputs[1 + state_count(op) :]]
+    return folded(contraction, run)[0]
+
+
+def _recurrent_quantizers(
+    contraction: Contraction, config: QConfig, parameters: Sequence[Any]
+) -> RecurrentParts:
+    op: Any = contraction.node.op
+    axis = 0 if config.per_channel else None
+    return RecurrentParts(
+        op, parameters, lambda name, weight, _: WeightQuantizer(name, config, weight, axis), config
+    )
+
+
+def rounded_rows(x: Any) -> Any:
+    """An activation whose rows are rounded, each with a step of its own."""
+    rows, steps = as_rows(x)
+    return F.reshape(F.fake_quantize(rows, steps, axis=0, low=-127), shape=x.shape)
 
 
 def folded(contraction: Contraction, run: Run) -> tuple[Any, Any]:
@@ -358,8 +464,18 @@ def along_channels(v: Any, y: Any, node: Any) -> Any:
     return v if isinstance(node.op, Linear | Matmul) else F.reshape(v, shape=(-1, *(1,) * (y.ndim - 2)))
 
 
+def module_of(module: Module | Trace, what: str) -> Module:
+    """The module itself, or the one that is traced; TypeError for anything else."""
+    function: Any = module.function if isinstance(module, Trace) else module
+    if not isinstance(function, Module):
+        raise TypeError(
+            f"{what}: takes a Module or wf.trace of one, got {type(module).__name__} of {function!r}"
+        )
+    return function
+
+
 def prepare_qat(
-    module: Module,
+    module: Module | Trace,
     qconfig: QConfig | str | None = None,
     example: Any = None,
     overrides: Mapping[str, QConfig | str | None] | None = None,
@@ -383,7 +499,7 @@ def prepare_qat(
     """
     config = as_config(qconfig, "prepare_qat")
     choices = dict(overrides or {})
-    simulated = Simulated(module, config, choices, "prepare_qat")
+    simulated = Simulated(module_of(module, "prepare_qat"), config, choices, "prepare_qat")
     learns = [
         c for c in (config, *choices.values()) if isinstance(c, QConfig) and c.estimator != "straight_through"
     ]
