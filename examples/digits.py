@@ -10,7 +10,7 @@ the same batches in the same order, so their losses agree up to rounding, dropou
 Each writes what it needs to go on into one file after every epoch, and when it is stopped with Ctrl-C. Started again,
 it goes on from there, to the very same numbers.
 
-    python examples/digits.py [--epochs 12] [--out build/demo] [--fresh] [--stop-after STEPS]
+    python examples/digits.py [--epochs 12] [--device cpu:0] [--out build/demo] [--fresh] [--stop-after STEPS]
 """
 
 import argparse
@@ -196,14 +196,18 @@ class Stop:
 class Run:
     """One way's training: what is trained, what came out so far, and the file that holds both."""
 
-    def __init__(self, make_way, epochs, path):
+    def __init__(self, make_way, epochs, path, device):
         wf.random.seed(0)  # so that every way begins with the same weights and drops the same values
         way = self.way = make_way()
         self.epochs, self.path = epochs, path
         train_set, held_out = digits()
         self.labels = held_out[1]
-        self.loader = data.DataLoader(data.ArrayDataset(*train_set), batch_size=BATCH, shuffle=True, seed=0)
-        self.held_out = data.DataLoader(data.ArrayDataset(*held_out), batch_size=BATCH_HELD_OUT)
+        self.loader = data.DataLoader(
+            data.ArrayDataset(*train_set), batch_size=BATCH, shuffle=True, seed=0, device=device
+        )
+        self.held_out = data.DataLoader(
+            data.ArrayDataset(*held_out), batch_size=BATCH_HELD_OUT, device=device
+        )
         self.schedule = optim.lr_scheduler.CosineAnnealingLR(way.optimizer, t_max=epochs * len(self.loader))
         self.parts = {"model": way.model, "optimizer": way.optimizer}
         self.parts |= {"schedule": self.schedule, "loader": self.loader}
@@ -221,13 +225,15 @@ class Run:
                 self.schedule.step()
                 losses[-2:][0].item()  # waits: one step is computed while the next one is queued, no more
                 if len(losses) == 1:
-                    storage.reset_peaks()  # planning the first step takes more than running the others
+                    storage.reset_peaks(
+                        wf.current_device()
+                    )  # planning the first step takes more than running the others
                 on_step()
                 if stop.after_step():
                     break
             self.record["losses"] += [loss.item() for loss in losses]
             self.record["stretches"].append([len(losses) * BATCH, time.perf_counter() - started])
-            self.note("array_bytes", storage.stats()["peak_in_use_bytes"])
+            self.note("array_bytes", wf.device.memory()["peak_in_use_bytes"])
             self.note("resident_bytes", resident_bytes())
             if self.loader.epoch > len(self.record["accuracies"]):
                 found = np.concatenate([self.way.predict(x).numpy().argmax(1) for x, _ in self.held_out])
@@ -327,11 +333,18 @@ def shown(path):
 # -- the program --
 
 
-def train(name, epochs, paths, stop_after):
+def train(name, epochs, paths, stop_after, device):
     """Train one way until its record is written; if stopped before, the end of the process."""
+    with wf.device(device):
+        train_here(name, epochs, paths, stop_after)
+
+
+def train_here(name, epochs, paths, stop_after):
     unfinished, finished = paths
+    if wf.device.name() == "stand-in":
+        print(f"{wf.current_device()} is the stand-in for a GPU, on the processor: its times say nothing")
     stop = Stop(stop_after)
-    run = Run(WAYS[name], epochs, unfinished)
+    run = Run(WAYS[name], epochs, unfinished, wf.current_device())
     check_epochs(run.record, epochs, unfinished)
     bars = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
     with Progress(*bars, TimeElapsedColumn()) as progress:
@@ -386,7 +399,7 @@ def train_all(arguments):
     records = {}
     for name, (unfinished, finished) in paths.items():
         if not finished.exists():
-            given = (name, arguments.epochs, (unfinished, finished), arguments.stop_after)
+            given = (name, arguments.epochs, (unfinished, finished), arguments.stop_after, arguments.device)
             if status := alone(train, *given):
                 sys.exit(status)
         records[name] = json.loads(finished.read_text())
@@ -408,6 +421,9 @@ def positive(text):
 def main():
     parser = argparse.ArgumentParser(description="train a network: eagerly, traced, and as a symbol")
     parser.add_argument("--epochs", type=positive, default=12, help="how often images are seen (default: 12)")
+    parser.add_argument(
+        "--device", default="cpu:0", help="where to train: cpu:0, gpu:0, ... (default: cpu:0)"
+    )
     parser.add_argument("--out", type=Path, default=OUT, help="folder for results (default: build/demo)")
     parser.add_argument("--fresh", action="store_true", help="do not go on with what was stopped")
     parser.add_argument("--stop-after", type=positive, metavar="STEPS", help="stop as if by Ctrl-C")

@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from tests.on_device import _on_the_device, choose_driver, pytest_runtest_call  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -43,6 +44,7 @@ CROSS_SECTION = (
 
 
 def pytest_configure(config):
+    choose_driver()
     if config.getoption("--levels"):
         config.args = [str(ROOT / path) for path in CROSS_SECTION]
 

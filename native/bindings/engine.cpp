@@ -158,8 +158,20 @@ void bind_engine(nb::module_& m) {
                       {"copies_out", backend->copies_out},
                       {"bytes_in", backend->bytes_in},
                       {"bytes_out", backend->bytes_out},
-                      {"staged", backend->staged}});
+                      {"staged", backend->staged},
+                      {"launches", backend->launches},
+                      {"waits", backend->waits}});
   });
+  def(
+      m, "gpu_chips",
+      [] {
+        std::vector<std::string> chips;
+        auto* const backend = dynamic_cast<GpuBackend*>(require_backend({DeviceKind::gpu, 0}));
+        for (int index = 0; backend && index < backend->count(); ++index)
+          chips.push_back(backend->chip(index));
+        return chips;
+      },
+      "For each GPU what code is compiled for: \"sm_90\" or so, \"stand-in\". Raises DeviceError.");
   Class<PyVariable>(
       m, "Variable", nb::is_weak_referenceable(),
       "A token for any resource: what operations read and mutate. Made by Engine.new_variable().\n\n"

@@ -2,7 +2,10 @@
 // kernels/kernels.h.
 #include "kernels/kernels.h"
 
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -10,6 +13,7 @@
 
 #include "bindings/convert.h"
 #include "engine/team.h"
+#include "kernels/indexed_threads.h"
 #include "kernels/level.h"
 
 namespace weft {
@@ -92,6 +96,29 @@ void bind_kernels(nb::module_& m) {
   def(m, "kernel_masked_select", &make_masked_select, "x, mask -> y[number].");
   def(m, "kernel_masked_assign", &make_masked_assign, "x, mask, values[number] -> y (may be x).");
   def(m, "kernel_check_labels", &make_check_labels, "function"_a,
+      "integers -> int64. Parameters: classes, ignored.");
+  // loops: (operand, dimension) that gives the size of each; operands: (operand, dimension that moves in each
+  // loop, gathered dimensions) of the loop's; checks: (indices, operand, dimension).
+  def(
+      m, "make_indexed_threads",
+      [](std::string function, std::vector<std::pair<int, int>> loops,
+         const std::vector<std::tuple<int, std::vector<int>, std::vector<int>>>& operands,
+         const std::vector<std::tuple<int, int, int>>& checks, std::vector<Ref<Kernel>> find,
+         const Ref<Kernel>& loop, std::optional<Ref<Kernel>> copy) {
+        IndexedForm form;
+        form.function = std::move(function);
+        form.loops = std::move(loops);
+        for (const auto& [operand, dims, gathered] : operands)
+          form.operands.push_back({operand, dims, gathered});
+        for (const auto& [indices, of, dim] : checks) form.checks.push_back({indices, of, dim});
+        form.find = std::move(find);
+        form.loop = loop;
+        if (copy) form.copy = *copy;
+        return make_indexed_threads(std::move(form));
+      },
+      "function"_a, "loops"_a, "operands"_a, "checks"_a, "find"_a, "loop"_a, "copy"_a.none(),
+      "Elements at indices, on a GPU: kernels/indexed_threads.h.");
+  def(m, "make_checked_labels", &make_checked_labels, "function"_a, "find"_a, "copy"_a,
       "integers -> int64. Parameters: classes, ignored.");
   def(m, "kernel_searchsorted", &make_searchsorted, "right"_a = false,
       "sorted[.., n], values[.., m] -> int64[.., m].");

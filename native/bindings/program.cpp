@@ -10,6 +10,7 @@
 #include "program/loop.h"
 #include "program/nan_watch.h"
 #include "program/step_log.h"
+#include "program/thread_loop.h"
 #include "storage/runtime.h"
 
 namespace weft {
@@ -43,6 +44,55 @@ class PythonCompiler {
   PyObject* const compile_;
   std::vector<PyObject*> owners_;
 };
+
+// Code of a ThreadLoop, made by Python: compile(chip, rank, row_rank, lanes, inner, is_long, is_narrow,
+// width) gives (image, name, threads, shared bytes, words, items).
+class PythonThreadCompiler {
+ public:
+  explicit PythonThreadCompiler(nb::object compile) : compile_(compile.release().ptr()) {}
+  ~PythonThreadCompiler() { release_later(compile_); }
+  PythonThreadCompiler(const PythonThreadCompiler&) = delete;
+
+  const DeviceFunction* operator()(const ThreadPattern& pattern) {
+    DeviceBackend& backend = *backend_of(DeviceKind::gpu);
+    std::string image, name;
+    DeviceFunction facts;
+    call_away_from_signals([&] {
+      const LoopPattern& loop = pattern.loop;
+      std::string inner;
+      for (int k = 0; k < loop.operands; ++k) inner += "uzac"[loop.inner[k]];
+      const nb::object code =
+          nb::handle(compile_)(backend.chip(pattern.device), loop.rank, loop.row_rank, loop.lanes, inner,
+                               pattern.is_long, pattern.is_narrow, pattern.width);
+      const auto bytes = nb::cast<nb::bytes>(code[0]);
+      image.assign(bytes.c_str(), bytes.size());
+      name = nb::cast<std::string>(code[1]);
+      facts.threads = nb::cast<unsigned>(code[2]);
+      facts.shared_bytes = nb::cast<size_t>(code[3]);
+      facts.words = nb::cast<size_t>(code[4]);
+      facts.items = nb::cast<int64_t>(code[5]);
+    });
+    std::unique_ptr<DeviceFunction> function = backend.load(pattern.device, image, name.c_str(), facts);
+    const std::lock_guard guard(mutex_);
+    functions_.push_back(std::move(function));
+    return functions_.back().get();
+  }
+
+ private:
+  PyObject* const compile_;
+  ForkMutex mutex_;
+  std::vector<std::unique_ptr<const DeviceFunction>> functions_;
+};
+
+LoopForm loop_form(int operands, int inputs, uint32_t row_axes, uint32_t position_axes, bool is_ordered) {
+  if (operands < 1 || operands > LoopPattern::kOperands)
+    throw ValueError("loop: 1 to " + std::to_string(LoopPattern::kOperands) + " operands, got " +
+                     std::to_string(operands));
+  if (inputs < 0 || inputs >= operands)
+    throw ValueError("loop: " + std::to_string(inputs) + " inputs of " + std::to_string(operands) +
+                     " operands");
+  return {operands, inputs, row_axes, position_axes, is_ordered};
+}
 
 // The stages of a Loop that can be taken apart, made by Python: see weft/executor/loop_stages.py.
 class PythonStages {
@@ -202,13 +252,7 @@ void bind_program(nb::module_& m) {
       m, "make_loop",
       [](int operands, int inputs, uint32_t row_axes, uint32_t position_axes, bool ordered,
          nb::object compile, nb::object split, nb::object apart) {
-        if (operands < 1 || operands > LoopPattern::kOperands)
-          throw ValueError("loop: 1 to " + std::to_string(LoopPattern::kOperands) + " operands, got " +
-                           std::to_string(operands));
-        if (inputs < 0 || inputs >= operands)
-          throw ValueError("loop: " + std::to_string(inputs) + " inputs of " + std::to_string(operands) +
-                           " operands");
-        Loop::Form form{operands, inputs, row_axes, position_axes, ordered};
+        const LoopForm form = loop_form(operands, inputs, row_axes, position_axes, ordered);
         auto compiler = std::make_shared<PythonCompiler>(std::move(compile));
         Loop::Split parts;
         if (!split.is_none()) {
@@ -226,6 +270,16 @@ void bind_program(nb::module_& m) {
       },
       "operands"_a, "inputs"_a, "row_axes"_a, "position_axes"_a, "ordered"_a, "compile"_a,
       "split"_a = nb::none(), "apart"_a = nb::none());
+  def(
+      m, "make_thread_loop",
+      [](int operands, int inputs, uint32_t row_axes, uint32_t position_axes, bool ordered, bool joins,
+         nb::object compile) {
+        const LoopForm form = loop_form(operands, inputs, row_axes, position_axes, ordered);
+        auto compiler = std::make_shared<PythonThreadCompiler>(std::move(compile));
+        return Ref<Kernel>(
+            new ThreadLoop(form, joins, [compiler](const ThreadPattern& p) { return (*compiler)(p); }));
+      },
+      "operands"_a, "inputs"_a, "row_axes"_a, "position_axes"_a, "ordered"_a, "joins"_a, "compile"_a);
   // Kernels that run the programs of plans (program/control.h). saved: for each state, whether its stack is
   // an output.
   def(
@@ -256,7 +310,7 @@ void bind_program(nb::module_& m) {
     return counts_of({{"launches", Program::launches},
                       {"kernels", Program::kernels},
                       {"hoisted", Program::hoisted_kernels},
-                      {"loop_misses", Loop::misses}});
+                      {"loop_misses", loop_misses}});
   });
   // Steps whose results hold NaN (1), or infinite elements, too (2), fail from now on; 0: none. Gives what it
   // was.
@@ -293,6 +347,8 @@ void bind_program(nb::module_& m) {
         std::vector<uint64_t> slots((parameters.size() + 7) / 8);
         std::copy_n(parameters.c_str(), parameters.size(), reinterpret_cast<char*>(slots.data()));
         const Device device = nb::len(operands) ? tensor_of(operands[0], "run_kernel").device() : Device{};
+        if (hidden_memory_of(device))
+          throw DeviceError("run_kernel: the host cannot touch the memory of " + to_string(device));
         const TempSpace scratch(device, kernel->scratch_bytes(views.data()));
         RunContext context = outside_engine;
         context.device = device;

@@ -10,6 +10,7 @@ namespace weft {
 namespace {
 
 constexpr unsigned kNonBlocking = 1;  // a stream does not wait for the default one
+constexpr int kProcessors = 16, kCapabilityMajor = 75, kCapabilityMinor = 76;  // of CUdevice_attribute
 
 // The process that opened the driver: a forked child has another number.
 pid_t& opened_by() {
@@ -21,6 +22,17 @@ std::string list_of(int count) {
   if (count == 0) return "no devices";
   return count == 1 ? "1 device, gpu:0"
                     : std::to_string(count) + " devices, gpu:0 to gpu:" + std::to_string(count - 1);
+}
+
+// "sm_90" for compute capability 9.0.
+std::string chip_of(const driver::Table& table, driver::Ordinal ordinal) {
+  char name[64] = {};
+  driver::check(table, table.device_name(name, sizeof name, ordinal), "cuDeviceGetName");
+  if (std::string_view(name) == "stand-in") return name;  // native/standin: it takes no PTX
+  int major = 0, minor = 0;
+  driver::check(table, table.device_attribute(&major, kCapabilityMajor, ordinal), "cuDeviceGetAttribute");
+  driver::check(table, table.device_attribute(&minor, kCapabilityMinor, ordinal), "cuDeviceGetAttribute");
+  return "sm_" + std::to_string(major) + std::to_string(minor);
 }
 
 DeviceBackend* open_gpus() {
@@ -67,6 +79,8 @@ std::unique_ptr<Gpu> GpuBackend::make(int index) const {
   size_t bytes = 0;
   check(table_.device_total_memory(&bytes, gpu->ordinal), "cuDeviceTotalMem");
   gpu->total_bytes = bytes;
+  gpu->chip = chip_of(table_, gpu->ordinal);
+  check(table_.device_attribute(&gpu->processors, kProcessors, gpu->ordinal), "cuDeviceGetAttribute");
   for (driver::Stream* stream : {&gpu->compute, &gpu->io, &gpu->priority, &gpu->in, &gpu->out})
     check(table_.create_stream(stream, kNonBlocking, stream == &gpu->priority ? -1 : 0),
           "cuStreamCreateWithPriority");

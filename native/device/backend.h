@@ -12,6 +12,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "device/driver.h"
@@ -40,6 +41,8 @@ struct Gpu {
   driver::Ordinal ordinal;
   driver::Context context;
   uint64_t total_bytes;
+  std::string chip;  // what code is compiled for: "sm_90" or so, "stand-in"
+  int processors;
   // Of the queues compute (which is that of wide, too: one kernel fills a device), io and priority; of copies
   // from the host, and to it.
   driver::Stream compute, io, priority, in, out;
@@ -67,12 +70,19 @@ class GpuBackend final : public DeviceBackend {
   void copy_out(int index, void* to, const char* from, size_t bytes) override;
   void copy_within(int index, char* to, int from_index, const char* from, size_t bytes) override;
   bool fill(int index, char* to, uint32_t value, size_t size, size_t count) override;
+  std::string chip(int index) override { return gpu(index).chip; }
+  int processors(int index) override { return gpu(index).processors; }
+  std::unique_ptr<DeviceFunction> load(int index, std::string_view image, const char* name,
+                                       DeviceFunction facts) override;
+  void launch(int index, void* stream, const DeviceFunction& function, unsigned blocks,
+              const uint64_t* words) override;
+  void synchronize(int index, void* stream) override;
 
  private:
   std::unique_ptr<Gpu> make(int index) const;
   // Its next piece, which no copy uses any more.
   PinnedRing::Piece& next_piece(PinnedRing& ring, size_t k) const;
-  void finish(const Gpu& gpu, driver::Stream stream, const char* call) const;
+  void finish(driver::Stream stream, const char* call);
 
   const driver::Table table_;
   int count_ = 0;

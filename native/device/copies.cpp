@@ -31,8 +31,8 @@ PinnedRing::Piece& GpuBackend::next_piece(PinnedRing& ring, size_t k) const {
   return piece;
 }
 
-void GpuBackend::finish(const Gpu& gpu, driver::Stream stream, const char* call) const {
-  static_cast<void>(gpu);
+void GpuBackend::finish(driver::Stream stream, const char* call) {
+  waits.fetch_add(1, std::memory_order_relaxed);
   check(table_.synchronize(stream), call);
 }
 
@@ -49,7 +49,7 @@ void GpuBackend::copy_in(int index, char* to, const void* from, size_t bytes) {
     check(table_.record_event(piece.used, device.in), "cuEventRecord");
     piece.is_busy = true;
   }
-  finish(device, device.in, "copy to the device");
+  finish(device.in, "copy to the device");
 }
 
 void GpuBackend::copy_out(int index, void* to, const char* from, size_t bytes) {
@@ -85,7 +85,7 @@ void GpuBackend::copy_within(int index, char* to, int from_index, const char* fr
     check(table_.copy_peer(address(to), device.context, address(from), other.context, bytes, device.compute),
           "copy between devices");
   }
-  finish(device, device.compute, "copy between devices");
+  finish(device.compute, "copy between devices");
 }
 
 bool GpuBackend::fill(int index, char* to, uint32_t value, size_t size, size_t count) {
@@ -106,7 +106,7 @@ bool GpuBackend::fill(int index, char* to, uint32_t value, size_t size, size_t c
     default:
       return false;
   }
-  finish(device, device.compute, "fill");
+  finish(device.compute, "fill");
   return true;
 }
 

@@ -50,6 +50,13 @@ struct AccessDescription {
   X(device_count, cuDeviceGetCount, (int* count))                                                          \
   X(device_get, cuDeviceGet, (Ordinal * device, int index))                                                \
   X(device_name, cuDeviceGetName, (char* name, int bytes, Ordinal device))                                 \
+  X(device_attribute, cuDeviceGetAttribute, (int* value, int attribute, Ordinal device))                   \
+  X(load_module, cuModuleLoadData, (Module * module, const void* image))                                   \
+  X(module_function, cuModuleGetFunction, (Function * function, Module module, const char* name))          \
+  X(launch, cuLaunchKernel,                                                                                \
+    (Function function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,       \
+     unsigned threads_y, unsigned threads_z, unsigned shared_bytes, Stream stream, void** parameters,      \
+     void** extra))                                                                                        \
   X(device_total_memory, cuDeviceTotalMem_v2, (size_t* bytes, Ordinal device))                             \
   X(retain_context, cuDevicePrimaryCtxRetain, (Context * context, Ordinal device))                         \
   X(set_context, cuCtxSetCurrent, (Context context))                                                       \

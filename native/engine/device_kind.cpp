@@ -18,7 +18,7 @@ struct Kinds {
 constinit Kinds kinds;
 
 [[noreturn]] void host_memory_only(const std::string& kind) {
-  throw DeviceError(kind + ": the kind has memory of the host, which it does not copy");
+  throw DeviceError(kind + ": the kind has memory of the host, and neither copies nor code of its own");
 }
 
 }  // namespace
@@ -28,6 +28,14 @@ void DeviceBackend::copy_in(int, char*, const void*, size_t) { host_memory_only(
 void DeviceBackend::copy_out(int, void*, const char*, size_t) { host_memory_only(name_); }
 void DeviceBackend::copy_within(int, char*, int, const char*, size_t) { host_memory_only(name_); }
 bool DeviceBackend::fill(int, char*, uint32_t, size_t, size_t) { return false; }
+std::string DeviceBackend::chip(int) { host_memory_only(name_); }
+int DeviceBackend::processors(int) { host_memory_only(name_); }
+std::unique_ptr<DeviceFunction> DeviceBackend::load(int, std::string_view, const char*, DeviceFunction) {
+  host_memory_only(name_);
+}
+void DeviceBackend::launch(int, void*, const DeviceFunction&, unsigned, const uint64_t*) {
+  host_memory_only(name_);
+}
 
 DeviceBackend* require_backend(Device device) {
   if (device.kind == DeviceKind::cpu) return nullptr;

@@ -19,6 +19,16 @@ namespace weft {
 
 class Pages;
 
+// Code of a device, loaded; it stays as long as the process. A block of `threads` threads does `items`
+// elements or rows at a time, and takes `words` words of arguments.
+struct DeviceFunction {
+  static constexpr size_t kMostWords = 512;  // what a launch takes
+  void* handle = nullptr;
+  unsigned threads = 0;
+  size_t shared_bytes = 0, words = 0;
+  int64_t items = 1;
+};
+
 // One kind of device. Where its memory is the host's, what allocates and copies its arrays is the host's,
 // too.
 class DeviceBackend {
@@ -48,9 +58,24 @@ class DeviceBackend {
   // Stores a value of `size` bytes `count` times; false if it has no way to do that.
   virtual bool fill(int index, char* to, uint32_t value, size_t size, size_t count);
 
+  // What code is compiled for, such as "sm_90"; its processors, each of which runs some blocks at a time.
+  virtual std::string chip(int index);
+  virtual int processors(int index);
+  // The code of this name in an image, whose other facts are given. Raises DeviceError, and ValueError for
+  // code that takes more words than there may be.
+  virtual std::unique_ptr<DeviceFunction> load(int index, std::string_view image, const char* name,
+                                               DeviceFunction facts);
+  // Enqueues a launch of `blocks` blocks on a stream that `stream` gave; the words are read before it
+  // returns.
+  virtual void launch(int index, void* stream, const DeviceFunction& function, unsigned blocks,
+                      const uint64_t* words);
+  // Waits for all that is on a stream; of a kind without streams, for nothing. Raises DeviceError.
+  virtual void synchronize(int index, void* stream) { static_cast<void>(index), static_cast<void>(stream); }
+
   // What has been done on devices of this kind, and brought to and from them. staged: operations that the
-  // host ran on a copy of the device's memory, for want of a kernel.
-  std::atomic<uint64_t> kernels{0}, copies_in{0}, copies_out{0}, bytes_in{0}, bytes_out{0}, staged{0};
+  // host ran on a copy of the device's memory, for want of a kernel. waits: of the host for a stream.
+  std::atomic<uint64_t> kernels{0}, copies_in{0}, copies_out{0}, bytes_in{0}, bytes_out{0}, staged{0},
+      launches{0}, waits{0};
 
  private:
   const std::string name_;

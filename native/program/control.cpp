@@ -5,6 +5,8 @@
 
 #include "engine/engine.h"
 #include "program/step_log.h"
+#include "program/stream_work.h"
+#include "tensor/staging.h"
 
 namespace weft {
 namespace {
@@ -30,10 +32,17 @@ View slice(const View& x, int64_t p) noexcept {
   return {x.data + p * x.strides[0] * static_cast<int64_t>(size_of(x.dtype)), x.dtype, x.ndim - 1,
           x.shape + 1, x.strides + 1};
 }
-void clear(const View& x) {
+void clear(const View& x, const RunContext& context) {
   Scalar zero{Scalar::Kind::integer, {}};
   zero.integer = 0;
-  fill(x, zero);
+  fill_elements(x, context.device, zero);
+}
+void copy_here(const View& to, const View& from, const RunContext& context) {
+  copy_elements(to, context.device, from, context.device);
+}
+// An element that decides what runs: on a device with memory of its own, the host waits for it here.
+Scalar read(const View& x, const RunContext& context) {
+  return load_element(x.data, x.dtype, context.device);
 }
 
 void check_interrupts(const char* loop, int64_t turns, const RunContext& context) {
@@ -164,20 +173,23 @@ void Inner::run(Frame& frame, const View* inputs, const View* outputs, char* scr
   const Program& p = *program_;
   bind_values(frame, inputs, outputs, scratch);
   try {
+    StreamWork work(context);
     for (size_t t = 0; t < p.steps.size(); ++t) {
       const Program::Step& step = p.steps[t];
       const View* operands = gather(frame, step);
+      work.begin(*step.kernel);
       StepLog::run(
           p, t, [operands](size_t k) { return operands[k]; },
           [&] { step.kernel->run({operands, slots_.data() + step.first_slot, scratch + owned_, context}); });
     }
+    work.finish();
   } catch (...) {
     if (auto* const hook = abandoned.load(std::memory_order_acquire)) hook();
     throw;
   }
   for (size_t j = 0; j < p.outputs.size(); ++j) {
     const View& result = frame.views[static_cast<size_t>(p.outputs[j].value)];
-    if (result.data != outputs[j].data) copy(outputs[j], result);
+    if (result.data != outputs[j].data) copy_here(outputs[j], result, context);
   }
   Program::kernels.fetch_add(p.steps.size(), std::memory_order_relaxed);
 }
@@ -240,6 +252,7 @@ class Foreach final : public Kernel {
   Foreach(Ref<const Program> body, ForeachForm form) : body_(std::move(body)), form_(std::move(form)) {}
 
   bool wide() const override { return body_.wide(); }
+  bool reaches_devices() const override { return true; }
   int64_t moved_bytes(const View*) const override { return 0; }  // its steps say what they move
 
   size_t scratch_bytes(const View* operands) const override {
@@ -259,11 +272,10 @@ class Foreach final : public Kernel {
     char* scratch = call.scratch + States::bytes(shapes.get(), count(form_.states));
     const int64_t length = sequences(call.operands)[0].shape[0];
     int64_t steps = length;
-    if (form_.counted)
-      steps = std::clamp<int64_t>(*reinterpret_cast<const int64_t*>(call.operands[0].data), 0, length);
+    if (form_.counted) steps = std::clamp<int64_t>(read(call.operands[0], call.context).integer, 0, length);
     const auto position = [&](int64_t t) { return form_.reverse ? steps - 1 - t : t; };
     for (size_t k = 0; k < count(form_.states); ++k)
-      copy(steps ? states.in(k, 0, position(0)) : finals[k], first[k]);
+      copy_here(steps ? states.in(k, 0, position(0)) : finals[k], first[k], call.context);
     Inner::Frame frame;
     std::vector<View> all, outputs(count(form_.states + form_.items)), now(count(form_.states));
     for (int64_t t = 0; t < steps; ++t) {
@@ -278,7 +290,7 @@ class Foreach final : public Kernel {
     }
     const auto stacked = count(form_.items) + static_cast<size_t>(std::ranges::count(form_.saved, true));
     for (int64_t p = steps; p < length; ++p)
-      for (size_t m = 0; m < stacked; ++m) clear(slice(items[m], p));
+      for (size_t m = 0; m < stacked; ++m) clear(slice(items[m], p), call.context);
   }
 
  private:
@@ -306,6 +318,7 @@ class While final : public Kernel {
       : condition_(std::move(condition)), body_(std::move(body)), form_(std::move(form)) {}
 
   bool wide() const override { return true; }  // its duration is not known
+  bool reaches_devices() const override { return true; }
   int64_t moved_bytes(const View*) const override { return 0; }
 
   size_t scratch_bytes(const View* operands) const override {
@@ -325,7 +338,8 @@ class While final : public Kernel {
     char* scratch = flag + kAlign;
     const View holds{flag, DType::bool_, 0, nullptr, nullptr};
     const auto position = [&](int64_t t) { return t < form_.limit ? t : -1; };
-    for (size_t k = 0; k < count(form_.states); ++k) copy(states.in(k, 0, position(0)), call.operands[k]);
+    for (size_t k = 0; k < count(form_.states); ++k)
+      copy_here(states.in(k, 0, position(0)), call.operands[k], call.context);
     Inner::Frame holding, frame;
     std::vector<View> all, now(count(form_.states)), outputs(count(form_.states));
     int64_t t = 0;
@@ -335,15 +349,19 @@ class While final : public Kernel {
       check_interrupts("while_loop", t, call.context);
       gather(all, call.operands, now.data());
       condition_.run(holding, all.data(), &holds, scratch, call.context);
-      if (!*flag) break;
+      if (!read(holds, call.context).boolean) break;
       for (size_t k = 0; k < now.size(); ++k) outputs[k] = states.in(k, t + 1, position(t + 1));
       body_.run(frame, all.data(), outputs.data(), scratch, call.context);
     }
-    for (size_t k = 0; k < now.size(); ++k) copy(finals[k], now[k]);
-    if (form_.counted) *reinterpret_cast<int64_t*>(finals[form_.states].data) = t;
+    for (size_t k = 0; k < now.size(); ++k) copy_here(finals[k], now[k], call.context);
+    if (form_.counted) {
+      Scalar turns{Scalar::Kind::integer, {}};
+      turns.integer = t;
+      fill_elements(finals[form_.states], call.context.device, turns);
+    }
     const auto stacked = static_cast<size_t>(std::ranges::count(form_.saved, true));
     for (int64_t p = t; p < form_.limit; ++p)
-      for (size_t m = 0; m < stacked; ++m) clear(slice(stacks[m], p));
+      for (size_t m = 0; m < stacked; ++m) clear(slice(stacks[m], p), call.context);
   }
 
  private:
@@ -364,6 +382,7 @@ class Cond final : public Kernel {
       : then_(std::move(then)), otherwise_(std::move(otherwise)), inputs_(inputs) {}
 
   bool wide() const override { return then_.wide() || otherwise_.wide(); }
+  bool reaches_devices() const override { return true; }
   int64_t moved_bytes(const View*) const override { return 0; }
 
   size_t scratch_bytes(const View* operands) const override {
@@ -371,7 +390,7 @@ class Cond final : public Kernel {
   }
 
   void run(const Call& call) const override {
-    const Inner& branch = *call.operands[0].data ? then_ : otherwise_;
+    const Inner& branch = read(call.operands[0], call.context).boolean ? then_ : otherwise_;
     Inner::Frame frame;
     branch.run(frame, call.operands + 1, call.operands + 1 + inputs_, call.scratch, call.context);
   }

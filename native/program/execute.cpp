@@ -11,6 +11,7 @@
 #include "program/prepacked.h"
 #include "program/run.h"
 #include "program/step_log.h"
+#include "program/stream_work.h"
 #include "storage/runtime.h"
 #include "tensor/staging.h"
 
@@ -79,7 +80,7 @@ void Program::compute_layout() {
     std::vector<View> operands;
     for (const int value : step.operands) operands.push_back(p.views[static_cast<size_t>(value)]);
     p.scratch_size = std::max(p.scratch_size, step.kernel->scratch_bytes(operands.data()));
-    p.binds[t] = dynamic_cast<const Loop*>(step.kernel.get()) != nullptr;
+    p.binds[t] = step.kernel->loop_form() != nullptr;
     p.copies[t] = step.is_copy && same_geometry(operands[0], operands[1]);
   }
   if (!hoisted.empty()) {
@@ -236,10 +237,13 @@ void Program::run_alone(const Run& run, const RunContext& context) const {
   for (size_t j = 0; j < outputs.size(); ++j) operands[next++] = run.outputs[j]->view();
   const Kernel& kernel = *steps[0].kernel;
   const TempSpace scratch(device, kernel.scratch_bytes(operands.get()));
+  StreamWork work(context);
+  work.begin(kernel);
   StepLog::run(
       *this, 0, [&](size_t k) { return operands.get()[k]; },
       [&] { kernel.run({operands.get(), run.slots + steps[0].first_slot, scratch.get(), context}); });
-  NanWatch::check(steps[0], [&](size_t k) { return operands.get()[k]; });
+  work.finish();
+  NanWatch::check(steps[0], device, [&](size_t k) { return operands.get()[k]; });
 }
 
 // Steps of known geometry: only addresses are put in.
@@ -261,6 +265,7 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
   for (const Layout::Address& address : p.addresses)
     data[static_cast<size_t>(address.value)] =
         (address.base < 0 ? arena : data[static_cast<size_t>(address.base)]) + address.offset;
+  StreamWork work(context);
   std::optional<ArenaCheck> arena_check;
   if (check && p.arena_size && !hidden_memory_of(device)) arena_check.emplace(spans, arena, p.arena_size);
 
@@ -277,6 +282,7 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
     const size_t operands = step.operands.size();
     const uint64_t* slots = run.slots + step.first_slot;
     try {
+      work.begin(*step.kernel);
       const Bound* bound = p.bound[t].load(std::memory_order_acquire);
       if (!bound && p.binds[t]) bound = bind(t);
       if (bound) {
@@ -286,7 +292,8 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
         for (size_t k = 0; k < operands; ++k) views[k] = operand(t, k);
         step.kernel->run({views.data(), slots, arena + p.arena_size, context});
       }
-      NanWatch::check(step, [&](size_t k) { return operand(t, k); });
+      if (NanWatch::is_on()) work.finish();
+      NanWatch::check(step, device, [&](size_t k) { return operand(t, k); });
       if (arena_check)
         if (const int64_t at = arena_check->after(static_cast<int>(t)); at >= 0)
           throw std::logic_error("wrote byte " + std::to_string(at) + " of the arena, which is not its own");
@@ -326,6 +333,7 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
       failures.failed(t, failure.error);
     }
   }
+  work.finish();
 }
 
 // Geometry is computed in registers. What others keep is made here for one run.
@@ -390,6 +398,7 @@ void Program::run_unbound(const Run& run, const RunContext& context, StepFailure
       view.data = views[static_cast<size_t>(value.base)].data +
                   run.registers[value.offset] * static_cast<int64_t>(size_of(value.dtype));
   }
+  StreamWork work(context);
   for (size_t t = 0; t < steps.size(); ++t) {
     if (failures.skips(t)) continue;
     const Step& step = steps[t];
@@ -402,16 +411,19 @@ void Program::run_unbound(const Run& run, const RunContext& context, StepFailure
       }
     }
     try {
+      work.begin(*step.kernel);
       StepLog::run(
           *this, t, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; },
           [&] {
             step.kernel->run({gather(step), run.slots + step.first_slot, arena + arena_size, context});
           });
-      NanWatch::check(step, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; });
+      if (NanWatch::is_on()) work.finish();
+      NanWatch::check(step, device, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; });
     } catch (...) {
       failures.failed(t, failure_of(step));
     }
   }
+  work.finish();
 }
 
 }  // namespace weft

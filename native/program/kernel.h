@@ -14,6 +14,8 @@
 
 namespace weft {
 
+struct LoopForm;
+
 // What a kernel is called with. Outputs never overlap inputs, unless they are the same elements at the same
 // places and the kernel was made to work in place.
 struct Call {
@@ -51,6 +53,8 @@ class Kernel : public Counted<Kernel> {
  public:
   virtual ~Kernel() = default;
   virtual void run(const Call& call) const = 0;
+  // Of a loop of the expression compiler, else null.
+  virtual const LoopForm* loop_form() const { return nullptr; }
   // For operands of this geometry, whose data is not looked at; null: there is nothing to be computed.
   virtual std::unique_ptr<Bound> bind(const View* operands) const {
     static_cast<void>(operands);
@@ -73,6 +77,11 @@ class Kernel : public Counted<Kernel> {
   virtual bool is_reference() const { return false; }
   // Whether it may run on a device whose memory the host cannot touch.
   virtual bool reaches_devices() const { return false; }
+  // Whether its input is on another device than its output.
+  virtual bool crosses_devices() const { return false; }
+  // Whether `run` only enqueues work on the context's stream, behind what is there. What any other kernel
+  // touches has run before, and what it does has been done when it returns.
+  virtual bool enqueues() const { return false; }
   // Whether it opens parallel regions, or takes long, at any size.
   virtual bool wide() const { return false; }
 };

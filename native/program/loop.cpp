@@ -32,236 +32,51 @@ int64_t parts_at_a_time(int64_t count, int64_t bytes) noexcept {
 // Pieces of neighbouring elements begin at cache lines; results that go past the cache have to.
 int64_t whole_lines(int64_t elements) noexcept { return (elements + kLanes - 1) / kLanes * kLanes; }
 
-}  // namespace
-
-uint64_t LoopPattern::key() const noexcept {
-  uint64_t key = static_cast<uint64_t>(rank) | static_cast<uint64_t>(row_rank) << 5 |
-                 static_cast<uint64_t>(lanes) << 10 | static_cast<uint64_t>(tile + 1) << 11;
-  for (int k = 0; k < operands; ++k) key |= static_cast<uint64_t>(inner[k]) << (16 + 2 * k);
-  static_assert(16 + 2 * kOperands < 63);
-  return key | static_cast<uint64_t>(streaming) << 63;
+// Operands that jump in the innermost loop and are contiguous in another one: these two run in
+// tiles.
+void find_tiles(LoopSpace& space, const View* views) noexcept {
+  constexpr int64_t kWorthwhile = 8;  // of either loop
+  constexpr int64_t kElements =
+      32 << 10;  // below, everything is in the first caches, and such code takes long to make
+  const int rank = space.rank;
+  LoopPattern& pattern = space.pattern;
+  int64_t elements = 1;
+  for (int d = 0; d < rank; ++d) elements *= space.sizes[d];
+  if (space.sizes[rank - 1] < kWorthwhile || elements < kElements) return;
+  for (int k = 0; k < space.operands; ++k) {
+    if (pattern.inner[k] != LoopPattern::any) continue;
+    const auto item = static_cast<int64_t>(size_of(views[k].dtype));
+    for (int d = 0; d < rank - 1; ++d) {
+      if (space.strides[k][d] != item || space.sizes[d] < kWorthwhile ||
+          (pattern.tile >= 0 && d != pattern.tile))
+        continue;
+      pattern.tile = d;
+      pattern.inner[k] = LoopPattern::cross;
+    }
+  }
 }
 
-// The loops: sizes, and every operand's strides in bytes.
-struct Loop::Space {
-  int rank = 0, rows = 0;  // loops; those of them, at the end, that make up a row
-  int operands = 0;
-  int64_t sizes[kMaxDims + 1];
-  int64_t strides[LoopPattern::kOperands][kMaxDims + 1];
-  DType dtypes[LoopPattern::kOperands];
-  LoopPattern pattern;
+// How much of rows that are side by side a thread takes at a time, if threads share rows; 0: they do not.
+// It does not depend on the number of threads, and so neither do sums.
+int64_t shared_grain(const LoopSpace& space, int64_t bytes) noexcept {
+  if (!space.pattern.lanes || space.rank != 2 || bytes < kSplitBytes) return 0;
+  const int64_t rows = space.sizes[0], size = space.sizes[1];
+  if (rows >= kFewRows && bytes / rows * kLanes < kNearBytes) return 0;
+  const int64_t fair = std::max(size / kMostPieces, kPieceBytes * size / bytes);
+  const int64_t grain = std::max<int64_t>((fair + kRowBlock - 1) / kRowBlock, 1) * kRowBlock;
+  return grain * kFewestPieces <= size ? grain : 0;
+}
 
-  void swap(int a, int b) noexcept {
-    std::swap(sizes[a], sizes[b]);
-    for (int k = 0; k < operands; ++k) std::swap(strides[k][a], strides[k][b]);
-  }
-  void drop(int d) noexcept {
-    std::move(sizes + d + 1, sizes + rank, sizes + d);
-    for (int k = 0; k < operands; ++k) std::move(strides[k] + d + 1, strides[k] + rank, strides[k] + d);
-    --rank;
-  }
-  // A loop of one turn, at the end.
-  void append(const View* views) noexcept {
-    sizes[rank] = 1;
-    for (int k = 0; k < operands; ++k) strides[k][rank] = static_cast<int64_t>(size_of(views[k].dtype));
-    ++rank;
-  }
-  // Loops [begin, end) so that the operand that decides moves the furthest in the first of them. Stable.
-  void order(int begin, int end, int decides) noexcept {
-    for (int i = begin + 1; i < end; ++i)
-      for (int j = i; j > begin && before(j, j - 1, decides); --j) swap(j, j - 1);
-  }
-  bool before(int a, int b, int decides) const noexcept {
-    if (const int64_t by = std::abs(strides[decides][a]) - std::abs(strides[decides][b])) return by > 0;
-    for (int k = 0; k < operands; ++k) {  // equal steps of `decides`: the others decide
-      if (k == decides) continue;
-      if (const int64_t by = std::abs(strides[k][a]) - std::abs(strides[k][b])) return by > 0;
-    }
-    return false;
-  }
-  // How many elements an operand has here: repeated ones count once.
-  int64_t elements_of(int k) const noexcept {
-    int64_t elements = 1;
-    for (int d = 0; d < rank; ++d)
-      if (strides[k][d] != 0) elements *= sizes[d];
-    return elements;
-  }
-  // The operand with the most elements, the first of equals: how it is stored decides about the order of
-  // loops.
-  int widest() const noexcept {
-    int best = 0;
-    for (int k = 1; k < operands; ++k)
-      if (elements_of(k) > elements_of(best)) best = k;
-    return best;
-  }
-  // How many elements of all operands are not neighbours along a loop, if that one becomes vectors.
-  int64_t scattered(const View* views, int loop) const noexcept {
-    int64_t count = 0;
-    for (int k = 0; k < operands; ++k) {
-      const int64_t stride = strides[k][loop];
-      if (stride != 0 && stride != static_cast<int64_t>(size_of(views[k].dtype))) count += elements_of(k);
-    }
-    return count;
-  }
-  // The outer loop that becomes vectors instead of the innermost loop of rows; -1: none. It is one in which
-  // fewer elements are scattered: an operand that repeats along rows (a number for each of them) says nothing
-  // about those that have rows. Where both have as many, the first operand decides, if it has rows.
-  int lane_loop(const View* views, int outer) const noexcept {
-    const auto item = static_cast<int64_t>(size_of(views[0].dtype));
-    const int64_t along_rows = scattered(views, rank - 1);
-    if (along_rows == 0) return -1;
-    int best = -1;
-    int64_t least = along_rows;
-    for (int d = outer; d-- > 0;) {
-      const int64_t here = scattered(views, d);
-      const bool first_decides =
-          strides[0][d] == item && strides[0][rank - 1] != 0 && strides[0][rank - 1] != item;
-      if (here < least || (best < 0 && here == along_rows && first_decides)) best = d, least = here;
-    }
-    return best;
-  }
-  // Operands that jump in the innermost loop and are contiguous in another one: these two run in
-  // tiles.
-  void find_tiles(const View* views) noexcept {
-    constexpr int64_t kWorthwhile = 8;  // of either loop
-    constexpr int64_t kElements =
-        32 << 10;  // below, everything is in the first caches, and such code takes long to make
-    int64_t elements = 1;
-    for (int d = 0; d < rank; ++d) elements *= sizes[d];
-    if (sizes[rank - 1] < kWorthwhile || elements < kElements) return;
-    for (int k = 0; k < operands; ++k) {
-      if (pattern.inner[k] != LoopPattern::any) continue;
-      const auto item = static_cast<int64_t>(size_of(views[k].dtype));
-      for (int d = 0; d < rank - 1; ++d) {
-        if (strides[k][d] != item || sizes[d] < kWorthwhile || (pattern.tile >= 0 && d != pattern.tile))
-          continue;
-        pattern.tile = d;
-        pattern.inner[k] = LoopPattern::cross;
-      }
-    }
-  }
-  // How much of rows that are side by side a thread takes at a time, if threads share rows; 0: they do not.
-  // It does not depend on the number of threads, and so neither do sums.
-  int64_t shared_grain(int64_t bytes) const noexcept {
-    if (!pattern.lanes || rank != 2 || bytes < kSplitBytes) return 0;
-    if (sizes[0] >= kFewRows && bytes / sizes[0] * kLanes < kNearBytes) return 0;
-    const int64_t size = sizes[1], fair = std::max(size / kMostPieces, kPieceBytes * size / bytes);
-    const int64_t grain = std::max<int64_t>((fair + kRowBlock - 1) / kRowBlock, 1) * kRowBlock;
-    return grain * kFewestPieces <= size ? grain : 0;
-  }
-  // Joins loops of [begin, end) that are one for every operand; returns the new end.
-  int join(int begin, int end) noexcept {
-    for (int d = end - 1; d > begin; --d) {
-      bool one = true;
-      for (int k = 0; one && k < operands; ++k) one = strides[k][d - 1] == strides[k][d] * sizes[d];
-      if (!one) continue;
-      sizes[d] *= sizes[d - 1];
-      drop(d - 1);
-      --end;
-    }
-    return end;
-  }
-};
+}  // namespace
 
-// False: there is nothing to do.
 bool Loop::arrange(const View* views, Space& space) const {
-  const int operands = form_.operands;
-  space.operands = operands;
-  for (int k = 0; k < operands; ++k) space.dtypes[k] = views[k].dtype;
-  int ndim = 0;
-  for (int k = 0; k < operands; ++k) ndim = std::max(ndim, views[k].ndim);
-
-  // The space, loops of rows behind the others; what has size 1 is left out.
-  bool rows_empty = false;
-  const uint32_t row_axes = form_.row_axes;
-  for (const bool row : {false, true}) {
-    if (row && !row_axes) break;
-    for (int d = ndim; d-- > 0;) {
-      if ((row_axes >> d & 1) != row) continue;
-      int64_t size = 1;
-      for (int k = 0; k < operands && size == 1; ++k)
-        if (d < views[k].ndim) size = views[k].shape[views[k].ndim - 1 - d];
-      if (size == 0) {
-        if (!row) return false;
-        rows_empty = true;
-      }
-      if (size == 1 && !form_.fixed()) continue;
-      for (int k = 0; k < operands; ++k) {
-        const View& view = views[k];
-        const int at = view.ndim - 1 - d;
-        space.strides[k][space.rank] =
-            at >= 0 && view.shape[at] != 1 ? view.strides[at] * static_cast<int64_t>(size_of(view.dtype)) : 0;
-      }
-      space.sizes[space.rank++] = size;
-      space.rows += row;
-    }
-  }
-  int outer = space.rank - space.rows;
-  if (!form_.fixed()) {
-    const int last = operands - 1;
-    if (rows_empty) {  // what is stored once a row is stored all the same
-      while (space.rows > 1) space.drop(space.rank - 1), --space.rows;
-      space.sizes[space.rank - 1] = 0;
-    } else if (space.rows > 1) {
-      const int outer_now = outer;
-      if (!form_.ordered) space.order(outer_now, space.rank, space.widest());
-      space.rows = space.join(outer_now, space.rank) - outer_now;
-    }
-    if (outer > 1) {
-      space.order(0, outer, last);
-      outer = space.join(0, outer);
-    }
-  }
-  if (row_axes && space.rows == 0) {
-    space.append(views);
-    space.rows = 1;
-  }
-  if (space.rank == 0) space.append(views);
-
-  LoopPattern& pattern = space.pattern;
-  // Rows whose elements are far apart, while those of neighbouring rows are side by side.
-  if (row_axes && outer > 0 && !form_.fixed() && !rows_empty) {
-    if (int d = space.lane_loop(views, outer); d >= 0) {
-      for (; d < outer - 1; ++d) space.swap(d, d + 1);
-      pattern.lanes = true;
-    }
-  }
-  pattern.rank = space.rank;
-  pattern.row_rank = row_axes ? space.rows : 1;
-  pattern.operands = operands;
-  const int vector_loop = pattern.lanes ? outer - 1 : space.rank - 1;
-  for (int k = 0; k < operands; ++k) {
-    const auto item = static_cast<int64_t>(size_of(views[k].dtype));
-    int64_t& stride = space.strides[k][vector_loop];
-    if (space.sizes[vector_loop] == 1) stride = item;  // it does not matter: one pattern for all
-    pattern.inner[k] = stride == item ? LoopPattern::unit
-                       : stride == 0  ? LoopPattern::zero
-                                      : LoopPattern::any;
-  }
-  if (!row_axes && !form_.fixed() && space.rank > 1) space.find_tiles(views);
+  if (!space.arrange(form_, views)) return false;
+  if (!form_.row_axes && !form_.fixed() && space.rank > 1) find_tiles(space, views);
   return true;
 }
 
 Loop::Code Loop::find(const LoopPattern& pattern) const {
-  const uint64_t key = pattern.key();
-  const auto search = [key](const Table* table) -> Code {
-    if (table)
-      for (const Entry& entry : *table)
-        if (entry.key == key) return entry.code;
-    return nullptr;
-  };
-  if (Code code = search(table_.load(std::memory_order_acquire))) return code;
-  const Code compiled =
-      compile_(pattern);  // outside the mutex: it may need the GIL, whose holder may want the mutex
-  const std::lock_guard guard(mutex_);
-  const Table* current = table_.load(std::memory_order_relaxed);
-  if (Code code = search(current)) return code;
-  misses.fetch_add(1, std::memory_order_relaxed);
-  auto table = current ? std::make_unique<Table>(*current) : std::make_unique<Table>();
-  table->push_back({key, compiled});
-  table_.store(table.get(), std::memory_order_release);
-  tables_.push_back(std::move(table));
-  return compiled;
+  return codes_.find(pattern.key(), [&] { return compile_(pattern); });
 }
 
 namespace {
@@ -426,7 +241,7 @@ Loop::Work Loop::partition(const Space& space) const {
     if (k >= form_.inputs && space.pattern.inner[k] == LoopPattern::unit) stored += operand_bytes;
   }
   work.large = stored >= kStreamingBytes && space.pattern.tile < 0;  // tiles see to it themselves
-  if (const int64_t grain = space.shared_grain(bytes); grain && !stages().empty()) {
+  if (const int64_t grain = shared_grain(space, bytes); grain && !stages().empty()) {
     work.kind = Work::Kind::stages;
     work.grain = grain;
     return work;

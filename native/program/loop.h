@@ -15,24 +15,11 @@
 #include <vector>
 
 #include "engine/fork.h"
+#include "program/code_table.h"
 #include "program/kernel.h"
+#include "program/loop_space.h"
 
 namespace weft {
-
-// What compiled code is made for; weft/expr/kernel.py has the meaning of the parts.
-struct LoopPattern {
-  static constexpr int kOperands = 22;
-  enum Stride : uint8_t { unit, zero, any, cross };
-
-  int rank = 1, row_rank = 1;
-  bool lanes = false;
-  bool streaming = false;  // results go past the cache
-  int tile = -1;           // the loop that runs in tiles together with the innermost one; -1: none
-  int operands = 0;
-  Stride inner[kOperands];
-
-  uint64_t key() const noexcept;
-};
 
 class Loop final : public Kernel {
  public:
@@ -41,16 +28,7 @@ class Loop final : public Kernel {
   // Makes the code of a pattern, and keeps it as long as the Loop lives. May throw.
   using Compile = std::function<Code(const LoopPattern&)>;
 
-  struct Form {
-    int operands = 0;
-    int inputs = 0;              // the first ones; the others are written
-    uint32_t row_axes = 0;       // bit d: dimension d, counted from the last, is part of a row
-    uint32_t position_axes = 0;  // bit d: code reads the position along dimension d, counted from the last
-    bool ordered = false;        // positions within a row count: its dimensions keep their order
-
-    // True if the dimensions may be neither merged nor reordered, because the code reads positions.
-    bool fixed() const noexcept { return position_axes != 0; }
-  };
+  using Form = LoopForm;
   // How one long row is folded by several threads: `part` stores what a piece comes to, one number for each
   // reduction, and `join` makes the outputs of these. Pieces have a fixed size, so that results do not depend
   // on the number of threads.
@@ -78,13 +56,10 @@ class Loop final : public Kernel {
   void run(const Call& call) const override;
   std::unique_ptr<Bound> bind(const View* operands) const override;
   int operand_count() const override { return form_.operands; }
-  const Form& form() const noexcept { return form_; }
-
-  // How often code was requested that was not there, over all loops.
-  static inline std::atomic<uint64_t> misses{0};
+  const LoopForm* loop_form() const override { return &form_; }
 
  private:
-  struct Space;
+  using Space = LoopSpace;
   struct Work;
   struct StageOperands;
   class BoundLoop;
@@ -100,23 +75,15 @@ class Loop final : public Kernel {
   Code code_for(char* const* data, const Work& work) const;
   Code find(const LoopPattern& pattern) const;
 
-  struct Entry {
-    uint64_t key;
-    Code code;
-  };
-  using Table = std::vector<Entry>;
-
   const Form form_;
   const Compile compile_;
   const Split split_;
   const MakeStages make_stages_;
   mutable std::atomic<const Stages*> stages_{nullptr};  // when they have been requested
   mutable std::unique_ptr<const Stages> owned_stages_;
-  mutable std::atomic<const Table*> table_{nullptr};
   mutable std::atomic<Code> contiguous_code_{nullptr};  // for one loop of contiguous elements
-  mutable ForkMutex mutex_;                             // of what is added to the tables
-  mutable std::vector<std::unique_ptr<const Table>>
-      tables_;  // of which the last is table_; others may read old ones
+  mutable ForkMutex mutex_;                             // of owned_stages_
+  CodeTable<uint64_t, Code> codes_;
 };
 
 }  // namespace weft

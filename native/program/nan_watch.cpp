@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
 #include "tensor/dtype.h"
+#include "tensor/staging.h"
 
 namespace weft {
 namespace {
@@ -77,8 +79,15 @@ std::string described(const View& x) {
 
 int NanWatch::set(int what) noexcept { return on_.exchange(what); }
 
-void NanWatch::check_results(const Program::Step& step, const std::vector<View>& operands) {
-  if (step.kernel->reaches_devices()) return;  // a copy, which makes no NaN; its memory may not be the host's
+void NanWatch::check_results(const Program::Step& step, Device device, const std::vector<View>& arrays) {
+  if (step.kernel->crosses_devices()) return;  // a copy, which makes no NaN
+  std::vector<View> operands = arrays;
+  std::vector<std::unique_ptr<Stage>> stages;
+  if (hidden_memory_of(device))
+    for (View& operand : operands) {
+      stages.push_back(std::make_unique<Stage>(operand, device, true));
+      operand = stages.back()->view();
+    }
   const bool infinite = on_.load(std::memory_order_relaxed) > 1;
   for (const int k : step.written) {
     const View& y = operands[static_cast<size_t>(k)];

@@ -187,9 +187,7 @@ void Program::finish() {
     single_kernel_ = steps[0].operands[k] == static_cast<int>(k);
   for (size_t j = 0; single_kernel_ && j < outputs.size(); ++j)
     single_kernel_ = outputs[j].value == static_cast<int>(uses.size() + j);
-  const auto is_loop = [](const Step& step) {
-    return dynamic_cast<const Loop*>(step.kernel.get()) != nullptr;
-  };
+  const auto is_loop = [](const Step& step) { return step.kernel->loop_form() != nullptr; };
   brief_ = !wide && !is_copy && steps.size() <= kBriefSteps && std::ranges::all_of(steps, is_loop);
   // The steps that touch each value, directly or through views.
   const auto root = [&](int value) {
@@ -213,8 +211,8 @@ void Program::finish() {
     const size_t first = steps_of.front();
     output.step = static_cast<int>(first);
     if (output.commits && output.writes >= 0) commits_[first] = true;
-    const auto* loop = dynamic_cast<const Loop*>(steps[first].kernel.get());
-    output.in_place = loop && loop->form().row_axes == 0 && !loop->form().fixed();
+    const LoopForm* loop = steps[first].kernel->loop_form();
+    output.in_place = loop && loop->row_axes == 0 && !loop->fixed();
     int in_place_of = -1;
     for (const auto& [from, to] : steps[first].in_place)
       if (to == output.value && from < inputs_ &&

@@ -258,13 +258,13 @@ TEST(programs_code_is_compiled_once_for_each_pattern) {
   draft.step(loop, {y, c, z});
   const Ref<const Program> program = draft.finish();
   const std::vector<Tensor> given{counted({4, 5}), counted({4, 5}, 5), counted({1, 5})};
-  const uint64_t misses = Loop::misses;
+  const uint64_t misses = loop_misses;
   for (int run = 0; run < 3; ++run) {
     const Values found = values_of(launch(*program, given)[0]);
     for (int64_t i = 0; i < 20; ++i) CHECK_EQ(found[static_cast<size_t>(i)], 2 * i + 5 + i % 5);
   }
   CHECK_EQ(compiled.load(), 2);
-  CHECK_EQ(Loop::misses - misses, uint64_t{2});
+  CHECK_EQ(loop_misses - misses, uint64_t{2});
 }
 
 TEST(programs_with_sizes_of_their_inputs) {

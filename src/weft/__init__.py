@@ -50,7 +50,11 @@ if TYPE_CHECKING:
     from weft.arrays.tensor import Tensor as Tensor
     from weft.arrays.tensor import shares_memory as shares_memory
     from weft.arrays.tensor import waitall as waitall
-    from weft.base.device import *  # noqa: F403
+    from weft.base.device import Device as Device
+    from weft.base.device import as_device as as_device
+    from weft.base.device import cpu as cpu
+    from weft.base.device import current_device as current_device
+    from weft.base.device import gpu as gpu
     from weft.base.dtype import DType as DType
     from weft.base.dtype import as_dtype as as_dtype
     from weft.base.dtype import bfloat16 as bfloat16
@@ -80,6 +84,7 @@ if TYPE_CHECKING:
     from weft.gradients.recovery import clear_errors as clear_errors
     from weft.gradients.transformation import Transformation as Transformation
     from weft.ops.simple import simple_op as simple_op
+    from weft.storage.devices import device as device
     from weft.traces.export import load_program as load_program
     from weft.traces.lazy import lazy as lazy
     from weft.traces.trace import TraceWarning as TraceWarning
@@ -90,7 +95,8 @@ if TYPE_CHECKING:
     __version__: str
 
 _MODULE_OF = {
-    "weft.base.device": ("Device", "as_device", "cpu", "current_device", "device", "gpu"),
+    "weft.base.device": ("Device", "as_device", "cpu", "current_device", "gpu"),
+    "weft.storage.devices": ("device",),
     "weft.base.dtype": (
         "DType",
         "as_dtype",

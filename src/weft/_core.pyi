@@ -92,6 +92,11 @@ def add_device_kind(name: str, stream: object | None = None) -> None: ...
 
 def device_kind_counters(arg: str, /) -> dict: ...
 
+def gpu_chips() -> list[str]:
+    """
+    For each GPU what code is compiled for: "sm_90" or so, "stand-in". Raises DeviceError.
+    """
+
 class Variable:
     """
     A token for any resource: what operations read and mutate. Made by Engine.new_variable().
@@ -519,6 +524,8 @@ class ProgramBuilder:
         """
 
 def make_loop(operands: int, inputs: int, row_axes: int, position_axes: int, ordered: bool, compile: object, split: object | None = None, apart: object | None = None) -> Kernel: ...
+
+def make_thread_loop(operands: int, inputs: int, row_axes: int, position_axes: int, ordered: bool, joins: bool, compile: object) -> Kernel: ...
 
 def kernel_foreach(body: Plan, sequences: int, rest: int, items: int, saved: Sequence[bool], reverse: bool, counted: bool) -> Kernel: ...
 
@@ -1037,6 +1044,12 @@ def kernel_masked_assign() -> Kernel:
     """x, mask, values[number] -> y (may be x)."""
 
 def kernel_check_labels(function: str) -> Kernel:
+    """integers -> int64. Parameters: classes, ignored."""
+
+def make_indexed_threads(function: str, loops: Sequence[tuple[int, int]], operands: Sequence[tuple[int, Sequence[int], Sequence[int]]], checks: Sequence[tuple[int, int, int]], find: Sequence[Kernel], loop: Kernel, copy: Kernel | None) -> Kernel:
+    """Elements at indices, on a GPU: kernels/indexed_threads.h."""
+
+def make_checked_labels(function: str, find: Kernel, copy: Kernel) -> Kernel:
     """integers -> int64. Parameters: classes, ignored."""
 
 def kernel_searchsorted(right: bool = False) -> Kernel:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.on_device import standin
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +24,7 @@ def run(*command, **environment):
 
 
 def standin_path():
-    path = Path(os.environ.get("WEFT_GPU_STANDIN") or ROOT / "build/native-plain/libweft_standin_gpu.so")
+    path = standin()
     if not path.exists():
         pytest.skip(f"{path} is built by ./dev test")
     return str(path)

@@ -799,7 +799,7 @@ VALUE_ERRORS = {
     "load_at needs 1 positions, got 2": one(load_at(0, "float32", index(0), index(0)), (TABLE, F32)),
     "load_at needs 1 positions, got 0": one(load_at(0, "float32"), (TABLE, F32)),
     "load_at needs 0 positions, got 1": one(load_at(0, "float32", index(0))),
-    "cannot store into operand 1, which is gathered": one(X, (F32, TABLE)),
+    "a store into operand 1 needs 1 positions, got 0": one(X, (F32, TABLE)),
     "gathered must be at least 0, got -1": lambda: Operand("float32", gathered=-1),
     "there is no dimension 1": one(cast(index(1), "float32")),
     "stores float64 into operand 1, float32": one(cast(X, "float64")),

@@ -373,6 +373,12 @@ def _true_indices(mask: Any) -> Sequence[Any]:
 
     if not isinstance(mask, _core.Tensor):
         return _nonzero(mask)
+    if _core.hides_memory(
+        mask.device
+    ):  # how many there are decides what is called next, so the host needs the mask
+        from weft.arrays.creation import asarray
+
+        return [asarray(places, device=mask.device) for places in _nonzero(mask.numpy())]
     count = _core.empty((), "int64", mask.device)
     _core.run_kernel(_core.kernel_count_nonzero(), [mask, count])
     indices = _core.empty((mask.ndim, count.item()), "int64", mask.device)

@@ -11,7 +11,7 @@ from weft.base.process import at_end
 from weft.base.record import Record
 from weft.base.typing import Any
 from weft.expr import scalar as e
-from weft.expr.kernel import Fold, Kernel, Operand, Reduction, Scan, Store, parts
+from weft.expr.kernel import Each, Fold, Kernel, Operand, Reduction, Scan, Store, parts
 
 __all__ = ["OUTPUTS", "LoopCode", "with_parts"]
 
@@ -84,9 +84,32 @@ class LoopCode(Record):
                 rows,
                 stage_loops,
             )
-            if len(_kernels) > 8192:
-                _kernels.clear()
-            _kernels[key] = kernel
+            _keep(key, kernel)
+        return kernel
+
+    def for_threads(self) -> Any:
+        """The native ThreadLoop, which launches the code on a GPU; equal codes have one."""
+        stages = tuple(map(_stage_key, self.stages))
+        position_axes = self.position_axes
+        rank = self.rank if position_axes else 0
+        key = ("threads", rank, self.dtypes, stages, self.inputs, self.row_axes, self.ordered)
+        kernel = _kernels.get(key)
+        if kernel is None:
+            joins = (
+                len(self.stages) == 1
+                and isinstance(self.stages[0], Each)
+                and not any(store.add for store in self.stages[0].stores)
+            )
+            kernel = _core.make_thread_loop(
+                len(self.dtypes),
+                self.inputs,
+                self.row_axes,
+                position_axes,
+                self.ordered,
+                joins,
+                self.compile_for_threads,
+            )
+            _keep(key, kernel)
         return kernel
 
     def split_row(self) -> Any:
@@ -125,6 +148,29 @@ class LoopCode(Record):
 
         compiled = compile_kernel(self.kernel(rank, row_rank, lanes, tile, inner, streaming))
         return compiled.address, compiled
+
+    @events.noted("compile", lambda self, *_, **__: self.name)
+    def compile_for_threads(
+        self,
+        chip: str,
+        rank: int,
+        row_rank: int,
+        lanes: bool,
+        inner: str,
+        is_long: bool,
+        is_narrow: bool,
+        width: int,
+    ) -> tuple[bytes, str, int, int, int, int]:
+        """Code for one pattern on a kind of GPU (weft.expr.launches); the native core calls it for a new pattern."""
+        from weft.expr.launches import launched
+
+        return launched(self.kernel(rank, row_rank, lanes, -1, inner), chip, is_long, is_narrow, width)
+
+
+def _keep(key: Any, kernel: Any) -> None:
+    if len(_kernels) > 8192:
+        _kernels.clear()
+    _kernels[key] = kernel
 
 
 def _stage_key(stage: Any) -> Any:

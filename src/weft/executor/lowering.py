@@ -30,7 +30,18 @@ from weft.expr.kernel import Each, Store
 from weft.graph.graph import Graph
 from weft.kernels import choices
 from weft.ops import registry
-from weft.ops.kernels import ANY, CHANNELS_LAST, LIKE_INPUT, ROW_MAJOR, Loop, Native, Parts, Several, View
+from weft.ops.kernels import (
+    ANY,
+    CHANNELS_LAST,
+    LIKE_INPUT,
+    ROW_MAJOR,
+    Decomposed,
+    Loop,
+    Native,
+    Parts,
+    Several,
+    View,
+)
 from weft.ops.node import Node, Value
 from weft.ops.op import Op
 from weft.ops.shapes import is_dense
@@ -150,6 +161,9 @@ class Lowering:
         op = node.bound()
         offered = choices(op, [None if v is None else v.type for v in node.inputs])
         for choice in itertools.islice(offered, first_choice, None):
+            if isinstance(choice, Decomposed):
+                self.decompose(node, op, choice.function)
+                return
             if self.take(op, node.inputs, node.outputs, choice):
                 return
         self.decompose(node, op)
@@ -182,15 +196,16 @@ class Lowering:
                 return True
         raise TypeError(f"{op.name}: {choice!r} is not a choice of kernels")
 
-    def decompose(self, node: Node, op: Any) -> None:
-        if self.device.kind != "cpu" and type(op).decompose is Op.decompose:
+    def decompose(self, node: Node, op: Any, function: Callable[..., Any] | None = None) -> None:
+        """In other operators: by the function that a kernel gives, else by the operator's own."""
+        if function is None and self.device.kind != "cpu" and type(op).decompose is Op.decompose:
             kind = self.device.kind
             raise NotImplementedError(
                 f"{op.name}: no kernel for these operands on {kind} devices, and no decomposition; "
                 f"weft.kernels.kernel({type(op).__name__}, device={kind!r}) registers one"
             )
         try:
-            results = op.decompose(*node.inputs)
+            results = (function or op.decompose)(*node.inputs)
         except Exception as problem:
             problem.add_note(f"in {type(op).__name__}.decompose")
             raise

@@ -49,11 +49,16 @@ class Operand(Record):
 
 
 class Store(Record):
-    """Writes value to an operand's element at the loops' position; add: adds it to what is there (bool: or)."""
+    """Writes value to an operand's element at the loops' position; add: adds it to what is there (bool: or).
+
+    at: positions in the dimensions of a gathered operand, as load_at has them; only code for threads writes there, and
+    there a thread goes through the elements of a row in their order.
+    """
 
     operand: int
     value: Scalar
     add: bool = False
+    at: tuple[Scalar, ...] = ()
 
 
 class Reduction(Record):
@@ -107,6 +112,12 @@ class Once(Record):
 
 
 Stage = Each | Fold | Scan | Once
+
+
+def values(stage: Stage) -> tuple[Scalar, ...]:
+    """What a stage computes: values of its reductions and stores, and where it stores."""
+    positions = (p for part in parts(stage) if isinstance(part, Store) for p in part.at)
+    return (*(part.value for part in parts(stage)), *positions)
 
 
 def parts(stage: Stage) -> tuple[Reduction | Store, ...]:
@@ -181,6 +192,8 @@ class Kernel(Record):
                 self._check(part.value, before if isinstance(part, Reduction) else result_types)
                 if isinstance(part, Store):
                     self._check_store(part)
+                    for position in part.at:
+                        self._check(position, result_types)
                 else:
                     self._check_reduction(part, SCANS if isinstance(stage, Scan) else REDUCTIONS)
                     if part.number in result_types:
@@ -209,8 +222,11 @@ class Kernel(Record):
             raise ValueError(
                 f"{self.name}: stores {store.value.dtype} into operand {store.operand}, {operand.dtype}"
             )
-        if operand.gathered:
-            raise ValueError(f"{self.name}: cannot store into operand {store.operand}, which is gathered")
+        if operand.gathered != len(store.at):
+            raise ValueError(
+                f"{self.name}: a store into operand {store.operand} needs {operand.gathered} positions, "
+                f"got {len(store.at)}"
+            )
 
     def _check_reduction(self, reduction: Reduction, accepted: tuple[str, ...]) -> None:
         if reduction.op not in accepted:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from weft.expr.kernel import Kernel, Reduction, Store, parts
+from weft.expr.kernel import Kernel, Reduction, Store, values
 from weft.expr.llvm_values import binary, cast, compare, from_memory, number, to_memory, unary
 from weft.expr.llvm_writer import Writer, llvm_type, memory_type
 from weft.expr.scalar import COMPARISONS, Scalar, walk
@@ -38,7 +38,7 @@ class Function(Writer):
         ]
         self.parameters: dict[tuple[int, str], str] = {}
         for stage in kernel.stages:  # parameters do not change: loaded before the loops
-            for node in walk(*(part.value for part in parts(stage))):
+            for node in walk(*values(stage)):
                 if node.op == "parameter":
                     self.parameter(node)
 
@@ -180,20 +180,27 @@ class Values:
         )
         return self.function.offset(pointer, step)
 
+    def _gathered(self, operand: int, positions: Sequence[str]) -> str:
+        """The pointer to where these positions are in a gathered operand's own dimensions."""
+        f, pointer = self.function, self.pointers[operand]
+        for position, stride in zip(positions, f.gathered[operand], strict=True):
+            pointer = f.offset(pointer, f.emit(f"mul i64 {position}, {stride}"))
+        return pointer
+
     def _read(self, address: str, dtype: str) -> str:
         return from_memory(
             self.function, dtype, self.function.emit(f"load {memory_type(dtype)}, ptr {address}{self.access}")
         )
 
     def store(self, stores: tuple[Store, ...]) -> None:
-        values = [self[store.value] for store in stores]  # all, before the first store changes an operand
-        for store, value in zip(stores, values, strict=True):
-            self.put(store.operand, value, store.add)
+        stored = [self[store.value] for store in stores]  # all, before the first store changes an operand
+        for store, value in zip(stores, stored, strict=True):
+            self.put(store.operand, value, store.add, [self[position] for position in store.at])
 
-    def put(self, operand: int, value: str, add: bool = False) -> None:
+    def put(self, operand: int, value: str, add: bool = False, at: Sequence[str] = ()) -> None:
         """Stores a value into an operand's element of this position, or adds it there."""
         dtype = self.function.kernel.operands[operand].dtype
-        address = self._address(operand, self.pointers[operand])
+        address = self._address(operand, self._gathered(operand, at))
         if add:
             value = self._add(dtype, self._read(address, dtype), value)
         raw = to_memory(self.function, dtype, value)
@@ -235,10 +242,7 @@ class Values:
         if node.op == "load":
             return self._read(self._address(node.value, self.pointers[node.value]), node.dtype)
         if node.op == "load_at":
-            pointer = self.pointers[node.value]
-            for position, stride in zip(args, f.gathered[node.value], strict=True):
-                pointer = f.offset(pointer, f.emit(f"mul i64 {position}, {stride}"))
-            return self._read(self._address(node.value, pointer), node.dtype)
+            return self._read(self._address(node.value, self._gathered(node.value, args)), node.dtype)
         if node.op == "parameter":
             return f.parameter(node)
         if node.op == "index":

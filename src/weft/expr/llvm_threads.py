@@ -8,7 +8,7 @@ the same bits there.
 
 Schedules, which weft.expr.llvm_blocks shares: "elements", a thread for `width` elements of a kernel with one Each;
 "warps" and "blocks", a row for 32 or all threads of a block; "columns", rows side by side, a lane for each and its
-warps along the rows.
+warps along the rows; "serial", a thread for each row, for stores at computed positions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from weft.base.record import Record
 from weft.base.typing import Literal
-from weft.expr.kernel import Each, Kernel, Scan, Store, parts
+from weft.expr.kernel import Each, Kernel, Scan, Store, parts, values
 from weft.expr.llvm_function import Function, Values
 from weft.expr.llvm_values import from_memory, to_memory
 from weft.expr.llvm_writer import memory_type
@@ -30,8 +30,10 @@ __all__ = [
     "Threads",
     "is_pointwise",
     "print_elements",
+    "print_serial",
     "reads_stored",
     "schedule_of",
+    "stores_anywhere",
     "width_of",
 ]
 
@@ -49,7 +51,7 @@ class Schedule(Record):
     Raises ValueError for numbers that are not of these kinds.
     """
 
-    kind: Literal["elements", "warps", "blocks", "columns"]
+    kind: Literal["elements", "warps", "blocks", "columns", "serial"]
     threads: int = 128
     width: int = 1
     is_narrow: bool = False
@@ -95,6 +97,8 @@ def schedule_of(kernel: Kernel, row_length: int, is_narrow: bool = False, width:
 
     A warp has up to 1024 elements of a row, if no stage reads what another thread has stored.
     """
+    if stores_anywhere(kernel):
+        return Schedule("serial", 128, 1, is_narrow)
     if is_pointwise(kernel):
         return Schedule("elements", 128, width, is_narrow)
     if kernel.lanes:
@@ -103,6 +107,11 @@ def schedule_of(kernel: Kernel, row_length: int, is_narrow: bool = False, width:
     if is_short and not any(isinstance(stage, Scan) for stage in kernel.stages):
         return Schedule("warps", 128, 1, is_narrow)
     return Schedule("blocks", 256 if row_length > 1024 else 128, 1, is_narrow)
+
+
+def stores_anywhere(kernel: Kernel) -> bool:
+    """Whether it stores at computed positions, where elements of a row may meet."""
+    return any(isinstance(p, Store) and p.at for stage in kernel.stages for p in parts(stage))
 
 
 def reads_stored(kernel: Kernel, number: int) -> bool:
@@ -120,8 +129,8 @@ class Threads(Function):
         self.schedule = schedule
         self.shared_words = self.barriers = 0
         self.is_settled = True
-        values = [part.value for stage in kernel.stages for part in parts(stage)]
-        slots = [node.value + 1 for node in walk(*values) if node.op == "parameter"]
+        computed = [value for stage in kernel.stages for value in values(stage)]
+        slots = [node.value + 1 for node in walk(*computed) if node.op == "parameter"]
         n, rank = len(kernel.operands), kernel.rank
         begins = [0, n, n + rank, n + rank + n * rank + sum(o.gathered for o in kernel.operands)]
         self.words = begins[-1] + max(slots, default=0)
@@ -258,6 +267,31 @@ class Threads(Function):
         for d, position in enumerate(positions, first):
             pointers = self.advance(pointers, d, position)
         return pointers
+
+
+def print_serial(f: Threads) -> ThreadCode:
+    """A thread for each row, whose elements it goes through in their order."""
+    rank, threads = f.kernel.rank, f.schedule.threads
+    outer = rank - f.kernel.row_rank
+    first = f.emit(f"add i64 {f.emit(f'mul i64 {f.block_number}, {threads}')}, {f.thread}")
+    step = f.emit(f"mul i64 {f.block_count}, {threads}")
+    length = f.product(f.sizes[outer:])
+
+    def row(number: str) -> None:
+        positions = f.positions(number, 0, outer)
+        pointers = f.pointers_at(f.bases, 0, positions)
+
+        def element(i: str) -> None:
+            inner = f.positions(i, outer, rank)
+            at = f.pointers_at(pointers, outer, inner[:-1])
+            for stage in f.kernel.stages:
+                assert isinstance(stage, Each)
+                Values(f, at, [*positions, *inner], inner[-1], "").store(stage.stores)
+
+        f.strided("0", 1, length, element)
+
+    f.strided(first, step, f.product(f.sizes[:outer]), row)
+    return f.code(threads)
 
 
 def print_elements(f: Threads) -> ThreadCode:

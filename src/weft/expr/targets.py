@@ -17,7 +17,7 @@ from weft.base.typing import Any
 from weft.expr import compiler
 from weft.expr.llvm_threads import ThreadCode
 
-__all__ = ["PTX_FEATURES", "Target", "compile_threads", "ptx_target", "standin_target"]
+__all__ = ["PTX_FEATURES", "Target", "compile_threads", "ptx_target", "standin_target", "target_of"]
 
 PTX_FEATURES = "+ptx80"  # the oldest version that every driver of CUDA 12 and 13 compiles
 
@@ -70,6 +70,16 @@ def compile_threads(code: ThreadCode, target: Target) -> bytes:
     (True, True)
     """
     return compiler.code_of(target.whole_text(code), target)
+
+
+def target_of(chip: str) -> Target:
+    """The target of what the native core calls a device's chip: "sm_90", ..., or "stand-in".
+
+    Code for sm_90 runs on later chips, too, which PTX of this version does not name.
+    """
+    if chip == "stand-in":
+        return standin_target()
+    return ptx_target(f"sm_{min(int(chip.removeprefix('sm_')), 90)}")
 
 
 @functools.cache

@@ -10,7 +10,9 @@ from weft.expr.llvm_threads import (
     Threads,
     is_pointwise,
     print_elements,
+    print_serial,
     reads_stored,
+    stores_anywhere,
     width_of,
 )
 
@@ -36,8 +38,10 @@ def print_threads(kernel: Kernel, schedule: Schedule) -> ThreadCode:
             Operand(o.dtype, "any" if o.inner == "cross" else o.inner, o.gathered) for o in kernel.operands
         )
         kernel = Kernel(kernel.name, kernel.rank, operands, kernel.stages, kernel.row_rank)
-    if (schedule.kind == "columns") != kernel.lanes or (
-        schedule.kind == "elements" and not is_pointwise(kernel)
+    if (
+        (schedule.kind == "columns") != kernel.lanes
+        or (schedule.kind == "serial") != stores_anywhere(kernel)
+        or (schedule.kind == "elements" and not is_pointwise(kernel))
     ):
         raise ValueError(f"{kernel.name}: {schedule.kind} is no schedule for its stages")
     alone = not any(reads_stored(kernel, k) for k in range(len(kernel.stages)))
@@ -48,6 +52,8 @@ def print_threads(kernel: Kernel, schedule: Schedule) -> ThreadCode:
     if schedule.width > width_of(kernel):
         raise ValueError(f"{kernel.name}: width must be at most {width_of(kernel)}, got {schedule.width}")
     f = Threads(kernel, schedule)
+    if schedule.kind == "serial":
+        return print_serial(f)
     if schedule.kind == "elements":
         return print_elements(f)
     return print_blocks(f)

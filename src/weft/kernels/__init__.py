@@ -162,11 +162,9 @@ def choices(op: Op, types: Sequence[TensorType | None]) -> Iterator[Any]:
 def loop_kernel(device: Device, code: Any) -> Any:
     """The kernel of a loop on a device: what its kind makes of the code, else the processor's."""
     make = LOOPS.get(device.kind)
-    if make is None and device.kind == "gpu":
-        raise NotImplementedError(
-            f"{code.name}: loops have no code for gpu devices yet; x.to_device('cpu') first"
-        )
-    return code.native() if make is None else make(code)
+    if make is not None:
+        return make(code)
+    return code.for_threads() if device.kind == "gpu" else code.native()
 
 
 def _device_kind(op: Op, types: Sequence[TensorType | None]) -> str:

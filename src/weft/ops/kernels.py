@@ -16,6 +16,7 @@ from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Stage, Store
 from weft.ops.types import TensorType
 
 __all__ = [
+    "Decomposed",
     "Loop",
     "Native",
     "Parts",
@@ -111,6 +112,12 @@ class Several(Record):
     """
 
     parts: tuple[tuple[Loop | Native, tuple[int, ...], tuple[int, ...]], ...]
+
+
+class Decomposed(Record):
+    """What the operator is made of on this kind of device: function(*inputs) gives Values, as Op.decompose does."""
+
+    function: Callable[..., Any]
 
 
 class View(Record):

@@ -1,0 +1,41 @@
+// indexed_threads.h: kernels for GPUs that read or write elements at indices, made of loops for threads.
+//
+// IndexError is raised before anything is written; the host waits for the checks.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "program/kernel.h"
+
+namespace weft {
+
+// How a loop sees the operands of a kernel. Where something is written at indices, x is operand 0, y the last
+// one of the loop, and the loop runs on what x is copied to.
+struct IndexedForm {
+  struct Operand {
+    int operand;                // of the kernel
+    std::vector<int> dims;      // for each loop its dimension that moves, or -1
+    std::vector<int> gathered;  // its dimensions where the code computes positions
+  };
+  // Indices in -n ... n-1, n being the size of dimension `dim` of operand `of`. The loop has these n as
+  // parameters.
+  struct Check {
+    int indices, of, dim;
+  };
+  std::string function;                    // that errors name
+  std::vector<std::pair<int, int>> loops;  // operand and dimension that have the size of each
+  std::vector<Operand> operands;           // of the loop, in order
+  std::vector<Check> checks;
+  std::vector<Ref<Kernel>>
+      find;          // for each check, (indices) -> int64: the place of the first one refused, else -1
+  Ref<Kernel> loop;  // a ThreadLoop
+  Ref<Kernel> copy;  // x -> y, or null
+};
+Ref<Kernel> make_indexed_threads(IndexedForm form);
+
+// labels -> int64 y. Parameters: classes, ignored. find: as above, with these parameters.
+Ref<Kernel> make_checked_labels(std::string function, Ref<Kernel> find, Ref<Kernel> copy);
+
+}  // namespace weft

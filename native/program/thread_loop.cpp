@@ -1,0 +1,133 @@
+#include "program/thread_loop.h"
+
+#include <bit>
+#include <cstring>
+#include <stdexcept>
+
+namespace weft {
+namespace {
+
+constexpr int64_t kAccessBytes = 16;  // the widest access of a thread
+constexpr int64_t kNarrow = (int64_t{1} << 31) - 1;
+constexpr int64_t kBlocksOfProcessor = 16;  // more would wait; those that run stride over what is left
+
+}  // namespace
+
+ThreadPattern::Key ThreadPattern::key() const noexcept {
+  // No loop has a tile, whose bits (11 to 15 of LoopPattern::key) are free.
+  const auto schedule = static_cast<uint64_t>(is_long) | static_cast<uint64_t>(is_narrow) << 1 |
+                        static_cast<uint64_t>(std::bit_width(static_cast<unsigned>(width)) - 1) << 2;
+  return {loop.key() | schedule << 11, device};
+}
+
+// A launch without its addresses and parameters.
+struct ThreadLoop::Work {
+  LoopSpace space;
+  ThreadPattern pattern;
+  int64_t items = 0;       // elements, rows or columns
+  int64_t most_width = 1;  // elements of a thread's turn, if the addresses allow it
+};
+
+// False: there is nothing to do.
+bool ThreadLoop::prepare(const View* operands, Work& work) const {
+  LoopSpace& space = work.space;
+  if (!space.arrange(form_, operands)) return false;
+  const int outer = form_.row_axes ? space.rank - space.rows : space.rank;
+  int64_t positions = 1, row = 1;
+  work.items = 1;
+  bool is_narrow = true;
+  for (int d = 0; d < space.rank; ++d) {
+    positions *= space.sizes[d];
+    (d < outer ? work.items : row) *= space.sizes[d];
+    for (int k = 0; k < space.operands; ++k)
+      is_narrow &= std::abs(space.strides[k][d]) <= kNarrow / std::max<int64_t>(space.sizes[d], 1);
+  }
+  work.pattern.loop = space.pattern;
+  work.pattern.is_narrow = is_narrow && positions <= kNarrow;
+  work.pattern.is_long = row > ThreadPattern::kShortRow;
+  if (!may_join_) return true;
+  int64_t item_bytes = kAccessBytes;
+  for (int k = 0; k < space.operands; ++k) {
+    if (space.pattern.inner[k] != LoopPattern::unit) continue;
+    const auto bytes = static_cast<int64_t>(size_of(space.dtypes[k]));
+    item_bytes = item_bytes == kAccessBytes ? bytes : std::max(item_bytes, bytes);
+  }
+  int64_t width = kAccessBytes / item_bytes;
+  const auto fits = [&] {
+    if (space.rank > 1 && space.sizes[space.rank - 1] % width != 0) return false;
+    for (int k = 0; k < space.operands; ++k) {
+      if (space.pattern.inner[k] != LoopPattern::unit) continue;
+      for (int d = 0; d < space.rank - 1; ++d)
+        if (space.strides[k][d] % (width * static_cast<int64_t>(size_of(space.dtypes[k]))) != 0) return false;
+    }
+    return true;
+  };
+  while (width > 1 && !fits()) width /= 2;
+  work.most_width = width;
+  return true;
+}
+
+void ThreadLoop::launch(const Work& work, char* const* data, std::span<const uint64_t> gathered,
+                        const uint64_t* parameters, const RunContext& context) const {
+  DeviceBackend* const backend = backend_of(context.device.kind);
+  if (!backend) throw std::logic_error("a loop for threads runs on " + to_string(context.device));
+  const LoopSpace& space = work.space;
+  ThreadPattern pattern = work.pattern;
+  pattern.device = context.device.index;
+  int64_t width = work.most_width;
+  for (int k = 0; k < space.operands; ++k) {
+    if (space.pattern.inner[k] != LoopPattern::unit) continue;
+    const auto address = reinterpret_cast<uintptr_t>(data[k]);
+    while (width > 1 &&
+           address % static_cast<uintptr_t>(width * static_cast<int64_t>(size_of(space.dtypes[k]))) != 0)
+      width /= 2;
+  }
+  pattern.width = static_cast<int>(width);
+  const DeviceFunction& function = *codes_.find(pattern.key(), [&] { return compile_(pattern); });
+
+  uint64_t words[DeviceFunction::kMostWords];
+  const auto rank = static_cast<size_t>(space.rank), operands = static_cast<size_t>(space.operands);
+  size_t count = 0;
+  for (size_t k = 0; k < operands; ++k) words[count++] = reinterpret_cast<uint64_t>(data[k]);
+  for (size_t d = 0; d < rank; ++d) words[count++] = static_cast<uint64_t>(space.sizes[d]);
+  for (size_t k = 0; k < operands; ++k)
+    for (size_t d = 0; d < rank; ++d) words[count++] = static_cast<uint64_t>(space.strides[k][d]);
+  for (const uint64_t stride : gathered) words[count++] = stride;
+  if (count > function.words)
+    throw std::logic_error("a loop's code takes fewer words than its operands have");
+  if (count < function.words)
+    std::memcpy(words + count, parameters, (function.words - count) * sizeof *words);
+
+  const int64_t blocks = std::min((work.items + function.items - 1) / function.items,
+                                  kBlocksOfProcessor * backend->processors(context.device.index));
+  if (blocks > 0)
+    backend->launch(context.device.index, context.stream, function, static_cast<unsigned>(blocks), words);
+}
+
+void ThreadLoop::run(const Call& call, std::span<const uint64_t> gathered) const {
+  Work work;
+  if (!prepare(call.operands, work)) return;
+  char* data[LoopPattern::kOperands];
+  for (int k = 0; k < form_.operands; ++k) data[k] = call.operands[k].data;
+  launch(work, data, gathered, call.parameters, call.context);
+}
+
+class ThreadLoop::BoundLoop final : public Bound {
+ public:
+  BoundLoop(const ThreadLoop& loop, const View* operands)
+      : loop_(loop), runs_(loop.prepare(operands, work_)) {}
+  void run(char* const* data, const uint64_t* parameters, const RunContext& context) const override {
+    if (runs_) loop_.launch(work_, data, {}, parameters, context);
+  }
+
+ private:
+  const ThreadLoop& loop_;
+  Work work_;
+  const bool runs_;
+};
+
+std::unique_ptr<Bound> ThreadLoop::bind(const View* operands) const {
+  return std::make_unique<BoundLoop>(*this, operands);
+}
+
+}  // namespace weft

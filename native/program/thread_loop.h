@@ -1,0 +1,70 @@
+// thread_loop.h: a kernel of the expression compiler on a GPU: each run enqueues one launch on a stream.
+//
+// `run` arranges the operands as a Loop does (loop_space.h), picks the code that was compiled for their
+// pattern, for the device and for what a schedule of threads has to know, and packs addresses, sizes, strides
+// and parameters into one block of words (weft/expr/llvm_threads.py). It does not wait.
+//
+// `run` may be called from any thread. Code is made on the first use of a pattern, by the thread that uses
+// it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "engine/device_kind.h"
+#include "program/code_table.h"
+#include "program/kernel.h"
+#include "program/loop_space.h"
+
+namespace weft {
+
+// What code for threads is compiled for; weft.expr.llvm_threads.Schedule has the meaning of the parts.
+struct ThreadPattern {
+  LoopPattern loop;
+  int device = 0;        // index of the GPU
+  bool is_long = false;  // rows have more than kShortRow elements
+  bool is_narrow = false;
+  int width = 1;
+
+  static constexpr int64_t kShortRow = 1024;
+  struct Key {
+    uint64_t pattern;
+    int device;
+    bool operator==(const Key&) const = default;
+  };
+  Key key() const noexcept;
+};
+
+class ThreadLoop final : public Kernel {
+ public:
+  // Makes the code of a pattern, and keeps it as long as the process. May throw.
+  using Compile = std::function<const DeviceFunction*(const ThreadPattern&)>;
+
+  // may_join: it computes every element by itself, so that a thread may load and store several at once.
+  ThreadLoop(LoopForm form, bool may_join, Compile compile)
+      : form_(form), may_join_(may_join), compile_(std::move(compile)) {}
+
+  void run(const Call& call) const override { run(call, {}); }
+  // gathered: strides in bytes of the dimensions where code computes positions, operand by operand.
+  void run(const Call& call, std::span<const uint64_t> gathered) const;
+  const LoopForm* loop_form() const override { return &form_; }
+  std::unique_ptr<Bound> bind(const View* operands) const override;
+  int operand_count() const override { return form_.operands; }
+  bool reaches_devices() const override { return true; }
+  bool enqueues() const override { return true; }
+
+ private:
+  struct Work;
+  class BoundLoop;
+  bool prepare(const View* operands, Work& work) const;
+  void launch(const Work& work, char* const* data, std::span<const uint64_t> gathered,
+              const uint64_t* parameters, const RunContext& context) const;
+
+  const LoopForm form_;
+  const bool may_join_;
+  const Compile compile_;
+  CodeTable<ThreadPattern::Key, const DeviceFunction*> codes_;
+};
+
+}  // namespace weft

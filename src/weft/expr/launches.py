@@ -1,0 +1,67 @@
+"""Loops for threads as the native core launches them: code for each pattern of operands, on each kind of GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft import _core
+from weft.base.typing import Any
+from weft.expr.kernel import Each, Kernel, Operand, Stage
+from weft.expr.llvm_threads import schedule_of
+from weft.expr.targets import compile_threads, target_of
+from weft.expr.threads import print_threads
+
+__all__ = ["launched", "thread_loop"]
+
+INNER: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross"}
+LONG_ROW = 1024  # ThreadPattern::kShortRow of the native core: longer rows are for whole blocks
+
+
+def launched(
+    kernel: Kernel, chip: str, is_long: bool, is_narrow: bool, width: int
+) -> tuple[bytes, str, int, int, int, int]:
+    """Code of a kernel on a kind of GPU: its image, its name, and what a launch has to know (see ThreadCode).
+
+    is_long: rows have more than 1024 elements; is_narrow and width: of Schedule.
+    """
+    code = print_threads(kernel, schedule_of(kernel, LONG_ROW + is_long, is_narrow, width))
+    image = compile_threads(code, target_of(chip))
+    return image, code.name, code.threads, code.shared_bytes, code.words, code.positions
+
+
+def thread_loop(
+    name: str,
+    dtypes: Sequence[str],
+    stages: tuple[Stage, ...],
+    *,
+    inputs: int,
+    row_axes: int = 0,
+    positions: int = 0,
+    is_ordered: bool = False,
+    gathered: Sequence[int] = (),
+) -> Any:
+    """A native ThreadLoop of these stages, which are in basic operations (weft.expr.functions.expand).
+
+    dtypes: of inputs, then outputs. row_axes: bit d is dimension d, counted from the last. positions: those along which
+    code reads its position; if any, dimensions are neither merged nor reordered. is_ordered: those of rows keep their
+    order. gathered: of each operand (Operand).
+    """
+    counts = [*gathered, *[0] * (len(dtypes) - len(gathered))]
+    is_each = len(stages) == 1 and isinstance(stages[0], Each)
+
+    def compile(
+        chip: str,
+        rank: int,
+        row_rank: int,
+        lanes: bool,
+        inner: str,
+        is_long: bool,
+        is_narrow: bool,
+        width: int,
+    ) -> tuple[bytes, str, int, int, int, int]:
+        operands = tuple(Operand(d, INNER[c], n) for d, c, n in zip(dtypes, inner, counts, strict=True))
+        kernel = Kernel(name, rank, operands, stages, row_rank, lanes)
+        return launched(kernel, chip, is_long, is_narrow, width)
+
+    joins = is_each and not row_axes and not any(counts)
+    return _core.make_thread_loop(len(dtypes), inputs, row_axes, positions, is_ordered, joins, compile)

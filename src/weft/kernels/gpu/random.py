@@ -1,0 +1,87 @@
+"""Kernels of weft.ops.families.random on GPUs: the processor's numbers, bit for bit (float64 normals: to rounding)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from weft.expr import draws
+from weft.expr import scalar as e
+from weft.expr.functions import expand
+from weft.expr.kernel import Each, Store
+from weft.expr.launches import thread_loop
+from weft.kernels import kernel
+from weft.ops.families.random import Bernoulli, Dropout
+from weft.ops.kernels import RESERVATION, Native
+from weft.ops.types import TensorType
+
+Scalar = e.Scalar
+
+
+def drawing(
+    name: str,
+    dtypes: Sequence[str],
+    inputs: int,
+    rank: int,
+    first_size: int,
+    values: Callable[[Scalar], Sequence[Scalar]],
+) -> Any:
+    """A loop that stores values(number of the element) over axes whose sizes are parameters from first_size on."""
+    number = draws.place([e.parameter(first_size + d, "int64") for d in range(rank)])
+    stores = tuple(Store(inputs + k, expand(value)) for k, value in enumerate(values(number)))
+    return thread_loop(name, dtypes, (Each(stores),), inputs=inputs, positions=(1 << rank) - 1)
+
+
+def sizes_of(shape: Sequence[Any]) -> tuple[tuple[Any, str], ...]:
+    """The sizes as parameters."""
+    return tuple((n, "int64") for n in shape)
+
+
+@functools.cache
+def dropping(dtype: str, rank: int, mask: str | None) -> Any:
+    real = "float64" if dtype == "float64" else "float32"
+
+    def values(number: Scalar) -> list[Scalar]:
+        item, p = draws.item32(number), e.parameter(3, "float64")
+        most = e.constant(float(2**32 - 1), "float64")
+        threshold = e.cast(e.minimum(p * e.constant(2.0**32, "float64"), most), "uint64")
+        one = e.constant(1.0, "float64")
+        is_kept = (item >= threshold) & (p < one)
+        factor = e.cast(one / (one - p), real)
+        x = e.cast(e.load(0, dtype), real)
+        y = e.cast(e.where(is_kept, x * factor, e.constant(0.0, real)), dtype)
+        return [y] if mask is None else [y, e.cast(is_kept, mask)]
+
+    dtypes = [dtype, dtype, *([mask] if mask else [])]
+    return drawing("dropout", dtypes, 1, rank, 4, values)
+
+
+@kernel(Dropout, device="gpu", when=lambda op, x: op.training)
+def dropout(op: Dropout, x: TensorType) -> Iterator[Native]:
+    def make(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        dtype, shape, _ = inputs[0]
+        return dropping(dtype, len(shape), outputs[1] and outputs[1][0])
+
+    p: Any = op.p
+    numbers = (*RESERVATION, (p, "float64"), *sizes_of(x.shape))
+    yield Native(make, exact=False, numbers=numbers, optional=(1,))
+
+
+@functools.cache
+def deciding(dtype: str, result: str, rank: int) -> Any:
+    def values(number: Scalar) -> list[Scalar]:
+        item = e.cast(draws.item32(number), "float64")
+        p = e.cast(e.load(0, dtype), "float64")
+        return [e.cast(item < p * e.constant(2.0**32, "float64"), result)]
+
+    return drawing("bernoulli", [dtype, result], 1, rank, 3, values)
+
+
+@kernel(Bernoulli, device="gpu")
+def bernoulli(op: Bernoulli, p: TensorType) -> Iterator[Native]:
+    def make(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        (dtype, shape, _), (result, _, _) = inputs[0], outputs[0]
+        return deciding(dtype, result, len(shape))
+
+    yield Native(make, exact=False, numbers=(*RESERVATION, *sizes_of(p.shape)))

@@ -1,0 +1,271 @@
+"""Calls and programs on a GPU, counted. test_gpu_programs.py runs this file in processes that have one."""
+
+import numpy as np
+import pytest
+
+import weft as wf
+import weft.functional as F
+import weft.module as M
+import weft.optimizer as optim
+from weft import _core
+
+rng = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _there():
+    with wf.device("gpu:0"):
+        yield
+
+
+def counts():
+    return _core.device_kind_counters("gpu")
+
+
+def counted(call):
+    """What a call does, once its plans and code are there: (result, launches, waits, staged)."""
+    call().wait()
+    before = counts()
+    result = call()
+    result.wait()
+    after = counts()
+    return result, *(after[k] - before[k] for k in ("launches", "waits", "staged"))
+
+
+def numbers(*shape, dtype="float32"):
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def test_a_call_is_one_launch_and_nothing_runs_on_the_host():
+    x = wf.tensor(numbers(5, 7))
+    for call in (lambda: x + x, lambda: F.softmax(x), lambda: x.sum(), lambda: x.T * 2, lambda: x > 0):
+        assert counted(call)[1:] == (1, 1, 0)
+
+
+def test_views_launch_nothing():
+    x = wf.tensor(numbers(5, 7))
+    before = counts()
+    y = x.T[1:3].reshape(2, 5)[::1]
+    assert counts()["launches"] == before["launches"]
+    assert y.shape == (2, 5)
+
+
+def test_a_traced_step_waits_once():
+    w = wf.tensor(numbers(7, 7))
+
+    @wf.trace
+    def step(x):
+        for _ in range(4):
+            x = F.relu(x @ w) + x
+        return x.mean()
+
+    x = wf.tensor(numbers(5, 7))
+    result, launches, waits, staged = counted(lambda: step(x))
+    assert launches >= 4
+    assert (waits, staged) == (1, 0)
+    want = x.numpy().astype("float64")
+    for _ in range(4):
+        want = np.maximum(want @ w.numpy(), 0) + want
+    np.testing.assert_allclose(result.item(), want.mean(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
+def test_accesses_of_several_elements_wherever_arrays_begin(dtype):
+    """Every offset of an array from 16 bytes, all lengths around what a thread has at a time."""
+    base = (np.arange(200) % 50).astype(dtype)
+    x = wf.tensor(base)
+    for first in (0, 1, 2, 3, 4, 8, 15, 16):
+        for length in (0, 1, 3, 15, 16, 17, 33, 100):
+            part, want = x[first : first + length], base[first : first + length]
+            np.testing.assert_array_equal((part + part).numpy(), want + want)
+            y = wf.zeros(200, dtype=dtype)
+            y[first : first + length] = part + 1
+            expected = np.zeros(200, dtype)
+            expected[first : first + length] = want + 1
+            np.testing.assert_array_equal(y.numpy(), expected)
+
+
+def test_random_strides_and_reductions():
+    """Against NumPy, over views of any order, step and broadcast."""
+    for _ in range(60):
+        shape = tuple(rng.integers(1, 7, rng.integers(1, 5)).tolist())
+        a = numbers(*(2 * n for n in shape), dtype="float64")
+        x = wf.tensor(a)
+        cut = tuple(slice(int(rng.integers(0, 2)), None, int(rng.integers(1, 3))) for _ in shape)
+        order = rng.permutation(len(shape)).tolist()
+        x, a = wf.permute_dims(x[cut], order), np.transpose(a[cut], order)
+        axes = tuple(int(k) for k in range(a.ndim) if rng.integers(2)) or None
+        np.testing.assert_allclose(x.sum(axis=axes).numpy(), a.sum(axes), rtol=1e-12, atol=1e-12)
+        np.testing.assert_array_equal((x * 2 - x[:1]).numpy(), a * 2 - a[:1])
+        np.testing.assert_array_equal(x.max(axis=0).numpy(), a.max(0))
+        np.testing.assert_array_equal(x.argmax(axis=-1).numpy(), a.argmax(-1))
+
+
+@pytest.mark.parametrize("length", [1, 31, 33, 1023, 1024, 1025, 5000])
+def test_long_rows(length):
+    a = numbers(3, length)
+    x = wf.tensor(a)
+    np.testing.assert_allclose(F.softmax(x).sum(axis=-1).numpy(), 1, rtol=1e-5)
+    sums = F.cumulative_sum(x, axis=1)
+    np.testing.assert_allclose(sums.numpy(), a.astype("float64").cumsum(1), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(x.sum(axis=0).numpy(), a.sum(0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose((x.T + 1).T.mean().item(), 1 + a.mean(), rtol=1e-4)
+
+
+def test_loops_and_conditions_read_what_decides_from_the_device():
+    x = wf.tensor([4.0, 4.0])
+    assert wf.cond(x.sum() > 3, lambda x: x * 2, lambda x: x, x).tolist() == [8.0, 8.0]
+    assert wf.cond(x.sum() > 30, lambda x: x * 2, lambda x: x, x).tolist() == [4.0, 4.0]
+    assert wf.while_loop(lambda x: x.sum() < 100, lambda x: x * 2, x).tolist() == [64.0, 64.0]
+    rows = wf.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    sums, last = wf.foreach(lambda row, s: (row.sum() + s, row.sum() + s), rows, wf.tensor(0.0))
+    assert sums.tolist() == [3.0, 10.0, 21.0]
+    assert last.item() == 21.0
+
+
+def test_errors_name_the_operator():
+    x = wf.tensor([3.0, 1.0])
+    draw = wf.trace(lambda x: x + wf.random.uniform(0.0, 1.0, (2,)))
+    with pytest.raises(
+        NotImplementedError, match=r"random_uniform: no kernel for these operands on gpu devices"
+    ):
+        draw(x)
+    assert (x + 1).tolist() == [4.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "length"),
+    [("float32", 33), ("float16", 5), ("int8", 64), ("uint64", 2), ("bool", 3), ("float64", 1)],
+)
+def test_sorted_as_on_the_processor(dtype, length):
+    """Places of equal elements, NaN and the order of axes, too."""
+    a = (rng.standard_normal((3, length, 2)) * 3).round().astype("float32")
+    if dtype.startswith("float"):
+        a[rng.random(a.shape) < 0.2] = np.nan
+    a = (np.abs(a) if dtype in ("uint64", "bool") else a).astype(dtype)
+    on_host = wf.tensor(a, device="cpu:0")
+    x = wf.tensor(a)
+    k = length // 2 + 1
+    for call in (
+        lambda x: F.argsort(x, axis=1),
+        lambda x: F.argsort(x, axis=1, descending=True),
+        lambda x: F.sort(x, axis=-2),
+        lambda x: F.topk(x, k, axis=1),
+        lambda x: F.topk(x, k, axis=1, largest=False),
+    ):
+        got, want = call(x), call(on_host)
+        pairs = zip(got, want, strict=True) if isinstance(got, tuple) else [(got, want)]
+        for y, z in pairs:
+            np.testing.assert_array_equal(y.numpy(), z.numpy())
+    line, values = F.sort(wf.tensor(a[0, :, 0])), wf.tensor(a[1, :, 1])
+    for side in ("left", "right"):
+        want = F.searchsorted(line.to_device("cpu"), values.to_device("cpu"), side=side)
+        np.testing.assert_array_equal(F.searchsorted(line, values, side=side).numpy(), want.numpy())
+
+
+def test_masks_and_what_there_is_to_know_of_a_device():
+    x = wf.tensor([3.0, 1.0, 2.0])
+    assert x[x > 1].tolist() == [3.0, 2.0]
+    x[x > 2] = 0.0
+    assert x.tolist() == [0.0, 1.0, 2.0]
+    assert (wf.device.count(), wf.device.name(), wf.device.is_available("gpu:2")) == (2, "stand-in", False)
+    assert wf.device.is_available("cuda:1")
+    wf.device.synchronize("gpu:0")
+    assert wf.device.memory()["in_use_bytes"] >= 12
+    with pytest.raises(wf.DeviceError, match="the host cannot touch the memory of gpu:0"):
+        _core.run_kernel(_core.kernel_count_nonzero(), [x, x])
+
+
+def test_the_origin_of_a_nan_is_found():
+    x = wf.tensor([1.0, -1.0])
+    with (
+        pytest.raises(
+            wf.EngineError, match=r"log: the result f32\[2\] holds 1 NaN .*; it reads f32\[2\] with 0 NaN"
+        ),
+        wf.tools.detect_anomaly(),
+    ):
+        F.log(x).wait()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(), (1,), (63,), (65,), (3, 70), (4, 5, 129)])
+def test_dropout_and_bernoulli_draw_the_processors_numbers(dtype, shape):
+    a = wf.tensor(numbers(*shape), device="cpu:0").astype(dtype)
+    chances = wf.tensor(rng.random(shape), device="cpu:0").astype(dtype)
+    for draw in (
+        lambda x, p: F.dropout(x, 0.3, training=True),
+        lambda x, p: F.dropout(x, 1.0, training=True),
+        lambda x, p: F.bernoulli(p),
+    ):
+        results = []
+        for device in ("cpu:0", "gpu:0"):
+            wf.random.seed(5, device=device)
+            results.append(draw(a.to_device(device), chances.to_device(device)).numpy())
+        assert results[0].tobytes() == results[1].tobytes()
+
+
+def test_indices_out_of_range_are_the_processors_errors():
+    x, table = wf.tensor(numbers(4, 3)), wf.tensor(numbers(5, 2))
+    bad = wf.tensor([[0, 1], [7, -9]])
+    before = x.numpy().copy()
+    for call, message in (
+        (lambda: wf.take(x, bad[1], axis=0), "index 7 is out of range for axis 0 of size 4"),
+        (lambda: F.embedding(bad, table), "index 7 is out of range for axis 0 of size 5"),
+        (lambda: F.cross_entropy(x, wf.tensor([0, 1, 3, 2])), r"target 3 is none of the 3 classes"),
+        (
+            lambda: F.put_along_axis(x, wf.tensor([[0, -6, 2]]), 1.0, axis=0),
+            "index -6 is out of range for axis 0 of size 4",
+        ),
+    ):
+        with pytest.raises(IndexError, match=message):
+            call().numpy()
+    np.testing.assert_array_equal(x.numpy(), before)
+
+
+@pytest.mark.parametrize("mode", ["set", "add", "max", "min"])
+def test_repeated_indices_are_combined_in_their_order(mode):
+    """Sums have the processor's order, so its bits."""
+    for axes, position, size in (((0,), 0, 200), ((1,), 1, 50), ((0, 2), 0, 100), ((0, 1, 2), 0, 64)):
+        a = numbers(3, 4, 5)
+        indices = [rng.integers(-a.shape[d], a.shape[d], size) for d in axes]
+        others = [a.shape[d] for d in range(3) if d not in axes]
+        updates = numbers(*others[:position], size, *others[position:])
+        results = []
+        for device in ("cpu:0", "gpu:0"):
+            x, *i, u = (wf.tensor(v, device=device) for v in (a, *indices, updates))
+            y = F.index_put(x, u, *i, axes=axes, position=position, mode=mode)
+            results.append(y.numpy())
+            np.testing.assert_array_equal(x.numpy(), a)
+        assert results[0].tobytes() == results[1].tobytes()
+
+
+def train(device, is_traced):
+    """Losses of some steps of a small network, its dropout included."""
+    with wf.device(device):
+        wf.random.seed(3, device=device)
+        net = M.Sequential(
+            M.Conv2d(1, 3, 3), M.ReLU(), M.MaxPool2d(2), M.Flatten(), M.Dropout(0.2), M.Linear(27, 4)
+        )
+        optimizer = optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        manager = wf.GradManager().attach(net.parameters())
+
+        def step(images, labels):
+            with manager:
+                loss = F.cross_entropy(net(images), labels)
+                manager.backward(loss)
+            optimizer.step().clear_grad()
+            return loss
+
+        step = wf.trace(step) if is_traced else step
+        draws = np.random.default_rng(0)
+        losses = []
+        for _ in range(4):
+            images = draws.standard_normal((5, 1, 8, 8)).astype("float32")
+            losses.append(step(wf.tensor(images), wf.tensor(draws.integers(0, 4, 5))).item())
+        return losses
+
+
+def test_a_network_trains_as_on_the_processor():
+    want = train("cpu:0", False)
+    for is_traced in (False, True):
+        np.testing.assert_allclose(train("gpu:0", is_traced), want, rtol=1e-5)
