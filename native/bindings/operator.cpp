@@ -66,10 +66,22 @@ bool is_other_array(PyObject* object) noexcept {
 
 nb::object as_array(PyObject* object) { return call_hook(Hook::asarray, nb::handle(object)); }
 
-// What NumPy's scalars and arrays stand for; null: the object is none of them.
-nb::object from_numpy(PyObject* object) {
+// A Python complex number as an array, of the precision of the arrays beside it.
+nb::object complex_array(nb::handle number, std::span<PyObject* const> operands) {
+  const bool is_wide = std::ranges::any_of(operands, [](PyObject* x) {
+    return x && is_tensor(x) && (self_of(x).dtype == DType::float64 || self_of(x).dtype == DType::complex128);
+  });
+  return as_tensor(number, dtype_object(is_wide ? DType::complex128 : DType::complex64), Device{});
+}
+
+// What complex numbers and NumPy's scalars and arrays stand for; null: the object is none of them.
+nb::object from_numpy(PyObject* object, std::span<PyObject* const> operands) {
   if (is_tensor(object) || PyFloat_CheckExact(object) || PyLong_Check(object)) return {};
-  if (is_other_number(object)) return as_python_number(object);
+  nb::object number;
+  if (is_other_number(object)) number = as_python_number(object);
+  if (PyComplex_Check(number.is_valid() ? number.ptr() : object))
+    return complex_array(number.is_valid() ? number : nb::borrow(object), operands);
+  if (number.is_valid()) return number;
   return is_other_array(object) ? as_array(object) : nb::object();
 }
 
@@ -234,7 +246,8 @@ bool OperatorFunction::is_named(int attribute, PyObject* names) const {
 }
 
 bool OperatorFunction::accepts_other(PyObject* object) noexcept {
-  return is_tensor(object) || is_number(object) || is_other_number(object) || is_other_array(object);
+  return is_tensor(object) || is_number(object) || is_other_number(object) || PyComplex_Check(object) ||
+         is_other_array(object);
 }
 
 void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_t count,
@@ -518,7 +531,7 @@ nb::object OperatorFunction::operator_of(Arguments& a) {
 nb::object OperatorFunction::inputs_of(Arguments& a) {
   for (size_t k = 0; k < a.inputs.count; ++k) {
     if (!a.inputs[k]) continue;
-    if (nb::object array = from_numpy(a.inputs[k]); array.is_valid()) {
+    if (nb::object array = from_numpy(a.inputs[k], {a.inputs.data, a.inputs.count}); array.is_valid()) {
       a.inputs[k] = array.ptr();
       a.owned.push_back(std::move(array));
     }
@@ -570,8 +583,10 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   if (!interpreter.is_valid() && context().layers.capture) [[unlikely]]
     interpreter = nb::borrow(context().layers.capture);  // it happens each time that the function runs
   if (interpreter.is_valid()) {
-    const auto as_operand = [](PyObject* object) {
-      nb::object array = object == Py_None || PyUnicode_Check(object) ? nb::object() : from_numpy(object);
+    const auto as_operand = [&](PyObject* object) {
+      const bool stays = object == Py_None || PyUnicode_Check(object) ||
+                         (PyComplex_Check(object) && type_has(interpreter.ptr(), "takes_complex"));
+      nb::object array = stays ? nb::object() : from_numpy(object, {arguments, static_cast<size_t>(count)});
       return array.is_valid() ? array : nb::borrow(object);
     };
     const nb::object positional = tuple_of(count, [&](Py_ssize_t i) { return as_operand(arguments[i]); });
@@ -600,7 +615,9 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
       continue;
     }
     if (is_number(input)) continue;
-    if (nb::object array = PyList_CheckExact(input) ? as_array(input) : from_numpy(input); array.is_valid()) {
+    nb::object array = PyList_CheckExact(input) ? as_array(input)
+                                                 : from_numpy(input, {a.inputs.data, a.inputs.count});
+    if (array.is_valid()) {
       a.owned.push_back(std::move(array));
       a.inputs[k] = input = a.owned.back().ptr();
       if (is_tensor(input)) met(input);

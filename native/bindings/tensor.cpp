@@ -3,6 +3,7 @@
 #include "bindings/hooks.h"
 #include "bindings/launch_recorder.h"
 #include "bindings/operator.h"
+#include "tensor/convert.h"
 #include "tensor/scalar.h"
 #include "tensor/staging.h"
 
@@ -308,6 +309,13 @@ PyMemberDef members[] = {{"__weaklistoffset__", T_PYSSIZET, offsetof(PyTensor, w
 nb::object item_of(const Tensor& x) {
   if (x.size != 1) throw ValueError("item: only one element can become a number: x is " + describe(x));
   wait_for(x);
+  if (is_complex(x.dtype)) {
+    Complex<double> value;
+    const Tensor host = hidden_memory_of(x.device()) ? copy_of(x, DType::complex128, Device{}) : x;
+    wait_for(host);
+    row_functions(DType::complex128, host.dtype).strided(reinterpret_cast<char*>(&value), 1, host.data, 1, 1);
+    return nb::steal(PyComplex_FromDoubles(value.re, value.im));
+  }
   return to_number(load_element(x.data, x.dtype, x.device()));
 }
 
@@ -348,7 +356,7 @@ PyObject* reshape(PyObject* self, PyObject* const* arguments, Py_ssize_t count) 
 
 PyMethodDef methods[] = {
     {"item", item, METH_NOARGS,
-     "item()\n--\n\nThe only element, as a Python bool, int or float; waits for it.\n\n"
+     "item()\n--\n\nThe only element, as a Python bool, int, float or complex; waits for it.\n\n"
      "Raises ValueError if there is not exactly one; EngineError if producing it failed."},
     {"numpy", numpy, METH_NOARGS,
      "numpy()\n--\n\nA numpy.ndarray of the same memory, without a copy; waits until no operation uses "

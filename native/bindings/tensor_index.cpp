@@ -83,6 +83,13 @@ void add(Items& items, PyObject* key) {
 
 namespace {
 
+// Assignment converts, but for what would lose imaginary parts.
+void check_parts(const Tensor& to, const Tensor& from) {
+  if (is_complex(from.dtype) && !is_complex(to.dtype))
+    throw DTypeError("assignment: " + std::string(name_of(to.dtype)) +
+                     " has no imaginary parts: value is " + describe(from));
+}
+
 Tensor index_of(const Tensor& x, nb::handle key) {
   Items items;
   if (PyTuple_Check(key.ptr())) {
@@ -118,10 +125,12 @@ int assign(PyObject* self, PyObject* key, PyObject* value) noexcept {
         if (is_number(value)) {
           push_fill(to, as_scalar_for(value, to.dtype));
         } else if (is_tensor(value)) {
+          check_parts(to, self_of(value));
           push_copy(to, self_of(value));
         } else {
           const bool numbers = is_integer(to.dtype) && (PyList_Check(value) || PyTuple_Check(value));
           nb::object source = as_tensor(value, numbers ? dtype_object(to.dtype) : nb::none(), to.device());
+          check_parts(to, self_of(source.ptr()));
           push_copy(to, self_of(source.ptr()));
         }
         note_overwriting(to);

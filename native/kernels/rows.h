@@ -25,6 +25,15 @@ decltype(auto) with_element(DType dtype, F&& f) {
   }(std::make_index_sequence<kDTypes>{});
 }
 
+// The same for types with an order, which complex numbers do not have.
+template <class F>
+decltype(auto) with_ordered(DType dtype, F&& f) {
+  if (is_complex(dtype)) throw DTypeError(std::string(name_of(dtype)) + " has no order");
+  return with_element(dtype, [&]<class T>(std::type_identity<T>) {
+    return f(std::type_identity<std::conditional_t<is_pair<T>, double, T>>{});
+  });
+}
+
 // Calls f with an unsigned integer of the element's size.
 template <class F>
 void with_word(DType dtype, F&& f) {
@@ -35,8 +44,10 @@ void with_word(DType dtype, F&& f) {
       return f(uint16_t{});
     case 4:
       return f(uint32_t{});
-    default:
+    case 8:
       return f(uint64_t{});
+    default:
+      return f(static_cast<unsigned __int128>(0));
   }
 }
 

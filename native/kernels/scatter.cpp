@@ -22,6 +22,8 @@ template <class T, Combine mode>
 [[gnu::always_inline]] inline T combined(T old, T update) {
   if constexpr (mode == Combine::set) {
     return update;
+  } else if constexpr (is_pair<T>) {  // added: functions_of refuses what needs an order
+    return {old.re + update.re, old.im + update.im};
   } else {
     const auto a = detail::decode(old), b = detail::decode(update);
     if constexpr (mode == Combine::max) return b > a || b != b ? update : old;
@@ -92,6 +94,8 @@ Functions functions_for(Combine mode) {
 }
 
 Functions functions_of(DType dtype, Combine mode) {
+  if (is_complex(dtype) && (mode == Combine::max || mode == Combine::min))
+    throw DTypeError(std::string(name_of(dtype)) + " has no order");
   return with_element(dtype, [mode]<class T>(std::type_identity<T>) { return functions_for<T>(mode); });
 }
 
@@ -114,7 +118,7 @@ class Updates {
  private:
   const RowFunction convert_;
   const int64_t to_size_, from_size_;
-  char buffer_[kIndexChunk * 8];
+  char buffer_[kIndexChunk * 16];
 };
 
 // The offsets that a thread owns: [low, high).

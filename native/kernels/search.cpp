@@ -20,7 +20,7 @@ class SearchSorted final : public Kernel {
     const View &sorted = call.operands[0], &values = call.operands[1], &y = call.operands[2];
     if (count_of(y) == 0) return;
     const Lines<3> lines({&y, &values, &sorted}, std::max(y.ndim - 1, 0));
-    with_element(values.dtype, [&]<class T>(std::type_identity<T>) { search<T>(lines); });
+    with_ordered(values.dtype, [&]<class T>(std::type_identity<T>) { search<T>(lines); });
   }
 
  private:
@@ -75,7 +75,7 @@ class Unique final : public Kernel {
  public:
   void run(const Call& call) const override {
     const View& x = call.operands[0];
-    const int64_t unique_count = with_element(
+    const int64_t unique_count = with_ordered(
         x.dtype, [&]<class T>(std::type_identity<T>) { return find<T>(x, Outputs(call.operands + 1)); });
     store(call.operands[5].data, call.operands[5].dtype, {Scalar::Kind::integer, {.integer = unique_count}});
   }

@@ -102,7 +102,7 @@ class Sort final : public Kernel {
     const View* operands = call.operands;
     if (count_of(operands[0]) == 0) return;
     const int axis = axis_of(operands[0], axis_);
-    with_element(operands[0].dtype, [&]<class T>(std::type_identity<T>) {
+    with_ordered(operands[0].dtype, [&]<class T>(std::type_identity<T>) {
       if (indices_) {
         const View* values = values_ ? operands + 1 : nullptr;
         sort_indices<T>(operands[0], values, operands[values_ ? 2 : 1], axis, descending_);

@@ -173,7 +173,7 @@ class TopK final : public Kernel {
     if (size_along(*values, axis) > size_along(*x, axis))
       throw ValueError("topk: k = " + std::to_string(size_along(*values, axis)) + " of only " +
                        std::to_string(size_along(*x, axis)) + " elements along axis " + std::to_string(axis));
-    with_element(x->dtype,
+    with_ordered(x->dtype,
                  [&]<class T>(std::type_identity<T>) { run_topk<T>(*x, *values, *indices, axis, largest_); });
   }
 

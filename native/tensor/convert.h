@@ -18,6 +18,7 @@
 //                         Subnormal numbers of float32 become zeros, as in processors' instructions and
 //                         oneDNN's kernels; everywhere else subnormals are kept.
 //   float16, bfloat16 <- NaN   quiet, with the upper bits of the payload, as instructions have it.
+//   complex -> real       the real part; a bool is true if a part is not 0. -> complex: the imaginary part is 0.
 // An element may be at any address, and one of one type may be read where another was: hence memcpy.
 #pragma once
 
@@ -43,10 +44,18 @@ struct Float16 {
 struct BFloat16 {
   uint16_t bits;
 };
+template <class Part>
+struct Complex {
+  Part re, im;
+};
+template <class T>
+inline constexpr bool is_pair = false;
+template <class Part>
+inline constexpr bool is_pair<Complex<Part>> = true;
 
 // In the order of DType.
 using Elements = std::tuple<Bool, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
-                            Float16, BFloat16, float, double>;
+                            Float16, BFloat16, float, double, Complex<float>, Complex<double>>;
 template <DType dtype>
 using ElementOf = std::tuple_element_t<static_cast<size_t>(dtype), Elements>;
 
@@ -147,6 +156,10 @@ inline To float_to_integer(Float value) noexcept {
 inline uint8_t decode(Bool value) noexcept { return static_cast<uint8_t>(value.byte | -value.byte) >> 7; }
 inline float decode(Float16 value) noexcept { return from_float16(value.bits); }
 inline float decode(BFloat16 value) noexcept { return from_bfloat16(value.bits); }
+template <class Part>
+inline Part decode(Complex<Part> value) noexcept {
+  return value.re;
+}
 template <class T>
   requires std::is_arithmetic_v<T>
 inline T decode(T value) noexcept {
@@ -159,6 +172,14 @@ template <class To, class From>
 inline To convert(From from) noexcept {
   if constexpr (std::same_as<To, From>) {
     return from;
+  } else if constexpr (is_pair<From> && std::same_as<To, Bool>) {
+    return {static_cast<uint8_t>((from.re != 0) | (from.im != 0))};
+  } else if constexpr (is_pair<From> && is_pair<To>) {
+    return {convert<decltype(To::re)>(from.re), convert<decltype(To::im)>(from.im)};
+  } else if constexpr (is_pair<From>) {
+    return convert<To>(from.re);
+  } else if constexpr (is_pair<To>) {
+    return {convert<decltype(To::re)>(from), 0};
   } else {
     const auto value = detail::decode(from);
     using Value = std::remove_const_t<decltype(value)>;

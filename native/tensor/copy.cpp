@@ -48,6 +48,10 @@ void strided_row(char* to, int64_t to_stride, const char* from, int64_t from_str
     store_as(to, convert<To>(load_as<From>(from)));
 }
 
+struct Words {  // of 16 bytes
+  uint64_t words[2];
+};
+
 template <class Word>
 void raw_row(char* to, int64_t, const char* from, int64_t, int64_t count) {
   std::memcpy(to, from, static_cast<size_t>(count) * sizeof(Word));
@@ -151,7 +155,8 @@ constexpr auto kAvx2FromFloat = avx2_row(
 constexpr RowFunctions kRaw[] = {{raw_row<uint8_t>, strided_row<uint8_t, uint8_t>},
                                  {raw_row<uint16_t>, strided_row<uint16_t, uint16_t>},
                                  {raw_row<uint32_t>, strided_row<uint32_t, uint32_t>},
-                                 {raw_row<uint64_t>, strided_row<uint64_t, uint64_t>}};
+                                 {raw_row<uint64_t>, strided_row<uint64_t, uint64_t>},
+                                 {raw_row<Words>, strided_row<Words, Words>}};
 
 bool same_bits(DType a, DType b) {
   return a == b || (is_integer(a) && is_integer(b) && size_of(a) == size_of(b));
@@ -173,8 +178,10 @@ void fill_row(char* to, const char* value, int64_t count, size_t size) {
     fill_words<uint16_t>(to, value, count);
   } else if (size == 4) {
     fill_words<uint32_t>(to, value, count);
-  } else {
+  } else if (size == 8) {
     fill_words<uint64_t>(to, value, count);
+  } else {
+    fill_words<Words>(to, value, count);
   }
 }
 
@@ -213,12 +220,16 @@ struct Square {
 template <class Word>
 void transpose_words(char* to, int64_t to_stride, const char* from, int64_t from_stride, int64_t rows,
                      int64_t columns) {
-  constexpr int64_t kSize = sizeof(Word), kSide = Square<Word>::kSide;
-  const int64_t full_rows = rows / kSide * kSide, full_columns = columns / kSide * kSide;
-  for (int64_t c = 0; c < full_columns; c += kSide)
-    for (int64_t r = 0; r < full_rows; r += kSide)
-      Square<Word>::transpose(to + (r * to_stride + c) * kSize, to_stride * kSize,
-                              from + (r + c * from_stride) * kSize, from_stride * kSize);
+  constexpr int64_t kSize = sizeof(Word);
+  int64_t full_rows = 0, full_columns = 0;
+  if constexpr (kSize < 16) {
+    constexpr int64_t kSide = Square<Word>::kSide;
+    full_rows = rows / kSide * kSide, full_columns = columns / kSide * kSide;
+    for (int64_t c = 0; c < full_columns; c += kSide)
+      for (int64_t r = 0; r < full_rows; r += kSide)
+        Square<Word>::transpose(to + (r * to_stride + c) * kSize, to_stride * kSize,
+                                from + (r + c * from_stride) * kSize, from_stride * kSize);
+  }
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = r < full_rows ? full_columns : 0; c < columns; ++c)
       store_as(to + (r * to_stride + c) * kSize, load_as<Word>(from + (r + c * from_stride) * kSize));
@@ -229,7 +240,8 @@ TransposeFunction transpose_function(size_t size) {
   return size == 1   ? transpose_words<uint8_t>
          : size == 2 ? transpose_words<uint16_t>
          : size == 4 ? transpose_words<uint32_t>
-                     : transpose_words<uint64_t>;
+         : size == 8 ? transpose_words<uint64_t>
+                     : transpose_words<Words>;
 }
 
 // --- dimensions -------------------------------------------------------------------------------------------
@@ -376,7 +388,7 @@ class Copy {
     if (dim.to == 1 && dim.from == 1) {
       rows_.contiguous(to, 1, from, 1, count);
     } else if (dim.to == 1 && dim.from == 0) {
-      char value[8];
+      char value[16];
       rows_.strided(value, 1, from, 1, 1);
       fill_row(to, value, count, static_cast<size_t>(to_size_));
     } else {

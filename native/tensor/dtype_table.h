@@ -16,4 +16,6 @@
   X(float16, "float16", "f16", floating, 16, 11, float32, "e") \
   X(bfloat16, "bfloat16", "bf16", floating, 16, 8, float32, nullptr) \
   X(float32, "float32", "f32", floating, 32, 24, float32, "f") \
-  X(float64, "float64", "f64", floating, 64, 53, float64, "d")
+  X(float64, "float64", "f64", floating, 64, 53, float64, "d") \
+  X(complex64, "complex64", "c64", complex_floating, 64, 24, complex64, "Zf") \
+  X(complex128, "complex128", "c128", complex_floating, 128, 53, complex128, "Zd")

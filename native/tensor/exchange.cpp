@@ -63,12 +63,11 @@ void adopt(Tensor& x, Device device, void (*drop)(void* owner) noexcept, void* o
 DType dtype_of_format(const char* buffer_format, size_t itemsize) {
   const char* format = buffer_format ? buffer_format : "B";
   if (*format == '@' || *format == '=' || *format == '<') ++format;
-  if (std::strlen(format) == 1) {
-    const char c = *format == 'l' ? 'q' : *format == 'L' ? 'Q' : *format == 'c' ? 'B' : *format;
-    for (int i = 0; i < kDTypes; ++i)
-      if (kDTypeTable[i].format && *kDTypeTable[i].format == c && size_of(static_cast<DType>(i)) == itemsize)
-        return static_cast<DType>(i);
-  }
+  const std::string_view code = format;
+  const std::string_view same = code == "l" ? "q" : code == "L" ? "Q" : code == "c" ? "B" : code;
+  for (int i = 0; i < kDTypes; ++i)
+    if (kDTypeTable[i].format && kDTypeTable[i].format == same && size_of(static_cast<DType>(i)) == itemsize)
+      return static_cast<DType>(i);
   throw DTypeError("asarray: no element type of weft is that of the buffer's format '" +
                    std::string(buffer_format ? buffer_format : "") + "'");
 }
@@ -78,6 +77,7 @@ dlpack::DType to_dlpack(DType dtype) noexcept {
   const Code code = dtype == DType::bool_      ? Code::kBool
                     : dtype == DType::bfloat16 ? Code::kBfloat
                     : is_floating(dtype)       ? Code::kFloat
+                    : is_complex(dtype)        ? Code::kComplex
                     : is_unsigned(dtype)       ? Code::kUInt
                                                : Code::kInt;
   return {code, static_cast<uint8_t>(size_of(dtype) * 8), 1};

@@ -134,7 +134,7 @@ void store(char* element, DType dtype, Scalar value) noexcept {
 }
 
 void fill(const View& to, Scalar value) {
-  char element[8] = {};
+  char element[16] = {};
   constexpr int64_t kZeros[kMaxDims] = {};
   store(element, to.dtype, value);
   copy(to, {element, to.dtype, to.ndim, to.shape, kZeros});

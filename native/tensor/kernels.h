@@ -41,7 +41,7 @@ void fill(const View& to, Scalar value);
 // to[i] = convert(start + i * step), i counting the elements in row-major order; computed in int64 (wrapping)
 // if both are integers, else in float64.
 void fill_range(const View& to, Scalar start, Scalar step);
-// One element.
+// One element; of a complex number the real part.
 Scalar load(const char* element, DType dtype) noexcept;
 void store(char* element, DType dtype, Scalar value) noexcept;
 

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from weft.base.dtype import as_dtype as as_dtype
     from weft.base.dtype import bfloat16 as bfloat16
     from weft.base.dtype import bool_ as bool  # noqa: F401
+    from weft.base.dtype import complex64 as complex64
+    from weft.base.dtype import complex128 as complex128
     from weft.base.dtype import float16 as float16
     from weft.base.dtype import float32 as float32
     from weft.base.dtype import float64 as float64
@@ -101,6 +103,8 @@ _MODULE_OF = {
         "DType",
         "as_dtype",
         "bfloat16",
+        "complex64",
+        "complex128",
         "float16",
         "float32",
         "float64",

@@ -133,7 +133,8 @@ def normal(
 ) -> Tensor:
     """Normally distributed numbers (Box and Muller 1958).
 
-    Raises ValueError if std is negative, TypeError unless both are numbers, DTypeError unless dtype is a float.
+    dtype: a float, or a complex type: then real and imaginary parts have the variance std**2 / 2 each.
+    Raises ValueError if std is negative, TypeError unless both are numbers, DTypeError for another dtype.
 
     >>> seed(0)
     >>> x = normal(shape=10000).numpy()
@@ -143,7 +144,12 @@ def normal(
     _check_numbers("normal", mean=mean, std=std)
     if not std >= 0:
         raise ValueError(f"normal: std must be at least 0, got {std}")
-    return _filled(RandomNormal, _core.random_normal, mean, std, shape, _float("normal", dtype), device)
+    kind = as_dtype(dtype)
+    if kind.is_complex:
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        parts = normal(0.0, std / math.sqrt(2), (*sizes, 2), kind.real, device)
+        return registry.function("view_as_complex")(parts) + mean
+    return _filled(RandomNormal, _core.random_normal, mean, std, shape, _float("normal", kind), device)
 
 
 @names_keywords

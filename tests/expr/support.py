@@ -8,10 +8,11 @@ import numpy as np
 
 from weft.expr.compiler import compile_kernel
 from weft.expr.kernel import Each, Kernel, Operand, Store
-from weft.expr.scalar import BITS, FLOATS, SIGNED, UNSIGNED, load
+from weft.expr.scalar import BITS, COMPLEX, FLOATS, SIGNED, UNSIGNED, load
 
 INTEGERS = SIGNED + UNSIGNED
 DTYPES = tuple(BITS)
+REAL = tuple(name for name in DTYPES if name not in COMPLEX)
 HALVES = ("float16", "bfloat16")
 WIDE = ("float32", "float64")
 NUMPY = {name: np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name) for name in DTYPES}
@@ -88,6 +89,10 @@ def wrapped(values, dtype):
 
 def special(dtype, rng, count=60):
     """Elements of a type: its limits, zeros, NaN, infinities, subnormals, ties, and random ones of every size."""
+    if dtype in COMPLEX:
+        numbers = special(COMPLEX[dtype], rng, count)
+        pairs = np.stack([numbers, rng.permutation(numbers)], axis=-1)
+        return pairs.view(NUMPY[dtype])[:, 0]
     if dtype == "bool":
         return rng.integers(0, 2, count).astype(bool)
     bits = BITS[dtype]
@@ -157,6 +162,9 @@ def assert_same(got, want, what="", signs=True):
     """Equal element for element; NaN equals NaN, and zeros have the same sign if signs."""
     assert got.dtype == want.dtype
     assert got.shape == want.shape, what
+    if dtype_name(got) in COMPLEX:
+        assert_same(got.real, want.real, what, signs)
+        return assert_same(got.imag, want.imag, what, signs)
     if dtype_name(got) in FLOATS:
         with np.errstate(all="ignore"):
             got, want = got.astype(np.float64), want.astype(np.float64)

@@ -17,6 +17,7 @@ from weft.expr.scalar import (
     BINARY,
     BITS,
     COMPARISONS,
+    COMPLEX,
     FLOATS,
     FUNCTIONS,
     LEAVES,
@@ -73,7 +74,7 @@ def test_names_are_of_one_kind_only():
     groups = (UNARY, BINARY, COMPARISONS, LEAVES, FUNCTIONS)
     names = [name for group in groups for name in group]
     assert len(set(names)) == len(names)
-    assert set(FLOATS + SIGNED + UNSIGNED) | {"bool"} == set(BITS)
+    assert set(FLOATS + SIGNED + UNSIGNED) | {"bool", *COMPLEX} == set(BITS)
 
 
 def test_equal_expressions_are_one_object(x, i):
@@ -290,7 +291,10 @@ def test_casts(x):
     assert bitcast(x, "float32") is x
     for a, b in itertools.permutations(BITS, 2):
         assert (cast(load(0, a), b).op, cast(load(0, a), b).dtype) == ("cast", b)
-        if BITS[a] == BITS[b]:
+        if COMPLEX.keys() & {a, b}:
+            with pytest.raises(TypeError, match="bitcast"):
+                bitcast(load(0, a), b)
+        elif BITS[a] == BITS[b]:
             assert bitcast(load(0, a), b).dtype == b
 
 

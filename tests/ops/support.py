@@ -21,6 +21,7 @@ from weft.ops.types import TensorType
 OPERATORS = [get(name) for name in public_names()]
 NAMES = tuple(dtype.name for dtype in DTYPES)
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 1e-2, "bfloat16": 5e-2}
+TOLERANCE |= {dtype.name: TOLERANCE[dtype.real.name] for dtype in DTYPES if dtype.is_complex}
 # Which cases run without --full: another part every day, the same one again for a given seed.
 SEED = int(os.environ.get("WEFT_TEST_SEED", datetime.date.today().toordinal()))
 
@@ -67,8 +68,8 @@ class Case:
 def widened(cls, x):
     """Floats as float64, as the references want them; all numbers, where they are computed as floats."""
     every = issubclass(cls, Pointwise) and cls.result == "float"
-    if isinstance(x, np.ndarray) and (every or as_dtype(x.dtype).kind == "float"):
-        return x.astype(np.float64)
+    if isinstance(x, np.ndarray) and (every or as_dtype(x.dtype).is_inexact):
+        return x.astype(np.complex128 if as_dtype(x.dtype).is_complex else np.float64)
     return x
 
 
@@ -106,8 +107,11 @@ def specs(sample):
 
 
 def made(array, dtype, rng, shape=None):
-    """The NumPy array that a sample's Array stands for."""
+    """The NumPy array that a sample's Array stands for; of complex types both parts are in its range."""
     kind = as_dtype(array.dtype or dtype)
+    if kind.is_complex and array.values is None:
+        re, im = (made(Array(array.shape, array.low, array.high), "float64", rng, shape) for _ in range(2))
+        return (re + 1j * im).astype(kind.numpy)
     if array.values is not None:
         values = np.asarray(array.values).reshape(array.shape)
         return (np.abs(values) if kind.kind == "uint" else values).astype(kind.numpy)
@@ -167,17 +171,23 @@ def tensors(arrays):
     return [wf.tensor(a) for a in arrays]
 
 
+def wide(x):
+    """A tensor's elements as float64 or complex128."""
+    return x.numpy().astype("complex128" if x.dtype.is_complex else "float64")
+
+
 def assert_near(got, want, factor=1.0, what="", dtype=None):
     """A tensor or an array against what it should be; the bound is that of its dtype, or of one that it came from."""
     got = got.numpy() if isinstance(got, wf.Tensor) else np.asarray(got)
     want = np.asarray(want)
     assert got.shape == want.shape, f"{what}: {got.shape} is not {want.shape}"
     kind = as_dtype(got.dtype)
-    if kind.kind == "float":
+    if kind.is_inexact:
         bound = max(TOLERANCE[kind.name], TOLERANCE.get(dtype or "float64", 0)) * factor
+        widest = np.complex128 if kind.is_complex else np.float64
         with np.errstate(all="ignore"):
-            want = want.astype(got.dtype).astype(np.float64)  # infinite where the dtype has no such number
-        np.testing.assert_allclose(got.astype(np.float64), want, rtol=bound, atol=bound, err_msg=what)
+            want = want.astype(got.dtype).astype(widest)  # infinite where the dtype has no such number
+        np.testing.assert_allclose(got.astype(widest), want, rtol=bound, atol=bound, err_msg=what)
     else:
         with np.errstate(all="ignore"):
             np.testing.assert_array_equal(got, want.astype(got.dtype), err_msg=what)
@@ -221,8 +231,9 @@ LAYOUTS = {f.__name__: f for f in (transposed, every_second, backwards, channels
 
 
 def total(outputs, weights):
-    """The sum of all float outputs times weights: one number that depends on every element."""
+    """The real part of the sum of all float outputs times weights: one number that depends on every element."""
     sums = [(y * w).sum() for y, w in zip(outputs, weights, strict=True) if w is not None]
+    sums = [wf.real(part) if part.dtype.is_complex else part for part in sums]
     result = sums[0]
     for part in sums[1:]:
         result = result + part
@@ -231,17 +242,23 @@ def total(outputs, weights):
 
 def weights_of(case):
     rng = np.random.default_rng(zlib.crc32(repr(case.sample).encode()))
-    kinds = [t.dtype.kind == "float" for t in case.types()]
+    kinds = [t.dtype.is_inexact for t in case.types()]
     if not any(kinds):
         return None
     return [
-        wf.tensor(rng.standard_normal(t.shape)).astype(t.dtype) if k else None
+        wf.tensor(normal(rng, t.shape, t.dtype)).astype(t.dtype) if k else None
         for t, k in zip(case.types(), kinds, strict=True)
     ]
 
 
+def normal(rng, shape, dtype):
+    """Normal numbers, complex ones if the dtype is."""
+    x = rng.standard_normal(shape)
+    return x + 1j * rng.standard_normal(shape) if as_dtype(dtype).is_complex else x
+
+
 def floats(arrays):
-    return [k for k, a in enumerate(arrays) if as_dtype(a.dtype).kind == "float"]
+    return [k for k, a in enumerate(arrays) if as_dtype(a.dtype).is_inexact]
 
 
 def slope_along(f, arrays, steps, h=1e-4):

@@ -32,6 +32,7 @@ from .support import (
     floats,
     listed,
     made,
+    normal,
     repeated,
     slope_along,
     some,
@@ -59,7 +60,8 @@ def assert_is(case, got, want=None, dtype=None):
 
 def assert_same(got, want, what):
     for a, b in zip(got, want, strict=True):
-        np.testing.assert_array_equal(a.astype("float64").numpy(), b.astype("float64").numpy(), err_msg=what)
+        pair = [x.numpy() if x.dtype.is_complex else x.astype("float64").numpy() for x in (a, b)]
+        np.testing.assert_array_equal(*pair, err_msg=what)
 
 
 @every_operator
@@ -231,12 +233,22 @@ def test_errors(cls):
 
 # Gradients.
 
+NARROW = {"float64": "float32", "complex128": "complex64"}
+
 
 def gradient_cases(cls, request, count):
     if not getattr(cls, "smooth", True):
         return []  # zero, but for jumps
-    smooth = (c for c in cases(cls, ("float64",)) if c.sample.gradient and not c.random and floats(c.arrays))
-    return [c for c in some(request, f"gradient {cls.name}", smooth, count) if weights_of(c) is not None]
+    return [
+        case
+        for dtype in ("float64", "complex128")
+        for case in some(request, f"gradient {dtype} {cls.name}", smooth_cases(cls, dtype), count)
+        if weights_of(case) is not None
+    ]
+
+
+def smooth_cases(cls, dtype):
+    return (c for c in cases(cls, (dtype,)) if c.sample.gradient and not c.random and floats(c.arrays))
 
 
 def loss_of(case):
@@ -253,11 +265,12 @@ def loss_of(case):
 
 
 def assert_slope(f, gradients, arrays, fixed, what):
-    """Gradients against differences of f, a function of tensors that gives one."""
+    """Gradients against differences of f, a function of tensors that gives one; complex ones along both parts."""
     rng = np.random.default_rng(11)
-    steps = [None if k in fixed else rng.standard_normal(a.shape) for k, a in enumerate(arrays)]
+    steps = [None if k in fixed else normal(rng, a.shape, a.dtype) for k, a in enumerate(arrays)]
     want = slope_along(lambda at: f(*tensors(at)).item(), arrays, steps)
-    got = sum(float((g.numpy() * s).sum()) for g, s in zip(gradients, steps, strict=True) if s is not None)
+    pairs = zip(gradients, steps, strict=True)
+    got = sum(float((g.numpy() * s.conj()).sum().real) for g, s in pairs if s is not None)
     assert math.isclose(got, want, rel_tol=2e-6, abs_tol=2e-6), f"{what}: {got} is not {want}"
 
 
@@ -283,7 +296,7 @@ def derived(case, order):
     f, x = loss_of(case)
     numbers = tuple(range(len(x)))
     rng = np.random.default_rng(13)
-    along = [rng.standard_normal(a.shape) for a in x]
+    along = [normal(rng, a.shape, a.dtype) for a in x]
 
     def slope_of(f):
         def slope(*values):
@@ -310,8 +323,8 @@ def test_higher_gradients(cls, order, request):
 def test_second_gradient_of_float32(cls, request):
     """By other kernels than in float64, with the same result."""
     for case in gradient_cases(cls, request, 1):
-        narrow = [a.astype("float32") if a.dtype == "float64" else a for a in case.arrays]
-        other = case_of(cls, case.sample, narrow, "float32")
+        narrow = [a.astype(NARROW.get(a.dtype.name, a.dtype)) for a in case.arrays]
+        other = case_of(cls, case.sample, narrow, NARROW.get(case.dtype, case.dtype))
         if other is None:
             continue  # the sample is for float64 alone
         results = []

@@ -15,7 +15,7 @@ from weft.ops.node import input_value
 from weft.ops.types import TensorType
 from weft.symbol.inference import Inference
 
-from .support import OPERATORS, SEED, TOLERANCE, assert_near, called, cases, every_second, floats, some
+from .support import OPERATORS, SEED, TOLERANCE, assert_near, called, cases, every_second, floats, some, wide
 from .test_every_op import DIFFERENTIABLE
 
 THERE = wf.cpu(1)
@@ -68,8 +68,8 @@ def test_symbol_is_the_eager_function(cls):
         for result in (symbol.eval(**given(case)), again.eval(THERE, **given(case))):
             for y, expected in zip(result, want, strict=True):
                 np.testing.assert_allclose(
-                    y.numpy().astype("float64"),
-                    expected.numpy().astype("float64"),
+                    wide(y),
+                    wide(expected),
                     rtol=1e-5,
                     atol=1e-6,
                     err_msg=repr(case),
@@ -100,7 +100,7 @@ def test_gradients_are_written_or_added(cls, request):
             exe.forward(is_train=True)
             exe.backward(slopes)
         for name, dx in written.items():
-            assert_near(added[name], dx.numpy().astype("float64") + 3, 1, f"{name} of {case!r}", case.dtype)
+            assert_near(added[name], wide(dx) + 3, 1, f"{name} of {case!r}", case.dtype)
 
 
 @pytest.mark.parametrize("cls", OPERATORS, ids=lambda cls: cls.name)

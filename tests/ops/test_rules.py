@@ -18,20 +18,19 @@ from weft.ops.kernels import Loop, Parts, View
 from weft.ops.make_index import index_of_modules, render
 from weft.ops.node import Value, input_value
 from weft.ops.op import Op, differentiable
-from weft.ops.pointwise import Pointwise
 from weft.ops.registry import function, names
 from weft.ops.samples import Array
 from weft.ops.sizes import NeedsSizes, input_size
 from weft.ops.types import TensorType
 
-from .support import TOLERANCE, made, specs
+from .support import TOLERANCE, made, normal, specs, widened
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # divisions by zero in references are meant
 
 OPERATORS = [get(name) for name in names()]
 PUBLIC = [cls for cls in OPERATORS if cls.public]
 every_public = pytest.mark.parametrize("cls", PUBLIC, ids=lambda cls: cls.name)
-DTYPES = ("float32", "float64", "bfloat16", "int32", "uint8", "bool")
+DTYPES = ("float32", "float64", "bfloat16", "int32", "uint8", "bool", "complex64", "complex128")
 
 
 def graph_of_sample(cls, sample, types):
@@ -77,21 +76,16 @@ def node_arrays(node, graph, arrays):
 
 def exactly(cls, values):
     """Floats as float64, as the references want them; all numbers, where they are computed as floats."""
-    every = issubclass(cls, Pointwise) and cls.result == "float"
-    return [
-        v.astype(np.float64)
-        if isinstance(v, np.ndarray) and (every or as_dtype(v.dtype).kind == "float")
-        else v
-        for v in values
-    ]
+    return [widened(cls, v) for v in values]
 
 
 def assert_near(got, want, dtype, factor, what):
     got, want = np.asarray(got), np.asarray(want)
     assert got.shape == want.shape, what
-    if as_dtype(got.dtype).kind == "float":
-        bound = TOLERANCE[str(as_dtype(got.dtype))] * factor
-        got, want = got.astype(np.float64), want.astype(np.float64)
+    kind = as_dtype(got.dtype)
+    if kind.is_inexact:
+        bound, wide = TOLERANCE[kind.name] * factor, np.complex128 if kind.is_complex else np.float64
+        got, want = got.astype(wide), want.astype(wide)
         np.testing.assert_allclose(got, want, rtol=bound, atol=bound, err_msg=what)
     else:
         np.testing.assert_array_equal(got, want.astype(got.dtype), err_msg=what)
@@ -139,8 +133,8 @@ def test_meaning(cls):
                     continue
                 result = np.asarray(result)
                 assert output.shape == result.shape, f"{sample} of {dtype}: inferred {output.type}"
-                kinds = {"b": "bool", "i": "int", "u": "uint", "f": "float"}
-                if result.size and output.type.dtype.kind != "float":
+                kinds = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
+                if result.size and not output.type.dtype.is_inexact:
                     whole = kinds[result.dtype.kind] in (output.type.dtype.kind, "int", "bool")
                     assert whole, f"{sample} of {dtype}: inferred {output.type}, not {result.dtype}"
         loop = next((choice for choice in choices(op, types) if isinstance(choice, Loop)), None)
@@ -192,17 +186,19 @@ def put_together(parts, given, output):
 
 def directional(graph, arrays, floats, gradients, weights, rng):
     """The slope of sum(outputs * weights) in a random direction: by finite differences, and by the gradients."""
-    steps = [rng.standard_normal(a.shape) if f else None for a, f in zip(arrays, floats, strict=True)]
+    steps = [normal(rng, a.shape, a.dtype) if f else None for a, f in zip(arrays, floats, strict=True)]
 
     def total(h):
         moved = [a if s is None else a + h * s for a, s in zip(arrays, steps, strict=True)]
         results = interpret(graph, moved)
-        return sum(np.sum(r * w) for r, w in zip(results, weights, strict=True) if w is not None)
+        return sum(
+            np.sum(r * np.conj(w)).real for r, w in zip(results, weights, strict=True) if w is not None
+        )
 
     h = 1e-4
     want = (8 * (total(h) - total(-h)) - (total(2 * h) - total(-2 * h))) / (12 * h)
     by_rule = [s for s in steps if s is not None]
-    got = sum(np.sum(g * s) for g, s in zip(gradients, by_rule, strict=True) if g is not None)
+    got = sum(np.sum(g * np.conj(s)).real for g, s in zip(gradients, by_rule, strict=True) if g is not None)
     return got, want
 
 
@@ -218,13 +214,13 @@ def assert_one_space(graph):
 
 
 def gradient_case(fixed, graph, arrays, sample, rng, joint):
-    floats = [v.type.dtype.kind == "float" for v in graph.inputs]
+    floats = [v.type.dtype.is_inexact for v in graph.inputs]
     floats = [is_float and id(v) not in fixed for is_float, v in zip(floats, graph.inputs, strict=True)]
-    given = [v is not None and v.type.dtype.kind == "float" for v in graph.outputs]
+    given = [v is not None and v.type.dtype.is_inexact for v in graph.outputs]
     if not any(floats) or not any(given):
         return None
     results = interpret(graph, arrays)
-    weights = [rng.standard_normal(r.shape) if f else None for r, f in zip(results, given, strict=True)]
+    weights = [normal(rng, r.shape, r.dtype) if f else None for r, f in zip(results, given, strict=True)]
     dys = [w for w in weights if w is not None]
     if joint:
         backward = joint_graph(graph, floats, given)
@@ -247,7 +243,7 @@ def test_gradient(cls):
     """Against finite differences, and its own gradient too."""
     rng = np.random.default_rng(3)
     second = 0
-    for sample, _, arrays, graph in cases(cls, ("float64",)):
+    for sample, _, arrays, graph in cases(cls, ("float64", "complex128")):
         if not sample.gradient:
             continue
         node = node_of(cls, graph)
@@ -291,8 +287,8 @@ def test_sizes_given_later(cls):
             TensorType([input_size(rank - 1 - d) for d in range(rank)], as_dtype(a.dtype)) for a in arrays
         ]
         graph = graph_of_sample(cls, sample, types)
-        floats = [v.type.dtype.kind == "float" for v in graph.inputs]
-        given = [v is not None and v.type.dtype.kind == "float" for v in graph.outputs]
+        floats = [v.type.dtype.is_inexact for v in graph.inputs]
+        given = [v is not None and v.type.dtype.is_inexact for v in graph.outputs]
         plan_all(graph)
         if not differentiable(cls) or not any(given):
             return

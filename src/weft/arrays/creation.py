@@ -14,7 +14,7 @@ import sys
 from weft import _core
 from weft.arrays.tensor import Tensor
 from weft.base.device import Device, as_device, cpu
-from weft.base.dtype import DType, as_dtype
+from weft.base.dtype import DType, as_dtype, complex64
 from weft.base.errors import DTypeError, ShapeError, names_keywords
 from weft.base.typing import Any
 from weft.ops.sizes import NeedsSizes, Size
@@ -195,8 +195,8 @@ def _through_numpy(obj: Any, dtype: DType | None, device: Device) -> Tensor:
         raise DTypeError(f"tensor: cannot read {type(obj).__name__}: {error}") from error
     if array.dtype == object or (array.dtype.kind in "USV" and array.dtype.name != "bfloat16"):
         raise DTypeError(f"tensor: expected numbers, got {type(obj).__name__} of {array.dtype}")
-    if dtype is None and not isinstance(obj, (np.generic, np.ndarray)) and _has_python_floats(obj):
-        dtype = as_dtype(float)
+    if dtype is None and not isinstance(obj, (np.generic, np.ndarray)):
+        dtype = _python_type(obj, array.dtype.kind)
     kind = as_dtype(array.dtype)
     host = _host_of(device)
     contiguous = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).reshape(array.shape)
@@ -207,11 +207,19 @@ def _through_numpy(obj: Any, dtype: DType | None, device: Device) -> Tensor:
     return _core.copy_of(x, dtype or kind, device)
 
 
-def _has_python_floats(obj: Any) -> bool:
-    """Whether the numbers in nested sequences are Python's, whose floats mean float32."""
+def _python_type(obj: Any, kind: str) -> DType | None:
+    """What Python's numbers in nested sequences mean; of complex ones complex64, if there are none of NumPy."""
+    if kind == "c":
+        return complex64 if _all_python(obj) else None
     while isinstance(obj, (list, tuple)) and obj:
         obj = obj[0]
-    return type(obj) is float
+    return as_dtype(float) if type(obj) is float else None
+
+
+def _all_python(obj: Any) -> bool:
+    if isinstance(obj, (list, tuple)):
+        return all(map(_all_python, obj))
+    return type(obj) in (bool, int, float, complex)
 
 
 def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = None) -> Tensor:

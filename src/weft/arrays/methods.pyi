@@ -82,7 +82,7 @@ class Methods:
     def diagonal(self, /, offset: int=0, axis1: int=0, axis2: int=1) -> Tensor:
         """A view of the elements at equal indices of two axes, as a new last dimension."""
     def divide(self, b: Operand, /) -> Tensor:
-        """a / b as real numbers."""
+        """a / b as real or complex numbers."""
     def elu(self, /, alpha: float=1.0) -> Tensor:
         """x where it is positive, else alpha (exp(x) - 1)."""
     def equal(self, b: Operand, /) -> Tensor:
@@ -236,7 +236,7 @@ class Methods:
     def sigmoid(self, /) -> Tensor:
         """1 / (1 + exp(-x)), exact to the last digits on both sides."""
     def sign(self, /) -> Tensor:
-        """-1, 0 or 1 as x is negative, zero or positive; NaN for NaN."""
+        """-1, 0 or 1 as x is negative, zero or positive; NaN for NaN; of a complex number x / |x|, or 0."""
     def signbit(self, /) -> Tensor:
         """Whether x has a minus sign, as -0.0 has and as NaN may have."""
     def silu(self, /) -> Tensor:
@@ -302,7 +302,7 @@ class Methods:
     def var(self, /, axis: int | Sequence[int] | None=None, *, correction: float=0, keepdims: bool=False) -> Tensor:
         """The variance along axes: the sum of (x - mean)^2, divided by their number less correction."""
     def vecdot(self, x2: Operand, /, *, axis: int=-1) -> Tensor:
-        """The dot products of vectors along an axis; nothing is conjugated."""
+        """The dot products of vectors along an axis, of x1's complex conjugate with x2."""
     def vector_norm(self, /, axis: int | Sequence[int] | None=None, keepdims: bool=False, ord: float=2) -> Tensor:
         """The ord-norm along axes: the sum of |x|^ord, to the power of 1 / ord."""
     def __neg__(self) -> Tensor: ...

@@ -48,6 +48,7 @@ _CODE_AND_BYTES = {
     "bfloat16": ("BF16", 2),
     "float32": ("F32", 4),
     "float64": ("F64", 8),
+    "complex64": ("C64", 8),
 }
 _DTYPE_OF_CODE = {code: dtype for dtype, (code, _) in _CODE_AND_BYTES.items()}
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from weft import _core
 from weft.base.device import Device, current_device
-from weft.base.dtype import DTYPES, DType, as_dtype, bool_, float32, int64
+from weft.base.dtype import DTYPES, DType, as_dtype, bool_, complex64, float32, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops.types import TensorType, promote
 
@@ -54,7 +54,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "complex floating": ("complex",),
     "numeric": ("int", "uint", "float", "complex"),
 }
-NUMBERS = {bool: bool_, int: int64, float: float32}
+NUMBERS = {bool: bool_, int: int64, float: float32, complex: complex64}
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
@@ -80,9 +80,9 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 @dataclass(frozen=True)
 class finfo:  # its name in the standard
-    """The limits of a floating-point type: given a dtype or an array. Raises DTypeError for others.
+    """The limits of a floating-point type: given a dtype or an array; of a complex type those of its parts.
 
-    bits, eps (of 1), max, min, smallest_normal as Python numbers; dtype.
+    Raises DTypeError for others. bits, eps (of 1), max, min, smallest_normal as Python numbers; dtype.
 
     >>> finfo("float32").eps, finfo("bfloat16").max
     (1.1920928955078125e-07, 3.3895313892515355e+38)
@@ -97,7 +97,7 @@ class finfo:  # its name in the standard
     dtype: DType = field(init=False)
 
     def __post_init__(self) -> None:
-        dtype = _dtype_of(self.type)
+        dtype = _dtype_of(self.type).real
         if not dtype.is_floating:
             raise DTypeError(f"finfo: takes floating-point types, got {dtype}")
         fraction, most = dtype.digits - 1, dtype.max_exponent
@@ -273,8 +273,8 @@ class Info:
         return current_device()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
-        """The types of Python's numbers. There is no complex type."""
-        return {"real floating": float32, "integral": int64, "indexing": int64}
+        """The types of Python's numbers."""
+        return {"real floating": float32, "complex floating": complex64, "integral": int64, "indexing": int64}
 
     def devices(self) -> list[Device]:
         """Devices on which arrays can be made; there are more cpu devices, by number."""

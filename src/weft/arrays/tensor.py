@@ -18,7 +18,7 @@ from weft import _core
 from weft import storage as storage  # sets up the memory of tensors
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
-from weft.base.errors import ShapeError
+from weft.base.errors import DTypeError, ShapeError
 from weft.base.name_hints import add_name_hints, visible_names
 from weft.base.typing import Any
 from weft.engine import default_engine
@@ -155,11 +155,18 @@ def _contiguous(self: Tensor) -> Tensor:
 def _astype(self: Tensor, dtype: DType | str | Any, *, copy: bool = True) -> Tensor:
     """The elements as another type, converted as NumPy does; copy=False gives the tensor itself if it has it.
 
+    Raises DTypeError for complex numbers as real ones: real(x) or abs(x) say which.
+
     >>> import weft as wf
     >>> wf.tensor([1.7, -1.7]).astype("int8")
     tensor([ 1, -1], dtype=int8, device=cpu:0)
     """
     dtype = as_dtype(dtype)
+    if self.dtype.is_complex and not dtype.is_complex and dtype.name != "bool":
+        raise DTypeError(
+            f"astype: {dtype} has no imaginary parts: x is {_core.describe(self)}\n"
+            "  hint: weft.real(x) takes the real ones"
+        )
     if not copy and dtype is self.dtype:
         return self
     return _function("cast")(self, dtype=dtype) if _core.by_operators(self) else _core.copy_of(self, dtype)
@@ -455,6 +462,7 @@ _METHODS = {
     "grad": property(_get_grad, _set_grad, doc=_get_grad.__doc__),
     "requires_grad": property(_requires_grad, _set_requires_grad, doc=_requires_grad.__doc__),
     "__dir__": visible_names,
+    "__complex__": lambda self: complex(self.item()),
     "__repr__": _repr,
     "__format__": _format,
     "__array__": _array,

@@ -18,6 +18,8 @@ __all__ = [
     "as_dtype",
     "bfloat16",
     "bool_",
+    "complex64",
+    "complex128",
     "float16",
     "float32",
     "float64",
@@ -38,11 +40,11 @@ class DType:
     It equals its name and the NumPy type of that name, ``x.dtype == "float32"``.
 
     name, short: "float32", "f32". kind: "bool", "int", "uint", "float" or "complex". bits, itemsize: its size in
-    memory, in bits and in bytes. digits: significant binary digits of a number, without the sign. max_exponent: of
-    the largest number of a floating-point type, as a power of two; 0 for others. accumulation: the type that sums
-    and other reductions are computed in. is_floating: a real floating-point type. is_complex: a complex one.
-    is_inexact: one of both. is_integer: with or without a sign; bool is not an integer type. is_differentiable:
-    values have gradients.
+    memory, in bits and in bytes. digits: significant binary digits of a number, without the sign, of each part of a
+    complex one. max_exponent: of the largest number of a floating-point type, as a power of two; 0 for others.
+    accumulation: the type that sums and other reductions are computed in. is_floating: a real floating-point type.
+    is_complex: a complex one. is_inexact: one of both. is_integer: with or without a sign; bool is not an integer type.
+    is_differentiable: values have gradients.
 
     >>> as_dtype("int8")
     int8
@@ -147,6 +149,15 @@ class DType:
         return _BY_NAME[self._accumulation]
 
     @property
+    def real(self) -> DType:
+        """The type of a complex number's parts; of any other type itself.
+
+        >>> as_dtype("complex64").real, as_dtype("int8").real
+        (float32, int8)
+        """
+        return _BY_NAME[f"float{self.bits // 2}"] if self.is_complex else self
+
+    @property
     def numpy(self) -> Any:
         """The same type as a numpy.dtype; for bfloat16 that of the package ml_dtypes.
 
@@ -182,21 +193,22 @@ DTYPES: tuple[DType, ...] = tuple(
             ("bfloat16", "bf16", "float", 16, 8, 127, "float32", ""),
             ("float32", "f32", "float", 32, 24, 127, "float32", "f"),
             ("float64", "f64", "float", 64, 53, 1023, "float64", "d"),
+            ("complex64", "c64", "complex", 64, 24, 127, "complex64", "Zf"),
+            ("complex128", "c128", "complex", 128, 53, 1023, "complex128", "Zd"),
         )
     )
 )
-(bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64) = (
-    DTYPES
-)
+bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64 = DTYPES[:9]
+float16, bfloat16, float32, float64, complex64, complex128 = DTYPES[9:]
 
 _BY_NAME = {dtype.name: dtype for dtype in DTYPES}
-_BY_PYTHON_TYPE: dict[object, DType] = {bool: bool_, int: int64, float: float32}
+_BY_PYTHON_TYPE: dict[object, DType] = {bool: bool_, int: int64, float: float32, complex: complex64}
 
 
 def as_dtype(value: Any) -> DType:
-    """The DType that value means: a DType, its name, a NumPy dtype or scalar type, or Python's bool, int, float.
+    """The DType that value means: a DType, its name, a NumPy dtype or scalar type, or a type of Python's numbers.
 
-    Python's float means float32 and int means int64, as everywhere in weft.
+    Python's float means float32, complex complex64 and int int64, as everywhere in weft.
     Raises DTypeError for anything else, and for types of NumPy that weft does not have.
 
     >>> as_dtype(float), as_dtype("uint8")
@@ -205,7 +217,8 @@ def as_dtype(value: Any) -> DType:
     Traceback (most recent call last):
         ...
     weft.base.errors.DTypeError: dtype: cannot read 'float8'; accepted are bool, int8, int16, int32, int64, uint8, \
-uint16, uint32, uint64, float16, bfloat16, float32, float64, NumPy's types of these names, and Python's bool, int, float
+uint16, uint32, uint64, float16, bfloat16, float32, float64, complex64, complex128, NumPy's types of these names, \
+and Python's bool, int, float, complex
     """
     if isinstance(value, DType):
         return value
@@ -218,7 +231,7 @@ uint16, uint32, uint64, float16, bfloat16, float32, float64, NumPy's types of th
     if dtype is None:
         raise DTypeError(
             f"dtype: cannot read {value!r}; accepted are {', '.join(_BY_NAME)}, NumPy's types of these names, "
-            "and Python's bool, int, float"
+            "and Python's bool, int, float, complex"
         )
     return dtype
 

@@ -136,6 +136,8 @@ class LoopCode(Record):
         operands = tuple(Operand(d, words[c]) for d, c in zip(self.dtypes, inner, strict=True))
         row_axes = self.row_axes if self.position_axes else 0
         stages = tuple(_lowered(stage, self.inputs, self.rank, row_axes) for stage in self.stages)
+        if not e.COMPLEX.keys().isdisjoint(p.value.dtype for stage in self.stages for p in parts(stage)):
+            stages = _with_parts_of_sums(stages)
         name = _identifier(self.name)
         return Kernel(name, rank, operands, stages, row_rank, lanes, tile if tile >= 0 else None, streaming)
 
@@ -206,9 +208,52 @@ def _lowered(stage: Any, inputs: int, rank: int, row_axes: int) -> Any:
     )
 
 
+IMAGINARY = 1 << 16  # result(n + IMAGINARY) is the imaginary part of a sum n of complex numbers
+
+
+def _with_parts_of_sums(stages: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The stages with two real sums for each sum of complex numbers: these become vectors."""
+    reductions = [p for stage in stages for p in parts(stage) if isinstance(p, Reduction)]
+    sums = {r.number for r in reductions if r.op == "sum" and r.value.dtype in e.COMPLEX}
+
+    def replace(node: Scalar) -> Scalar:
+        if node.op == "result" and node.value in sums:
+            kind = e.COMPLEX[node.dtype]
+            return e.complex_number(e.result(node.value, kind), e.result(node.value + IMAGINARY, kind))
+        if node.op in ("real", "imag"):
+            return e.real(node.args[0]) if node.op == "real" else e.imag(node.args[0])
+        return node
+
+    def in_two(r: Reduction) -> tuple[Reduction, ...]:
+        if r.number not in sums:
+            return (r,)
+        start = complex(r.start)
+        return (
+            Reduction(r.number, "sum", e.real(r.value), start.real),
+            Reduction(r.number + IMAGINARY, "sum", e.imag(r.value), start.imag),
+        )
+
+    def split(stage: Any) -> Any:
+        stage = with_parts(
+            stage,
+            lambda r: Reduction(r.number, r.op, e.substitute(r.value, replace), r.start),
+            lambda s: Store(s.operand, e.substitute(s.value, replace), s.add),
+        )
+        if isinstance(stage, Fold):
+            return Fold(tuple(part for r in stage.reductions for part in in_two(r)))
+        if isinstance(stage, Scan):
+            return Scan(
+                tuple(part for r in stage.reductions for part in in_two(r)), stage.stores, stage.reverse
+            )
+        return stage
+
+    return tuple(map(split, stages))
+
+
 def _expanded(root: Scalar) -> Scalar:
     """The expression in basic operations only, which most of the first expressions of a process are."""
-    if all(node.op not in e.FUNCTIONS and node.dtype not in e.HALVES for node in e.walk(root)):
+    nodes = e.walk(root)
+    if all(n.op not in e.FUNCTIONS and n.dtype not in e.HALVES and n.dtype not in e.COMPLEX for n in nodes):
         return root
     from weft.expr.functions import expand
 

@@ -564,7 +564,7 @@ def _number(value: Any, dtype: DType) -> Any:
     """A number of a Loop as a scalar."""
     if isinstance(value, bool | int | float):
         return e.constant(value, dtype.name)
-    return e.parameter(0, dtype.name)
+    return e.cast(e.parameter(0, dtype.real.name), dtype.name)
 
 
 def _readers(graph: Graph) -> dict[int, int]:

@@ -5,17 +5,37 @@
 >>> x = load(0, "float32")
 >>> derive(call("exp", x) * 2, x)
 mul(exp(x0), 2.0)
+
+Of functions of complex numbers there are two: `conjugate_derivatives` has the one with respect to z and the one with
+respect to conj(z), as if these were two variables (Wirtinger 1927). That of a holomorphic function with respect to
+conj(z) is 0, and its rule is the real function's.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from weft.base.typing import Any
-from weft.expr.scalar import FLOATS, LEAVES, Number, Scalar, call, cast, constant, fma, walk, where
+from weft.expr.scalar import (
+    COMPLEX,
+    FLOATS,
+    LEAVES,
+    Number,
+    Scalar,
+    call,
+    cast,
+    conj,
+    constant,
+    fma,
+    load,
+    real,
+    substitute,
+    walk,
+    where,
+)
 
-__all__ = ["derive"]
+__all__ = ["conjugate_derivatives", "derive"]
 
 
 def derive(root: Scalar, wrt: Scalar) -> Scalar:
@@ -33,8 +53,9 @@ def derive(root: Scalar, wrt: Scalar) -> Scalar:
     >>> derive(x * x, x), derive(call("tanh", x), x)
     (add(x0, x0), sub(1.0, mul(tanh(x0), tanh(x0))))
     """
-    if wrt.op not in LEAVES or wrt.dtype not in FLOATS:
-        raise TypeError(f"derive: expected a leaf of a floating-point type, got {wrt!r} of {wrt.dtype}")
+    _check_leaf(wrt, FLOATS)
+    if any(node.dtype in COMPLEX for node in walk(root)):
+        return _through_complex(root, wrt)
     derivatives: dict[int, Scalar | None] = {}  # None: exactly 0, whatever the values are
     for node in walk(root):
         of_args = [derivatives[id(arg)] for arg in node.args]
@@ -49,12 +70,117 @@ def derive(root: Scalar, wrt: Scalar) -> Scalar:
     return constant(0, root.dtype) if derivative is None else derivative
 
 
+def _through_complex(root: Scalar, wrt: Scalar) -> Scalar:
+    """The derivative with respect to a real leaf x of what complex numbers compute: x as the real part of z."""
+    part = real(load(1 << 20, _complex_type(wrt.dtype)))
+    x = cast(part, wrt.dtype)
+    both = conjugate_derivatives(substitute(root, lambda node: x if node is wrt else node), part.args[0])
+    total = _sum_of((both[0], None), (both[1], None), 1, 1)[0]
+    if total is None:
+        return constant(0, root.dtype)
+    total = substitute(total, lambda node: cast(wrt, part.dtype) if node is part else node)
+    return total if root.dtype in COMPLEX else cast(total, root.dtype)
+
+
+def _check_leaf(wrt: Scalar, kinds: Container[str]) -> None:
+    if wrt.op not in LEAVES or wrt.dtype not in kinds:
+        raise TypeError(f"derive: expected a leaf of a floating-point type, got {wrt!r} of {wrt.dtype}")
+
+
+Both = tuple[Scalar | None, Scalar | None]
+
+
+def conjugate_derivatives(root: Scalar, wrt: Scalar) -> Both:
+    """The derivatives of an expression with respect to a complex leaf z and to conj(z); None: exactly 0.
+
+    Both are complex, also those of real expressions, where one is the conjugate of the other. |z| has 0 at 0.
+
+    >>> from weft.expr.scalar import load
+    >>> z = load(0, "complex64")
+    >>> conjugate_derivatives(z * z, z), conjugate_derivatives(conj(z), z)
+    ((add(x0, x0), None), (None, (1-0j)))
+    """
+    _check_leaf(wrt, COMPLEX)
+    derivatives: dict[int, Both] = {}
+    for node in walk(root):
+        both: Both = (None, None)
+        of_args = [derivatives[id(arg)] for arg in node.args]
+        if node is wrt:
+            both = constant(1, node.dtype), None
+        elif node.dtype in FLOATS or node.dtype in COMPLEX:
+            both = _conjugate_rule(node, of_args)
+        derivatives[id(node)] = both
+    return both
+
+
+def _conjugate_rule(node: Scalar, of_args: list[Both]) -> Both:
+    """The two derivatives of a node, complex numbers, from those of its operands."""
+    if all(d is None for both in of_args for d in both):
+        return None, None
+    first, second = of_args[0]
+    kind = _complex_type(node.dtype)
+
+    def turned() -> Both:  # of the operand's conjugate
+        return None if second is None else conj(second), None if first is None else conj(first)
+
+    match node.op:
+        case "conj":
+            return turned()
+        case "real":
+            return _sum_of(of_args[0], turned(), 0.5, 0.5)
+        case "cast":
+            loses = node.args[0].dtype in COMPLEX and node.dtype in FLOATS
+            both = _sum_of(of_args[0], turned(), 0.5, 0.5) if loses else of_args[0]
+            return None if both[0] is None else cast(both[0], kind), None if both[1] is None else cast(
+                both[1], kind
+            )
+        case "imag":
+            return _sum_of(of_args[0], turned(), -0.5j, 0.5j)
+        case "complex":
+            return _sum_of(of_args[0], of_args[1], 1, 1j)
+        case "abs" if node.args[0].dtype in COMPLEX:
+            z, size = node.args[0], node
+            half = where(size == 0, constant(0, z.dtype), z / (2 * size))
+            return _sum_of(
+                _scaled(of_args[0], cast(conj(half), kind)), _scaled(turned(), cast(half, kind)), 1, 1
+            )
+    by_first, by_second = (
+        _chain_rule(node, list(ds)) if any(d is not None for d in ds) else None
+        for ds in zip(*of_args, strict=True)
+    )
+    return by_first, by_second
+
+
+def _complex_type(dtype: str) -> str:
+    return (
+        dtype if dtype in COMPLEX else next((z for z, part in COMPLEX.items() if part == dtype), "complex64")
+    )
+
+
+def _scaled(both: Both, factor: Scalar) -> Both:
+    first, second = both
+    return None if first is None else _times(first, factor), None if second is None else _times(
+        second, factor
+    )
+
+
+def _sum_of(a: Both, b: Both, of_a: complex, of_b: complex) -> Both:
+    """of_a * a + of_b * b."""
+
+    def total(x: Scalar | None, y: Scalar | None) -> Scalar | None:
+        terms = [d if k == 1 else d * k for d, k in ((x, of_a), (y, of_b)) if d is not None]
+        return terms[0] + terms[1] if len(terms) == 2 else terms[0] if terms else None
+
+    return total(a[0], b[0]), total(a[1], b[1])
+
+
 def _chain_rule(node: Scalar, of_args: list[Scalar | None]) -> Scalar | None:
     """The derivative of a node, from those of its operands, of which one is not None."""
     if node.op == "cast":
         return None if of_args[0] is None else cast(of_args[0], node.dtype)
     if node.op == "where":
-        a, b = (constant(0, node.dtype) if d is None else d for d in of_args[1:])
+        kind = next(d.dtype for d in of_args[1:] if d is not None)
+        a, b = (constant(0, kind) if d is None else d for d in of_args[1:])
         return where(node.args[0], a, b)
     rules = _DERIVATIVES.get(node.op)
     if rules is None:
@@ -74,6 +200,8 @@ def _times(derivative: Scalar, factor: Number) -> Scalar:
     """derivative * factor; 1 and -1 vanish, and 1 / x divides, which is rounded once less."""
     if not isinstance(factor, Scalar):
         factor = constant(factor, derivative.dtype)
+    if derivative.dtype in COMPLEX:
+        factor = cast(factor, derivative.dtype)
     if factor.op == "neg":
         return -_times(derivative, factor.args[0])
     if factor.op == "div" and _is(factor.args[0], 1):
@@ -122,7 +250,13 @@ def _pow_by_base(z: Scalar, x: Scalar, y: Scalar) -> Scalar:
 
 
 def _pow_by_exponent(z: Scalar, x: Scalar, y: Scalar) -> Scalar:
-    return where((x == 0) & (y >= 0), constant(0, y.dtype), z * call("log", x))
+    return where((x == 0) & (real(y) >= 0), constant(0, y.dtype), z * call("log", x))
+
+
+def _of_acosh(y: Scalar, x: Scalar) -> Scalar:
+    if x.dtype in COMPLEX:  # of the product of two roots, which the root of the product is not everywhere
+        return call("rsqrt", x - 1) * call("rsqrt", x + 1)
+    return call("rsqrt", (x - 1) * (x + 1))
 
 
 # For each operand the partial derivative, from the result and the operands; None: 0.
@@ -165,7 +299,7 @@ _DERIVATIVES: dict[str, list[Callable[..., Any] | None]] = {
     "sinh": [lambda y, x: call("cosh", x)],
     "cosh": [lambda y, x: call("sinh", x)],
     "asinh": [lambda y, x: call("rsqrt", fma(x, x, 1))],
-    "acosh": [lambda y, x: call("rsqrt", (x - 1) * (x + 1))],
+    "acosh": [_of_acosh],
     "atanh": [lambda y, x: 1 / ((1 - x) * (1 + x))],
     "pow": [_pow_by_base, _pow_by_exponent],
     "rsqrt": [lambda y, x: y / x * -0.5],

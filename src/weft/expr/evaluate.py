@@ -72,6 +72,12 @@ def _compute(
             return np.where(*args)
         case "fma":
             return _fma32(*args) if node.dtype == "float32" else _fma64(*args)
+        case "real" | "imag":
+            return getattr(args[0], node.op)
+        case "complex":
+            pair = np.empty(np.broadcast_shapes(*map(np.shape, args)), as_dtype(node.dtype).numpy)
+            pair.real, pair.imag = args
+            return pair
         case "cast":
             return _cast(args[0], node.args[0].dtype, node.dtype)
         case "bitcast":

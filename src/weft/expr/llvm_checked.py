@@ -15,7 +15,7 @@ import re
 
 from weft.expr.kernel import Each, Once, Scan
 from weft.expr.llvm_function import Function
-from weft.expr.llvm_writer import memory_type
+from weft.expr.scalar import BITS
 
 __all__ = ["check"]
 
@@ -105,4 +105,4 @@ def _operand_range(f: Function, k: int) -> tuple[str, str]:
         reach = f.emit(f"mul i64 {f.emit(f'sub i64 {size}, 1')}, {stride}")
         low = f.emit(f"add i64 {low}, {f.emit(f'call i64 @llvm.smin.i64(i64 {reach}, i64 0)')}")
         high = f.emit(f"add i64 {high}, {f.emit(f'call i64 @llvm.smax.i64(i64 {reach}, i64 0)')}")
-    return low, f.emit(f"add i64 {high}, {BYTES[memory_type(operand.dtype)]}")
+    return low, f.emit(f"add i64 {high}, {max(8, BITS[operand.dtype]) // 8}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from weft.expr.kernel import Kernel, Reduction, Store, values
 from weft.expr.llvm_values import binary, cast, compare, from_memory, number, to_memory, unary
 from weft.expr.llvm_writer import Writer, llvm_type, memory_type
-from weft.expr.scalar import COMPARISONS, Scalar, walk
+from weft.expr.scalar import COMPARISONS, COMPLEX, PARTS, Scalar, walk
 
 __all__ = ["Function", "Values"]
 
@@ -79,6 +79,13 @@ class Function(Writer):
     def reversed(self, d: int, i: str) -> str:
         """The position in loop d that is as far from its end as i is from its beginning."""
         return self.emit(f"sub i64 {self.emit(f'sub i64 {self.sizes[d]}, 1')}, {i}")
+
+    def complex_product(self, dtype: str, a: str, b: str) -> str:
+        """Of two complex numbers."""
+        kind = COMPLEX[dtype]
+        (x, y), (u, v) = ((self.part(dtype, z, 0), self.part(dtype, z, 1)) for z in (a, b))
+        xu, yv, xv, yu = (binary(self, "mul", kind, p, q) for p, q in ((x, u), (y, v), (x, v), (y, u)))
+        return self.pair(dtype, binary(self, "sub", kind, xu, yv), binary(self, "add", kind, xv, yu))
 
     def row_position(self, row: list[str]) -> str:
         """The position in the row, counted through all of its loops, from that in each of them."""
@@ -188,6 +195,13 @@ class Values:
         return pointer
 
     def _read(self, address: str, dtype: str) -> str:
+        if (
+            dtype in COMPLEX
+        ):  # part by part: LLVM makes vectors of such loads, and shuffles that take them apart
+            kind, f = llvm_type(COMPLEX[dtype]), self.function
+            return f.pair(
+                dtype, *(f.emit(f"load {kind}, ptr {a}{self.access}") for a in self._parts(address, dtype))
+            )
         return from_memory(
             self.function, dtype, self.function.emit(f"load {memory_type(dtype)}, ptr {address}{self.access}")
         )
@@ -203,8 +217,22 @@ class Values:
         address = self._address(operand, self._gathered(operand, at))
         if add:
             value = self._add(dtype, self._read(address, dtype), value)
-        raw = to_memory(self.function, dtype, value)
-        self.function.lines.append(f"  store {memory_type(dtype)} {raw}, ptr {address}{self.access}")
+        self._write(address, dtype, value)
+
+    def _parts(self, address: str, dtype: str) -> tuple[str, str]:
+        """The addresses of the parts of a complex number."""
+        return address, self.function.emit(f"getelementptr {llvm_type(COMPLEX[dtype])}, ptr {address}, i64 1")
+
+    def _write(self, address: str, dtype: str, value: str) -> None:
+        f = self.function
+        if dtype in COMPLEX:
+            for k, part in enumerate(self._parts(address, dtype)):
+                f.lines.append(
+                    f"  store {llvm_type(COMPLEX[dtype])} {f.part(dtype, value, k)}, ptr {part}{self.access}"
+                )
+            return
+        raw = to_memory(f, dtype, value)
+        f.lines.append(f"  store {memory_type(dtype)} {raw}, ptr {address}{self.access}")
 
     def _element(self, array: str, dtype: str, index: str = "") -> str:
         return self.function.emit(
@@ -216,9 +244,7 @@ class Values:
         return self._read(self._element(array, dtype, index), dtype)
 
     def array_store(self, array: str, dtype: str, value: str, index: str = "") -> None:
-        raw = to_memory(self.function, dtype, value)
-        address = self._element(array, dtype, index)
-        self.function.lines.append(f"  store {memory_type(dtype)} {raw}, ptr {address}{self.access}")
+        self._write(self._element(array, dtype, index), dtype, value)
 
     def set_result(self, reduction: Reduction, value: str) -> None:
         """Sets what result() of a scan is at this position."""
@@ -232,6 +258,11 @@ class Values:
             return cast(self.function, binary(self.function, "add", "float32", *wide), "float32", dtype)
         if dtype == "bool":
             return binary(self.function, "or", dtype, a, b)
+        if dtype in COMPLEX:
+            f, kind = self.function, COMPLEX[dtype]
+            return f.pair(
+                dtype, *(binary(f, "add", kind, f.part(dtype, a, k), f.part(dtype, b, k)) for k in (0, 1))
+            )
         return binary(self.function, "add", dtype, a, b)
 
     def _value(self, node: Scalar) -> str:
@@ -251,6 +282,10 @@ class Values:
             return self.array_load(self.arrays[node.value], node.dtype)
         if node.op == "result":
             return f.results[node.value]
+        if node.op in PARTS:
+            return f.part(node.args[0].dtype, args[0], PARTS.index(node.op))
+        if node.op == "complex":
+            return f.pair(node.dtype, *args)
         if node.op == "cast":
             return cast(f, args[0], node.args[0].dtype, node.dtype)
         if node.op == "bitcast":

@@ -8,7 +8,7 @@ from weft.expr.kernel import POSITIONS, Each, Fold, Reduction, Scan, Store
 from weft.expr.llvm_function import Function, Values
 from weft.expr.llvm_values import binary, combine_vectors, number, splat
 from weft.expr.llvm_writer import llvm_type
-from weft.expr.scalar import BITS, FLOATS, Scalar
+from weft.expr.scalar import BITS, COMPLEX, FLOATS, Scalar
 
 __all__ = ["SUM_BLOCK", "Accumulator", "better", "first_extreme", "print_rows"]
 
@@ -123,6 +123,8 @@ class Accumulator:
     def combine(self, a: str, b: str, dtype: str = "") -> str:
         dtype = dtype or self.dtype
         op = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}[self.op]
+        if dtype in COMPLEX:
+            return self.function.complex_product(dtype, a, b)
         if op in ("add", "mul") and dtype in FLOATS:
             return self.function.emit(f"f{op} {self.flags} {llvm_type(dtype)} {a}, {b}")
         if (

@@ -242,7 +242,7 @@ def _flush(f: Function, source: _Lines, target: _Lines, size: int) -> None:
 
 def _transpose(f: Function, source: _Lines, target: _Lines, size: int, streaming: bool = False) -> None:
     """Elements of `size` bytes: target's line c is source's column c."""
-    lanes = 8 if size == 8 else 16
+    lanes = {8: 8, 16: 4}.get(size, 16)
     kind = f"i{8 * size}"
     whole_lines = f.emit(f"and i64 {source.count}, {-lanes}")
     whole_columns = f.emit(f"and i64 {source.length}, {-lanes}")

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Collection
 
 from weft.expr.llvm_writer import Writer, llvm_type
-from weft.expr.scalar import BITS, FLOATS, UNARY, UNSIGNED
+from weft.expr.scalar import BITS, COMPLEX, FLOATS, UNARY, UNSIGNED
 
 __all__ = [
     "BY_PROCESSOR",
@@ -49,6 +49,9 @@ def number(value: float | int | bool, dtype: str) -> str:
         if dtype == "float32":
             value = struct.unpack("<f", _packed("<f", value))[0]
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    if dtype in COMPLEX:
+        part, z = COMPLEX[dtype], complex(value)
+        return f"{{ {llvm_type(part)} {number(z.real, part)}, {llvm_type(part)} {number(z.imag, part)} }}"
     return str(int(value))
 
 
@@ -146,6 +149,8 @@ def cast(f: Writer, value: str, source: str, target: str) -> str:
     """As native/tensor/convert.h."""
     if source == target:
         return value
+    if source in COMPLEX or target in COMPLEX:
+        return _cast_of_parts(f, value, source, target)
     if source == "bfloat16":
         wide = f.emit(f"zext i16 {value} to i32")
         return cast(f, f.emit(f"bitcast i32 {f.emit(f'shl i32 {wide}, 16')} to float"), "float32", target)
@@ -176,6 +181,19 @@ def cast(f: Writer, value: str, source: str, target: str) -> str:
     if BITS[target] == BITS[source]:
         return value
     return f.emit(f"{'zext' if source in UNSIGNED or source == 'bool' else 'sext'} {a} {value} to {b}")
+
+
+def _cast_of_parts(f: Writer, value: str, source: str, target: str) -> str:
+    """From or to complex numbers: the real part, true where a part is not 0, or with an imaginary part of 0."""
+    if source not in COMPLEX:
+        return f.pair(target, cast(f, value, source, COMPLEX[target]), number(0, COMPLEX[target]))
+    re, im = f.part(source, value, 0), f.part(source, value, 1)
+    if target in COMPLEX:
+        return f.pair(target, *(cast(f, part, COMPLEX[source], COMPLEX[target]) for part in (re, im)))
+    if target == "bool":
+        truths = [cast(f, part, COMPLEX[source], "bool") for part in (re, im)]
+        return f.emit(f"or i1 {truths[0]}, {truths[1]}")
+    return cast(f, re, COMPLEX[source], target)
 
 
 def _rounded_to_odd(f: Writer, value: str) -> str:

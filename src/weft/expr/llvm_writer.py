@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.expr.scalar import BITS, FLOATS
+from weft.expr.scalar import BITS, COMPLEX, FLOATS
 
 __all__ = ["Writer", "llvm_type", "memory_type"]
 
@@ -13,6 +13,8 @@ def llvm_type(dtype: str) -> str:
     """The type of a value in a register."""
     if dtype in FLOATS:
         return {"float16": "half", "bfloat16": "i16", "float32": "float", "float64": "double"}[dtype]
+    if dtype in COMPLEX:
+        return f"{{ {llvm_type(COMPLEX[dtype])}, {llvm_type(COMPLEX[dtype])} }}"
     return f"i{BITS[dtype]}"
 
 
@@ -77,6 +79,16 @@ class Writer:
         full = f"llvm.{name}.{suffix}"
         self.declared[full] = f"declare {kind} @{full}({', '.join([kind] * len(arguments))})"
         return self.emit(f"call {flags}{kind} @{full}({', '.join(f'{kind} {a}' for a in arguments)})")
+
+    def pair(self, dtype: str, re: str, im: str) -> str:
+        """A complex number of its parts: two registers, as LLVM takes the pair apart again."""
+        kind, part = llvm_type(dtype), llvm_type(COMPLEX[dtype])
+        first = self.emit(f"insertvalue {kind} poison, {part} {re}, 0")
+        return self.emit(f"insertvalue {kind} {first}, {part} {im}, 1")
+
+    def part(self, dtype: str, value: str, k: int) -> str:
+        """The real (0) or the imaginary (1) part of a complex number."""
+        return self.emit(f"extractvalue {llvm_type(dtype)} {value}, {k}")
 
     def mark(self, text: str) -> str:
         name = f"!{len(self.marks)}"
@@ -226,5 +238,6 @@ class Writer:
     def array(self, dtype: str, length: int) -> str:
         """Values on the stack."""
         name = f"%array{len(self.arrays)}"
-        self.arrays.append(f"  {name} = alloca [{length} x {memory_type(dtype)}], align 64")
+        kind, numbers = (COMPLEX[dtype], 2 * length) if dtype in COMPLEX else (dtype, length)
+        self.arrays.append(f"  {name} = alloca [{numbers} x {memory_type(kind)}], align 64")
         return name

@@ -22,14 +22,18 @@ from weft.base.dtype import DTYPES
 from weft.base.typing import Any, ClassVar
 
 __all__ = [
+    "COMPLEX",
     "FUNCTIONS",
     "HALVES",
     "Scalar",
     "bitcast",
     "call",
     "cast",
+    "complex_number",
+    "conj",
     "constant",
     "fma",
+    "imag",
     "index",
     "load",
     "load_at",
@@ -37,6 +41,7 @@ __all__ = [
     "minimum",
     "parameter",
     "product",
+    "real",
     "result",
     "substitute",
     "walk",
@@ -44,15 +49,18 @@ __all__ = [
 ]
 
 FLOATS = tuple(t.name for t in DTYPES if t.is_floating)
+COMPLEX = {t.name: t.real.name for t in DTYPES if t.is_complex}  # the type of their parts
 HALVES = tuple(t.name for t in DTYPES if t.is_floating and t.bits == 16)
 SIGNED = tuple(t.name for t in DTYPES if t.kind == "int")
 UNSIGNED = tuple(t.name for t in DTYPES if t.kind == "uint")
 # Of a value; of a bool that is a lane of a mask.
 BITS = (
     {"bool": 1}
-    | {t.name: t.bits for t in DTYPES if t.is_floating}
+    | {t.name: t.bits for t in DTYPES if t.is_inexact}
     | {t.name: t.bits for t in DTYPES if t.is_integer}
 )
+
+BITS_OF_INTEGERS = {name: bits for name, bits in BITS.items() if name in SIGNED + UNSIGNED or name == "bool"}
 
 # What code generators must know, by number of operands. Comparisons give bool; the rest the type of their operands.
 UNARY = ("neg", "abs", "sqrt", "rint", "floor", "ceil", "trunc", "not")
@@ -64,6 +72,13 @@ COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 LEAVES = ("constant", "load", "load_at", "parameter", "index", "result")
 FLOATS_ONLY = ("sqrt", "rint", "floor", "ceil", "trunc", "copysign", "product")
 BITWISE = ("not", *LOGICAL, *SHIFTS)
+# Of complex numbers: their parts, the number of two parts, and what else they have (weft.expr.functions.complex_parts).
+PARTS = ("real", "imag")
+OF_COMPLEX = (
+    *("neg", "add", "sub", "mul", "product", "div", "sqrt", "rsqrt", "pow"),
+    *("exp", "expm1", "log", "log1p", "log2", "log10"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+)
 # What weft.expr.functions writes in terms of those.
 FUNCTIONS = (
     "exp",
@@ -111,8 +126,9 @@ def _comparison(op: str) -> Callable[[Any, Any], Scalar]:
 class Scalar:
     """One expression: an operation, its operands, and for leaves what they stand for. Made by this module's functions.
 
-    op: a name of UNARY, BINARY, COMPARISONS, FUNCTIONS or LEAVES, or where, fma, cast, bitcast. dtype: the name of its
-    type. args: the operands. value: the number of a constant, operand, parameter, dimension or result.
+    op: a name of UNARY, BINARY, COMPARISONS, FUNCTIONS, PARTS or LEAVES, or where, fma, cast, bitcast, conj, or complex
+    (the number of two parts). dtype: the name of its type. args: the operands. value: the number of a constant,
+    operand, parameter, dimension or result.
     """
 
     __slots__ = ("__weakref__", "args", "dtype", "op", "value")
@@ -129,7 +145,7 @@ class Scalar:
 
     def __new__(cls, op: str, dtype: str, args: tuple[Scalar, ...] = (), value: Any = None) -> Scalar:
         # The sign of a zero counts, and so does NaN, which does not equal itself.
-        key = (op, dtype, tuple(map(id, args)), repr(value) if isinstance(value, float) else value)
+        key = (op, dtype, tuple(map(id, args)), repr(value) if isinstance(value, float | complex) else value)
         known = cls._interned.get(key)
         expression = None if known is None else known()
         if expression is None:
@@ -169,6 +185,8 @@ class Scalar:
         name = f"{self.op}[{self.dtype}]" if self.op in ("cast", "bitcast") else self.op
         return f"{name}({', '.join(map(repr, self.args))})"
 
+    takes_complex: ClassVar[bool] = True  # beside it Python's complex numbers stay numbers
+
     def __bool__(self) -> bool:
         raise TypeError(
             f"the truth of {self!r} is not known before it is computed; use where(condition, a, b)"
@@ -202,10 +220,10 @@ class Scalar:
     __eq__, __ne__ = _comparison("eq"), _comparison("ne")  # type: ignore[assignment]
 
 
-Number = Scalar | int | float | bool
+Number = Scalar | int | float | bool | complex
 
 
-def constant(value: int | float | bool, dtype: str) -> Scalar:
+def constant(value: int | float | bool | complex, dtype: str) -> Scalar:
     """A number of this type; floats are rounded to it when code is made.
 
     Raises OverflowError for integers that it cannot hold, ValueError for an unknown type.
@@ -213,6 +231,10 @@ def constant(value: int | float | bool, dtype: str) -> Scalar:
     >>> constant(2, "float32").value
     2.0
     """
+    if dtype in COMPLEX:
+        return Scalar("constant", dtype, (), complex(value))
+    if isinstance(value, complex):
+        raise TypeError(f"{value} is not of type {dtype}")
     if dtype == "bool":
         return Scalar("constant", dtype, (), bool(value))
     if dtype in FLOATS or dtype not in BITS:  # no type at all: refused
@@ -245,6 +267,8 @@ def parameter(number: int, dtype: str) -> Scalar:
     """A number given when the kernel runs."""
     if number < 0:
         raise ValueError(f"parameter: the number must be at least 0, got {number}")
+    if dtype in COMPLEX:
+        raise TypeError("parameter: complex numbers are operands; a parameter is one word")
     return Scalar("parameter", dtype, (), number)
 
 
@@ -261,9 +285,11 @@ def result(number: int, dtype: str) -> Scalar:
 def _lift(value: Any, like: Scalar) -> Scalar:
     if isinstance(value, Scalar):
         return value
-    if not isinstance(value, (bool, int, float)):
+    if not isinstance(value, (bool, int, float)) and not (
+        isinstance(value, complex) and like.dtype in COMPLEX
+    ):
         raise TypeError(f"expected an expression or a number, got {type(value).__name__}")
-    if isinstance(value, float) and like.dtype not in FLOATS and not value.is_integer():
+    if isinstance(value, float) and like.dtype in BITS_OF_INTEGERS and not value.is_integer():
         raise TypeError(f"{value} is not of type {like.dtype}")
     return constant(value, like.dtype)
 
@@ -273,6 +299,10 @@ def _pair(op: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
         raise TypeError(f"{op}: at least one operand must be an expression")
     first = a if isinstance(a, Scalar) else _lift(a, b)
     second = _lift(b, first)
+    if COMPLEX.get(first.dtype) == second.dtype:  # a real number beside a complex one
+        second = cast(second, first.dtype)
+    elif COMPLEX.get(second.dtype) == first.dtype:
+        first = cast(first, second.dtype)
     if first.dtype != second.dtype:
         raise TypeError(f"{op}: {first.dtype} and {second.dtype} differ; cast one of them")
     return first, second
@@ -280,8 +310,9 @@ def _pair(op: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
 
 def _accepted(op: str, dtype: str) -> str:
     if (
-        (op in FLOATS_ONLY + FUNCTIONS and dtype not in FLOATS)
+        (op in FLOATS_ONLY + FUNCTIONS and dtype not in FLOATS and dtype not in COMPLEX)
         or (op in BITWISE and dtype in FLOATS)
+        or (dtype in COMPLEX and op not in OF_COMPLEX)
         or (dtype == "bool" and op not in ("not", *LOGICAL, "minimum", "maximum"))
     ):
         raise TypeError(f"{op} is not defined for {dtype}")
@@ -289,6 +320,8 @@ def _accepted(op: str, dtype: str) -> str:
 
 
 def _unary(op: str, a: Scalar) -> Scalar:
+    if op == "abs" and a.dtype in COMPLEX:
+        return Scalar(op, COMPLEX[a.dtype], (a,))
     return Scalar(op, _accepted(op, a.dtype), (a,))
 
 
@@ -298,7 +331,55 @@ def _binary(op: str, a: Any, b: Any) -> Scalar:
 
 
 def _compare(op: str, a: Any, b: Any) -> Scalar:
-    return Scalar(op, "bool", _pair(op, a, b))
+    pair = _pair(op, a, b)
+    if pair[0].dtype in COMPLEX and op not in ("eq", "ne"):
+        raise TypeError(f"{op}: complex numbers have no order")
+    return Scalar(op, "bool", pair)
+
+
+def real(a: Scalar) -> Scalar:
+    """The real part; a real number itself.
+
+    >>> real(load(0, "complex64")), real(load(0, "float32"))
+    (real(x0), x0)
+    """
+    return _part("real", a)
+
+
+def imag(a: Scalar) -> Scalar:
+    """The imaginary part; of a real number 0."""
+    return _part("imag", a)
+
+
+def _part(op: str, a: Scalar) -> Scalar:
+    if a.dtype not in COMPLEX:
+        return a if op == "real" else constant(0, a.dtype)
+    return a.args[op == "imag"] if a.op == "complex" else Scalar(op, COMPLEX[a.dtype], (a,))
+
+
+def conj(a: Scalar) -> Scalar:
+    """The complex conjugate; a real number itself."""
+    if a.op == "conj":
+        return a.args[0]
+    if a.op == "constant" and a.dtype in COMPLEX:
+        return constant(a.value.conjugate(), a.dtype)
+    if a.op == "cast" and a.args[0].dtype not in COMPLEX:
+        return a
+    return Scalar("conj", a.dtype, (a,)) if a.dtype in COMPLEX else a
+
+
+def complex_number(re: Scalar, im: Scalar) -> Scalar:
+    """The complex number of two parts, float32 or float64.
+
+    >>> complex_number(load(0, "float32"), load(1, "float32")).dtype
+    'complex64'
+    """
+    dtype = next((name for name, part in COMPLEX.items() if part == re.dtype == im.dtype), None)
+    if dtype is None:
+        raise TypeError(f"complex: needs two parts of float32 or of float64, got {re.dtype} and {im.dtype}")
+    if re.op == "real" and im.op == "imag" and re.args == im.args:
+        return re.args[0]
+    return Scalar("complex", dtype, (re, im))
 
 
 def minimum(a: Number, b: Number) -> Scalar:
@@ -312,12 +393,14 @@ def maximum(a: Number, b: Number) -> Scalar:
 
 
 def fma(a: Number, b: Number, c: Number) -> Scalar:
-    """a * b + c, rounded once. Floats.
+    """a * b + c, rounded once. Floats; of complex numbers as a * b + c is.
 
     >>> fma(load(0, "float32"), 2, 1)
     fma(x0, 2.0, 1.0)
     """
     first = next((value for value in (a, b, c) if isinstance(value, Scalar)), None)
+    if first is not None and first.dtype in COMPLEX:
+        return _binary("add", _binary("mul", a, b), c)
     if first is None or first.dtype not in FLOATS:
         raise TypeError(f"fma: needs floats, got {a!r}, {b!r}, {c!r}")
     args = tuple(_pair("fma", first, value)[1] for value in (a, b, c))
@@ -334,7 +417,9 @@ def product(a: Number, b: Number) -> Scalar:
     """
     first, second = _pair("product", a, b)
     return Scalar(
-        "product" if first.dtype in FLOATS else "mul", _accepted("mul", first.dtype), (first, second)
+        "product" if first.dtype in FLOATS or first.dtype in COMPLEX else "mul",
+        _accepted("mul", first.dtype),
+        (first, second),
     )
 
 
@@ -347,7 +432,7 @@ def where(condition: Scalar, a: Number, b: Number) -> Scalar:
 
 
 def cast(a: Scalar, dtype: str) -> Scalar:
-    """The same number as another type, as native/tensor/convert.h converts it."""
+    """The same number as another type, as native/tensor/convert.h converts it; of a complex one the real part."""
     return a if a.dtype == dtype else Scalar("cast", dtype, (a,))
 
 
@@ -355,6 +440,8 @@ def bitcast(a: Scalar, dtype: str) -> Scalar:
     """The same bits as another type of the same size."""
     if BITS[a.dtype] != BITS.get(dtype, BITS[a.dtype]):
         raise TypeError(f"bitcast: {a.dtype} and {dtype} differ in size")
+    if not COMPLEX.keys().isdisjoint((a.dtype, dtype)) and a.dtype != dtype:
+        raise TypeError(f"bitcast: {a.dtype} and {dtype} differ in their number of parts")
     return a if a.dtype == dtype else Scalar("bitcast", dtype, (a,))
 
 

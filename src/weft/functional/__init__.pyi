@@ -33,6 +33,9 @@ def add(a: Operand, b: Operand, /) -> Tensor:
 def all(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
     """Whether all are true along axes."""
 
+def angle(x: Operand, /) -> Tensor:
+    """The angles of the points in the plane of complex numbers, in radians, from -pi to pi."""
+
 def any(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
     """Whether at least one is true along axes."""
 
@@ -123,8 +126,14 @@ def chunk(x: Operand, /, chunks: int, axis: int=0) -> tuple[Tensor, ...]:
 def clip(x: Operand, min: Operand | None=None, max: Operand | None=None) -> Tensor:
     """x, but at least min and at most max: minimum(maximum(x, min), max)."""
 
+def complex(re: Operand, im: Operand, /) -> Tensor:
+    """The complex numbers of real and imaginary parts: re + 1j * im, where infinities and NaN stay in their part."""
+
 def concat(*x: Operand | Sequence[Operand], axis: int | None=0) -> Tensor:
     """Arrays one after the other along an axis."""
+
+def conj(x: Operand, /) -> Tensor:
+    """The complex conjugates: imaginary parts with the other sign."""
 
 def conv1d(x: Operand, weight: Operand, bias: Operand | None=None, stride: int | Sequence[int]=1, padding: int | str | Sequence[int] | Sequence[Sequence[int]]=0, dilation: int | Sequence[int]=1, groups: int=1, *, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
     """The convolution (in fact the cross-correlation) of sequences, in groups of channels."""
@@ -175,7 +184,7 @@ def diagonal(x: Operand, /, offset: int=0, axis1: int=0, axis2: int=1) -> Tensor
     """A view of the elements at equal indices of two axes, as a new last dimension."""
 
 def divide(a: Operand, b: Operand, /) -> Tensor:
-    """a / b as real numbers."""
+    """a / b as real or complex numbers."""
 
 def dropout(x: Operand, /, p: float=0.5, training: bool=True) -> Tensor:
     """Zeros with probability p, else x / (1 - p), if training; else x."""
@@ -269,6 +278,9 @@ def huber_loss(x: Operand, target: Operand, /, reduction: str='mean', delta: flo
 
 def hypot(a: Operand, b: Operand, /) -> Tensor:
     """sqrt(a**2 + b**2), without overflow on the way."""
+
+def imag(x: Operand, /) -> Tensor:
+    """The imaginary parts."""
 
 def index_get(x: Operand, *indices: Operand | Sequence[Operand], axes: Sequence[int], position: int=0) -> Tensor:
     """Elements or slices at indices for several axes: what x[i, :, j] with arrays i, j means."""
@@ -441,6 +453,9 @@ def pad(x: Operand, /, pad: Sequence[int], mode: str='constant', value: float=0.
 def permute_dims(x: Operand, /, axes: Sequence[int]) -> Tensor:
     """A view with the dimensions in the order of axes."""
 
+def polar(magnitude: Operand, angle: Operand, /) -> Tensor:
+    """The complex numbers of magnitudes and angles: magnitude * (cos(angle) + 1j * sin(angle))."""
+
 def positive(x: Operand, /) -> Tensor:
     """+x: the same numbers."""
 
@@ -461,6 +476,9 @@ def quantize(x: Operand, scale: Operand, zero_point: Operand | None=None, axis: 
 
 def quantized_linear(x: Operand, weight: Operand, scale: Operand, bias: Operand | None=None) -> Tensor:
     """x W^T + bias with a weight of small integers and a step for each group: W = q * scale."""
+
+def real(x: Operand, /) -> Tensor:
+    """The real parts."""
 
 def reciprocal(x: Operand, /) -> Tensor:
     """1 / x."""
@@ -508,7 +526,7 @@ def sigmoid(x: Operand, /) -> Tensor:
     """1 / (1 + exp(-x)), exact to the last digits on both sides."""
 
 def sign(x: Operand, /) -> Tensor:
-    """-1, 0 or 1 as x is negative, zero or positive; NaN for NaN."""
+    """-1, 0 or 1 as x is negative, zero or positive; NaN for NaN; of a complex number x / |x|, or 0."""
 
 def signbit(x: Operand, /) -> Tensor:
     """Whether x has a minus sign, as -0.0 has and as NaN may have."""
@@ -616,10 +634,16 @@ def var(x: Operand, /, axis: int | Sequence[int] | None=None, *, correction: flo
     """The variance along axes: the sum of (x - mean)^2, divided by their number less correction."""
 
 def vecdot(x1: Operand, x2: Operand, /, *, axis: int=-1) -> Tensor:
-    """The dot products of vectors along an axis; nothing is conjugated."""
+    """The dot products of vectors along an axis, of x1's complex conjugate with x2."""
 
 def vector_norm(x: Operand, /, axis: int | Sequence[int] | None=None, keepdims: bool=False, ord: float=2) -> Tensor:
     """The ord-norm along axes: the sum of |x|^ord, to the power of 1 / ord."""
+
+def view_as_complex(x: Operand, /) -> Tensor:
+    """The complex numbers whose parts lie along the last axis: a copy."""
+
+def view_as_real(x: Operand, /) -> Tensor:
+    """The parts of complex numbers along a new last axis of size 2: a copy."""
 
 def where(condition: Operand, x1: Operand, x2: Operand, /) -> Tensor:
     """x1 where the condition holds, else x2."""

@@ -338,6 +338,11 @@ def _backward(
             raise TypeError(f"backward: expected tensors, got {type(y).__name__} and {type(dy).__name__}")
         if dy is not None and dy.shape != y.shape:
             raise ShapeError(f"backward: y has shape {y.shape}, its gradient {dy.shape}")
+        if dy is None and y.dtype.is_complex:
+            raise DTypeError(
+                f"backward: gradients start from real numbers, got {y.dtype}\n"
+                "  hint: real(y) or abs(y) is one; or give dy"
+            )
     dys = [
         dy if dy is None or dy.dtype is y.dtype else registry.function("cast")(dy, dtype=y.dtype)
         for y, dy in zip(ys, dys, strict=True)

@@ -31,6 +31,7 @@ WORDS = {
     "int": "integers",
     "float": "floating-point types",
     "number": "numbers",
+    "complex": "complex types",
 }
 
 
@@ -49,6 +50,8 @@ def is_of(dtype: DType, kind: str) -> bool:
     """Whether a dtype is of a kind of rules."""
     if kind == "float":
         return dtype.is_floating
+    if kind == "complex":
+        return dtype.is_complex
     if kind == "int":
         return dtype.is_integer
     return dtype.kind == "bool" if kind == "bool" else dtype.is_floating or dtype.is_integer

@@ -255,9 +255,11 @@ class Row:
     def number(self, value: Any, dtype: str) -> Scalar:
         """A size or a Runtime attribute as a scalar of this type.
 
-        Sizes that floats are divided by are given when the code runs, also where they are known: layers of different
-        sizes then share code. Less than LARGE is a part of a formula, such as the correction of a variance.
+        In a computation of complex numbers it is real. Sizes that floats are divided by are given when the code runs,
+        also where they are known: layers of different sizes then share code. Less than LARGE is a part of a formula,
+        such as the correction of a variance.
         """
+        dtype = e.COMPLEX.get(dtype, dtype)
         is_size = type(value) is int and dtype in e.FLOATS and abs(value) >= LARGE
         if isinstance(value, bool | int | float) and not is_size:
             return e.constant(value, dtype)

@@ -729,6 +729,11 @@ class Op:
                     TypeError, f"has no rule for {t.storage} storage; it takes {accepted}", **{name: t}
                 )
 
+    def require_order(self, **operands: TensorType | None) -> None:
+        """Raise DTypeError if an operand is of complex numbers, which have no order."""
+        if any(t is not None and t.dtype.is_complex for t in operands.values()):
+            raise self.fail(DTypeError, "complex numbers have no order", **operands)
+
     def require_floats(self, **operands: TensorType | None) -> None:
         """Raise DTypeError unless all operands are of floating-point types."""
         wrong = [name for name, t in operands.items() if t is not None and not t.dtype.is_floating]

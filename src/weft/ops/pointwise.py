@@ -26,6 +26,7 @@ __all__ = [
     "Pointwise",
     "PointwiseGradient",
     "cast_to",
+    "conj",
     "loads",
     "pointwise_gradients",
     "unbroadcast",
@@ -37,9 +38,10 @@ Scalar = e.Scalar
 class Pointwise(Op, family="pointwise", primitive=True):
     """Base: a class gives scalar(x, y, ...) on elements of one type, that which the operands are promoted to.
 
-    takes: kinds of dtypes it accepts ("bool", "int", "uint", "float"). result: "same", "bool", or "float": integers and
-    booleans are computed as float32. The gradient is derived from the scalar function unless vjp is given; `smooth`
-    False: it is zero wherever there is one (rounding, comparisons).
+    takes: kinds of dtypes it accepts ("bool", "int", "uint", "float", "complex"). result: "same", "bool", "real": the
+    type of a complex number's parts, or "float": integers and booleans are computed as float32. The gradient is derived
+    from the scalar function unless vjp is given; `smooth` False: it is zero wherever there is one (rounding,
+    comparisons).
     """
 
     takes: ClassVar[tuple[str, ...]] = ("bool", "int", "uint", "float")
@@ -57,7 +59,7 @@ class Pointwise(Op, family="pointwise", primitive=True):
     def compute_dtype(self, *inputs: TensorType | None) -> DType:
         """The type that is computed in, which the operands are converted to."""
         common = promote(*(t for t in inputs if t is not None))
-        if self.result == "float" and not common.is_floating:
+        if self.result == "float" and not common.is_inexact:
             return float32
         return common
 
@@ -72,7 +74,8 @@ class Pointwise(Op, family="pointwise", primitive=True):
             accepted = [word for kind, word in _KINDS.items() if kind in self.takes]
             raise self.fail(DTypeError, f"takes {' and '.join(accepted)}", **named)
         shape = broadcast_shapes(self.name, named)
-        return TensorType(shape, bool_ if self.result == "bool" else common, device_of(*named.values()))
+        dtype = bool_ if self.result == "bool" else common.real if self.result == "real" else common
+        return TensorType(shape, dtype, device_of(*named.values()))
 
     def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...] | None:
         """Those of single elements."""
@@ -115,7 +118,7 @@ class Pointwise(Op, family="pointwise", primitive=True):
             value = getattr(self, attribute.name)
             if attribute.runtime and value is not None and not isinstance(value, bool | int | float):
                 numbers.append(value)
-                values[attribute.name] = e.parameter(len(numbers) - 1, dtype)
+                values[attribute.name] = e.parameter(len(numbers) - 1, e.COMPLEX.get(dtype, dtype))
         return self.with_runtime(values) if values else self
 
     def recomputed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
@@ -161,10 +164,10 @@ def loads(inputs: Sequence[TensorType | None], dtypes: Sequence[DType]) -> list[
 
 def load_as(operand: int, type: TensorType, dtype: str) -> Scalar:
     """An operand's element in the type of the computation; a Python number is not rounded on its way there."""
-    return e.load(operand, dtype) if type.weak else e.cast(e.load(operand, type.dtype.name), dtype)
+    return e.cast(e.load(operand, e.COMPLEX.get(dtype, dtype) if type.weak else type.dtype.name), dtype)
 
 
-_KINDS = {"bool": "booleans", "int": "integers", "float": "floating-point types"}
+_KINDS = {"bool": "booleans", "int": "integers", "float": "floating-point types", "complex": "complex types"}
 
 
 class Float(Pointwise, result="float", takes=("float",)):
@@ -206,20 +209,26 @@ class PointwiseGradient(Op, primitive=True, public=False):
 
     def reads(self) -> set[int]:
         """The operands that the derivative needs."""
-        leaves, derivative = _derivative(self)
-        nodes = {id(node) for node in e.walk(derivative)}
+        leaves, *derivatives = _derivative(self)
+        nodes = {id(node) for node in e.walk(*(d for d in derivatives if d is not None))}
         return {k for k, leaf in enumerate(leaves) if id(leaf) in nodes}
 
     def scalar(self, *x: Scalar | None) -> Scalar:
         """One element, of operands converted to operand_dtypes."""
-        leaves, derivative = _derivative(self)
+        leaves, derivative, by_conjugate = _derivative(self)
         operands = {id(leaf): v for leaf, v in zip(leaves, x, strict=True) if v is not None}
         dy = x[self.count + 1]
         assert dy is not None
-        factor = e.substitute(derivative, lambda node: operands.get(id(node), node))
-        dx = _product(
-            dy, e.cast(factor, dy.dtype)
-        )  # another type if `of` is a gradient of a narrower operand
+
+        def factor(part: Scalar) -> Scalar:
+            value = e.substitute(part, lambda node: operands.get(id(node), node))
+            return e.cast(value, dy.dtype)  # another type if `of` is a gradient of a narrower operand
+
+        dx = None if _is_constant(derivative, 0) else _product(dy, e.conj(factor(derivative)))
+        if by_conjugate is not None:
+            term = _product(e.conj(dy), factor(by_conjugate))
+            dx = term if dx is None else dx + term
+        assert dx is not None
         return e.cast(dx, self.dtypes[-1].name)
 
     def kernels(self, *operands: TensorType | None) -> Iterator[Loop]:
@@ -251,11 +260,11 @@ def pointwise_gradients(of: Any, inputs: Sequence[Any], y: Any, dy: Any) -> tupl
             "missing": tuple(j for j, v in enumerate(inputs) if v is None),
         }
         gradient = PointwiseGradient(**attributes)
-        derivative = _derivative(gradient)[1]
-        if _is_constant(derivative, 0):
+        _, derivative, by_conjugate = _derivative(gradient)
+        if _is_constant(derivative, 0) and by_conjugate is None:
             gradients.append(None)
             continue
-        if _is_constant(derivative, 1) and dy.dtype is x.dtype:
+        if _is_constant(derivative, 1) and by_conjugate is None and dy.dtype is x.dtype:
             gradients.append(unbroadcast(dy, x))
             continue
         reads = gradient.reads()
@@ -266,21 +275,34 @@ def pointwise_gradients(of: Any, inputs: Sequence[Any], y: Any, dy: Any) -> tupl
 
 
 @cached(maxsize=4096)
-def _derivative(gradient: PointwiseGradient) -> tuple[tuple[Scalar, ...], Scalar]:
-    """Leaves for all operands, and the derivative in them; by the operator's result where that saves an operand."""
-    from weft.expr.derivative import derive  # not before the first gradient
+def _derivative(gradient: PointwiseGradient) -> tuple[tuple[Scalar, ...], Scalar, Scalar | None]:
+    """Leaves for all operands, and the derivative in them; by the operator's result where that saves an operand.
+
+    Third: the derivative with respect to the conjugate of a complex operand, unless it is 0.
+    """
+    from weft.expr.derivative import conjugate_derivatives, derive  # not before the first gradient
 
     of: Any = gradient.of
     count = gradient.count
     leaves = tuple(e.load(900 + k, dtype.name) for k, dtype in enumerate(gradient.operand_dtypes()))
     op = of.with_runtime(dict(zip(gradient.runtime, leaves[count + 2 :], strict=True)))
     value = op.scalar(*(None if k in gradient.missing else leaves[k] for k in range(count)))
-    derivative = derive(value, leaves[gradient.wrt])
+    leaf = leaves[gradient.wrt]
+    by_conjugate = None
+    if leaf.dtype in e.COMPLEX:
+        by_leaf, by_conjugate = conjugate_derivatives(value, leaf)
+        if by_conjugate is not None and value.dtype in e.FLOATS:  # both terms are the same
+            by_leaf, by_conjugate = None, by_conjugate * 2
+        derivative = e.constant(0, leaf.dtype) if by_leaf is None else by_leaf
+    else:
+        derivative = derive(value, leaf)
+    roots = (derivative, *(() if by_conjugate is None else (by_conjugate,)))
     result = e.cast(leaves[count], value.dtype)
-    by_result = e.substitute(derivative, lambda node: result if node is value else node)
-    before, after = ({id(node) for node in e.walk(root)} for root in (derivative, by_result))
+    by_result = [e.substitute(root, lambda node: result if node is value else node) for root in roots]
+    before, after = ({id(node) for node in e.walk(*each)} for each in (roots, by_result))
     saves = any(id(leaf) in before and id(leaf) not in after for leaf in leaves[:count])
-    return leaves, by_result if saves else derivative
+    best = by_result if saves else roots
+    return leaves, best[0], best[1] if len(best) > 1 else None
 
 
 def _is_constant(x: Scalar, value: float) -> bool:
@@ -311,6 +333,11 @@ def unbroadcast(gradient: Any, x: Any) -> Any:
         return gradient
     summed = F.sum(gradient, axis=axes, keepdims=True)
     return F.squeeze(summed, axis=tuple(range(extra))) if extra else summed
+
+
+def conj(value: Any) -> Any:
+    """The complex conjugate of a value: itself, if it is real."""
+    return F.conj(value) if value.dtype.is_complex else value
 
 
 def cast_to(value: Any, dtype: DType) -> Any:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from weft.base.device import Device, cpu
-from weft.base.dtype import DType, as_dtype, bool_, float32
+from weft.base.dtype import DType, as_dtype, bool_, complex128, float32, float64
 from weft.base.errors import ShapeError
 from weft.base.exact import exact
 from weft.base.typing import Any, ClassVar
@@ -154,7 +154,8 @@ def device_of(*types: TensorType) -> Device:
 def promote(*types: TensorType) -> DType:
     """The type that operands meet in: the array API's table, and beyond it integers with floats give the float.
 
-    Weak operands (Python numbers) take the others' type, if that is of their kind or a wider one: bool, int, float.
+    Weak operands (Python numbers) take the others' type, if that is of their kind or a wider one: bool, int, float,
+    complex. float64 and complex64 meet in complex128.
     A float beside integers gives float32. bfloat16 and float16 meet in float32; uint64 and a signed integer in float32.
 
     >>> promote(TensorType((), float32), TensorType((2,), bool_))
@@ -162,17 +163,17 @@ def promote(*types: TensorType) -> DType:
     """
     strong = [t.dtype for t in types if not t.weak]
     if not strong:
-        return max((t.dtype for t in types), key=lambda d: ("bool", "int", "float").index(d.kind))
+        return max((t.dtype for t in types), key=lambda d: ("bool", "int", "float", "complex").index(d.kind))
     result = strong[0]
     for other in strong[1:]:
         result = _meet(result, other)
     for t in types:
         if t.weak and _RANK[t.dtype.kind] > _RANK[result.kind]:
-            result = t.dtype
+            result = _meet(result, t.dtype) if t.dtype.is_complex else t.dtype
     return result
 
 
-_RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2}
+_RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 
 
 def _meet(a: DType, b: DType) -> DType:
@@ -184,6 +185,9 @@ def _meet(a: DType, b: DType) -> DType:
         if a.bits == b.bits:  # float16 and bfloat16: neither holds the other's numbers
             return a.accumulation
         return a if a.bits > b.bits else b
+    if a.is_complex or b.is_complex:
+        numbers, other = (a, b) if a.is_complex else (b, a)
+        return complex128 if other is float64 else numbers
     if a.is_floating or b.is_floating:
         return a if a.is_floating else b
     signed, unsigned = (a, b) if a.kind == "int" else (b, a)

@@ -52,7 +52,7 @@ def matmul(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
         return [F.matmul(a, b)]
     if flags == [False, True] and rank_b == 1 and rank_a <= 2:
         return [F.matmul(b, F.matrix_transpose(a) if rank_a == 2 else a)]
-    if rank_a == rank_b == 1:
+    if rank_a == rank_b == 1 and not a.dtype.is_complex:  # vecdot takes the conjugate
         return [F.vecdot(a, b)]
     if flags == [False, True] and rank_a == 2 and b.shape[-1] == 1:  # one column each
         rows = F.reshape(b, shape=(math.prod(b.shape[:-2]), b.shape[-2]))

@@ -1,4 +1,4 @@
-"""Elementary functions in basic operations, without branches or tables; and half types in float32.
+"""Elementary functions in basic operations, without branches or tables; half types in float32, complex ones as pairs.
 
 >>> from weft.expr.functions import expand
 >>> from weft.expr.scalar import call, load
@@ -19,7 +19,18 @@ from collections.abc import Callable
 
 from weft.expr.functions import error, exponential, logarithm, power, trigonometry
 from weft.expr.functions.pieces import LAYOUTS
-from weft.expr.scalar import FUNCTIONS, HALVES, LEAVES, Scalar, bitcast, cast, constant, substitute, walk
+from weft.expr.scalar import (
+    COMPLEX,
+    FUNCTIONS,
+    HALVES,
+    LEAVES,
+    Scalar,
+    bitcast,
+    cast,
+    constant,
+    substitute,
+    walk,
+)
 
 __all__ = ["expand"]
 
@@ -38,6 +49,10 @@ def expand(root: Scalar) -> Scalar:
     >>> expand(x * x + 1)
     cast[bfloat16](add(mul(cast[float32](x0), cast[float32](x0)), 1.0))
     """
+    if any(node.dtype in COMPLEX for node in walk(root)):
+        from weft.expr.functions.complex_parts import in_parts  # few programs have complex numbers
+
+        root = in_parts(root)
     return substitute(_widen(root), _expand_function)
 
 

@@ -129,7 +129,7 @@ def _is_positive(value: Value | None) -> bool:
 
 def _is_nothing(value: Value | None, node: Node) -> bool:
     """Whether adding it changes no number: -0.0, or 0 where integers are added, which have no other zero."""
-    return _is(value, 0) and (not node.outputs[0].dtype.is_floating or not _is_positive(value))
+    return _is(value, 0) and (not node.outputs[0].dtype.is_inexact or not _is_positive(value))
 
 
 def _cast(source: Value, dtype: DType, node: Node, graph: Rewriting) -> Value | None:
@@ -142,7 +142,7 @@ def _cast(source: Value, dtype: DType, node: Node, graph: Rewriting) -> Value | 
     if dtype is base.dtype:
         return graph.new(base)
     # From a float to integers, what is out of range depends on the float's type.
-    if source.dtype.is_floating and dtype.is_integer:
+    if source.dtype.is_inexact and dtype.is_integer:
         return None
     return make_node(Cast(dtype=dtype), [graph.new(base)], like=node).outputs[0]
 
@@ -159,7 +159,7 @@ def is_lossless(a: DType, b: DType) -> bool:
     match a.kind, b.kind:
         case ("float", "float"):
             return b.itemsize > a.itemsize
-        case ("int" | "uint", "float"):
+        case ("int" | "uint", "float") | ("int" | "uint" | "float", "complex"):
             return a.digits <= b.digits
         case ("uint", "int"):
             return b.itemsize > a.itemsize

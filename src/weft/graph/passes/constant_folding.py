@@ -62,6 +62,8 @@ def _number(value: Value | None, graph: Rewriting) -> Number | None:
 
 def _node_number(value: Value, graph: Rewriting) -> Number | None:
     node = value.node
+    if value.dtype.is_complex:  # constants of graphs are real
+        return None
     match node.op:
         case None if value.is_constant:
             return node.value if value.type.weak else _converted(node.value, value.dtype)

@@ -13,6 +13,8 @@ from weft.ops.pointwise import Pointwise, unbroadcast
 Scalar = e.Scalar
 COMMON = ("float32", "float64", "int64")
 NUMBERS = ("int", "uint", "float")
+INEXACT = ("float", "complex")
+ALL = ("bool", *NUMBERS, "complex")
 
 
 class Arithmetic(Pointwise, family="arithmetic"):
@@ -24,7 +26,7 @@ class Division(Arithmetic, takes=NUMBERS):
 
 
 @op
-class Add(Arithmetic, aot_dtypes=COMMON):
+class Add(Arithmetic, aot_dtypes=COMMON, takes=ALL):
     """a + b; for booleans their or.
 
     a, b: arrays whose shapes fit by broadcasting, or numbers. Returns the promoted type. Integers wrap.
@@ -40,7 +42,7 @@ class Add(Arithmetic, aot_dtypes=COMMON):
 
 
 @op
-class Subtract(Arithmetic, aot_dtypes=COMMON, takes=NUMBERS):
+class Subtract(Arithmetic, aot_dtypes=COMMON, takes=(*NUMBERS, "complex")):
     """a - b.
 
     a, b: numbers, no booleans; shapes fit by broadcasting. Returns the promoted type. Integers wrap.
@@ -56,7 +58,7 @@ class Subtract(Arithmetic, aot_dtypes=COMMON, takes=NUMBERS):
 
 
 @op
-class Multiply(Arithmetic, aot_dtypes=COMMON):
+class Multiply(Arithmetic, aot_dtypes=COMMON, takes=ALL):
     """a * b; for booleans their and.
 
     a, b: arrays whose shapes fit by broadcasting, or numbers. Returns the promoted type. Integers wrap.
@@ -72,8 +74,8 @@ class Multiply(Arithmetic, aot_dtypes=COMMON):
 
 
 @op
-class Divide(Division, aot_dtypes=COMMON, result="float", takes=("float",)):
-    """a / b as real numbers.
+class Divide(Division, aot_dtypes=COMMON, result="float", takes=INEXACT):
+    """a / b as real or complex numbers.
 
     a, b: shapes fit by broadcasting; integers and booleans are computed as float32. Returns the promoted
     floating-point type. Division by 0 gives an infinity, 0 / 0 NaN.
@@ -169,7 +171,7 @@ class Fmod(Division):
 
 
 @op
-class Pow(Arithmetic, takes=NUMBERS):
+class Pow(Arithmetic, takes=(*NUMBERS, "complex")):
     """a to the power of b.
 
     a, b: numbers, no booleans; shapes fit by broadcasting. Returns the promoted type. Integers wrap; a negative power
@@ -183,7 +185,7 @@ class Pow(Arithmetic, takes=NUMBERS):
     """
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
-        return e.call("pow", a, b) if a.dtype in e.FLOATS else _integer_power(a, b)
+        return _integer_power(a, b) if a.dtype in e.BITS_OF_INTEGERS else e.call("pow", a, b)
 
 
 def _integer_power(a: Scalar, b: Scalar) -> Scalar:
@@ -406,7 +408,7 @@ class OneNumber(Pointwise, family="arithmetic", takes=NUMBERS):
 
 
 @op
-class Negative(OneNumber, aot_dtypes=("float32",)):
+class Negative(OneNumber, aot_dtypes=("float32",), takes=(*NUMBERS, "complex")):
     """-x.
 
     x: numbers [...], no booleans. Returns x's shape and dtype. Integers wrap.
@@ -422,7 +424,7 @@ class Negative(OneNumber, aot_dtypes=("float32",)):
 
 
 @op
-class Positive(OneNumber):
+class Positive(OneNumber, takes=(*NUMBERS, "complex")):
     """+x: the same numbers.
 
     x: numbers [...], no booleans. Returns x's shape and dtype.
@@ -438,11 +440,11 @@ class Positive(OneNumber):
 
 
 @op
-class Abs(OneNumber, aot_dtypes=("float32",)):
+class Abs(OneNumber, aot_dtypes=("float32",), takes=(*NUMBERS, "complex"), result="real"):
     """The magnitude of x.
 
-    x: numbers [...], no booleans. Returns x's shape and dtype. The least integer of a type stays itself. The gradient
-    at 0 is 0.
+    x: numbers [...], no booleans. Returns x's shape and dtype, of complex numbers that of their parts. The least
+    integer of a type stays itself. The gradient at 0 is 0.
     Source: array API 2024.12, abs.
 
     >>> import weft as wf
@@ -455,10 +457,10 @@ class Abs(OneNumber, aot_dtypes=("float32",)):
 
 
 @op
-class Sign(OneNumber, smooth=False):
-    """-1, 0 or 1 as x is negative, zero or positive; NaN for NaN.
+class Sign(OneNumber, takes=(*NUMBERS, "complex")):
+    """-1, 0 or 1 as x is negative, zero or positive; NaN for NaN; of a complex number x / |x|, or 0.
 
-    x: numbers [...], no booleans. Returns x's shape and dtype. The gradient is 0.
+    x: numbers [...], no booleans. Returns x's shape and dtype. The gradient is 0 where x is real.
     Source: array API 2024.12, sign.
 
     >>> import weft as wf
@@ -468,13 +470,18 @@ class Sign(OneNumber, smooth=False):
 
     def scalar(self, x: Scalar) -> Scalar:
         zero, one = e.constant(0, x.dtype), e.constant(1, x.dtype)
+        if x.dtype in e.COMPLEX:
+            return e.where(x == zero, zero, x / abs(x))
         negative = zero if x.dtype in e.UNSIGNED else e.where(x < 0, -one, zero)
         sign = e.where(x > 0, one, negative)
         return e.where(x != x, x, sign) if x.dtype in e.FLOATS else sign
 
+    def vjp(self, *values: Any) -> tuple[Any, ...]:
+        return super().vjp(*values) if values[0].dtype.is_complex else (None,)
+
 
 @op
-class Square(OneNumber):
+class Square(OneNumber, takes=(*NUMBERS, "complex")):
     """x * x.
 
     x: numbers [...], no booleans. Returns x's shape and dtype. Integers wrap.
@@ -490,7 +497,7 @@ class Square(OneNumber):
 
 
 @op
-class Reciprocal(OneNumber, result="float", takes=("bool", "int", "uint", "float")):
+class Reciprocal(OneNumber, result="float", takes=ALL):
     """1 / x.
 
     x: float[...], integers and booleans as float32. Returns x's shape. 0 gives an infinity of its sign.

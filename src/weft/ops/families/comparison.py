@@ -20,7 +20,7 @@ class Comparison(Pair, aot_dtypes=("float32", "int64"), result="bool"):
 
 
 @op
-class Equal(Comparison):
+class Equal(Comparison, takes=("bool", "int", "uint", "float", "complex")):
     """Whether a = b.
 
     a, b: any dtype; shapes fit by broadcasting. Returns bool. Compared in the promoted type; NaN equals nothing.
@@ -36,7 +36,7 @@ class Equal(Comparison):
 
 
 @op
-class NotEqual(Comparison):
+class NotEqual(Comparison, takes=("bool", "int", "uint", "float", "complex")):
     """Whether a and b differ.
 
     a, b: any dtype; shapes fit by broadcasting. Returns bool. Compared in the promoted type; NaN differs from itself.
@@ -115,7 +115,7 @@ class GreaterEqual(Comparison):
         return a >= b
 
 
-class Logic(Pair, result="bool"):
+class Logic(Pair, result="bool", takes=("bool", "int", "uint", "float", "complex")):
     """Base: numbers count as true unless they are 0."""
 
 
@@ -168,7 +168,9 @@ class LogicalXor(Logic):
 
 
 @op
-class LogicalNot(Pointwise, family="comparison", result="bool"):
+class LogicalNot(
+    Pointwise, family="comparison", result="bool", takes=("bool", "int", "uint", "float", "complex")
+):
     """Whether x is false.
 
     x: any dtype [...], true unless 0 (NaN is true). Returns bool of x's shape.
@@ -298,7 +300,7 @@ class BitwiseRightShift(Shift):
 
 
 @op
-class Where(Pointwise, family="comparison"):
+class Where(Pointwise, family="comparison", takes=("bool", "int", "uint", "float", "complex")):
     """x1 where the condition holds, else x2.
 
     condition: bool, or numbers that are true unless 0; x1, x2: arrays or numbers; shapes fit by broadcasting. Returns
@@ -322,7 +324,13 @@ class Where(Pointwise, family="comparison"):
 
 
 @op
-class Isclose(Pointwise, family="comparison", result="bool", positional=("rtol", "atol", "equal_nan")):
+class Isclose(
+    Pointwise,
+    family="comparison",
+    result="bool",
+    takes=("bool", "int", "uint", "float", "complex"),
+    positional=("rtol", "atol", "equal_nan"),
+):
     """Whether |a - b| <= atol + rtol * |b|.
 
     a, b: numbers; shapes fit by broadcasting. rtol, atol: numbers given when it runs; equal_nan: whether NaN is close
@@ -340,7 +348,7 @@ class Isclose(Pointwise, family="comparison", result="bool", positional=("rtol",
 
     def compute_dtype(self, *inputs: TensorType | None) -> DType:
         common = super().compute_dtype(*inputs)
-        return common if common.is_floating else float64
+        return common if common.is_inexact else float64
 
     def scalar(self, a: Scalar, b: Scalar) -> Scalar:
         near = abs(a - b) <= abs(b) * self.rtol + self.atol

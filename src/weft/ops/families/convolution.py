@@ -10,6 +10,7 @@ from weft.ops import functions as F
 from weft.ops.families.matrix import recast
 from weft.ops.families.window import Windows, set_per_dimension, windows_of
 from weft.ops.op import Op, op
+from weft.ops.pointwise import conj
 from weft.ops.shapes import sizes
 from weft.ops.types import TensorType, promote
 
@@ -133,10 +134,10 @@ class Convolution(
         keywords = gradient_attributes(self.windows(weight), self.groups)
         dx = dw = db = None
         if x.dtype.is_differentiable:
-            dx = F.convolution_input_gradient(dy, weight, spatial_size=x.shape[2:], **keywords)
+            dx = F.convolution_input_gradient(dy, conj(weight), spatial_size=x.shape[2:], **keywords)
             dx = F.cast(dx, dtype=x.dtype)
         if weight.dtype.is_differentiable:
-            dw = F.convolution_weight_gradient(x, dy, kernel_size=weight.shape[2:], **keywords)
+            dw = F.convolution_weight_gradient(conj(x), dy, kernel_size=weight.shape[2:], **keywords)
             dw = F.cast(dw, dtype=weight.dtype)
         if bias is not None and bias.dtype.is_differentiable:
             db = F.cast(F.sum(dy, axis=(0, *range(2, dy.ndim))), dtype=bias.dtype)

@@ -11,6 +11,7 @@ from weft.ops.families.convolution import Convolving, gradient_attributes
 from weft.ops.families.matrix import has_sizes, is_matrix_float, recast
 from weft.ops.families.window import Windows, windows_of
 from weft.ops.op import op
+from weft.ops.pointwise import conj
 from weft.ops.types import TensorType, promote
 
 # When the gradient of the weights is one product (ConvolutionWeightGradient.unfolds).
@@ -99,8 +100,10 @@ class ConvolutionInputGradient(ConvolutionGradient, outputs=("dx",)):
         return F.reshape(dx, shape=(n, g * channels, *self.spatial_size))
 
     def vjp(self, dy: Any, weight: Any, ddx: Any) -> Any:
-        dw = F.convolution_weight_gradient(ddx, dy, kernel_size=weight.shape[2:], **self.window_attributes())
-        return F.cast(self.again(ddx, weight), dtype=dy.dtype), F.cast(dw, dtype=weight.dtype)
+        dw = F.convolution_weight_gradient(
+            ddx, conj(dy), kernel_size=weight.shape[2:], **self.window_attributes()
+        )
+        return F.cast(self.again(ddx, conj(weight)), dtype=dy.dtype), F.cast(dw, dtype=weight.dtype)
 
 
 @op
@@ -171,5 +174,5 @@ class ConvolutionWeightGradient(ConvolutionGradient, outputs=("dw",)):
         return F.reshape(dw, shape=(g * outputs, channels, *self.kernel_size))
 
     def vjp(self, x: Any, dy: Any, ddw: Any) -> Any:
-        dx = F.convolution_input_gradient(dy, ddw, spatial_size=x.shape[2:], **self.window_attributes())
-        return F.cast(dx, dtype=x.dtype), F.cast(self.again(x, ddw), dtype=dy.dtype)
+        dx = F.convolution_input_gradient(conj(dy), ddw, spatial_size=x.shape[2:], **self.window_attributes())
+        return F.cast(dx, dtype=x.dtype), F.cast(self.again(conj(x), ddw), dtype=dy.dtype)

@@ -12,7 +12,7 @@ from weft.ops import functions as F
 from weft.ops.families.reduction import same_kind, summable, window
 from weft.ops.kernels import Loop, Row
 from weft.ops.op import Op, op
-from weft.ops.pointwise import cast_to
+from weft.ops.pointwise import cast_to, conj
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType, normalize_axes
 
@@ -39,7 +39,8 @@ class Cumulative(Op, family="reduction", dtype_rule="-> result()", positional=("
         return same_kind(self.dtype, x)
 
     def kernels(self, x: TensorType) -> Iterator[Loop]:
-        if not self.include_initial:
+        is_complex_product = self.combine == "prod" and self.result(x).is_complex
+        if not self.include_initial and not is_complex_product:
             row = Row(inputs=1)
             value = summable(e.load(0, x.dtype.name), self.dtype)
             row.scan(self.combine, value, self.start, same_kind(self.dtype, x).name, self.reverse)
@@ -94,6 +95,19 @@ class CumulativeProd(Cumulative, combine="prod", start=1):
     tensor([1, 2, 6], dtype=int64, device=cpu:0)
     """
 
+    def decompose(self, x: Any) -> Any:
+        if self.include_initial or not self.result(x.type).is_complex:
+            return super().decompose(x)
+        (axis,) = normalize_axes(self.name, self.axis, x.ndim)
+        n, product = x.shape[axis], cast_to(x, self.result(x.type))
+        if isinstance(n, Size) and n.is_of_axis:
+            raise NotImplementedError(f"{self.name} of complex numbers: axis {axis} must not be dynamic")
+        n, distance = int(n), 1  # each element is the product of so many, up to the row's beginning
+        while distance < n:
+            product = product * _shifted(product, axis, distance if self.reverse else -distance, 1.0)
+            distance *= 2
+        return product
+
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         if self.include_initial:
             return NotImplemented
@@ -101,6 +115,7 @@ class CumulativeProd(Cumulative, combine="prod", start=1):
             return None
         (axis,) = normalize_axes(self.name, self.axis, x.ndim)
         x_wide, y, dy = (cast_to(v, y.dtype.accumulation) for v in (x, y, dy))
+        x_wide, y = conj(x_wide), conj(y)
         if not self.reverse:
             return cast_to(_gradient_of_products(x_wide, y, dy, axis), x.dtype)
         x_wide, y, dy = (F.flip(v, axis=axis) for v in (x_wide, y, dy))

@@ -25,8 +25,12 @@ class Elementary(Pointwise, family="elementary", result="float", takes=("float",
         return e.call(self.name, x)
 
 
+class Analytic(Elementary, takes=("float", "complex")):
+    """Base: a function of real and of complex numbers."""
+
+
 @op
-class Exp(Elementary, aot_dtypes=("float32",)):
+class Exp(Analytic, aot_dtypes=("float32",)):
     """e to the power of x.
 
     x: float[...], integers as float32. Returns x's shape. At most 2 ulp from the exact value in float32.
@@ -39,7 +43,7 @@ class Exp(Elementary, aot_dtypes=("float32",)):
 
 
 @op
-class Expm1(Elementary):
+class Expm1(Analytic):
     """exp(x) - 1, exact to the last digits near 0.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -66,7 +70,7 @@ class Exp2(Elementary):
 
 
 @op
-class Log(Elementary, aot_dtypes=("float32",)):
+class Log(Analytic, aot_dtypes=("float32",)):
     """The natural logarithm of x: -inf for 0, NaN for negative numbers.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -79,7 +83,7 @@ class Log(Elementary, aot_dtypes=("float32",)):
 
 
 @op
-class Log1p(Elementary):
+class Log1p(Analytic):
     """log(1 + x), exact to the last digits near 0: -inf for -1, NaN below.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -92,7 +96,7 @@ class Log1p(Elementary):
 
 
 @op
-class Log2(Elementary):
+class Log2(Analytic):
     """The logarithm of x to the base 2: -inf for 0, NaN for negative numbers.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -105,7 +109,7 @@ class Log2(Elementary):
 
 
 @op
-class Log10(Elementary):
+class Log10(Analytic):
     """The logarithm of x to the base 10: -inf for 0, NaN for negative numbers.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -118,7 +122,7 @@ class Log10(Elementary):
 
 
 @op
-class Sqrt(Elementary, aot_dtypes=("float32",)):
+class Sqrt(Analytic, aot_dtypes=("float32",)):
     """The square root of x: NaN for negative numbers.
 
     x: float[...], integers as float32. Returns x's shape. Correctly rounded. The gradient at 0 is infinite.
@@ -131,7 +135,7 @@ class Sqrt(Elementary, aot_dtypes=("float32",)):
 
 
 @op
-class Rsqrt(Elementary):
+class Rsqrt(Analytic):
     """1 / sqrt(x): inf for 0, NaN for negative numbers.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -159,7 +163,7 @@ class Cbrt(Elementary):
 
 
 @op
-class Sin(Elementary):
+class Sin(Analytic):
     """The sine of x radians: NaN for infinities.
 
     x: float[...], integers as float32. Returns x's shape. Exact to the last digits for large x, too.
@@ -172,7 +176,7 @@ class Sin(Elementary):
 
 
 @op
-class Cos(Elementary):
+class Cos(Analytic):
     """The cosine of x radians: NaN for infinities.
 
     x: float[...], integers as float32. Returns x's shape. Exact to the last digits for large x, too.
@@ -185,7 +189,7 @@ class Cos(Elementary):
 
 
 @op
-class Tan(Elementary):
+class Tan(Analytic):
     """The tangent of x radians: NaN for infinities.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -198,7 +202,7 @@ class Tan(Elementary):
 
 
 @op
-class Asin(Elementary):
+class Asin(Analytic):
     """The angle in radians, from -pi/2 to pi/2, whose sine is x: NaN outside of -1..1.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -211,7 +215,7 @@ class Asin(Elementary):
 
 
 @op
-class Acos(Elementary):
+class Acos(Analytic):
     """The angle in radians, from 0 to pi, whose cosine is x: NaN outside of -1..1.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -224,7 +228,7 @@ class Acos(Elementary):
 
 
 @op
-class Atan(Elementary):
+class Atan(Analytic):
     """The angle in radians, from -pi/2 to pi/2, whose tangent is x.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -237,7 +241,7 @@ class Atan(Elementary):
 
 
 @op
-class Sinh(Elementary):
+class Sinh(Analytic):
     """The hyperbolic sine of x.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -250,7 +254,7 @@ class Sinh(Elementary):
 
 
 @op
-class Cosh(Elementary):
+class Cosh(Analytic):
     """The hyperbolic cosine of x.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -263,7 +267,7 @@ class Cosh(Elementary):
 
 
 @op
-class Tanh(Elementary, aot_dtypes=("float32",)):
+class Tanh(Analytic, aot_dtypes=("float32",)):
     """The hyperbolic tangent of x.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -276,7 +280,7 @@ class Tanh(Elementary, aot_dtypes=("float32",)):
 
 
 @op
-class Asinh(Elementary):
+class Asinh(Analytic):
     """The inverse of the hyperbolic sine.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -289,7 +293,7 @@ class Asinh(Elementary):
 
 
 @op
-class Acosh(Elementary):
+class Acosh(Analytic):
     """The inverse of the hyperbolic cosine: NaN below 1.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -302,7 +306,7 @@ class Acosh(Elementary):
 
 
 @op
-class Atanh(Elementary):
+class Atanh(Analytic):
     """The inverse of the hyperbolic tangent: infinities for -1 and 1, NaN outside.
 
     x: float[...], integers as float32. Returns x's shape.
@@ -418,8 +422,12 @@ class Round(Rounding):
         return e.call("rint", x) if x.dtype in e.FLOATS else x
 
 
-class Property(Pointwise, family="elementary", result="bool"):
-    """Base: true or false of one number."""
+class Property(
+    Pointwise, family="elementary", result="bool", takes=("bool", "int", "uint", "float", "complex")
+):
+    """Base: true or false of one number; of a complex one whether it is so of `both` parts, or of either."""
+
+    both: ClassVar[bool] = False
 
     integers: ClassVar[bool] = False  # what integers and booleans give
 
@@ -428,6 +436,9 @@ class Property(Pointwise, family="elementary", result="bool"):
         raise NotImplementedError
 
     def scalar(self, x: Scalar) -> Scalar:
+        if x.dtype in e.COMPLEX:
+            re, im = self.of_float(e.real(x)), self.of_float(e.imag(x))
+            return re & im if self.both else re | im
         return self.of_float(x) if x.dtype in e.FLOATS else e.constant(self.integers, "bool")
 
 
@@ -464,7 +475,7 @@ class Isinf(Property):
 
 
 @op
-class Isfinite(Property, integers=True):
+class Isfinite(Property, integers=True, both=True):
     """Whether x is neither infinite nor NaN.
 
     x: any dtype [...]. Returns bool of x's shape; true for integers.
@@ -480,7 +491,7 @@ class Isfinite(Property, integers=True):
 
 
 @op
-class Signbit(Property):
+class Signbit(Property, takes=("bool", "int", "uint", "float")):
     """Whether x has a minus sign, as -0.0 has and as NaN may have.
 
     x: any dtype [...]. Returns bool of x's shape; of integers whether they are negative.
@@ -501,7 +512,8 @@ class Signbit(Property):
 class Cast(Pointwise, family="elementary", positional=("dtype",)):
     """The elements as another type, converted as NumPy's astype does.
 
-    x: any dtype [...]; dtype: the new type. Returns x's shape. Floats become integers towards zero.
+    x: any dtype [...]; dtype: the new type. Returns x's shape. Floats become integers towards zero, complex numbers
+    their real parts, or true where a part is not 0.
     Source: array API 2024.12, astype.
 
     >>> import weft as wf

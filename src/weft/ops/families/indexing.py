@@ -53,6 +53,13 @@ class Putting(Indexing, fitted=("updates",)):
         if self.mode not in MODES:
             raise ValueError(f"{self.name}: mode must be one of {', '.join(MODES)}, got {self.mode!r}")
 
+    def require_types(self, x: TensorType, updates: TensorType) -> None:
+        """Raise DTypeError where elements are compared that have no order, or imaginary parts would be lost."""
+        if self.mode in ("max", "min"):
+            self.require_order(x=x)
+        if updates.dtype.is_complex and not x.dtype.is_complex:
+            raise self.fail(DTypeError, "x has no imaginary parts", x=x, updates=updates)
+
     def require_gradient(self) -> None:
         if self.mode in ("max", "min"):
             raise NotImplementedError(f"{self.name}: mode={self.mode!r} has no gradient")
@@ -159,6 +166,7 @@ class PutAlongAxis(Putting, positional=("axis", "mode")):
     axis: int = -1
 
     def infer(self, x: TensorType, indices: TensorType, updates: TensorType) -> TensorType:
+        self.require_types(x, updates)
         self.require_indices(indices)
         axis = normalize_axes(self.name, self.axis, x.ndim)[0]
         sizes = zip(x.shape, indices.shape, strict=False)
@@ -270,6 +278,7 @@ class IndexPut(Putting):
     position: int = 0
 
     def infer(self, x: TensorType, updates: TensorType, *indices: TensorType) -> TensorType:
+        self.require_types(x, updates)
         shape = split_shape(self, x, indices, self.axes, self.position)[1]
         if broadcast_shapes(self.name, {"x[indices]": x.like(shape), "updates": updates}) != shape:
             raise self.fail(ShapeError, f"updates do not fit the shape {shape}", x=x, updates=updates)

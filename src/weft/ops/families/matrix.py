@@ -12,12 +12,12 @@ from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Row, to_accumulation
 from weft.ops.op import Op, op
-from weft.ops.pointwise import unbroadcast
+from weft.ops.pointwise import conj, unbroadcast
 from weft.ops.shapes import Contradiction, Partial, broadcast, merge, split_last
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote
 
-NUMBERS = ("int", "uint", "float")
+NUMBERS = ("int", "uint", "float", "complex")
 
 
 def is_matrix_float(*types: TensorType | None) -> bool:
@@ -142,14 +142,14 @@ class Dot(Product):
     def vjp(self, x1: Any, x2: Any, dy: Any) -> Any:
         dy = F.expand_dims(dy, axis=self.axes(max(x1.ndim, x2.ndim)))
         return tuple(
-            F.cast(unbroadcast(dy * other, x), dtype=x.dtype) if x.dtype.is_differentiable else None
+            F.cast(unbroadcast(dy * conj(other), x), dtype=x.dtype) if x.dtype.is_differentiable else None
             for x, other in ((x1, x2), (x2, x1))
         )
 
 
 @op
 class Vecdot(Dot):
-    """The dot products of vectors along an axis; nothing is conjugated.
+    """The dot products of vectors along an axis, of x1's complex conjugate with x2.
 
     x1, x2: numbers, their shapes fit by broadcasting; axis: negative, so that it is the same for both. Returns the
     promoted type, without the axis. Integers wrap.
@@ -165,6 +165,18 @@ class Vecdot(Dot):
 
     def axes(self, ndim: int) -> tuple[int, ...]:
         return (ndim + self.axis,)
+
+    def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Loop]:
+        if not x1.dtype.is_complex:
+            yield from super().kernels(x1, x2)
+
+    def decompose(self, x1: Any, x2: Any) -> Any:
+        if x1.dtype.is_complex:
+            return F.sum_of_products(F.conj(x1), x2, axis=self.axes(max(x1.ndim, x2.ndim)))
+        return super().decompose(x1, x2)
+
+    def vjp(self, x1: Any, x2: Any, dy: Any) -> Any:
+        return NotImplemented if x1.dtype.is_complex else super().vjp(x1, x2, dy)
 
     def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
         if not -min(x1.ndim, x2.ndim) <= self.axis < 0:
@@ -243,6 +255,8 @@ class Matmul(Product):
     def decompose(self, a: Any, b: Any) -> Any:
         if is_sum_of_few(a.type, b.type):
             return sum_of_few(a, b)
+        if a.dtype.is_complex or b.dtype.is_complex:
+            return _complex_product(a, b)
         cast = recast(F.matmul, (a, b))
         if cast is not None:
             return cast
@@ -260,14 +274,30 @@ class Matmul(Product):
             dy = F.expand_dims(dy, axis=-2)
         da = db = None
         if a.dtype.is_differentiable:
-            da = unbroadcast(F.matmul(dy, F.matrix_transpose(columns)), rows)
+            da = unbroadcast(F.matmul(dy, F.matrix_transpose(conj(columns))), rows)
             da = F.cast(F.squeeze(da, axis=0) if a.ndim == 1 else da, dtype=a.dtype)
         if b.dtype.is_differentiable:
             if columns.ndim == 2 and rows.ndim > 2:  # one product instead of one for each leading index
                 rows, dy = flat_rows(rows), flat_rows(dy)
-            db = unbroadcast(F.matmul(F.matrix_transpose(rows), dy), columns)
+            db = unbroadcast(F.matmul(F.matrix_transpose(conj(rows)), dy), columns)
             db = F.cast(F.squeeze(db, axis=1) if b.ndim == 1 else db, dtype=b.dtype)
         return da, db
+
+
+def _complex_product(a: Any, b: Any) -> Any:
+    """By products of the real and imaginary parts: four, or two where one operand is real."""
+    part = promote(a.type, b.type).real
+    (re, im), (other_re, other_im) = (
+        (F.cast(F.real(x), dtype=part), F.cast(F.imag(x), dtype=part) if x.dtype.is_complex else None)
+        for x in (a, b)
+    )
+    if other_im is None:
+        return F.complex(F.matmul(re, other_re), F.matmul(im, other_re))
+    if im is None:
+        return F.complex(F.matmul(re, other_re), F.matmul(re, other_im))
+    return F.complex(
+        F.matmul(re, other_re) - F.matmul(im, other_im), F.matmul(re, other_im) + F.matmul(im, other_re)
+    )
 
 
 def sum_of_few(a: Any, b: Any) -> Any:

@@ -84,6 +84,7 @@ class MaxPooling(Pooling, outputs=("y", "indices"), hidden=1, residuals=("indice
     """Base of max_pool1d, max_pool2d, max_pool3d; a residual says which of its window's elements is y."""
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
+        self.require_order(x=x)
         y = self.infer_one(x)
         (indices,) = self.residual_types((y.like(dtype=int32),), (x,))
         return y, indices

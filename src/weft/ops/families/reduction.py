@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from weft.base.dtype import DType, bool_, int64, uint64
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Row, Several, to_accumulation
 from weft.ops.op import Op, Runtime, op
-from weft.ops.pointwise import cast_to
+from weft.ops.pointwise import cast_to, conj
 from weft.ops.types import TensorType, normalize_axes
 
 Scalar = e.Scalar
@@ -22,6 +22,9 @@ class Reduction(Op, family="reduction", primitive=True, dtype_rule="-> result()"
 
     axis: int | tuple[int, ...] | None = None
     keepdims: bool = False
+    needs_order: ClassVar[bool] = (
+        False  # it compares elements, so that complex numbers have no such reduction
+    )
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         """The row's result, in any type; it is converted to the output's. count: elements of a row."""
@@ -32,6 +35,8 @@ class Reduction(Op, family="reduction", primitive=True, dtype_rule="-> result()"
         return x.dtype
 
     def infer(self, x: TensorType) -> TensorType:
+        if self.needs_order:
+            self.require_order(x=x)
         axes = normalize_axes(self.name, self.axis, x.ndim)
         shape = [1 if d in axes else n for d, n in enumerate(x.shape) if self.keepdims or d not in axes]
         return x.like(shape, self.result(x))
@@ -60,7 +65,7 @@ def same_kind(dtype: DType | None, x: TensorType) -> DType:
     """What sums and products give: dtype, else that of x, wide for integers and booleans."""
     if dtype is not None:
         return dtype
-    if x.dtype.is_floating:
+    if x.dtype.is_inexact:
         return x.dtype
     return uint64 if x.dtype.kind == "uint" else int64
 
@@ -68,9 +73,9 @@ def same_kind(dtype: DType | None, x: TensorType) -> DType:
 def summable(x: Scalar, dtype: DType | None) -> Scalar:
     """x in the type that it is added or multiplied in."""
     wide = to_accumulation(x)
-    if wide.dtype not in e.FLOATS:
+    if wide.dtype in e.BITS_OF_INTEGERS:
         wide = e.cast(wide, "uint64" if wide.dtype in e.UNSIGNED else "int64")
-    if dtype is not None and dtype.is_floating:
+    if dtype is not None and dtype.is_inexact:
         wide = to_accumulation(e.cast(wide, dtype.name))
     return wide
 
@@ -128,7 +133,7 @@ class Prod(Reduction):
             return None
         wide = dy.dtype.accumulation
         others = _products_of_others(cast_to(x, wide), normalize_axes(self.name, self.axis, x.ndim))
-        return cast_to(self.spread(cast_to(dy, wide), x) * others, x.dtype)
+        return cast_to(self.spread(cast_to(dy, wide), x) * conj(others), x.dtype)
 
 
 def _products_of_others(x: Any, axes: tuple[int, ...]) -> Any:
@@ -166,17 +171,22 @@ class FloatReduction(Reduction, dtype_rule="x: float -> result()"):
 
 
 @op
-class Mean(FloatReduction, aot_dtypes=("float32",)):
+class Mean(Reduction, dtype_rule="x: float|complex -> result()", aot_dtypes=("float32",)):
     """The arithmetic mean along axes.
 
-    x: float[...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype. The mean of
-    nothing is NaN. Raises IndexError if an axis is out of range, DTypeError for integers.
+    x: float[...] or complex[...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's
+    dtype. The mean of nothing is NaN. Raises IndexError if an axis is out of range, DTypeError for integers.
     Source: array API 2024.12, mean.
 
     >>> import weft as wf
     >>> wf.mean(wf.tensor([1., 2., 6.])).item()
     3.0
     """
+
+    def infer(self, x: TensorType) -> TensorType:
+        if not x.dtype.is_complex:
+            self.require_floats(x=x)
+        return super().infer(x)
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         total = row.sum(to_accumulation(x))
@@ -193,7 +203,7 @@ class Mean(FloatReduction, aot_dtypes=("float32",)):
         return self.spread(F.divide_by_count(dy, x, axis=axes), x)
 
 
-class Extreme(Reduction):
+class Extreme(Reduction, needs_order=True):
     """Base of the greatest and the least."""
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
@@ -301,7 +311,7 @@ class CountNonzero(Reduction):
         return row.sum(e.cast(e.cast(x, "bool"), "int64"))
 
 
-class Position(Reduction):
+class Position(Reduction, needs_order=True):
     """Base of argmax and argmin."""
 
     axis: int | None = None
@@ -456,12 +466,14 @@ class Logsumexp(FloatReduction):
 
 
 @op
-class VectorNorm(FloatReduction, positional=("axis", "keepdims", "ord")):
+class VectorNorm(
+    Reduction, dtype_rule="x: float|complex -> result()", positional=("axis", "keepdims", "ord")
+):
     """The ord-norm along axes: the sum of |x|^ord, to the power of 1 / ord.
 
-    x: float[...]; axis: an int, several, or None for all; ord: 2, any other number, inf (the greatest |x|), -inf (the
-    least) or 0 (how many are not 0); keepdims: leave sizes of 1. Returns x's dtype. The gradient where the norm is 0 is
-    0. Raises IndexError if an axis is out of range, DTypeError for integers.
+    x: float[...] or complex[...]; axis: an int, several, or None for all; ord: 2, any other number, inf (the greatest
+    |x|), -inf (the least) or 0 (how many are not 0); keepdims: leave sizes of 1. Returns x's dtype, or that of its
+    parts. The gradient where the norm is 0 is 0. Raises IndexError if an axis is out of range, DTypeError for integers.
     Source: array API 2024.12, linalg.vector_norm.
 
     >>> import weft as wf
@@ -472,22 +484,33 @@ class VectorNorm(FloatReduction, positional=("axis", "keepdims", "ord")):
 
     ord: float = 2
 
+    def infer(self, x: TensorType) -> TensorType:
+        if not x.dtype.is_complex:
+            self.require_floats(x=x)
+        return super().infer(x)
+
+    def result(self, x: TensorType) -> DType:
+        return x.dtype.real
+
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         wide = to_accumulation(x)
         size = abs(wide)
         match self.ord:
             case 0:
-                return row.sum(e.where(wide != 0, e.constant(1, wide.dtype), e.constant(0, wide.dtype)))
+                return row.sum(e.where(wide != 0, e.constant(1, size.dtype), e.constant(0, size.dtype)))
             case 1:
                 return row.sum(size)
+            case 2 if wide.dtype in e.COMPLEX:
+                re, im = e.real(wide), e.imag(wide)
+                return e.call("sqrt", row.sum(re * re + im * im))
             case 2:
                 return e.call("sqrt", row.dot(wide, wide))
             case float() if self.ord == float("inf"):
                 return row.reduce("max", size, 0)
             case float() if self.ord == float("-inf"):
                 return row.min(size)
-        total = row.sum(e.call("pow", size, e.constant(self.ord, wide.dtype)))
-        return e.call("pow", total, e.constant(1 / self.ord, wide.dtype))
+        total = row.sum(e.call("pow", size, e.constant(self.ord, size.dtype)))
+        return e.call("pow", total, e.constant(1 / self.ord, size.dtype))
 
     def decompose(self, x: Any) -> Any:
         size = F.abs(cast_to(x, x.dtype.accumulation))
@@ -503,7 +526,7 @@ class VectorNorm(FloatReduction, positional=("axis", "keepdims", "ord")):
                 norm = extreme(size, axis=self.axis, keepdims=self.keepdims)
             case _:
                 norm = F.pow(self.total(F.pow(size, self.ord)), 1 / self.ord)
-        return cast_to(norm, x.dtype)
+        return cast_to(norm, x.dtype.real)
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         if self.ord == 0:
@@ -511,7 +534,7 @@ class VectorNorm(FloatReduction, positional=("axis", "keepdims", "ord")):
         along, norm = self.spread(dy, x), self.spread(y, x)
         if abs(self.ord) == float("inf"):
             axes = normalize_axes(self.name, self.axis, x.ndim)
-            mask = cast_to(F.equal(F.abs(x), norm), x.dtype)
+            mask = cast_to(F.equal(F.abs(x), norm), y.dtype)
             return along * F.sign(x) * mask / F.sum(mask, axis=axes, keepdims=True)
         if self.ord == 1:
             return along * F.sign(x)

@@ -21,6 +21,7 @@ class Sorting(Op, family="sorting", primitive=True, positional=("axis",)):
     stable: bool = True
 
     def axis_of(self, x: TensorType) -> int:
+        self.require_order(x=x)
         return normalize_axes(self.name, self.axis, x.ndim)[0]
 
 
@@ -92,6 +93,7 @@ class Topk(
     sorted: bool = True
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
+        self.require_order(x=x)
         axis = normalize_axes(self.name, self.axis, x.ndim)[0]
         if not 0 <= self.k <= x.shape[axis]:
             raise self.fail(ShapeError, f"k must be in 0..{x.shape[axis]}, got {self.k}", x=x)
@@ -123,6 +125,7 @@ class Searchsorted(Op, family="sorting", dtype_rule="-> int64"):
             raise ValueError(f"{self.name}: side must be 'left' or 'right', got {self.side!r}")
 
     def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
+        self.require_order(x1=x1, x2=x2)
         if x1.ndim == 0 or (x1.ndim > 1 and x1.shape[:-1] != x2.shape[:-1]):
             raise self.fail(ShapeError, "x1 needs one dimension, or x2's leading ones", x1=x1, x2=x2)
         return x2.like(dtype=int64)
