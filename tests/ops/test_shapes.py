@@ -2,7 +2,13 @@
 
 import pytest
 
-from weft.ops.shapes import Contradiction, broadcast, merge, solve
+from weft.ops import rules
+from weft.ops.shapes import Contradiction, broadcast, merge
+
+
+def solve(rule, values, shapes):
+    return rules.solve(rules.parse(rule), values, shapes)
+
 
 RULE = "x[*b,k], weight[n,k], bias[n] -> y[*b,n]"
 
@@ -29,9 +35,9 @@ def test_products_numbers_and_equal_sizes():
     rule = "x[n,groups*c,2], w[m=groups*d,c] -> y[m,d]"
     known = solve(rule, {"groups": 2}, {"x": (1, 6, None), "w": (8, None), "y": None})
     assert known == {"x": (1, 6, 2), "w": (8, 3), "y": (8, 4)}
-    with pytest.raises(Contradiction, match="5 in x is not a multiple of 2"):
+    with pytest.raises(Contradiction, match="x has 5 c, not a multiple of groups=2"):
         solve(rule, {"groups": 2}, {"x": (1, 5, None), "w": None, "y": None})
-    with pytest.raises(Contradiction, match="2 is 2 but 3 in x"):
+    with pytest.raises(Contradiction, match="x has size 3, not 2"):
         solve(rule, {"groups": 2}, {"x": (1, 4, 3), "w": None, "y": None})
 
 
@@ -39,31 +45,25 @@ def test_attributes_of_several_sizes():
     rule = "x[*b,*rows], w[*rows] -> y[*b]"
     known = solve(rule, {"rows": (3, 4)}, {"x": (2, None, None), "w": None, "y": None})
     assert known == {"x": (2, 3, 4), "w": (3, 4), "y": (2,)}
-    with pytest.raises(Contradiction, match="rows is 4, but 5 in x"):
+    with pytest.raises(Contradiction, match=r"x has \[3,5\] for rows, which is \[3,4\]"):
         solve(rule, {"rows": (3, 4)}, {"x": (2, 3, 5), "w": None, "y": None})
-    with pytest.raises(Contradiction, match="x has 1 dimensions, not at least 2"):
+    with pytest.raises(Contradiction, match=r"x needs at least 2 dimensions, .*, it has 1"):
         solve(rule, {"rows": (3, 4)}, {"x": (2,), "w": None, "y": None})
 
 
 @pytest.mark.parametrize(
     ("known", "words"),
     [
-        ({"x": (2, 3), "weight": (5, 4)}, "k is 3 in x but 4 in weight"),
-        ({"weight": (5, 3, 1)}, "weight has 3 dimensions, not 2"),
-        ({"x": ()}, "x has 0 dimensions, not at least 1"),
-        ({"x": (2, 3), "y": (4, 5)}, "b is 2, but 4 in y"),
-        ({"x": (2, 3), "y": (2, 3, 5)}, "y has 3 dimensions, not 2"),
+        ({"x": (2, 3), "weight": (5, 4)}, "x has 3 k, weight expects 4"),
+        ({"weight": (5, 3, 1)}, "weight needs 2 dimensions, .*, it has 3"),
+        ({"x": ()}, "x needs at least 1 dimension, .*, it has 0"),
+        ({"x": (2, 3), "y": (4, 5)}, "y has \\[4\\] for b, x \\[2\\]"),
+        ({"x": (2, 3), "y": (2, 3, 5)}, "y needs 2 dimensions, .*, it has 3"),
     ],
 )
 def test_contradictions(known, words):
     with pytest.raises(Contradiction, match=words):
         solve(RULE, {}, {"x": None, "weight": None, "bias": None, "y": None} | known)
-
-
-def test_texts_that_are_no_rules():
-    for text in ("", "x", "x[a", "x[a] y(b)"):
-        with pytest.raises(ValueError, match="no rule of shapes"):
-            solve(text, {}, {"x": None})
 
 
 def test_merging():

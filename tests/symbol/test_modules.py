@@ -88,7 +88,7 @@ def test_sizes_follow_from_the_parameters():
     again = sym.from_json(y.to_json())
     assert again.list_arguments() == ["data", "0.weight", "0.bias", "1.weight", "1.bias"]
     assert again.infer_shape(data=(7, None))[2] == [(3,), (3,)]
-    with pytest.raises(wf.ShapeError, match="5 in x but 4 in weight"):
+    with pytest.raises(wf.ShapeError, match="x has 5 in_features, weight expects 4"):
         y.infer_shape(data=(7, 5))
 
 

@@ -196,7 +196,7 @@ class Mark(Inner, is_mark=True):
 
 
 @op
-class StopGradient(Mark, stops_gradient=True, sizes_rule="x[*s] -> y[*s]", dtype_rule="-> x"):
+class StopGradient(Mark, stops_gradient=True, rule="x[*s] -> y[*s]: x"):
     """x, whose gradient is zero: what no_grad and detach keep out, and what operators write besides their results."""
 
     def vjp(self, dy: Any) -> Any:

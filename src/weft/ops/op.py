@@ -8,7 +8,8 @@ Sum(dtype=None, axis=0, keepdims=False)
 An operator is a frozen value: its class says what it is, its attributes how it is used. Its rules are pure: they
 know types and other operators, never data. What a rule is called with is named by its parameters:
 
-    infer(x, w, b=None)           the inputs' types -> the outputs' types; its parameters are the operator's inputs
+    rule = "x[*b,k]: float -> y[*b]: x"   the inputs, and their types and the outputs' (weft.ops.rules)
+    infer(x, w, b=None)           the inputs' types -> the outputs' types, where the rule does not say all
     vjp(x, w, y, dy)              inputs, outputs and output gradients, those it names -> a gradient for each input
     kernels(*inputs)              choices of weft.ops.kernels, best first; none taken: decompose
     decompose(x, w, b=None)       the meaning in other operators; every operator has it but primitives
@@ -32,7 +33,7 @@ from weft.base.errors import DTypeError, ShapeError
 from weft.base.exact import AS_IS, Key, exact
 from weft.base.typing import Any, ClassVar, dataclass_transform
 from weft.ops.methods import METHODS
-from weft.ops.shapes import Contradiction, Partial, solve
+from weft.ops.shapes import Contradiction, Partial
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType
 
@@ -288,12 +289,40 @@ def attribute_type(cls: C) -> C:
     return cls
 
 
+class _FromRule:
+    """A class variable that the rule says, which is parsed when the variable is first read."""
+
+    def __init__(self, name: str, read: Callable[[Any], tuple[Any, ...]]) -> None:
+        self.name, self.read = name, read
+
+    def __get__(self, op: Any, cls: type[Op]) -> tuple[Any, ...]:
+        from weft.ops.rules import parse
+
+        value = self.read(parse(cls.rule))
+        setattr(cls, self.name, value)
+        return value
+
+
+_from_rule: dict[str, Any] = {
+    "inputs": _FromRule(
+        "inputs", lambda rule: tuple(Input(x.name, x.optional, x.variadic) for x in rule.inputs)
+    ),
+    "outputs": _FromRule(
+        "outputs", lambda rule: tuple(("*" if y.variadic else "") + y.name for y in rule.outputs)
+    ),
+    "learnable": _FromRule(
+        "learnable", lambda rule: tuple(x.name for x in rule.inputs if "learnable" in x.words)
+    ),
+}
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Op:
     """Base of all operators. See the module for the rules that a class may give.
 
     Class variables are given as keywords of the class (``class Exp(Op, family="elementary")``) or in its body:
 
+    rule: its inputs and outputs with their shapes and dtypes, in the language of weft.ops.rules.
     name: its public name, by default the class's in snake case. family: a word for lists and documentation.
     outputs: names of the outputs, by which a vjp refers to them; the last `hidden` of them are not returned to callers.
     ("*y",) declares a variadic output: infer determines the number, callers receive a tuple, and a vjp receives lists,
@@ -302,9 +331,7 @@ class Op:
     prefix: the attribute given before the inputs (einsum's equation). fixed: inputs that have no gradient though they
     are floats. learnable: inputs that a symbol makes by itself, as variables to be trained; learnable_types says how.
     channel_axis: where a result is linear in the inputs weight[c, ...] and bias[c] together, its axis of size c.
-    sizes_rule: which sizes agree, as weft.ops.shapes has it; for symbols, which find unknown ones by it.
-    dtype_rule: the outputs' dtypes by the inputs', as weft.ops.dtypes has it; for symbols, too. An attribute
-    called training is left open by symbols that do not set it; executors do.
+    An attribute called training is left open by symbols that do not set it; executors do.
     storages: the kinds of storage of inputs that its rules take, of weft.ops.types.STORAGES.
     writes: inputs that the operator writes, with the output that has their new content (running statistics).
     random: it draws the random numbers that random_numbers declares. stops_gradient: no gradient goes to its inputs.
@@ -322,6 +349,7 @@ class Op:
     users see it; the others are what gradients and plans are made of.
     """
 
+    rule: ClassVar[str] = ""
     name: ClassVar[str] = ""
     family: ClassVar[str] = ""
     outputs: ClassVar[tuple[str, ...]] = ("y",)
@@ -335,8 +363,6 @@ class Op:
     fixed: ClassVar[tuple[str, ...]] = ()
     learnable: ClassVar[tuple[str, ...]] = ()
     channel_axis: ClassVar[int | None] = None
-    sizes_rule: ClassVar[str] = ""
-    dtype_rule: ClassVar[str] = ""
     storages: ClassVar[tuple[str, ...]] = ("dense",)
     writes: ClassVar[dict[str, str]] = {}
     random: ClassVar[bool] = False
@@ -375,9 +401,13 @@ class Op:
             cls.name = _snake_case(cls.__name__)
         if "method" not in cls.__dict__:
             cls.method = cls.name in METHODS or not cls.__module__.startswith("weft.")
-        rule = cls.signature_rule()
-        if rule is not None and "inputs" not in cls.__dict__:
-            cls.inputs = parameters(rule)
+        signature = cls.signature_rule()
+        if isinstance(signature, str):
+            for name in ("inputs", "outputs", "learnable"):
+                if name not in cls.__dict__ and (name == "inputs" or "rule" in cls.__dict__):
+                    setattr(cls, name, _from_rule[name])
+        elif signature is not None and "inputs" not in cls.__dict__:
+            cls.inputs = parameters(signature)
 
     @classmethod
     def documentation(cls) -> str:
@@ -406,7 +436,8 @@ class Op:
         keywords = [declaration(a) for a in cls.attributes if a.name not in (*cls.positional, cls.prefix)]
         if keywords:
             parts += ([] if any(p.startswith("*") for p in parts) else ["*"]) + keywords
-        return f"{cls.name}({', '.join(parts)})\n--\n\n{cls.__doc__ or ''}"
+        types = f"\n\nInputs and outputs: ``{cls.rule}``." if cls.rule else ""
+        return f"{cls.name}({', '.join(parts)})\n--\n\n{cls.__doc__ or ''}{types}"
 
     @classmethod
     def method_signature(cls) -> str:
@@ -433,9 +464,14 @@ class Op:
         )
 
     @classmethod
-    def signature_rule(cls) -> Callable[..., Any] | None:
-        """The rule whose parameters are the inputs: the class's own infer; families name another one."""
-        return cls.infer if cls.infer is not Op.infer else None
+    def signature_rule(cls) -> Callable[..., Any] | str | None:
+        """What names the inputs: the class's rule, or the method whose parameters they are, by default its infer."""
+        for base in cls.__mro__:
+            if vars(base).get("rule"):
+                return cls.rule
+            if "infer" in vars(base) and base is not Op:
+                return cls.infer
+        return None
 
     def __init__(self, **attributes: Any) -> None:
         for attribute in self.attributes:
@@ -541,17 +577,31 @@ class Op:
     # With (*inputs: Any, **unused: Any) type checkers take a rule of any parameters: they name what it reads.
 
     def infer(self, *inputs: Any, **unused: Any) -> Any:
-        """The outputs' types: one TensorType or a tuple. Raises ShapeError, DTypeError."""
-        raise NotImplementedError(f"{self.name}: no infer")
+        """The outputs' types, by default those that the rule gives: one TensorType or a tuple.
+
+        Raises ShapeError, DTypeError.
+        """
+        from weft.ops import rules
+
+        return rules.infer(self, inputs)
+
+    def match(self, *inputs: TensorType | None) -> tuple[DType, ...]:
+        """For infer: checks the inputs' types by the rule, and returns the outputs' dtypes.
+
+        Raises ShapeError, DTypeError.
+        """
+        from weft.ops import rules
+
+        return rules.match(self, inputs)
 
     def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...] | None:
         """The outputs' dtypes, the last one for all further outputs, by the inputs' types, whose shapes are not read.
 
         None where the class does not say: then they are known with the shapes. Raises DTypeError.
         """
-        from weft.ops.dtypes import solve_dtypes
+        from weft.ops import rules
 
-        return solve_dtypes(self, inputs) if self.dtype_rule else None
+        return rules.infer_dtypes(self, inputs) if self.rule else None
 
     def residual_types(
         self, standard: Sequence[TensorType], inputs: Sequence[TensorType | None]
@@ -624,9 +674,7 @@ class Op:
 
         Raises ShapeError for a contradiction.
         """
-        if not self.sizes_rule:
-            return list(inputs), list(outputs)
-        return self.solve_rule(self.sizes_rule, inputs, outputs)
+        return self.solve_rule(self.rule, inputs, outputs) if self.rule else (list(inputs), list(outputs))
 
     def solve_rule(
         self, rule: str, inputs: Sequence[Partial], outputs: Sequence[Partial]
@@ -635,13 +683,15 @@ class Op:
         names = [spec.name for spec in self.inputs if not spec.variadic]
         shapes = dict(zip(names, inputs, strict=False))
         shapes |= dict(zip(self.outputs, outputs, strict=False))
+        from weft.ops import rules
+
         try:
-            shapes = solve(rule, self.values(), shapes)
+            parsed = rules.parse(rule)
+            shapes = rules.solve(parsed, {n: getattr(self, n, None) for n in parsed.names}, shapes)
         except Contradiction as wrong:
             raise ShapeError(f"{self.name}: {wrong}: {rule}") from None
-        return [*(shapes[name] for name in names), *inputs[len(names) :]], [
-            shapes.get(name, shape) for name, shape in zip(self.outputs, outputs, strict=False)
-        ]
+        solved = [shapes.get(name, shape) for name, shape in zip(self.outputs, outputs, strict=False)]
+        return [*(shapes[name] for name in names), *inputs[len(names) :]], [*solved, *outputs[len(solved) :]]
 
     def solve_dtypes(
         self, inputs: Sequence[DType | None], outputs: Sequence[DType | None]

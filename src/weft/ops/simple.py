@@ -48,12 +48,12 @@ HINT = (
 class SimpleOp(Pointwise, family="simple"):
     """Base of the classes that simple_op makes.
 
-    function: the function of elements. rule: that of its gradient, or None. shape_rule: the shape that the operands are
-    repeated to, from theirs. equal: they must have one shape. resources, in_place: as they were declared.
+    function: the function of elements. gradient_rule: that of its gradient, or None. shape_rule: the shape that the
+    operands are repeated to, from theirs. equal: they must have one shape. resources, in_place: as they were declared.
     """
 
     function: ClassVar[Callable[..., Any]]
-    rule: ClassVar[Callable[..., Any] | None] = None
+    gradient_rule: ClassVar[Callable[..., Any] | None] = None
     shape_rule: ClassVar[Callable[..., Sequence[int]] | None] = None
     shape_attributes: ClassVar[tuple[str, ...]] = ()
     equal: ClassVar[bool] = False
@@ -165,7 +165,7 @@ class SimpleOp(Pointwise, family="simple"):
         *inputs, y, dy = values
         if not y.dtype.is_differentiable:
             return (None,) * len(inputs)
-        if self.rule is None:
+        if self.gradient_rule is None:
             pointwise = pointwise_gradients(self, inputs, y, dy)
             return tuple(
                 None if i.name in self.fixed else dx for i, dx in zip(self.inputs, pointwise, strict=True)
@@ -179,7 +179,7 @@ class SimpleOp(Pointwise, family="simple"):
             self.with_runtime(dict.fromkeys(numbers, 0.0)) if numbers else self
         )  # the operands have their types
         by_name = {"dy": dy, "y": y} | {i.name: x for i, x in zip(self.inputs, inputs, strict=True)} | numbers
-        reads = tuple(name for name in inspect.signature(self.rule).parameters if name in by_name)
+        reads = tuple(name for name in inspect.signature(self.gradient_rule).parameters if name in by_name)
         gradients: list[Any] = []
         for k, x in enumerate(inputs):
             is_fixed = self.inputs[k].name in self.fixed
@@ -194,11 +194,11 @@ class SimpleOp(Pointwise, family="simple"):
 
     def rule_gradients(self, scope: dict[str, Any]) -> list[Any]:
         """The rule's gradient of each input; scope: what it reads of dy, y, inputs and attributes, by name."""
-        assert self.rule is not None
-        parameters = inspect.signature(self.rule).parameters
+        assert self.gradient_rule is not None
+        parameters = inspect.signature(self.gradient_rule).parameters
         values = {name: scope[name] if name in scope else getattr(self, name) for name in parameters}
         positional = [values.pop(name) for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
-        result = type(self).rule(*positional, **values)  # type: ignore[misc]
+        result = type(self).gradient_rule(*positional, **values)  # type: ignore[misc]
         gradients = list(result) if isinstance(result, tuple | list) else [result]
         if len(gradients) != len(self.inputs) or not all(
             isinstance(x, Scalar | int | float | None) for x in gradients
@@ -399,7 +399,7 @@ class SimpleFunction:
                 raise TypeError(
                     f"{cls.name}: its gradient names {name}; there are: {', '.join(dict.fromkeys(names_in_scope))}"
                 )
-        before, cls.rule = cls.rule, staticmethod(rule)
+        before, cls.gradient_rule = cls.gradient_rule, staticmethod(rule)
         try:
             if (example := _example(cls)) is not None:
                 names = ["dy", "y", *(i.name for i in cls.inputs)]
@@ -408,7 +408,7 @@ class SimpleFunction:
                     lambda dtype: example.rule_gradients({n: e.load(k, dtype) for k, n in enumerate(names)}),
                 )
         except BaseException:
-            cls.rule = before
+            cls.gradient_rule = before
             raise
         self._publish()  # plans have the old gradient
         return rule

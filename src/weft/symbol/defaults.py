@@ -14,8 +14,10 @@ from weft.base.device import Device
 from weft.base.dtype import DType, bool_, float32, int64
 from weft.base.errors import DTypeError, GraphError, ShapeError
 from weft.graph.symbols import SymbolNode, is_partial, is_variable, trained
-from weft.ops.dtypes import is_of, kinds_of
+from weft.ops.dtypes import is_of
 from weft.ops.node import Value
+from weft.ops.op import Op
+from weft.ops.rules import kinds_of, parse
 from weft.ops.shapes import Partial, shown
 from weft.ops.sizes import NeedsSizes, Size
 from weft.ops.types import TensorType
@@ -97,7 +99,7 @@ def add_learnable_types(inference: Inference, candidates: Candidates) -> bool:
             types = _learnable_types(inference, node)
             dtype = inference.dtype_of(node.inputs[0])
             for variable, name in names.items():
-                changed |= _add_types(inference, variable, types.get(name), dtype)
+                changed |= _add_types(inference, node.resolved(True), name, variable, types.get(name), dtype)
             inference.settle()
     return changed
 
@@ -132,16 +134,24 @@ def _learnable_types(inference: Inference, node: SymbolNode) -> dict[str, Tensor
         return {}
 
 
-def _add_types(inference: Inference, variable: Value, t: TensorType | None, dtype: DType | None) -> bool:
-    """Add a learnable input's type; dtype: of the operator's first input, the default if it is a float.
+def _add_types(
+    inference: Inference, op: Op, name: str, variable: Value, t: TensorType | None, dtype: DType | None
+) -> bool:
+    """Add a learnable input's type; dtype: of the operator's first input, which is its own if the rule takes it.
 
     Returns whether anything was new.
     """
     before = inference.shape_of(variable), inference.dtype_of(variable)
     if t is not None and before[0] is None:
         inference.merge_shape(variable, tuple(None if isinstance(n, Size) else n for n in t.shape))
-    if dtype is not None and (t is not None or dtype.is_floating):
-        inference.set_dtype(variable, dtype if t is None else t.dtype)
+    if t is not None:
+        dtype = t.dtype
+    elif dtype is not None:
+        operands = (x for x in parse(op.rule).inputs if x.name == name) if op.rule else ()
+        words, kinds = next(((x.words, x.kinds) for x in operands), ((), ("float",)))
+        dtype = dtype.accumulation if "wide" in words else dtype
+        dtype = dtype if not kinds or is_of(dtype, kinds[0]) else None
+    inference.set_dtype(variable, dtype)
     return before != (inference.shape_of(variable), inference.dtype_of(variable))
 
 

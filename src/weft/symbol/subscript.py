@@ -54,7 +54,7 @@ def split_key(key: Any, is_index: type) -> tuple[tuple[Any, ...], list[Any]]:
     return tuple(parts), indices
 
 
-class Keyed(Op, public=False, dtype_rule="indices: int -> x"):
+class Keyed(Op, public=False):
     """Base. key: for each part an int, None, "...", ("slice", start, stop, step), or "index" for one of the inputs."""
 
     key: object
@@ -82,7 +82,7 @@ class Keyed(Op, public=False, dtype_rule="indices: int -> x"):
 
 
 @op
-class Subscript(Keyed):
+class Subscript(Keyed, rule="x, *indices: int -> y: x"):
     """x[key]."""
 
     def infer(self, x: TensorType, *indices: TensorType) -> TensorType:
@@ -125,7 +125,7 @@ class Subscript(Keyed):
 
 
 @op
-class SubscriptAssign(Keyed):
+class SubscriptAssign(Keyed, rule="x, value, *indices: int -> y: x"):
     """x, but x[key] is value."""
 
     def infer(self, x: TensorType, value: TensorType, *indices: TensorType) -> TensorType:

@@ -52,6 +52,6 @@ class _:
     @classmethod
     def errors(cls):
         q, k, v = arrays((1, 2, 3, 4)), arrays((1, 2, 5, 4)), arrays((1, 2, 5, 2))
-        yield ShapeError, "inner sizes differ, 4 != 2", Sample(q, v, v)
-        yield ShapeError, "keys and values differ, 5 != 3", Sample(q, k, q)
+        yield ShapeError, "q has 4 features, k expects 2", Sample(q, v, v)
+        yield ShapeError, "k has 5 keys, v expects 3", Sample(q, k, q)
         yield ShapeError, "the mask does not fit", Sample(q, k, v, arrays((2, 1, 1, 3, 5)))

@@ -37,10 +37,18 @@ class _:
     def errors(cls):
         n = cls.spatial
         x = arrays((1, 3, *(4,) * n))
-        yield ShapeError, "x has 3 channels, weight takes 2", Sample(x, arrays((4, 2, *(2,) * n)))
-        yield ShapeError, f"need {n + 2} dimensions", Sample(arrays((3, 4)), arrays((4, 3)))
+        yield (
+            ShapeError,
+            "x has 3 channels, weight expects 2 (groups=1)",
+            Sample(x, arrays((4, 2, *(2,) * n))),
+        )
+        yield ShapeError, f"x needs {n + 2} dimensions", Sample(arrays((3, 4)), arrays((4, 3)))
         yield ShapeError, "does not fit x", Sample(x, arrays((4, 3, *(5,) * n)))
-        yield ShapeError, "bias needs the shape (4,)", Sample(x, arrays((4, 3, *(2,) * n)), arrays((3,)))
+        yield (
+            ShapeError,
+            "weight has 4 out_channels, bias expects 3",
+            Sample(x, arrays((4, 3, *(2,) * n)), arrays((3,))),
+        )
         yield ValueError, "padding must be", Sample(x, arrays((4, 3, *(2,) * n)), padding="full")
         yield ValueError, "stride must be", Sample(x, arrays((4, 3, *(2,) * n)), stride=0)
 
@@ -71,6 +79,6 @@ class _:
     def errors(cls):
         n = cls.spatial
         x = arrays((1, 3, *(4,) * n))
-        yield ShapeError, "channels differ, 3 != 2", Sample(x, arrays((2, 3, *(2,) * n)))
-        yield ShapeError, f"need {n + 2} dimensions", Sample(arrays((3, 4)), arrays((3, 4)))
+        yield ShapeError, "x has 3 channels, weight expects 2", Sample(x, arrays((2, 3, *(2,) * n)))
+        yield ShapeError, f"x needs {n + 2} dimensions", Sample(arrays((3, 4)), arrays((3, 4)))
         yield ValueError, "output_padding", Sample(x, arrays((3, 3, *(2,) * n)), output_padding=1)

@@ -238,7 +238,7 @@ class _:
 
     @classmethod
     def errors(cls):
-        yield DTypeError, "indices must be integers", Sample(arrays((3,)), arrays((4, 2)))
+        yield DTypeError, "takes integers as indices", Sample(arrays((3,)), arrays((4, 2)))
         yield ShapeError, "table needs 2 dimensions", Sample(indices((3,), 4), arrays((4,)))
 
 

@@ -97,9 +97,21 @@ class _:
 
     @classmethod
     def errors(cls):
-        yield ShapeError, "linear: inner sizes differ, 3 != 2", Sample(arrays((2, 3)), arrays((4, 2)))
-        yield ShapeError, "bias needs the shape (4,)", Sample(arrays((2, 3)), arrays((4, 3)), arrays((3,)))
-        yield ShapeError, "out_features is 5, not 4", Sample(arrays((2, 3)), arrays((4, 3)), out_features=5)
+        yield (
+            ShapeError,
+            "linear: x has 3 in_features, weight expects 2",
+            Sample(arrays((2, 3)), arrays((4, 2))),
+        )
+        yield (
+            ShapeError,
+            "weight has 4 out_features, bias expects 3",
+            Sample(arrays((2, 3)), arrays((4, 3)), arrays((3,))),
+        )
+        yield (
+            ShapeError,
+            "weight has 4 out_features, out_features is 5",
+            Sample(arrays((2, 3)), arrays((4, 3)), out_features=5),
+        )
 
 
 @material(Outer)
@@ -114,7 +126,7 @@ class _:
 
     @classmethod
     def errors(cls):
-        yield ShapeError, "outer: takes vectors", Sample(arrays((2, 1)), arrays((3,)))
+        yield ShapeError, "outer: x1 needs 1 dimension", Sample(arrays((2, 1)), arrays((3,)))
 
 
 @material(Tensordot)

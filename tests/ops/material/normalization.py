@@ -36,8 +36,16 @@ class _:
 
     @classmethod
     def errors(cls):
-        yield ShapeError, f"{cls.name}: normalized_shape (3,)", Sample(arrays((2, 4)), 3)
-        yield ShapeError, f"{cls.name}: weight must have", Sample(arrays((2, 4)), 4, arrays((3,)))
+        yield (
+            ShapeError,
+            f"{cls.name}: x has [4] for normalized_shape, which is [3]",
+            Sample(arrays((2, 4)), 3),
+        )
+        yield (
+            ShapeError,
+            f"{cls.name}: weight has [3] for normalized_shape",
+            Sample(arrays((2, 4)), 4, arrays((3,))),
+        )
         yield DTypeError, f"{cls.name}: takes floating-point", Sample(arrays((2, 4), dtype="int32"), 4)
 
 
@@ -57,8 +65,16 @@ class _:
 
     @classmethod
     def errors(cls):
-        yield ShapeError, f"{cls.name}: normalized_shape (3,)", Sample(arrays((2, 4)), 3)
-        yield ShapeError, f"{cls.name}: weight must have", Sample(arrays((2, 4)), 4, arrays((3,)))
+        yield (
+            ShapeError,
+            f"{cls.name}: x has [4] for normalized_shape, which is [3]",
+            Sample(arrays((2, 4)), 3),
+        )
+        yield (
+            ShapeError,
+            f"{cls.name}: weight has [3] for normalized_shape",
+            Sample(arrays((2, 4)), 4, arrays((3,))),
+        )
 
 
 @material(BatchNorm)
@@ -103,8 +119,12 @@ class _:
 
     @classmethod
     def errors(cls):
-        yield ShapeError, "batch_norm: needs at least 2", Sample(arrays((2,)), None, None, training=True)
-        yield ShapeError, "weight needs one", Sample(arrays((2, 3)), None, None, arrays((2,)), training=True)
+        yield ShapeError, "batch_norm: x needs at least 2", Sample(arrays((2,)), None, None, training=True)
+        yield (
+            ShapeError,
+            "x has 3 channels, weight expects 2",
+            Sample(arrays((2, 3)), None, None, arrays((2,)), training=True),
+        )
         yield ValueError, "outside of training", Sample(arrays((2, 3)))
 
 
@@ -142,4 +162,8 @@ class _:
 
     @classmethod
     def errors(cls):
-        yield ShapeError, "instance_norm: weight needs", Sample(arrays((2, 4, 3)), arrays((3,)))
+        yield (
+            ShapeError,
+            "instance_norm: x has 4 channels, weight expects 3",
+            Sample(arrays((2, 4, 3)), arrays((3,))),
+        )

@@ -10,7 +10,7 @@ from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.op import Op, Runtime, op
 from weft.ops.pointwise import Pointwise
-from weft.ops.types import TensorType, normalize_axes, promote
+from weft.ops.types import TensorType, normalize_axes
 
 Scalar = e.Scalar
 
@@ -401,9 +401,7 @@ class Threshold(Activation, positional=("threshold", "value")):
 class Prelu(
     Op,
     family="activation",
-    dtype_rule="x: float, weight: float -> promote",
-    learnable=("weight",),
-    sizes_rule="x[*s] -> y[*s]",
+    rule="x[*s]: float, weight: learnable float -> y[*s]: promote",
 ):
     """x where it is positive, else weight times x; a learnt leaky_relu.
 
@@ -422,8 +420,7 @@ class Prelu(
         x = inputs[0]
         return {} if x is None or not x.ndim else {"weight": x.like((x.shape[min(1, x.ndim - 1)],))}
 
-    def infer(self, x: TensorType, weight: TensorType) -> TensorType:
-        self.require_floats(x=x, weight=weight)
+    def infer(self, x: TensorType, weight: TensorType) -> Any:
         is_aligned = weight.ndim == 1 and (
             weight.shape[0] == 1 or (x.ndim > 0 and weight.shape[0] == x.shape[min(1, x.ndim - 1)])
         )
@@ -431,7 +428,7 @@ class Prelu(
             raise self.fail(
                 ShapeError, "weight needs one number, or one for each size of axis 1", x=x, weight=weight
             )
-        return x.like(dtype=promote(x, weight))
+        return super().infer(x, weight)
 
     def decompose(self, x: Any, weight: Any) -> Any:
         if x.ndim > 2 and weight.ndim == 1:
@@ -442,7 +439,7 @@ class Prelu(
 
 
 @op
-class Glu(Op, family="shape", dtype_rule="x: float -> x", positional=("axis",)):
+class Glu(Op, family="shape", rule="x: float -> y: x", positional=("axis",)):
     """The first half of x along an axis times the sigmoid of its second half.
 
     x: float[..., 2n, ...]; axis: which. Returns float[..., n, ...], x's dtype. Raises ShapeError if the size is odd.

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from weft.base.dtype import bool_, float32
-from weft.base.errors import DTypeError, ShapeError
+from weft.base.dtype import DType, bool_, float32
+from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.families.matrix import is_matrix_float
 from weft.ops.node import constant, make_node
@@ -84,9 +84,9 @@ class CausalMask(Op, family="attention", public=False):
 @op
 class ScaledDotProductAttention(
     Attention,
-    dtype_rule="q: float, k: float, v: float, mask: float|bool -> promote(q k v)",
+    rule="q[...,queries,features]: float, k[...,keys,features]: float, v[...,keys,columns]: float, "
+    "mask?: float|bool -> y[...,queries,columns]: promote(q k v), logs[...,queries]: log_dtype()",
     positional=("is_causal", "scale"),
-    outputs=("y", "logs"),
     hidden=1,
     residuals=("logs",),
 ):
@@ -106,24 +106,15 @@ class ScaledDotProductAttention(
     """
 
     def infer(self, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None) -> Any:
-        operands = {"q": q, "k": k, "v": v}
-        self.require_floats(**operands)
-        if mask is not None and mask.dtype is not bool_ and not mask.dtype.is_floating:
-            raise self.fail(DTypeError, "the mask must be boolean or of floats", mask=mask)
-        if min(t.ndim for t in operands.values()) < 2:
-            raise self.fail(ShapeError, "needs at least 2 dimensions", **operands)
-        if q.shape[-1] != k.shape[-1]:
-            raise self.fail(ShapeError, f"inner sizes differ, {q.shape[-1]} != {k.shape[-1]}", **operands)
-        if k.shape[-2] != v.shape[-2]:
-            raise self.fail(ShapeError, f"keys and values differ, {k.shape[-2]} != {v.shape[-2]}", **operands)
-        lead = broadcast_shapes(self.name, {name: t.like(t.shape[:-2]) for name, t in operands.items()})
-        full = (*lead, q.shape[-2], k.shape[-2])
+        y, logs = super().infer(q, k, v, mask)
+        full = (*y.shape[:-1], k.shape[-2])
         if mask is not None and broadcast_shapes(self.name, {"scores": q.like(full), "mask": mask}) != full:
-            raise self.fail(ShapeError, f"the mask does not fit {full}", **operands, mask=mask)
-        common = promote(*operands.values())
-        y = q.like((*lead, q.shape[-2], v.shape[-1]), common)
-        logs = y.like(y.shape[:-1], common if common.name == "float64" else float32)
+            raise self.fail(ShapeError, f"the mask does not fit {full}", q=q, k=k, v=v, mask=mask)
         return y, *self.residual_types((logs,), (q, k, v, mask))
+
+    def log_dtype(self, q: TensorType, k: TensorType, v: TensorType, *mask: TensorType) -> DType:
+        """That of sums of exponentials."""
+        return promote(q, k, v).accumulation
 
     def decompose(self, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
         y, log_type = self.infer(q.type, k.type, v.type, None if mask is None else mask.type)

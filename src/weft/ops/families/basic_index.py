@@ -55,7 +55,7 @@ class BasicIndex(Viewing, public=False):
 
 
 @op
-class BasicPut(Op, dtype_rule="-> x", primitive=True, public=False, fitted=("value",)):
+class BasicPut(Op, rule="x, value -> y: x", primitive=True, public=False, fitted=("value",)):
     """x, but the elements of the view that a basic key means are those of value, repeated and converted to x's type.
 
     items: as basic_index's.

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from weft.base.dtype import bool_
-from weft.base.errors import DTypeError, ShapeError
+from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.families.matrix import recast
 from weft.ops.families.window import Windows, set_per_dimension, windows_of
 from weft.ops.op import Op, op
 from weft.ops.pointwise import conj
-from weft.ops.shapes import sizes
-from weft.ops.types import TensorType, promote
+from weft.ops.types import TensorType
 
 
 class Convolving(Op, family="convolution"):
@@ -24,8 +22,8 @@ class Convolving(Op, family="convolution"):
 
 class Convolution(
     Convolving,
-    dtype_rule="-> promote",
-    learnable=("weight", "bias"),
+    rule="x[n,groups*channels,i^spatial], weight[out_channels,channels,kernel_size^spatial]: learnable, "
+    "bias[out_channels]?: learnable -> y[n,out_channels,output_sizes()^spatial]: promote to number",
     channel_axis=1,
     positional=("stride", "padding", "dilation", "groups"),
 ):
@@ -38,15 +36,6 @@ class Convolution(
     groups: int = 1
     out_channels: int | None = None
     kernel_size: int | tuple[int, ...] | None = None
-
-    @property
-    def sizes_rule(self) -> str:  # type: ignore[override]
-        before, after, window = (sizes(prefix, self.spatial) for prefix in "iok")
-        kernel = window if self.kernel_size is None else "*kernel_size"
-        return (
-            f"x[n,groups*c,{before}], weight[out_channels,c,{kernel}], bias[out_channels]"
-            f" -> y[n,out_channels,{after}]"
-        )
 
     def check(self) -> None:
         set_per_dimension(self, self.spatial, stride=1, dilation=1)
@@ -78,41 +67,19 @@ class Convolution(
         pairs = [(p, p) if isinstance(p, int) else p for p in padding]
         return Windows(size, stride, tuple(p for p, _ in pairs), tuple(q for _, q in pairs), dilation)
 
-    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
-        x = inputs[0]
-        if x is None or self.out_channels is None or self.kernel_size is None:
-            return {}
-        size: Any = self.kernel_size
-        return {
-            "weight": x.like((self.out_channels, x.shape[1] // self.groups, *size)),
-            "bias": x.like((self.out_channels,)),
-        }
-
-    def infer(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
-        operands = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
-        rank = self.spatial + 2
-        common = promote(*operands.values())
-        if common is bool_:
-            raise self.fail(DTypeError, "takes numbers", **operands)
-        if x.ndim != rank or weight.ndim != rank:
-            raise self.fail(ShapeError, f"x and weight need {rank} dimensions", **operands)
-        check_channels(self, x.shape[1], weight, self.groups, operands)
-        if bias is not None and bias.shape != (weight.shape[0],):
-            raise self.fail(ShapeError, f"bias needs the shape ({weight.shape[0]},)", **operands)
-        for name, declared, actual in (
-            ("out_channels", self.out_channels, weight.shape[0]),
-            ("kernel_size", self.kernel_size, weight.shape[2:]),
-        ):
-            if declared is not None and declared != actual:
-                raise self.fail(ShapeError, f"{name} is {declared}, not {actual}", **operands)
-        count = self.windows(weight).number(x.shape[2:])
+    def output_sizes(
+        self, x: TensorType, weight: TensorType, bias: TensorType | None = None
+    ) -> tuple[Any, ...]:
+        """The result's spatial sizes."""
+        if self.groups != 1 and weight.shape[0] % self.groups:
+            fact = f"{weight.shape[0]} outputs do not divide into {self.groups} groups"
+            raise self.fail(ShapeError, fact, x=x, weight=weight)
+        windows = self.windows(weight)
+        count = windows.number(x.shape[2:])
         if any(isinstance(n, int) and n < 1 for n in count):
-            raise self.fail(
-                ShapeError,
-                f"a window of {self.windows(weight).extents} does not fit x with its padding",
-                **operands,
-            )
-        return x.like((x.shape[0], weight.shape[0], *count), common)
+            fact = f"a window of {windows.extents} does not fit x with its padding"
+            raise self.fail(ShapeError, fact, x=x, weight=weight)
+        return tuple(count)
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
         cast = recast(getattr(F, self.name), (x, weight, bias), **self.values())
@@ -142,17 +109,6 @@ class Convolution(
         if bias is not None and bias.dtype.is_differentiable:
             db = F.cast(F.sum(dy, axis=(0, *range(2, dy.ndim))), dtype=bias.dtype)
         return dx, dw, db
-
-
-def check_channels(op: Op, channels: Any, weight: TensorType, groups: int, operands: Any) -> None:
-    """Raises ShapeError unless x's channels and the outputs fit the weight [o, c, ...] and the groups."""
-    if channels != weight.shape[1] * groups:
-        fact = f"x has {channels} channels, weight takes {weight.shape[1] * groups}"
-        if groups != 1:
-            fact += f", {groups} groups of {weight.shape[1]}"
-        raise op.fail(ShapeError, fact, **operands)
-    if groups != 1 and weight.shape[0] % groups:
-        raise op.fail(ShapeError, f"{weight.shape[0]} outputs do not divide into {groups} groups", **operands)
 
 
 def gradient_attributes(windows: Windows, groups: int) -> dict[str, Any]:
@@ -237,8 +193,9 @@ class Conv3d(Convolution):
 
 class TransposedConvolution(
     Convolving,
-    dtype_rule="-> promote",
-    learnable=("weight", "bias"),
+    rule="x[n,channels,i^spatial], weight[channels,m,kernel_size^spatial]: learnable, "
+    "bias[groups*m=out_channels]?: learnable -> "
+    "y[n,groups*m=out_channels,output_sizes()^spatial]: promote to number",
     positional=("stride", "padding", "output_padding", "groups", "dilation"),
 ):
     """Base of conv_transpose1d, conv_transpose2d, conv_transpose3d: the gradient of a convolution with respect to x."""
@@ -251,15 +208,6 @@ class TransposedConvolution(
     dilation: int | tuple[int, ...] = 1
     out_channels: int | None = None
     kernel_size: int | tuple[int, ...] | None = None
-
-    @property
-    def sizes_rule(self) -> str:  # type: ignore[override]
-        before, after, window = (sizes(prefix, self.spatial) for prefix in "iok")
-        kernel = window if self.kernel_size is None else "*kernel_size"
-        return (
-            f"x[n,c,{before}], weight[c,m,{kernel}], bias[out_channels=groups*m]"
-            f" -> y[n,out_channels=groups*m,{after}]"
-        )
 
     def check(self) -> None:
         set_per_dimension(self, self.spatial, stride=1, dilation=1, padding=0, output_padding=0)
@@ -289,44 +237,23 @@ class TransposedConvolution(
             )
         )
 
-    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
-        x = inputs[0]
-        if x is None or self.out_channels is None or self.kernel_size is None:
-            return {}
-        size: Any = self.kernel_size
-        return {
-            "weight": x.like((x.shape[1], self.out_channels // self.groups, *size)),
-            "bias": x.like((self.out_channels,)),
-        }
-
-    def infer(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
-        operands = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
-        rank = self.spatial + 2
-        if promote(*operands.values()) is bool_:
-            raise self.fail(DTypeError, "takes numbers", **operands)
-        if x.ndim != rank or weight.ndim != rank:
-            raise self.fail(ShapeError, f"x and weight need {rank} dimensions", **operands)
-        if x.shape[1] != weight.shape[0]:
-            raise self.fail(ShapeError, f"channels differ, {x.shape[1]} != {weight.shape[0]}", **operands)
+    def output_sizes(
+        self, x: TensorType, weight: TensorType, bias: TensorType | None = None
+    ) -> tuple[Any, ...]:
+        """The result's spatial sizes, checked."""
         if self.groups != 1 and x.shape[1] % self.groups:
             fact = f"{x.shape[1]} channels do not divide into {self.groups} groups"
-            raise self.fail(ShapeError, fact, **operands)
-        channels = weight.shape[1] * self.groups
-        if bias is not None and bias.shape != (channels,):
-            raise self.fail(ShapeError, f"bias needs the shape ({channels},)", **operands)
+            raise self.fail(ShapeError, fact, x=x, weight=weight)
         windows = self.windows(weight)
         output_padding: Any = self.output_padding
         limits = zip(output_padding, windows.stride, windows.dilation, strict=True)
         if any(n >= max(step, apart) for n, step, apart in limits):
-            raise self.fail(
-                ValueError,
-                f"output_padding {output_padding} must be below the stride or the dilation",
-                **operands,
-            )
+            fact = f"output_padding {output_padding} must be below the stride or the dilation"
+            raise self.fail(ValueError, fact, x=x, weight=weight)
         sizes = self.sizes(x, weight)
         if any(isinstance(n, int) and n < 1 for n in sizes):
-            raise self.fail(ShapeError, f"the padding leaves the sizes {sizes}", **operands)
-        return x.like((x.shape[0], channels, *sizes), promote(*operands.values()))
+            raise self.fail(ShapeError, f"the padding leaves the sizes {sizes}", x=x, weight=weight)
+        return sizes
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
         windows = self.windows(weight)

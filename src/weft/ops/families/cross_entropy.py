@@ -211,7 +211,7 @@ class CrossEntropyRowsGradient(ClassRow, RowGradient):
 @op
 class CrossEntropy(
     Classes,
-    dtype_rule="x: float, target: int|float, weight: float -> x",
+    rule="x: float, target: int|float, weight?: float -> y: x",
     fixed=("weight",),
     positional=("ignore_index", "reduction", "label_smoothing"),
 ):
@@ -337,7 +337,7 @@ class SoftCrossEntropyRowsGradient(SoftRow, RowGradient):
 
 
 @op
-class NllLoss(Classes, dtype_rule="x: float, target: int, weight: float -> x"):
+class NllLoss(Classes, rule="x: float, target: int, weight?: float -> y: x"):
     """-weight[t] x[t]: the loss of predicting class t by logarithms of probabilities x.
 
     x: float[n, c, ...], [c] or [n, c], the classes on axis 1 or the only one; target: integers [n, ...], those equal to

@@ -17,7 +17,7 @@ from weft.ops.sizes import Size
 from weft.ops.types import TensorType, normalize_axes
 
 
-class Cumulative(Op, family="reduction", dtype_rule="-> result()", positional=("axis",)):
+class Cumulative(Op, family="reduction", rule="x -> y: result()", positional=("axis",)):
     """Base: a row combined up to each of its elements."""
 
     axis: int | None = None

@@ -16,7 +16,7 @@ from weft.ops.pointwise import cast_to
 from weft.ops.types import TensorType, broadcast_shapes
 
 
-class Triangle(Op, family="shape", dtype_rule="-> x", positional=("k",)):
+class Triangle(Op, family="shape", rule="x -> y: x", positional=("k",)):
     """Base: the elements on one side of a diagonal, 0 on the other."""
 
     k: int = 0
@@ -96,7 +96,7 @@ class PlacesLike(Op, primitive=True, public=False):
 
 
 @op
-class OneHot(Op, family="shape", dtype_rule="x: int -> int64", positional=("num_classes",)):
+class OneHot(Op, family="shape", rule="x: int -> y: int64", positional=("num_classes",)):
     """1 at the index that x gives, in a new last dimension, 0 elsewhere.
 
     x: integers [...]; num_classes: the new dimension's size. Returns int64[..., num_classes]; an x outside of
@@ -126,7 +126,7 @@ class OneHot(Op, family="shape", dtype_rule="x: int -> int64", positional=("num_
 
 
 @op
-class BroadcastArrays(Op, family="shape", dtype_rule="-> each", outputs=("*y",)):
+class BroadcastArrays(Op, family="shape", rule="*x -> *y: each"):
     """Views of arrays, repeated to the shape that all fit.
 
     x: arrays, as a list or one by one. Returns a tuple, each one's dtype. Raises ShapeError if two sizes differ.
@@ -150,7 +150,7 @@ class BroadcastArrays(Op, family="shape", dtype_rule="-> each", outputs=("*y",))
 
 
 @op
-class Meshgrid(Op, family="shape", dtype_rule="-> each", outputs=("*y",)):
+class Meshgrid(Op, family="shape", rule="*x -> *y: each"):
     """Views of rows, each along its own dimension of one grid.
 
     x: arrays [n], as a list or one by one; indexing: "ij", the k-th along dimension k, or "xy", with the first two

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from weft.base.dtype import DType, bool_, float32, int64
+from weft.base.dtype import DType, bool_, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
@@ -35,7 +35,7 @@ def broadcast_all(values: Sequence[Any], shape: Sequence[Any]) -> list[Any]:
     return [v if v.shape == tuple(shape) else F.broadcast_to(v, shape=tuple(shape)) for v in values]
 
 
-class Indexing(Op, family="indexing", dtype_rule="indices: int -> x"):
+class Indexing(Op, family="indexing"):
     """Base: indices are integers, below 0 from the end."""
 
     def require_indices(self, *indices: TensorType) -> None:
@@ -66,7 +66,7 @@ class Putting(Indexing, fitted=("updates",)):
 
 
 @op
-class Take(Indexing, primitive=True, positional=("axis",)):
+class Take(Indexing, primitive=True, rule="x, indices: int -> y: x", positional=("axis",)):
     """The slices of x at these indices along an axis.
 
     x: [..., n, ...]; indices: integers in -n ... n-1, [*i]; axis: which n; it may be left out if x has one dimension.
@@ -96,7 +96,7 @@ class Take(Indexing, primitive=True, positional=("axis",)):
 
 
 @op
-class TakeAlongAxis(Indexing, positional=("axis",)):
+class TakeAlongAxis(Indexing, rule="x, indices: int -> y: x", positional=("axis",)):
     """y[..., j, ...] = x[..., indices[..., j, ...], ...]: elements chosen along an axis, by an index for each.
 
     x: [..., n, ...]; indices: integers in -n ... n-1, of as many dimensions, the other sizes fit by broadcasting.
@@ -148,7 +148,7 @@ class TakeAlongAxis(Indexing, positional=("axis",)):
 
 
 @op
-class PutAlongAxis(Putting, positional=("axis", "mode")):
+class PutAlongAxis(Putting, rule="x, indices: int, updates -> y: x", positional=("axis", "mode")):
     """x, but y[..., indices[..., j, ...], ...] is combined with updates[..., j, ...], in the order of j.
 
     x: [..., n, ...]; indices: integers in -n ... n-1, of as many dimensions, the other sizes at most x's; updates: a
@@ -230,7 +230,7 @@ def split_shape(
 
 
 @op
-class IndexGet(Indexing):
+class IndexGet(Indexing, rule="x, *indices: int -> y: x"):
     """Elements or slices at indices for several axes: what x[i, :, j] with arrays i, j means.
 
     x: [...]; indices: integers, their shapes fit by broadcasting, one for each of axes; position: where the dimensions
@@ -261,7 +261,7 @@ class IndexGet(Indexing):
 
 
 @op
-class IndexPut(Putting):
+class IndexPut(Putting, rule="x, updates, *indices: int -> y: x"):
     """x, but the elements that index_get would read are combined with updates, in row-major order of the indices.
 
     x: [...]; updates: fit index_get's result by broadcasting; indices, axes, position: as index_get's; mode: "set",
@@ -325,9 +325,8 @@ class IndexPut(Putting):
 @op
 class Embedding(
     Indexing,
-    dtype_rule="indices: int -> table",
-    learnable=("table",),
-    sizes_rule="indices[*b], table[num_embeddings,embedding_dim] -> y[*b,embedding_dim]",
+    rule="indices[*b]: int, table[num_embeddings,embedding_dim]: learnable float|number|bool -> "
+    "y[*b,embedding_dim]: table",
     positional=("padding_idx",),
 ):
     """Rows of a table: y[..., :] = table[indices[...], :].
@@ -348,18 +347,11 @@ class Embedding(
     num_embeddings: int | None = None
     embedding_dim: int | None = None
 
-    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
-        if self.num_embeddings is None or self.embedding_dim is None:
-            return {}
-        return {"table": TensorType((self.num_embeddings, self.embedding_dim), float32)}
-
-    def infer(self, indices: TensorType, table: TensorType) -> TensorType:
-        self.require_indices(indices)
-        if table.ndim != 2:
-            raise self.fail(ShapeError, "table needs 2 dimensions", indices=indices, table=table)
+    def infer(self, indices: TensorType, table: TensorType) -> Any:
+        y = super().infer(indices, table)
         if self.padding_idx is not None:
             normalize_axes(f"{self.name}: padding_idx as", self.padding_idx, int(table.shape[0]))
-        return table.like((*indices.shape, table.shape[1]))
+        return y
 
     def decompose(self, indices: Any, table: Any) -> Any:
         return F.take(table, indices, axis=0)

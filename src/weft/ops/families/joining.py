@@ -24,7 +24,7 @@ def region(axis: int, start: Any, size: Any) -> Any:
 
 
 @op
-class Concat(Op, family="shape", dtype_rule="-> promote", positional=("axis",)):
+class Concat(Op, family="shape", rule="*x -> y: promote", positional=("axis",)):
     """Arrays one after the other along an axis.
 
     x: one or more arrays [..., n, ...] whose other sizes are equal, as a list or one by one; axis: which, None: each is
@@ -87,7 +87,7 @@ class Concat(Op, family="shape", dtype_rule="-> promote", positional=("axis",)):
 
 
 @op
-class Stack(Op, family="shape", dtype_rule="-> promote", positional=("axis",)):
+class Stack(Op, family="shape", rule="*x -> y: promote", positional=("axis",)):
     """Arrays side by side along a new axis.
 
     x: one or more arrays of one shape, as a list or one by one; axis: where the new one is in the result. Returns the
@@ -114,7 +114,7 @@ class Stack(Op, family="shape", dtype_rule="-> promote", positional=("axis",)):
         return F.concat([F.expand_dims(v, axis=self.axis) for v in x], axis=self.axis)
 
 
-class Pieces(Op, family="shape", dtype_rule="-> x", outputs=("*y",)):
+class Pieces(Op, family="shape", rule="x -> *y: x"):
     """Base: one array as several views along an axis."""
 
     axis: int = 0
@@ -243,7 +243,7 @@ MODES = ("constant", "reflect", "replicate", "edge", "circular")
 
 
 @op
-class Pad(Op, family="shape", dtype_rule="-> x", positional=("pad", "mode", "value")):
+class Pad(Op, family="shape", rule="x -> y: x", positional=("pad", "mode", "value")):
     """x with borders: pad[0] before and pad[1] after the last axis, pad[2] and pad[3] the one before, and so on.
 
     x: [...]; pad: an even number of sizes, at most two for each axis; mode: "constant" (value), "reflect" (mirrored at
@@ -345,7 +345,7 @@ class Pad(Op, family="shape", dtype_rule="-> x", positional=("pad", "mode", "val
 
 
 @op
-class Roll(Op, family="shape", dtype_rule="-> x", positional=("shift", "axis")):
+class Roll(Op, family="shape", rule="x -> y: x", positional=("shift", "axis")):
     """The elements moved along axes; what leaves at one end comes in at the other.
 
     x: [...]; shift: how far, an int or one for each axis; axis: an int, several, or None: x is taken as one row.
@@ -391,7 +391,7 @@ class Roll(Op, family="shape", dtype_rule="-> x", positional=("shift", "axis")):
 
 
 @op
-class Tile(Op, family="shape", dtype_rule="-> x", positional=("repetitions",)):
+class Tile(Op, family="shape", rule="x -> y: x", positional=("repetitions",)):
     """x repeated as a whole along each dimension.
 
     x: [...]; repetitions: how often, for the last dimensions; more than x has make new ones in front. Returns x's
@@ -431,7 +431,7 @@ class Tile(Op, family="shape", dtype_rule="-> x", positional=("repetitions",)):
 
 
 @op
-class Repeat(Op, family="shape", dtype_rule="-> x", positional=("repeats", "axis")):
+class Repeat(Op, family="shape", rule="x -> y: x", positional=("repeats", "axis")):
     """Every element several times, one after the other.
 
     x: [...]; repeats: how often; axis: along which, None: x is flattened first. Returns x's dtype. Raises ValueError

@@ -261,7 +261,7 @@ class BinaryCrossEntropyWithLogits(PointwiseLoss):
 
 @op
 class CosineSimilarity(
-    Op, family="loss", dtype_rule="x1: float, x2: float -> promote", positional=("axis", "eps")
+    Op, family="loss", rule="x1: float, x2: float -> y: promote", positional=("axis", "eps")
 ):
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along an axis.
 

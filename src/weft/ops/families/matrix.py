@@ -102,7 +102,7 @@ def recast(function: Any, values: Sequence[Any], **attributes: Any) -> Any:
     return F.cast(result, dtype=common)
 
 
-class Product(Op, family="matrix", dtype_rule="-> promote"):
+class Product(Op, family="matrix"):
     """Base of operators on numbers whose operands are promoted."""
 
     def promoted(self, **operands: TensorType) -> TensorType:
@@ -113,7 +113,7 @@ class Product(Op, family="matrix", dtype_rule="-> promote"):
         return next(iter(operands.values())).like(dtype=common)
 
 
-class Dot(Product):
+class Dot(Product, rule="x1, x2 -> y: promote"):
     """Base: the sum of products over axes of the broadcast operands, which the result does not have.
 
     Floats of 16 bits are summed in float32, float32 in blocks joined in float64; integers wrap.
@@ -198,7 +198,7 @@ class SumOfProducts(Dot, public=False):
 
 
 @op
-class Matmul(Product):
+class Matmul(Product, rule="a, b -> y: promote"):
     """The product of matrices: y[..., i, j] = sum over k of a[..., i, k] b[..., k, j].
 
     a: numbers [..., m, k] or [k]; b: [..., k, n] or [k]; the leading sizes fit by broadcasting. Returns the promoted
@@ -341,9 +341,8 @@ def has_sizes(*types: TensorType | None) -> bool:
 @op
 class Linear(
     Product,
-    dtype_rule="x: float, weight: float, bias: float -> promote",
-    learnable=("weight", "bias"),
-    sizes_rule="x[*b,k], weight[out_features,k], bias[out_features] -> y[*b,out_features]",
+    rule="x[*b,in_features]: float, weight[out_features,in_features]: learnable float, "
+    "bias[out_features]?: learnable float -> y[*b,out_features]: promote",
 ):
     """x W^T + b: a layer whose outputs are linear in its inputs.
 
@@ -359,30 +358,6 @@ class Linear(
 
     channel_axis = -1
     out_features: int | None = None
-
-    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
-        x = inputs[0]
-        if x is None or self.out_features is None:
-            return {}
-        return {
-            "weight": x.like((self.out_features, x.shape[-1])),
-            "bias": x.like((self.out_features,)),
-        }
-
-    def infer(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
-        operands = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
-        self.require_floats(**operands)
-        if x.ndim == 0 or weight.ndim != 2:
-            raise self.fail(ShapeError, "needs x [..., k] and weight [n, k]", **operands)
-        if x.shape[-1] != weight.shape[1]:
-            raise self.fail(ShapeError, f"inner sizes differ, {x.shape[-1]} != {weight.shape[1]}", **operands)
-        if bias is not None and bias.shape != (weight.shape[0],):
-            raise self.fail(ShapeError, f"bias needs the shape ({weight.shape[0]},)", **operands)
-        if self.out_features is not None and self.out_features != weight.shape[0]:
-            raise self.fail(
-                ShapeError, f"out_features is {self.out_features}, not {weight.shape[0]}", **operands
-            )
-        return self.promoted(**operands).like((*x.shape[:-1], weight.shape[0]))
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
         if is_matrix_float(x.type, weight.type, None if bias is None else bias.type) and is_one_row(x.type):
@@ -405,7 +380,7 @@ class Linear(
 
 
 @op
-class Outer(Product):
+class Outer(Product, rule="x1[m], x2[n] -> y[m,n]: promote to number"):
     """The products of all pairs: y[i, j] = x1[i] x2[j].
 
     x1: numbers [m]; x2: numbers [n]. Returns the promoted type [m, n]. Raises ShapeError unless both are vectors.
@@ -418,17 +393,12 @@ class Outer(Product):
             [6, 8]], dtype=int64, device=cpu:0)
     """
 
-    def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
-        if x1.ndim != 1 or x2.ndim != 1:
-            raise self.fail(ShapeError, "takes vectors", x1=x1, x2=x2)
-        return self.promoted(x1=x1, x2=x2).like((*x1.shape, *x2.shape))
-
     def decompose(self, x1: Any, x2: Any) -> Any:
         return F.expand_dims(x1, axis=1) * x2
 
 
 @op
-class Tensordot(Product):
+class Tensordot(Product, rule="x1, x2 -> y: promote"):
     """The sum of products over several axes of both: those of a that are left, then those of b that are left.
 
     x1, x2: numbers; axes: how many of x1's last and x2's first dimensions, or two tuples that pair them. Returns the
@@ -487,7 +457,7 @@ class Tensordot(Product):
 
 
 @op
-class Einsum(Product, prefix="equation"):
+class Einsum(Product, rule="*x -> y: promote", prefix="equation"):
     """Sums of products by Einstein's convention: einsum("ij,jk->ik", a, b) is the product of matrices.
 
     equation: a letter for each dimension, the operands separated by commas; "..." stands for leading dimensions that

@@ -38,7 +38,7 @@ def scaled_element(y: Scalar, x: TensorType, weight: TensorType | None, bias: Te
     return e.cast(y, x.dtype.name)
 
 
-class LastAxes(Op, family="normalization", dtype_rule="x: float, weight: float, bias: float -> x"):
+class LastAxes(Op, family="normalization"):
     """Base: the rows are made of the last dimensions, those of normalized_shape."""
 
     normalized_shape: int | tuple[int, ...]
@@ -60,23 +60,9 @@ class LastAxes(Op, family="normalization", dtype_rule="x: float, weight: float, 
         """The others."""
         return tuple(range(ndim - len(self.row_shape)))
 
-    def check_operands(self, x: TensorType, **parameters: TensorType | None) -> None:
-        self.require_floats(x=x, **parameters)
-        rows = self.row_shape
-        if len(rows) > x.ndim or any(
-            n is not m and n != m for n, m in zip(x.shape[x.ndim - len(rows) :], rows, strict=True)
-        ):
-            last_axes = x.shape[max(x.ndim - len(rows), 0) :]
-            fact = f"normalized_shape {rows} does not match the last axes of x, {last_axes}"
-            raise self.fail(ShapeError, fact, x=x)
-        for name, t in parameters.items():
-            if t is not None and t.shape != rows:
-                raise self.fail(ShapeError, f"{name} must have the shape {rows}", **{name: t})
-
-    def rows_type(self, x: TensorType) -> TensorType:
-        """One number for each row."""
-        ones = [1] * len(self.row_shape)
-        return x.like((*x.shape[: x.ndim - len(ones)], *ones), statistics_dtype(x))
+    def ones(self, *types: TensorType | None) -> tuple[int, ...]:
+        """The sizes of statistics in the place of a row."""
+        return (1,) * len(self.row_shape)
 
     def count(self) -> int:
         """Elements of a row."""
@@ -86,10 +72,10 @@ class LastAxes(Op, family="normalization", dtype_rule="x: float, weight: float, 
 @op
 class LayerNorm(
     LastAxes,
-    outputs=("y", "mean", "inverse_std"),
+    rule="x[*b,*normalized_shape]: float, weight[*normalized_shape]?: learnable float, "
+    "bias[*normalized_shape]?: learnable float -> y[*b,*normalized_shape]: x, "
+    "mean[*b,*ones()]: accumulation(x), inverse_std[*b,*ones()]: accumulation(x)",
     hidden=2,
-    sizes_rule="x[*b,*normalized_shape], weight[*normalized_shape], bias[*normalized_shape] -> y[*b,*normalized_shape]",
-    learnable=("weight", "bias"),
     positional=("x", "normalized_shape", "weight", "bias", "eps"),
 ):
     """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of each row of the last dimensions.
@@ -106,10 +92,6 @@ class LayerNorm(
     """
 
     eps: Runtime[float] = 1e-5
-
-    def infer(self, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None) -> Any:
-        self.check_operands(x, weight=weight, bias=bias)
-        return x.like(), self.rows_type(x), self.rows_type(x)
 
     def kernels(
         self, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None
@@ -228,10 +210,9 @@ class LayerNormGradient(LastAxes, public=False, outputs=("dx",)):
 @op
 class RmsNorm(
     LastAxes,
-    outputs=("y", "inverse_rms"),
+    rule="x[*b,*normalized_shape]: float, weight[*normalized_shape]?: learnable float -> "
+    "y[*b,*normalized_shape]: x, inverse_rms[*b,*ones()]: accumulation(x)",
     hidden=1,
-    sizes_rule="x[*b,*normalized_shape], weight[*normalized_shape] -> y[*b,*normalized_shape]",
-    learnable=("weight",),
     positional=("x", "normalized_shape", "weight", "eps"),
 ):
     """x / sqrt(mean(x^2) + eps) * weight, with the mean of each row of the last dimensions.
@@ -248,10 +229,6 @@ class RmsNorm(
     """
 
     eps: Runtime[float | None] = None
-
-    def infer(self, x: TensorType, weight: TensorType | None = None) -> Any:
-        self.check_operands(x, weight=weight)
-        return x.like(), self.rows_type(x)
 
     def kernels(self, x: TensorType, weight: TensorType | None = None) -> Iterator[Loop]:
         kind = statistics_dtype(x).name
@@ -332,9 +309,8 @@ def along_channels(value: Any, ndim: int) -> Any:
 class BatchNorm(
     Op,
     family="normalization",
-    dtype_rule="x: float, running_mean: float, running_var: float, weight: float, bias: float -> x",
-    learnable=("weight", "bias"),
-    sizes_rule="x[n,c,*s], running_mean[c], running_var[c], weight[c], bias[c] -> y[n,c,*s]",
+    rule="x[n,channels,*s]: float, running_mean[channels]?: wide float, running_var[channels]?: wide float, "
+    "weight[channels]?: learnable wide float, bias[channels]?: learnable wide float -> y[n,channels,*s]: x",
     positional=("training", "momentum", "eps"),
 ):
     """(x - mean) / sqrt(variance + eps) * weight + bias for each channel, the sizes of axis 1.
@@ -377,38 +353,17 @@ class BatchNorm(
         weight: TensorType | None = None,
         bias: TensorType | None = None,
     ) -> Any:
-        statistics = {
-            "running_mean": running_mean,
-            "running_var": running_var,
-            "weight": weight,
-            "bias": bias,
-        }
-        self.require_floats(x=x, **statistics)
-        if x.ndim < 2:
-            raise self.fail(ShapeError, "needs at least 2 dimensions", x=x)
-        for name, t in statistics.items():
-            if t is not None and t.shape != (x.shape[1],):
-                raise self.fail(
-                    ShapeError, f"{name} needs one number for each of {x.shape[1]} channels", **{name: t}
-                )
+        y: TensorType = super().infer(x, running_mean, running_var, weight, bias)
         if (running_mean is None) != (running_var is None):
             raise self.fail(ValueError, "needs both of running_mean and running_var, or none", x=x)
         if not self.training:
             if running_mean is None:
                 raise self.fail(ValueError, "needs running_mean and running_var outside of training", x=x)
-            return x.like()
+            return y
         kind = statistics_dtype(x)
         saved = x.like([n if d == 1 else 1 for d, n in enumerate(x.shape)], kind)
         new = [x.like((x.shape[1],), kind if t is None else t.dtype) for t in (running_mean, running_var)]
-        return x.like(), saved, saved, *new
-
-    def learnable_types(self, *inputs: TensorType | None) -> dict[str, TensorType]:
-        """Running statistics are kept in the type they are computed in."""
-        x = inputs[0]
-        if x is None or x.ndim < 2:
-            return {}
-        channel_type = x.like((x.shape[1],), statistics_dtype(x))
-        return dict.fromkeys(("running_mean", "running_var", "weight", "bias"), channel_type)
+        return y, saved, saved, *new
 
     def decompose(self, x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any) -> Any:
         scale, shift = along_channels(weight, x.ndim), along_channels(bias, x.ndim)
@@ -558,9 +513,8 @@ class NormalizeGradient(Op, public=False, outputs=("dx", "dweight", "dbias")):
 class Grouped(
     Op,
     family="normalization",
-    dtype_rule="x: float, weight: float, bias: float -> x",
-    learnable=("weight", "bias"),
-    sizes_rule="x[n,c,*s], weight[c], bias[c] -> y[n,c,*s]",
+    rule="x[n,channels,*s]: float, weight[channels]?: learnable float, bias[channels]?: learnable float -> "
+    "y[n,channels,*s]: x",
 ):
     """Base: each sample's channels are normalized in groups."""
 
@@ -573,18 +527,11 @@ class Grouped(
     def infer(
         self, x: TensorType, weight: TensorType | None = None, bias: TensorType | None = None
     ) -> TensorType:
-        self.require_floats(x=x, weight=weight, bias=bias)
-        if x.ndim < 2:
-            raise self.fail(ShapeError, "needs at least 2 dimensions", x=x)
+        y: TensorType = super().infer(x, weight, bias)
         groups = self.groups(x.shape[1])
         if groups < 1 or int(x.shape[1]) % groups:
             raise self.fail(ShapeError, f"{x.shape[1]} channels do not make {groups} groups", x=x)
-        for name, t in (("weight", weight), ("bias", bias)):
-            if t is not None and t.shape != (x.shape[1],):
-                raise self.fail(
-                    ShapeError, f"{name} needs one number for each of {x.shape[1]} channels", **{name: t}
-                )
-        return x.like()
+        return y
 
     def decompose(self, x: Any, weight: Any, bias: Any) -> Any:
         groups = self.groups(x.shape[1])

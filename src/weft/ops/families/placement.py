@@ -18,9 +18,8 @@ class ToDevice(
     Op,
     family="device",
     primitive=True,
-    dtype_rule="-> x",
     positional=("device",),
-    sizes_rule="x[*s] -> y[*s]",
+    rule="x[*s] -> y[*s]: x",
 ):
     """x on a device: x itself if it is there, else a copy, made on the device's copy queue.
 

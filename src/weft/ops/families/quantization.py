@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from weft.base.dtype import DType, float32, float64, int8, int32, uint8
 from weft.base.errors import DTypeError, ShapeError
@@ -124,7 +124,7 @@ class DequantizeElements(Pointwise, family="quantization", public=False):
 
 
 @op
-class Quantize(Ranged, dtype_rule="x: float, scale: float -> dtype", positional=("axis", "dtype")):
+class Quantize(Ranged, rule="x: float, scale: float, zero_point? -> y: dtype", positional=("axis", "dtype")):
     """saturate(round(x / scale) + zero_point): the nearest integers, halves to the even one.
 
     x: float[...]; scale: float[] or, with axis, one for each index along it, positive; zero_point: whole numbers of
@@ -155,7 +155,7 @@ class Quantize(Ranged, dtype_rule="x: float, scale: float -> dtype", positional=
 
 
 @op
-class Dequantize(Affine, dtype_rule="q: int, scale: float -> result()", positional=("axis",)):
+class Dequantize(Affine, rule="q: int, scale: float, zero_point? -> y: result()", positional=("axis",)):
     """(q - zero_point) * scale.
 
     q: integers [...]; scale: float[] or, with axis, one for each index along it; zero_point: numbers of scale's shape,
@@ -186,7 +186,7 @@ class Dequantize(Affine, dtype_rule="q: int, scale: float -> result()", position
 
 
 @op
-class FakeQuantize(Ranged, dtype_rule="x: float, scale: float -> x", positional=("axis", "dtype")):
+class FakeQuantize(Ranged, rule="x: float, scale: float, zero_point? -> y: x", positional=("axis", "dtype")):
     """dequantize(quantize(x)) with a gradient, for training: x as it will be after quantization.
 
     x, scale, zero_point, axis, dtype, low, high: as for quantize; NaN stays NaN. Returns x's shape and dtype.
@@ -286,16 +286,12 @@ def in_blocks(
     return functools.reduce(F.add, parts)
 
 
-class IntegerProduct(Op, family="quantization", dtype_rule="-> int32"):
-    """Base of products of bytes that are added up in int32."""
-
-    def require_bytes(self, **operands: TensorType) -> None:
-        if any(t.dtype.name not in ("int8", "uint8") for t in operands.values()):
-            raise self.fail(DTypeError, "takes int8 and uint8", **operands)
-
-
 @op
-class IntegerMatmul(IntegerProduct):
+class IntegerMatmul(
+    Op,
+    family="quantization",
+    rule="a[...,rows,inner]: int8|uint8, b[...,inner,columns]: int8|uint8 -> y[...,rows,columns]: int32",
+):
     """The product of matrices of bytes, added up in int32; matmul of int8 arrays is of int8 and wraps.
 
     a: int8 or uint8 [..., m, k]; b: int8 or uint8 [..., k, n]; the leading sizes fit by broadcasting. Returns int32
@@ -310,15 +306,6 @@ class IntegerMatmul(IntegerProduct):
     (tensor([[20000]], dtype=int32, device=cpu:0), tensor([[32]], dtype=int8, device=cpu:0))
     """
 
-    def infer(self, a: TensorType, b: TensorType) -> TensorType:
-        self.require_bytes(a=a, b=b)
-        if min(a.ndim, b.ndim) < 2:
-            raise self.fail(ShapeError, "needs at least 2 dimensions", a=a, b=b)
-        if a.shape[-1] != b.shape[-2]:
-            raise self.fail(ShapeError, f"inner sizes differ, {a.shape[-1]} != {b.shape[-2]}", a=a, b=b)
-        lead = broadcast_shapes(self.name, {"a": a.like(a.shape[:-2]), "b": b.like(b.shape[:-2])})
-        return a.like((*lead, a.shape[-2], b.shape[-1]), int32)
-
     def decompose(self, a: Any, b: Any) -> Any:
         if has_blocks(a.shape[-1]):
             return in_blocks(F.integer_matmul, a.shape[-1], (a, -1), (b, -2))
@@ -326,7 +313,11 @@ class IntegerMatmul(IntegerProduct):
 
 
 @op
-class IntegerLinear(IntegerProduct):
+class IntegerLinear(
+    Op,
+    family="quantization",
+    rule="x[*b,in_features]: int8|uint8, weight[out_features,in_features]: int8|uint8 -> y[*b,out_features]: int32",
+):
     """x W^T of bytes, added up in int32.
 
     x: int8 or uint8 [..., k]; weight: int8 or uint8 [n, k]. Returns int32 [..., n], exact for k up to 33026 and
@@ -339,34 +330,19 @@ class IntegerLinear(IntegerProduct):
     tensor([9999], dtype=int32, device=cpu:0)
     """
 
-    def infer(self, x: TensorType, weight: TensorType) -> TensorType:
-        self.require_bytes(x=x, weight=weight)
-        if x.ndim == 0 or weight.ndim != 2:
-            raise self.fail(ShapeError, "needs x [..., k] and weight [n, k]", x=x, weight=weight)
-        if x.shape[-1] != weight.shape[1]:
-            fact = f"inner sizes differ, {x.shape[-1]} != {weight.shape[1]}"
-            raise self.fail(ShapeError, fact, x=x, weight=weight)
-        return x.like((*x.shape[:-1], weight.shape[0]), int32)
-
     def decompose(self, x: Any, weight: Any) -> Any:
         if has_blocks(x.shape[-1]):
             return in_blocks(F.integer_linear, x.shape[-1], (x, -1), (weight, -1))
         return F.matmul(F.cast(x, dtype=int32), F.matrix_transpose(F.cast(weight, dtype=int32)))
 
 
-class IntegerConvolution(Convolution, IntegerProduct, family="quantization", dtype_rule="-> int32"):
-    """Base of convolutions of bytes, without a bias."""
-
-    learnable: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def sizes_rule(self) -> str:  # type: ignore[override]
-        before, _, after = super().sizes_rule.partition(", bias[out_channels]")
-        return before + after
-
-    def infer(self, x: TensorType, weight: TensorType) -> TensorType:  # type: ignore[override]
-        self.require_bytes(x=x, weight=weight)
-        return super().infer(x, weight).like(dtype=int32)
+class IntegerConvolution(
+    Convolution,
+    family="quantization",
+    rule="x[n,groups*channels,i^spatial]: int8|uint8, weight[out_channels,channels,kernel_size^spatial]: int8|uint8 -> "
+    "y[n,out_channels,output_sizes()^spatial]: int32",
+):
+    """Base of convolutions of bytes, added up in int32, without a bias."""
 
     def decompose(self, x: Any, weight: Any) -> Any:  # type: ignore[override]
         channels, window = x.shape[1], math.prod(weight.shape[2:])
@@ -439,7 +415,7 @@ class IntegerConv3d(IntegerConvolution):
 
 
 @op
-class PackInt4(Op, family="quantization", dtype_rule="q: int -> uint8", positional=("group_size",)):
+class PackInt4(Op, family="quantization", rule="q: int -> y: uint8", positional=("group_size",)):
     """Two integers of 4 bits in each byte: what quantized_linear reads.
 
     q: integers [..., k] from -8 to 7, of which only the last 4 bits are taken; group_size: an even divisor of k. Byte j
@@ -483,7 +459,7 @@ class PackInt4(Op, family="quantization", dtype_rule="q: int -> uint8", position
 class QuantizedLinear(
     Op,
     family="quantization",
-    dtype_rule="x: float, weight: int, scale: float, bias: float -> x",
+    rule="x: float, weight: int, scale: float, bias?: float -> y: x",
 ):
     """x W^T + bias with a weight of small integers and a step for each group: W = q * scale.
 

@@ -22,8 +22,7 @@ class Dropout(
     Op,
     family="random",
     primitive=True,
-    dtype_rule="x: float -> x",
-    sizes_rule="x[*s] -> y[*s]",
+    rule="x[*s]: float -> y[*s]: x",
     positional=("p", "training"),
     residuals=("mask",),
 ):
@@ -98,7 +97,7 @@ class Random(Op, family="random", primitive=True, public=False, random=True):
 
 
 @op
-class Bernoulli(Random, dtype_rule="p: float -> dtype or p", public=True):
+class Bernoulli(Random, rule="p: float -> y: dtype or p", public=True):
     """1 with probability p, else 0, each element for itself.
 
     p: float[...], 0 ... 1; dtype: the result's, by default p's. Returns p's shape. There is no gradient.
@@ -124,7 +123,7 @@ class Bernoulli(Random, dtype_rule="p: float -> dtype or p", public=True):
 
 
 @op
-class RandomPermutation(Random, dtype_rule="-> x"):
+class RandomPermutation(Random, rule="x -> y: x"):
     """x's slices along the first axis in random order. What weft.random.permutation is in graphs."""
 
     def infer(self, x: TensorType) -> TensorType:

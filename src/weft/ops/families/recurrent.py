@@ -43,8 +43,6 @@ class _Direction(NamedTuple):
 class Recurrent(
     Op,
     family="recurrent",
-    dtype_rule="x: float, h0: float, c0: float, parameters: float -> promote",
-    learnable=("parameters",),
 ):
     """Base of layers with weights for every layer and direction: w_ih, w_hh, b_ih, b_hh, one after the other.
 
@@ -240,7 +238,12 @@ class _Step:
 
 
 @op
-class Lstm(Recurrent, outputs=("y", "hn", "cn", "workspace"), hidden=1):
+class Lstm(
+    Recurrent,
+    rule="x: float, h0: float, c0: float, *parameters: learnable float -> "
+    "y: promote, hn: promote, cn: promote, workspace: promote",
+    hidden=1,
+):
     """Layers of long short-term memory: at every step i, f, g, o = x W_ih^T + b_ih + h W_hh^T + b_hh,
     c = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c).
 
@@ -378,7 +381,11 @@ class LstmGradient(Recurrent, public=False, outputs=("*gradient",)):
         return layers.run_back(directions, [*(None for _ in outputs[1:]), dy], (dhn, dcn))
 
 
-class Simple(Recurrent, outputs=("y", "hn", "below"), hidden=1):
+class Simple(
+    Recurrent,
+    rule="x: float, h0: float, *parameters: learnable float -> y: promote, hn: promote, below: promote",
+    hidden=1,
+):
     """Base of layers with one state, which is the output.
 
     below, for the gradient: the outputs of all layers but the last. With y, they are the states before each step.

@@ -17,7 +17,7 @@ from weft.ops.types import TensorType, normalize_axes
 Scalar = e.Scalar
 
 
-class Reduction(Op, family="reduction", primitive=True, dtype_rule="-> result()", positional=("axis",)):
+class Reduction(Op, family="reduction", primitive=True, rule="x -> y: result()", positional=("axis",)):
     """Base: one number for each row. A class gives fold(row, x), the scalar that is stored."""
 
     axis: int | tuple[int, ...] | None = None
@@ -162,7 +162,7 @@ def window(x: Any, axis: int, start: int, count: Any) -> Any:
     return F.basic_index(x, items=tuple(items))
 
 
-class FloatReduction(Reduction, dtype_rule="x: float -> result()"):
+class FloatReduction(Reduction, rule="x: float -> y: result()"):
     """Base of those that take floating-point types only."""
 
     def infer(self, x: TensorType) -> TensorType:

@@ -14,7 +14,7 @@ from weft.ops.pointwise import unbroadcast
 from weft.ops.types import TensorType, normalize_axes
 
 
-class Viewing(Op, family="view", primitive=True, dtype_rule="-> x"):
+class Viewing(Op, family="view", primitive=True, rule="x -> y: x"):
     """Base: the output is a view; a class gives see(shape, strides), as weft.ops.kernels.View needs it.
 
     keeps_order: the elements in row-major order in another shape, which is a copy where strides allow no view.

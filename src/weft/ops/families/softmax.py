@@ -17,9 +17,8 @@ from weft.ops.types import TensorType, normalize_axes
 class Softmax(
     Op,
     family="reduction",
-    dtype_rule="x: float -> x",
+    rule="x[*s]: float -> y[*s]: x",
     aot_dtypes=("float32",),
-    sizes_rule="x[*s] -> y[*s]",
     positional=("axis",),
 ):
     """exp(x) / sum(exp(x)) along one axis, shifted so that it never overflows.
@@ -35,10 +34,9 @@ class Softmax(
 
     axis: int = -1
 
-    def infer(self, x: TensorType) -> TensorType:
-        self.require_floats(x=x)
+    def infer(self, x: TensorType) -> Any:
         normalize_axes(self.name, self.axis, x.ndim)
-        return x.like()
+        return super().infer(x)
 
     def kernels(self, x: TensorType) -> Iterator[Loop]:
         row = Row(inputs=1)

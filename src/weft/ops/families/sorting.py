@@ -26,7 +26,7 @@ class Sorting(Op, family="sorting", primitive=True, positional=("axis",)):
 
 
 @op
-class Sort(Sorting, dtype_rule="-> x, int64", outputs=("y", "indices"), hidden=1):
+class Sort(Sorting, rule="x[*s] -> y[*s]: x, indices[*s]: int64", hidden=1):
     """x sorted along an axis, the least first; NaN last.
 
     x: any dtype [..., n, ...]; descending: the greatest first, NaN still last; stable: equal elements keep their order
@@ -39,16 +39,16 @@ class Sort(Sorting, dtype_rule="-> x, int64", outputs=("y", "indices"), hidden=1
     tensor([3, 2, 1], dtype=int64, device=cpu:0)
     """
 
-    def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
+    def infer(self, x: TensorType) -> Any:
         self.axis_of(x)
-        return x.like(), x.like(dtype=int64)
+        return super().infer(x)
 
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
         return F.put_along_axis(zeros_like(x), indices, dy, axis=self.axis)
 
 
 @op
-class Argsort(Sorting, dtype_rule="-> int64"):
+class Argsort(Sorting, rule="x[*s] -> y[*s]: int64"):
     """The indices that sort x along an axis, the least first; NaN last.
 
     x: any dtype [..., n, ...]; descending: the greatest first, NaN still last; stable: equal elements keep their order
@@ -60,9 +60,9 @@ class Argsort(Sorting, dtype_rule="-> int64"):
     tensor([1, 2, 0], dtype=int64, device=cpu:0)
     """
 
-    def infer(self, x: TensorType) -> TensorType:
+    def infer(self, x: TensorType) -> Any:
         self.axis_of(x)
-        return x.like(dtype=int64)
+        return super().infer(x)
 
 
 @op
@@ -70,9 +70,8 @@ class Topk(
     Op,
     family="sorting",
     primitive=True,
-    dtype_rule="-> x, int64",
+    rule="x -> y: x, indices: int64",
     positional=("k", "axis"),
-    outputs=("y", "indices"),
 ):
     """The k greatest elements along an axis, the greatest first, and their indices.
 
@@ -105,7 +104,7 @@ class Topk(
 
 
 @op
-class Searchsorted(Op, family="sorting", dtype_rule="-> int64"):
+class Searchsorted(Op, family="sorting", rule="x1, x2[*s] -> y[*s]: int64"):
     """Where values would be inserted into a sorted array so that it stays sorted.
 
     x1: numbers [..., n], ascending along the last axis; x2: numbers [...], with one-dimensional x1 of any shape, else
@@ -124,11 +123,11 @@ class Searchsorted(Op, family="sorting", dtype_rule="-> int64"):
         if self.side not in ("left", "right"):
             raise ValueError(f"{self.name}: side must be 'left' or 'right', got {self.side!r}")
 
-    def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
+    def infer(self, x1: TensorType, x2: TensorType) -> Any:
         self.require_order(x1=x1, x2=x2)
         if x1.ndim == 0 or (x1.ndim > 1 and x1.shape[:-1] != x2.shape[:-1]):
             raise self.fail(ShapeError, "x1 needs one dimension, or x2's leading ones", x1=x1, x2=x2)
-        return x2.like(dtype=int64)
+        return super().infer(x1, x2)
 
     def decompose(self, x1: Any, x2: Any) -> Any:
         if x1.dtype is x2.dtype and x2.ndim > 0 and x1.shape[:-1] == x2.shape[:-1]:

@@ -18,7 +18,7 @@ from weft.ops.shapes import is_distinct
 from weft.ops.types import TensorType
 
 
-class Strided(Op, family="shape", dtype_rule="-> x", public=False):
+class Strided(Op, family="shape", rule="x -> y: x", public=False):
     """Base: a window of x, element i... of which is x's element offset + sum of i * strides."""
 
     shape: tuple[int, ...]
