@@ -85,7 +85,7 @@ class autocast(Transformation):  # its public name
     def _convert(self, x: Any, dtype: DType) -> Any:
         cast = registry.function("cast")
         # What is written down has to show where its arrays come from.
-        if not isinstance(x, _core.Tensor) or dtype is float32 or _core.get_recorder() is not None:
+        if type(x) is not _core.Tensor or dtype is float32 or _core.get_recorder() is not None:
             return cast(x, dtype=dtype)
         state = _core.state_of(x)
         entry = self._conversions.get(id(x))

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, cast
 
 from weft import _core
-from weft.arrays import array_values as array_values  # so that Values are arrays
+from weft.arrays import tracer as tracer  # so that recorded functions hold arrays
 from weft.arrays.creation import asarray, empty
 from weft.base.dtype import bool_
 from weft.base.errors import DTypeError, ShapeError
@@ -27,7 +27,7 @@ from weft.gradients.gradient import is_recorded
 from weft.graph.recording import is_newer, memory_mark
 from weft.graph.subgraph import Capture, type_of
 from weft.ops import functions as F
-from weft.ops.node import Value
+from weft.ops.node import Value, traced
 from weft.recording.control_flow_effects import (
     applied,
     in_graph,
@@ -158,7 +158,7 @@ def _as_in_graph(results: Any, mark: int) -> Any:
     arrays = []
     leaves, structure = flatten(results)
     for x in leaves:
-        if isinstance(x, _core.Tensor):
+        if type(x) is _core.Tensor:
             y = _unshared(x, mark, memory)
             memory.add(_core.geometry(y)[0])
             x = _core.alias(y, keep_past=False) if stops and _core.is_tracked(y) else y
@@ -269,7 +269,7 @@ def _write_step(
     news: list[Any] = []
 
     def run() -> list[Any]:
-        output, new = step(slices, befores)
+        output, new = step([*map(traced, slices)], [*map(traced, befores)])
         items, shape = flatten(output)
         leaves, new_shape = flatten(new)
         structures.extend((shape, new_shape))
@@ -328,11 +328,12 @@ def _while_in_graph(
 ) -> list[Any]:
     capture = Capture("while_loop", take_stream_words(leaves))
     values = [capture.input(type_of(x)) for x in leaves]
-    (predicate, *_), _, _ = _run_captured(capture, lambda: condition(*structure.build(values)))
+    held = [*map(traced, values)]
+    (predicate, *_), _, _ = _run_captured(capture, lambda: condition(*structure.build(held)))
     _check_predicate("while_loop", predicate)
     if capture.new_contents or any(capture.content(x) is not None for x in values):
         capture.refuse("the condition writes an array; only the body of a loop can")
-    next_leaves, new_structure, news = _run_captured(capture, lambda: step(values))
+    next_leaves, new_structure, news = _run_captured(capture, lambda: step(held))
     changed = _written_states(capture, values, news, leaves)
     _check_same("while_loop", "the state was", structure, values, "and becomes", new_structure, next_leaves)
     written_captures = list(capture.new_contents)

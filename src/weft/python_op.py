@@ -148,7 +148,7 @@ class PythonOp(Op, family="custom", primitive=True, outputs=("*y",)):
                 raise TypeError(f"{cls.name}: {', '.join(missing)} must be given as arrays")
             arrays += op.words(arrays, symbol)
             if symbol is None:
-                tracked = (isinstance(x, Tensor) and _core.is_tracked(x) for x in arrays)
+                tracked = (type(x) is Tensor and _core.is_tracked(x) for x in arrays)
                 result = cls(**attributes, training=_core.is_recording() and any(tracked))(*arrays)
             else:  # executors say whether they train
                 result = _node(cls)(arrays, **attributes, **node)
@@ -159,10 +159,10 @@ class PythonOp(Op, family="custom", primitive=True, outputs=("*y",)):
         return call
 
     def __call__(self, *inputs: Any) -> Any:
-        if _core.layers() is not None and all(isinstance(x, Tensor) for x in inputs):
+        if _core.layers() is not None and all(type(x) is Tensor for x in inputs):
             result = _core.emit(self, inputs)
             return result if isinstance(result, tuple) else (result,)
-        if all(isinstance(x, Tensor) for x in inputs) and not in_graph(inputs):
+        if all(type(x) is Tensor for x in inputs) and not in_graph(inputs):
             return _Call(self)(*inputs)
         return _node(type(self))(list(inputs), **self.values())
 

@@ -29,7 +29,7 @@ from weft.base.errors import DeviceError, DTypeError, names_keywords
 from weft.base.name_hints import add_hints as _add_hints
 from weft.ops import registry
 from weft.ops.families.random import RandomIntegers, RandomNormal, RandomPermutation, RandomUniform
-from weft.ops.node import Value, apply
+from weft.ops.node import Tracer, Value, apply, created
 from weft.recording.dependence import happens_once
 
 __all__ = ["get_state", "normal", "permutation", "randint", "seed", "set_state", "uniform"]
@@ -211,8 +211,10 @@ def _permuted(x: Any) -> Any:
     """By the operator where a graph is being written down."""
     if _core.layers() is not None:
         return registry.function(RandomPermutation.name)(x)
-    in_graph = isinstance(x, Value) or _core.capture() is not None
-    return apply(RandomPermutation, (x,), {}) if in_graph else _core.random_permutation(x)
+    if (capture := _core.capture()) is not None:
+        return capture.__weft_apply__(RandomPermutation, (x,), {})
+    is_recorded = isinstance(x, Value | Tracer)
+    return apply(RandomPermutation, (x,), {}) if is_recorded else _core.random_permutation(x)
 
 
 def _filled(
@@ -233,7 +235,7 @@ def _filled(
     if _core.layers() is not None:  # which see the operator
         placement = {} if device is None else {"device": as_device(device)}
         return registry.function(op.name)(**attributes, **placement)
-    return apply(op, (), attributes)
+    return created(op, attributes)
 
 
 def _float(function: str, dtype: DType | str | Any) -> DType:

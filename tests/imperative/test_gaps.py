@@ -71,12 +71,6 @@ class DoublingProperty(wf.operator.OperatorProperty):
         return Doubling()
 
 
-def test_vmap_over_a_number_of_a_pointwise_operator():
-    x, slopes = -wf.ones((2, 3)), wf.tensor([0.5, 2.0])
-    y = wf.vmap(lambda x, slope: F.leaky_relu(x, slope))(x, slopes)
-    assert y.numpy().tolist() == [[-0.5] * 3, [-2.0] * 3]
-
-
 def test_vmap_of_an_operator_that_calls_python():
     wf.operator.register("test_gaps_doubling")(DoublingProperty)
     double = wf.operator.test_gaps_doubling

@@ -48,14 +48,13 @@ full = _core.full
 def of_sizes(shape: Any, value: Any, dtype: DTypeLike, device: DeviceLike) -> Any:
     """What zeros, ones, full and empty give for a shape of dynamic sizes: a value of the graph that is written."""
     from weft.ops.families.creation import Full  # seldom needed, and not cheap
-    from weft.ops.node import apply
+    from weft.ops.node import created
 
     sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     number = value.settle() if hasattr(value, "settle") else value
     element_type = as_dtype(float if dtype is None else dtype)
-    return apply(
-        Full, (), {"shape": sizes, "value": number, "dtype": element_type, "device": as_device(device)}
-    )
+    attributes = {"shape": sizes, "value": number, "dtype": element_type, "device": as_device(device)}
+    return created(Full, attributes)
 
 
 @names_keywords
@@ -88,11 +87,11 @@ def asarray(
     tensor([5., 0.], dtype=float64, device=cpu:0)
     """
     element_type = None if dtype is None else as_dtype(dtype)
+    if (found := _of_values(obj, element_type, device, copy)) is not None:
+        return found
     if isinstance(obj, Tensor):
         target = obj.device if device is None else as_device(device)
         return _converted(obj, element_type, target, copy)
-    if (found := _of_values(obj, element_type, device, copy)) is not None:
-        return found
     target = as_device(device)
     if isinstance(obj, Size):
         raise NeedsSizes(f"an array of {obj}")
@@ -328,7 +327,7 @@ def arange(
 def _arange_of_sizes(start: Any, stop: Any, step: Any, dtype: DTypeLike, device: DeviceLike) -> Any:
     """What arange gives where ends are dynamic sizes: a value of the graph that is written."""
     from weft.ops.families.creation import Stepped
-    from weft.ops.node import apply
+    from weft.ops.node import created
 
     if not all(isinstance(n, int | Size) for n in (start, stop, step)):
         raise NeedsSizes(f"arange from {start} to {stop} in steps of {step}")
@@ -337,9 +336,8 @@ def _arange_of_sizes(start: Any, stop: Any, step: Any, dtype: DTypeLike, device:
     count = -((start - stop) // step)
     element_type = as_dtype(int if dtype is None else dtype)
     is_exact = isinstance(start, int) and isinstance(step, int)
-    x = apply(
+    x = created(
         Stepped,
-        (),
         {
             "shape": (count if count > 0 else 0,),
             "start": start if is_exact else 0,

@@ -20,7 +20,7 @@ from typing import Any
 
 from weft.base.errors import ShapeError
 from weft.base.record import Record
-from weft.ops.node import Value
+from weft.ops.node import Tracer, Value
 from weft.ops.sizes import NeedsSizes, Size
 
 __all__ = ["Key", "get", "parse", "put"]
@@ -386,7 +386,7 @@ def _true_indices(mask: Any) -> Sequence[Any]:
     return [indices[d] for d in range(mask.ndim)]
 
 
-# Of Values in graphs.
+# Of Tracers, and of Values in graphs.
 
 
 def subscript_value(x: Any, key: Any) -> Any:
@@ -399,7 +399,7 @@ def _indices_in_graph(mask: Any) -> Sequence[Any]:
     from weft.arrays.known_elements import elements_of
     from weft.graph.subgraph import no_capture
 
-    if isinstance(mask, Value | _core.Tensor):
+    if isinstance(mask, Tracer | _core.Tensor):
         mask = elements_of(mask, "index: the number of true elements")
     with no_capture():
         return _true_indices(mask)
@@ -418,8 +418,9 @@ def assign_value(x: Any, key: Any, value: Any) -> None:
     if not isinstance(value, bool | int | float | _core.Tensor | Value):
         value = asarray(value, _type_for(value, x))
     content, is_of_view = put(x, parsed, value, lift=_as_index_of_value)
-    capture.assign(x, F.basic_put(x, content, items=parsed.items) if is_of_view else content)
+    content = F.basic_put(x, content, items=parsed.items) if is_of_view else content
+    capture.assign(x, content)
 
 
 def _as_index_of_value(array: Any) -> Any:
-    return array if isinstance(array, Value) else _as_index(array)
+    return array if isinstance(array, Value | Tracer) else _as_index(array)

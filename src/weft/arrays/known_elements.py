@@ -18,13 +18,13 @@ from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph
 from weft.graph.subgraph import no_capture, type_of
 from weft.ops import registry
-from weft.ops.node import Value
+from weft.ops.node import Tracer
 
 __all__ = ["elements_of"]
 
 
-def elements_of(x: Value | Tensor, what: str) -> Tensor:
-    """The elements of a Value, or of an array that may have been written, which no argument of a function decides.
+def elements_of(x: Tracer | Tensor, what: str) -> Tensor:
+    """The elements of a Tracer, or of an array that may have been written, which no argument of a function decides.
 
     what: what is read, for the error. Raises TypeError for any other.
     """

@@ -403,9 +403,7 @@ def _set_grad(self: Tensor, value: Tensor | None) -> None:
 
 
 def _fits(value: Any, x: Tensor) -> bool:
-    from weft.ops.node import Value
-
-    return isinstance(value, Tensor | Value) and value.shape == x.shape
+    return isinstance(value, Tensor) and value.shape == x.shape
 
 
 def _requires_grad(self: Tensor) -> bool:

@@ -29,7 +29,7 @@ from weft.base.errors import DTypeError, GraphError, ShapeError
 from weft.base.name_hints import add_name_hints, visible_names
 from weft.base.structure import flatten
 from weft.ops import registry
-from weft.ops.node import Value
+from weft.ops.node import Tracer, Value, traced
 from weft.recording.dependence import changed, depends_on, state_of
 
 __all__ = ["Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"]
@@ -102,7 +102,8 @@ def set_hook(x: Tensor, hook: Hook | None) -> None:
 def _filled_like(x: Any, value: float) -> Any:
     from weft.arrays.creation import full_like
 
-    return registry.function("filled_like")(x, value=value) if isinstance(x, Value) else full_like(x, value)
+    is_recorded = isinstance(x, Value | Tracer)
+    return registry.function("filled_like")(x, value=value) if is_recorded else full_like(x, value)
 
 
 class GradManager:
@@ -470,7 +471,7 @@ class _Argument:
 
 
 def _description(x: Any) -> str:
-    return str(x.type) if isinstance(x, Value) else str(_core.describe(x))
+    return str(x.type) if isinstance(x, Value | Tracer) else str(_core.describe(x))
 
 
 def _has_gradient(x: Any) -> bool:
@@ -499,10 +500,7 @@ def _without_history(result: Any) -> Any:
     """The same results without the history that the enclosing recording has of them."""
     leaves, structure = flatten(result)
     return structure.build(
-        [
-            _core.alias(x, keep_past=False) if isinstance(x, Tensor) and _core.is_tracked(x) else x
-            for x in leaves
-        ]
+        [_core.alias(x, keep_past=False) if type(x) is Tensor and _core.is_tracked(x) else x for x in leaves]
     )
 
 
@@ -510,7 +508,7 @@ def _new_leaf(x: Any, keep_past: bool = True) -> tuple[Any, Any]:
     """An alias of the array, and the leaf by which gradients with respect to it are found."""
     if (capture := _core.capture()) is not None:
         watched = capture.watched_alias(x)
-        return watched, watched
+        return traced(watched), watched
     alias = _core.alias(x, keep_past=keep_past)
     return alias, _core.watch(alias)
 
@@ -619,7 +617,7 @@ class Function:
         with no_grad():
             result = self.forward(*args)
         ys = [here.lift(y) for y in (result if isinstance(result, tuple | list) else (result,))]
-        outputs = with_gradient(type(self).__name__, ys, xs, self.backward)
+        outputs = traced(with_gradient(type(self).__name__, ys, xs, self.backward))
         return tuple(outputs) if isinstance(result, tuple | list) else outputs[0]
 
 

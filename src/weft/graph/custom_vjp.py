@@ -20,7 +20,7 @@ from weft.graph.inner import Mark
 from weft.graph.instantiate import instantiate
 from weft.graph.subgraph import Capture, Subgraph
 from weft.ops import functions as F
-from weft.ops.node import Value
+from weft.ops.node import Value, traced
 from weft.ops.op import op
 from weft.ops.types import TensorType
 
@@ -94,7 +94,7 @@ def with_gradient(
     wanted: list[bool] = []
 
     def run() -> list[Any]:
-        dxs = gradients_like(name, listed_gradients(name, backward(*cotangents), len(xs)), xs)
+        dxs = gradients_like(name, listed_gradients(name, backward(*map(traced, cotangents)), len(xs)), xs)
         wanted.extend(dx is not None for dx in dxs)
         return [dx for dx in dxs if dx is not None]
 

@@ -33,7 +33,7 @@ from weft.ops import functions as F
 from weft.ops import registry
 from weft.ops.families.joining import Pieces
 from weft.ops.kernels import View
-from weft.ops.node import Node, Value, apply, bind, constant, input_value, make_node
+from weft.ops.node import Node, Tracer, Value, apply, bind, constant, input_value, make_node, traced, value_of
 from weft.ops.op import Op, attribute_type
 from weft.ops.shapes import row_major
 from weft.ops.sizes import NeedsSizes, Size
@@ -206,10 +206,16 @@ class Capture(Recorder):
     def __weft_apply__(self, op: type[Op], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operator with effects, on whatever operands."""
         inputs, attributes = bind(op, args, kwargs)
-        return apply(op, inputs, attributes)
+        return traced(apply(op, inputs, attributes))
+
+    def applied(self, op: Op, operands: Sequence[Any]) -> Any:
+        """An operator, whatever its operands are: its visible outputs as Tracers, one alone not in a tuple."""
+        return traced(op(*map(self.lift, operands)))
 
     def lift(self, x: Any) -> Any:
         """The Value of x in the graph; called for all operands of operators while run runs."""
+        if isinstance(x, Tracer):
+            x = x.value
         if isinstance(x, Value) and (self._is_moving or self._is_inside(x)):
             window = None if self._is_moving else self._windows.get(id(x))
             return x if window is None else self._read(window)
@@ -248,8 +254,9 @@ class Capture(Recorder):
         assert node.op is not None
         return self._with_marks(self.draw(node) if node.op.random else node.outputs)
 
-    def write(self, target: Any, content: Value) -> None:
-        """Make content that of an array, or of a Value that stands for one."""
+    def write(self, target: Any, content: Any) -> None:
+        """Make content, a Value or what a Tracer was made for, that of an array."""
+        content = value_of(content)
         window = self._window(target)
         past = self._read(window)
         if window.geometry is not None and any(
@@ -265,31 +272,31 @@ class Capture(Recorder):
         self._move(lambda: window.write(content))
         window.value, window.version = content, window.storage.version
 
-    def assign(self, target: Any, content: Value) -> None:
+    def assign(self, target: Any, content: Any) -> None:
         """As write, where the program says so: then the content has a gradient."""
         self.write(target, content)
         storage = self._window(target).storage
         self.assigned.update(k for k, each in enumerate(self._storages) if each is storage)
 
-    def alias(self, x: Any, value: Value) -> Value:
+    def alias(self, x: Any, value: Value) -> Tracer:
         """value, as another array in the memory of x whose content has no gradient."""
         window = self._window(x)
         if value is window.value:
             return self.handle(x)
         self._windows[id(value)] = Window(value, window.storage, window.geometry, value, True)
-        return value
+        return traced(value)
 
     # Memory.
 
-    def handle(self, x: Any) -> Value:
-        """A Value for the function to hold in the place of an array, or of a Value outside, in whose memory it is."""
+    def handle(self, x: Any) -> Tracer:
+        """What the function holds in the place of an array, or of a Value outside, in whose memory it is."""
         window = self._window(x)
         with no_capture():
             value = self._read(window)
         same = self._windows.get(id(value))
         if same is None or same.storage is not window.storage or same.geometry is not window.geometry:
             self._add(value, window)
-        return value
+        return traced(value)
 
     def content(self, argument: Value) -> Value | None:
         """The content at the end of an array that the function was given, if it was written."""
@@ -298,6 +305,7 @@ class Capture(Recorder):
 
     def is_same(self, x: Any, y: Any) -> bool:
         """Whether two operands of the function are one array."""
+        x, y = value_of(x), value_of(y)
         if x is y:
             return True
         if not all(isinstance(array, Value | _core.Tensor) for array in (x, y)):
@@ -306,6 +314,7 @@ class Capture(Recorder):
 
     def share_memory(self, x: Any, y: Any) -> bool:
         """Whether two operands of the function are in the same storage."""
+        x, y = value_of(x), value_of(y)
         return x is y or (self._memory(x) is not None and self._memory(x) is self._memory(y))
 
     def known_elements(self, x: Any, compute: Callable[[Graph, list[Any]], Any]) -> Any:
@@ -344,7 +353,7 @@ class Capture(Recorder):
 
     def count_writes(self, x: Any) -> int:
         """How often what is written down here, and around here, wrote the memory of an array or a Value."""
-        window = self._windows.get(id(x))
+        window = self._windows.get(id(value_of(x)))
         written = 0 if window is None else window.storage.version
         return written + (0 if self._outer is None else self._outer.count_writes(x))
 
@@ -365,6 +374,7 @@ class Capture(Recorder):
         self._window(argument).storage.is_row_major = False
 
     def _memory(self, x: Any) -> ValueStorage | None:
+        """Of an array or a Value."""
         if not isinstance(x, Value | _core.Tensor):
             return None
         is_outside = not isinstance(x, Value) or not self._is_inside(x)
@@ -393,6 +403,7 @@ class Capture(Recorder):
 
     def _window(self, x: Any) -> Window:
         """The window of x in memory; an unknown Value gets a storage of its own, an unknown array is captured."""
+        x = value_of(x)
         window = self._windows.get(id(x))
         if window is not None:
             return window
@@ -535,7 +546,7 @@ class Capture(Recorder):
 
     def watch(self, x: Any) -> Value:
         """From now on x is a Value of its own, which gradients can be asked of."""
-        watched = self.watched_alias(x)
+        watched: Value = self.watched_alias(x)
         window = self._window(x)
         self._before_watch[id(watched)] = window.value
         window.value = watched
@@ -543,6 +554,7 @@ class Capture(Recorder):
 
     def watched_alias(self, x: Any) -> Value:
         """An array in the memory of x, which gradients can be asked of."""
+        x = value_of(x)
         if not isinstance(x, Value | _core.Tensor):
             raise TypeError(f"{self.name}: only arrays have gradients, got {type(x).__name__}")
         window = self._window(x)
@@ -564,7 +576,7 @@ class Capture(Recorder):
 
     def gradients(
         self, ys: Sequence[Any], dys: Sequence[Any], xs: Sequence[Value], is_recorded: bool
-    ) -> list[Value | None]:
+    ) -> list[Tracer | None]:
         """The gradients of ys with respect to what is watched; is_recorded: they can have gradients themselves.
 
         A gradient reads the Values that ys were computed from, whatever was written since to the arrays that held
@@ -580,7 +592,7 @@ class Capture(Recorder):
                 if dx is not None and (dx.node.order < start or any(dx is other for other in results)):
                     dx = F.reshape(dx, shape=dx.shape, copy=True)  # an array of its own
                 results.append(dx)
-            return [None if dx is None else self._marked(dx, is_recorded) for dx in results]
+            return [None if dx is None else traced(self._marked(dx, is_recorded)) for dx in results]
 
     def _marked(self, dx: Value, is_recorded: bool) -> Value:
         """A gradient, marked as what operators give: without a gradient of its own where nothing is recorded."""
@@ -601,7 +613,7 @@ class Capture(Recorder):
         if isinstance(x, bool | int | float):
             x = constant(x)
             x = constant(x.node.value, x.dtype)
-        if not isinstance(x, Value):
+        if not isinstance(x, Value):  # lift has none of a Tracer left
             raise TypeError(f"{self.name}: a function must give arrays and numbers, got {type(x).__name__}")
         return x
 
@@ -639,7 +651,7 @@ def _view_of(op: Op, x: TensorType | None) -> View | None:
 
 def type_of(x: Any) -> TensorType:
     """The type of an array or of a Value."""
-    return x.type if isinstance(x, Value) else TensorType(x.shape, x.dtype, x.device)
+    return x.type if isinstance(x, Value | Tracer) else TensorType(x.shape, x.dtype, x.device)
 
 
 def _is_row_major(x: Geometry) -> bool:

@@ -40,7 +40,7 @@ def hint_at_float64(layer: Module, x: Any, weight: Tensor) -> None:
     if weight.dtype is float64 or _hinted.is_set():
         return
     _hinted.set()
-    operand = _core.describe(x) if isinstance(x, Tensor) else f"{x.dtype}{list(x.shape)}"
+    operand = _core.describe(x) if type(x) is Tensor else f"{x.dtype}{list(x.shape)}"
     text = (
         f"{type(layer).__name__}: x is {operand} and the weight {_core.describe(weight)}: from here on the network "
         "computes in float64, which takes more than twice the time; x.astype('float32') keeps float32 "

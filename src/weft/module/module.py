@@ -17,7 +17,6 @@ from weft.base.name_hints import add_name_hints, visible_names
 from weft.base.structure import walked
 from weft.gradients.gradient import no_grad
 from weft.module.state import IncompatibleKeys, compare, write
-from weft.ops.node import Value
 from weft.recording.dependence import changed, containers_in, depends_on, state_of
 from weft.recording.paths import module_calls, report
 
@@ -242,7 +241,7 @@ class Module:
             )
         values: dict[int, Any] = {}
         for name, given in state.items():
-            value = given if isinstance(given, Tensor | Value) else asarray(given)
+            value = given if isinstance(given, Tensor) else asarray(given)
             if tuple(value.shape) != tuple(arrays[name].shape):
                 raise ShapeError(f"{title}: {name} has shape {arrays[name].shape}, got {tuple(value.shape)}")
             values[id(arrays[name])] = value

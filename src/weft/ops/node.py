@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import sys
 from collections.abc import Callable, Sequence
 
 from weft import _core
@@ -20,13 +19,26 @@ from weft.base.device import Device
 from weft.base.dtype import DType, bool_, float32, int64
 from weft.base.errors import DeviceError, DTypeError
 from weft.base.typing import Any
-from weft.base.users_line import is_users
 from weft.ops import registry
 from weft.ops.op import Input, Op
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType
 
-__all__ = ["ArrayMethods", "Node", "Value", "add_operators", "apply", "constant", "input_value", "method_of"]
+__all__ = [
+    "ArrayMethods",
+    "Node",
+    "Tracer",
+    "Value",
+    "add_operators",
+    "apply",
+    "constant",
+    "created",
+    "input_value",
+    "method_of",
+    "set_tracer_type",
+    "traced",
+    "value_of",
+]
 
 
 _orders = itertools.count()
@@ -156,13 +168,12 @@ class ArrayMethods:
         return registry.function("cast")(self, dtype=dtype, **keywords)
 
 
-class Value(ArrayMethods):
-    """One output of a Node; arithmetic on it applies operators, as it does on arrays."""
+class _Typed(ArrayMethods):
+    """What is known of an array by its type."""
 
-    __slots__ = ("index", "node", "type")
+    __slots__ = ()
 
-    def __init__(self, node: Node, index: int, type: TensorType) -> None:
-        self.node, self.index, self.type = node, index, type
+    type: Any
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -200,32 +211,83 @@ class Value(ArrayMethods):
             raise AttributeError(f"a value in a graph has no attribute {name!r}")
         return method
 
+    def __weft_apply__(self, op: type[Op], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a function does that is called with it: see bind for its arguments."""
+        inputs, attributes = bind(op, args, kwargs)
+        return apply(op, inputs, attributes)
+
+
+class Value(_Typed):
+    """One output of a Node. It is equal to itself only, and has no content: it may be a key of tables.
+
+    Rules of operators are written on Values: Python's operators make nodes. What a user's function holds in the place
+    of an array while it is recorded is a Tracer.
+    """
+
+    __slots__ = ("index", "node", "type")
+
+    __array_ufunc__ = None  # numbers of NumPy leave their operators to it
+
+    def __init__(self, node: Node, index: int, type: TensorType) -> None:
+        self.node, self.index, self.type = node, index, type
+
     @property
     def is_constant(self) -> bool:
         return self.node.op is None and self.node.value is not None
 
-    def __weft_apply__(self, op: type[Op], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a function does that is called with a Value: see bind for its arguments."""
-        inputs, attributes = bind(op, args, kwargs)
-        return apply(op, inputs, attributes)
-
-    # Values are compared by identity in passes and tables; as arrays are, only where a user's function is written down.
-
-    def __eq__(self, other: object) -> Any:
-        return self is other if _core.capture() is None else registry.function("equal")(self, other)
-
-    def __ne__(self, other: object) -> Any:
-        return self is not other if _core.capture() is None else registry.function("not_equal")(self, other)
-
-    __hash__ = object.__hash__
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "the truth of a value in a graph is not known before it is computed; use where or cond: "
+            f"x is {self.type}"
+        )
 
     def __repr__(self) -> str:
         return f"{self.node!r}[{self.index}]" if len(self.node.outputs) > 1 else repr(self.node)
 
-    # What a user's function asks of arrays besides operators: weft.arrays.array_values. To its isinstance a Value
-    # is the array that it stands for; weft's own code has to tell the two apart.
 
-    __class__ = property(lambda _: _core.Tensor if is_users(sys._getframe(1).f_code.co_filename) else Value)
+class Tracer(_Typed):
+    """What a function that is recorded holds in the place of an array.
+
+    value: the one that it was made for. The array's content while a function is recorded is what `lift` of the Capture
+    says: it may have been written. What operators give of Tracers are Tracers. This class has what follows from
+    operators, weft.arrays.tracer the rest of a Tensor's face.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    @property
+    def type(self) -> TensorType:
+        return self.value.type
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+_tracer_type: type[Tracer] = Tracer
+
+
+def set_tracer_type(cls: type[Tracer]) -> type[Tracer]:
+    """Let recorded functions be given Tracers of this class."""
+    global _tracer_type
+    _tracer_type = cls
+    return cls
+
+
+def traced(x: Any) -> Any:
+    """A Tracer for a Value, and for each of a tuple or list; anything else as it is."""
+    if isinstance(x, Value):
+        return _tracer_type(x)
+    return type(x)(map(traced, x)) if type(x) in (tuple, list) else x
+
+
+def value_of(x: Any) -> Any:
+    """The Value of a Tracer; anything else as it is."""
+    return x.value if isinstance(x, Tracer) else x
 
 
 # Python's operators and the operators they mean; weft.Tensor has the same ones in native code.
@@ -289,10 +351,9 @@ def add_operators(
 
 def _add_in_place_operators() -> None:
     def in_place(name: str) -> Any:
-        def method(self: Value, other: Any) -> Any:
+        def method(self: Any, other: Any) -> Any:
             result = registry.function(name)(self, other)
-            capture = _core.capture()
-            if capture is None or self.type.weak:  # a rule at work, or a number
+            if self.type.weak:  # a number
                 return result
             check_in_place(name, result, self)
             self[...] = result
@@ -301,10 +362,10 @@ def _add_in_place_operators() -> None:
         return method
 
     for method, name in BINARY_METHODS.items():
-        setattr(Value, f"__i{method}__", in_place(name))
+        setattr(Tracer, f"__i{method}__", in_place(name))
 
 
-def check_in_place(name: str, result: Value, x: Value) -> None:
+def check_in_place(name: str, result: Any, x: Any) -> None:
     """Raises DTypeError where what an operator made cannot be written to x, as of arrays."""
 
     def rank(dtype: DType) -> int:
@@ -315,6 +376,7 @@ def check_in_place(name: str, result: Value, x: Value) -> None:
 
 
 add_operators(Value)
+add_operators(Tracer, equality=True)
 _add_in_place_operators()
 
 
@@ -402,10 +464,14 @@ def bind(
 
 
 def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """The operator applied to Values and numbers: its visible outputs, one alone not in a tuple.
+    """The operator applied to Values, Tracers and numbers: its visible outputs, one alone not in a tuple.
 
-    Raises what the operator's checks and infer raise.
+    They are Tracers if an operand is one. Raises what the operator's checks and infer raise.
     """
+    is_traced = _tracer_type in map(type, inputs) or _tracer_type in map(type, attributes.values())
+    if is_traced:
+        inputs = [*map(value_of, inputs)]
+        attributes = {name: value_of(value) for name, value in attributes.items()}
     capture = _core.capture()  # see weft.graph.subgraph
     arguments = inputs
     if capture is not None:
@@ -423,7 +489,14 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
     node = make_node(op, [_lift(cls, value) for value in inputs], runtime)
     outputs = node.outputs if capture is None else capture.record(node, arguments)
     visible = tuple(outputs[: len(outputs) - op.hidden])
+    visible = tuple(map(_tracer_type, visible)) if is_traced else visible
     return visible[0] if len(visible) == 1 and not op.outputs[0].startswith("*") else visible
+
+
+def created(cls: type[Op], attributes: dict[str, Any]) -> Any:
+    """What an operator without operands gives: a Tracer while a function is recorded, else a Value."""
+    capture = _core.capture()
+    return apply(cls, (), attributes) if capture is None else capture.__weft_apply__(cls, (), attributes)
 
 
 def _fitted(

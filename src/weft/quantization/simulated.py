@@ -359,7 +359,7 @@ class Simulated(Module):
         if (
             _core.capture() is not None
             or _core.get_recorder() is not None
-            or not all(isinstance(x, _core.Tensor) for x in flatten(tuple(args))[0])
+            or not all(type(x) is _core.Tensor for x in flatten(tuple(args))[0])
         ):
             raise RuntimeError(
                 f"{self.what}: the first call finds the ranges of activations, and cannot be traced\n"

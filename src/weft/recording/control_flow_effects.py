@@ -23,7 +23,7 @@ from weft.graph.subgraph import Capture
 from weft.ops import functions as F
 from weft.ops.families.creation import Stepped
 from weft.ops.families.random import RandomIntegers
-from weft.ops.node import Value, apply
+from weft.ops.node import Tracer, Value, created, value_of
 from weft.ops.op import Op
 from weft.ops.sizes import Size
 
@@ -46,11 +46,11 @@ def in_graph(leaves: Sequence[Any]) -> bool:
 
 
 def _on_values(leaves: Sequence[Any]) -> bool:
-    return _core.capture() is not None or any(isinstance(x, Value) for x in leaves)
+    return _core.capture() is not None or any(isinstance(x, Value | Tracer) for x in leaves)
 
 
 def _device(leaves: Sequence[Any]) -> Device:
-    return next((x.device for x in leaves if isinstance(x, _core.Tensor)), cpu(0))
+    return next((x.device for x in leaves if type(x) is _core.Tensor), cpu(0))
 
 
 @contextlib.contextmanager
@@ -69,7 +69,7 @@ def take_stream_words(leaves: Sequence[Any], symbol: Any = None) -> Any:
     if symbol is not None:
         return symbol.__weft_apply__(RandomIntegers, (), attributes)
     if _on_values(leaves):
-        return apply(RandomIntegers, (), attributes)
+        return created(RandomIntegers, attributes)
     return _core.random_integers(0, _core.MOST_WORD, (2,), int64, _device(leaves))
 
 
@@ -82,7 +82,7 @@ def positions(leaves: Sequence[Any], count: int | None, step: Any) -> Any:
     """0, step, ...: where each of so many runs begins to draw; count None: 0 alone, an array of no dimensions."""
     if _on_values(leaves):
         stride = 1 if isinstance(step, Size) else step
-        row = apply(Stepped, (), {"shape": (1 if count is None else count,), "step": stride})
+        row = created(Stepped, {"shape": (1 if count is None else count,), "step": stride})
         row = row if step is stride else F.multiply(row, step)
     else:
         row = _core.stepped(1 if count is None else count, 0, step, int64, _device(leaves))
@@ -92,11 +92,12 @@ def positions(leaves: Sequence[Any], count: int | None, step: Any) -> Any:
 def applied(op: Op, operands: Sequence[Any]) -> Any:
     """The operator on operands; where a graph is being written down, it becomes part of that whatever they are."""
     here = _core.capture()
-    return op(*operands) if here is None else op(*map(here.lift, operands))
+    return op(*operands) if here is None else here.applied(op, operands)
 
 
 def may_share_memory(x: Any, y: Any) -> bool:
     """Whether arrays outside of a function that is recorded may share memory."""
+    x, y = value_of(x), value_of(y)
     if isinstance(x, _core.Tensor) and isinstance(y, _core.Tensor):
         return x is y or bool(_core.shares_memory(x, y))
     here = _core.capture()
@@ -114,7 +115,7 @@ def write_back(capture: Capture, target: Any, content: Any, is_assigned: bool = 
     here = _core.capture()
     if here is not None:
         (here.assign if is_assigned else here.write)(target, content)
-    elif isinstance(target, _core.Tensor):
+    elif type(target) is _core.Tensor:
         target[...] = content if is_assigned else _core.alias(content, keep_past=False)
     else:
         capture.refuse(f"a value of a graph is written, {target.type}")

@@ -11,7 +11,7 @@ from weft.graph.graph import Graph
 from weft.graph.subgraph import Subgraph
 from weft.graph.symbols import SymbolGradient, SymbolNode, is_partial, nodes_of
 from weft.ops import functions as F
-from weft.ops.node import Value, input_value, make_node
+from weft.ops.node import Value, input_value, make_node, value_of
 from weft.ops.types import TensorType
 from weft.symbol.control import LOWERED
 from weft.symbol.placement import Placement
@@ -87,7 +87,7 @@ def _run(lowered: Lowered, node: SymbolNode, training: bool, device: Device) -> 
 
     assert node.op is not None
     outputs = LOWERED[type(node.op)](node.op, run, [lowered.on(device, lowered[v]) for v in node.sources])
-    for value, new in zip(node.outputs, outputs, strict=True):
+    for value, new in zip(node.outputs, map(value_of, outputs), strict=True):
         lowered[value] = new
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft import _core
-from weft.arrays import array_values as array_values  # so that Values are arrays
+from weft.arrays import tracer as tracer  # so that recorded functions hold arrays
 from weft.arrays.tensor import Tensor
 from weft.arrays.traced_float import TracedFloat, TracedFloats
 from weft.base.errors import GraphError, ShapeError
@@ -33,7 +33,7 @@ from weft.graph.recording import CannotRecord, Recorder
 from weft.graph.subgraph import Capture, definition_slots
 from weft.ops import functions as F
 from weft.ops import registry
-from weft.ops.node import Value
+from weft.ops.node import Tracer, Value, traced, value_of
 from weft.ops.sizes import NeedsSizes, Size, SizeGuards, axis_size
 from weft.ops.types import TensorType
 from weft.recording.captured_environment import captured_environment
@@ -127,8 +127,8 @@ class DynamicTraced(SizedProgram):
         capture = _WholeFunction(name, reason)
         self.values = self._symbolic_leaves(capture, leaves, iter(floats.numbers))
         # In order: the argument is the first one that it is.
-        self.inputs = list({id(v): v for v in self.values if isinstance(v, Value)}.values())
-        args, kwargs = structure.build(self.values)
+        self.inputs = list(dict.fromkeys(v for v in self.values if isinstance(v, Value)))
+        args, kwargs = structure.build([*map(traced, self.values)])
         results: list[Any] = []
 
         def run() -> list[Any]:
@@ -192,7 +192,7 @@ class DynamicTraced(SizedProgram):
         """
         changed_objects = recorder.changed()
         for changed_object in changed_objects:
-            if any(isinstance(x, Value) for x in objects_in(changed_object.__weft_state__())):
+            if any(isinstance(x, Tracer) for x in objects_in(changed_object.__weft_state__())):
                 capture.refuse(f"an array is kept in an attribute of a {type(changed_object).__name__}")
         if changed_objects:
             names = ", ".join(sorted({type(changed_object).__name__ for changed_object in changed_objects}))
@@ -247,9 +247,9 @@ class DynamicTraced(SizedProgram):
             )
         if value is None:
             return _core.Find.object(x)
-        if isinstance(x, Tensor) and not capture.is_local(x):
+        if type(x) is Tensor and not capture.is_local(x):
             return capture.find_of(x)
-        index = next((k for k, v in enumerate(self.values) if v is x or v is value), None)
+        index = next((k for k, v in enumerate(self.values) if v is value_of(x) or v is value), None)
         if index is not None:
             return _core.Find.leaf(index)
         index = next((k for k, v in enumerate(outputs) if v is value), None)

@@ -12,7 +12,7 @@ has such a kernel needs no rule of its own for vmap. Its gradient is the batched
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from weft.expr import scalar as e
@@ -36,11 +36,13 @@ class Batched(Op, family="control", primitive=True, public=False):
 
     ranks: for each input, how many dimensions an example of it has; -1: it is not batched. A batched input may have
     dimensions of size 1 between the first one and an example's, so that it broadcasts with the others in a loop.
+    numbers: the Runtime attributes that are the last inputs, because they differ from example to example.
     """
 
     of: object
     size: int
     ranks: tuple[int, ...]
+    numbers: tuple[str, ...] = ()
 
     @property
     def outputs(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -56,12 +58,11 @@ class Batched(Op, family="control", primitive=True, public=False):
 
     def runtime_names(self) -> tuple[str, ...]:
         of: Any = self.of
-        names: tuple[str, ...] = of.runtime_names()
-        return names
+        return tuple([name for name in of.runtime_names() if name not in self.numbers])
 
     def with_runtime(self, values: dict[str, Any]) -> Op:
         of: Any = values.get("of", self.of)
-        inner = {name: value for name, value in values.items() if name in of.runtime_names()}
+        inner = {name: value for name, value in values.items() if name in self.runtime_names()}
         return super().with_runtime({**values, "of": of.with_runtime({**of.values(), **inner})})
 
     def examples(self, x: Sequence[TensorType | None]) -> list[TensorType | None]:
@@ -71,33 +72,55 @@ class Batched(Op, family="control", primitive=True, public=False):
             for t, rank in zip(x, self.ranks, strict=True)
         ]
 
+    @property
+    def count(self) -> int:
+        """How many inputs the operator has."""
+        return len(self.ranks) - len(self.numbers)
+
     def infer(self, *x: TensorType | None) -> Any:
         of: Any = self.of
-        inferred = of.infer(*self.examples(x))
+        inferred = of.infer(*self.examples(x)[: self.count])
         if isinstance(inferred, TensorType):
             return inferred.like((self.size, *inferred.shape))
         return tuple(t.like((self.size, *t.shape)) for t in inferred)
 
     def kernels(self, *x: TensorType | None) -> Iterator[Any]:
         of: Any = self.of
-        for choice in choices(of, self.examples(x)):
-            if isinstance(choice, Loop | View | Parts | Several):
-                yield _with_an_axis(choice)
+        types = self.examples(x)
+        numbers = {
+            name: input_value(t) for name, t in zip(self.numbers, types[self.count :], strict=True) if t
+        }
+        bound = of.with_runtime(numbers) if numbers else of
+        for choice in choices(bound, types[: self.count]):
+            if numbers and isinstance(choice, Loop | Several):
+                choice = _reading(choice, self.count, list(numbers.values()))
+            elif numbers or not isinstance(choice, Loop | View | Parts | Several):
+                continue
+            yield _with_an_axis(choice)
 
     def vjp(self, *values: Any) -> Any:
         of: Any = self.of
         count = len(self.ranks)
         number = (len(values) - count) // 2
         inputs, outputs, cotangents = values[:count], values[count : count + number], values[count + number :]
+        first_number = self.count
         types = self.examples([None if v is None else v.type for v in inputs])
         stand_ins: list[Any] = [
             None if t is None else v if v.is_constant else input_value(t)
             for v, t in zip(inputs, types, strict=True)
         ]
-        inferred = of.infer(*types)
-        node = Node(of, stand_ins, (inferred,) if isinstance(inferred, TensorType) else tuple(inferred))
+        inferred = of.infer(*types[:first_number])
+        node = Node(
+            of,
+            stand_ins[:first_number],
+            (inferred,) if isinstance(inferred, TensorType) else tuple(inferred),
+            dict(zip(self.numbers, stand_ins[first_number:], strict=True)),
+        )
         variables = [k for k, v in enumerate(stand_ins) if v is not None and not v.is_constant]
-        has_gradient = [inputs[k].dtype.is_differentiable and not inputs[k].type.weak for k in variables]
+        has_gradient = [
+            k < first_number and inputs[k].dtype.is_differentiable and not inputs[k].type.weak
+            for k in variables
+        ]
         graph = Graph([stand_ins[k] for k in variables], node.outputs)
         backward = backward_graph(graph, has_gradient, [dy is not None for dy in cotangents])
         operands = [self._example_of(inputs[k], self.ranks[k]) for k in variables]
@@ -126,12 +149,44 @@ class Batched(Op, family="control", primitive=True, public=False):
         return F.reshape(dx, shape=x.shape) if dx.shape != x.shape else dx
 
 
+def _reading(choice: Any, count: int, numbers: Sequence[Any]) -> Any:
+    """Loops that read these of their numbers from operands, behind the `count` inputs of the operator."""
+    if isinstance(choice, Several):
+        more = range(count, count + len(numbers))
+        return Several(
+            tuple(
+                (_reading(loop, count, numbers), (*reads, *more), writes)
+                for loop, reads, writes in choice.parts
+            )
+        )
+    indices = {id(v): k for k, v in enumerate(numbers)}
+    read = {k: indices[id(v)] for k, v in enumerate(choice.numbers) if id(v) in indices}
+    rest = [k for k in range(len(choice.numbers)) if k not in read]
+
+    def change(part: e.Scalar) -> e.Scalar:
+        if part.op == "load" and part.value >= choice.inputs:  # an output
+            return e.load(part.value + len(numbers), part.dtype)
+        if part.op != "parameter":
+            return part
+        if part.value not in read:
+            return e.parameter(rest.index(part.value), part.dtype)
+        number = read[part.value]
+        return e.cast(e.load(choice.inputs + number, numbers[number].dtype.name), part.dtype)
+
+    return choice.replaced(
+        inputs=choice.inputs + len(numbers),
+        stages=tuple(_stage(stage, change, len(numbers)) for stage in choice.stages),
+        numbers=tuple(choice.numbers[k] for k in rest),
+    )
+
+
 def _with_an_axis(choice: Any) -> Any:
     """A choice of kernels for one more dimension, the first."""
     match choice:
         case Loop():
             return choice.replaced(
-                stages=tuple(map(_stage, choice.stages)), axes=tuple(axis + 1 for axis in choice.axes)
+                stages=tuple(_stage(stage, _one_further) for stage in choice.stages),
+                axes=tuple(axis + 1 for axis in choice.axes),
             )
         case View():
             return View(_see(choice.see))
@@ -152,30 +207,34 @@ def _see(see: See) -> See:
     return batched_see
 
 
-def _stage(stage: Stage) -> Stage:
+Change = Callable[[e.Scalar], e.Scalar]
+
+
+def _stage(stage: Stage, change: Change, more: int = 0) -> Stage:
+    """The stage with each part of its expressions changed, where outputs come behind so many more inputs."""
+
+    def store(each: Store) -> Store:
+        value = e.substitute(each.value, change)
+        changed: Store = each.replaced(operand=each.operand + more, value=value)
+        return changed
+
+    def reduction(each: Reduction) -> Reduction:
+        changed: Reduction = each.replaced(value=e.substitute(each.value, change))
+        return changed
+
     match stage:
         case Each():
-            return Each(tuple(map(_store, stage.stores)))
+            return Each(tuple(map(store, stage.stores)))
         case Once():
-            return Once(tuple(map(_store, stage.stores)))
+            return Once(tuple(map(store, stage.stores)))
         case Fold():
-            return Fold(tuple(map(_reduction, stage.reductions)))
+            return Fold(tuple(map(reduction, stage.reductions)))
         case Scan():
             return Scan(
-                tuple(map(_reduction, stage.reductions)), tuple(map(_store, stage.stores)), stage.reverse
+                tuple(map(reduction, stage.reductions)), tuple(map(store, stage.stores)), stage.reverse
             )
 
 
-def _store(store: Store) -> Store:
-    changed: Store = store.replaced(value=_moved(store.value))
-    return changed
-
-
-def _reduction(reduction: Reduction) -> Reduction:
-    changed: Reduction = reduction.replaced(value=_moved(reduction.value))
-    return changed
-
-
-def _moved(value: e.Scalar) -> e.Scalar:
-    """The expression where each dimension is one further from the first."""
-    return e.substitute(value, lambda part: e.index(part.value + 1) if part.op == "index" else part)
+def _one_further(part: e.Scalar) -> e.Scalar:
+    """Each dimension is one further from the first."""
+    return e.index(part.value + 1) if part.op == "index" else part

@@ -123,8 +123,8 @@ class Batch:
     ) -> Sequence[tuple[Any, bool]]:
         """The outputs of a node whose Runtime attributes differ from example to example.
 
-        A kernel takes one number for all elements, the formula of a decomposition any array. Raises NotImplementedError
-        for operators without one.
+        The formula of a decomposition takes any array. A loop takes one number for all elements, so that it is an
+        operand of the batched one. Raises NotImplementedError for operators with neither.
         """
         op = node.op
         assert op is not None
@@ -135,14 +135,37 @@ class Batch:
             operands = [v if s is None else s for s, v in zip(stand_ins, node.inputs, strict=True)]
             parts = op.with_runtime(dict(numbers)).decompose(*operands)
         if parts is NotImplemented:
-            raise NotImplementedError(
-                f"vmap: {op.name}: a number that is given at run time differs from example to example"
-            )
+            types = [None if v is None else v.type for v in node.inputs]
+            choice = next(choices(op.with_runtime(dict(numbers)), types), None)
+            if isinstance(choice, Loop | Several):
+                return self.loop_of_numbers(node, choice, inputs, runtime)
+            if not isinstance(choice, Parts) or len(numbers) != 1:
+                raise _number_differs(op)
+            parts = _filled(op, next(iter(numbers.items())), stand_ins)
         results = parts if isinstance(parts, tuple | list) else (parts,)
         graph = Graph([*(s for s in stand_ins if s is not None), *numbers.values()], results)
         pairs = [pair for s, pair in zip(stand_ins, inputs, strict=True) if s is not None]
         pairs += [runtime[name] for name in numbers]
         return self.run(graph, [v for v, _ in pairs], [flag for _, flag in pairs])
+
+    def loop_of_numbers(
+        self,
+        node: Node,
+        choice: Loop | Several,
+        inputs: Sequence[tuple[Any, bool]],
+        runtime: Mapping[str, tuple[Value, bool]],
+    ) -> Sequence[tuple[Any, bool]]:
+        """As of_numbers, of an operator that is computed by loops."""
+        wide = [(self.spread(v, flag), v is not None) for v, flag in inputs]
+        for pairs in (inputs, wide):  # rows have to be batched
+            values, flags = [v for v, _ in pairs], [flag for _, flag in pairs]
+            outputs = self.by_kernel(node, choice, values, flags, runtime)
+            if outputs is not None:
+                batched = [(v, True) for v in outputs]
+                self.check(node, batched)
+                return batched
+        assert node.op is not None
+        raise _number_differs(node.op)
 
     def node(
         self, node: Node, inputs: list[Any], flags: list[bool], runtime: dict[str, Value]
@@ -266,9 +289,17 @@ class Batch:
         return outputs if outputs[0].shape == (self.size, *node.outputs[0].shape) else None
 
     def by_kernel(
-        self, node: Node, choice: Any, inputs: Sequence[Any], flags: Sequence[bool]
+        self,
+        node: Node,
+        choice: Any,
+        inputs: Sequence[Any],
+        flags: Sequence[bool],
+        runtime: Mapping[str, tuple[Value, bool]] | None = None,
     ) -> Sequence[Value] | None:
-        """The outputs by the node's kernel with one more axis; None where that cannot be had."""
+        """The outputs by the node's kernel with one more axis; None where that cannot be had.
+
+        runtime: the Runtime attributes, where some differ from example to example; whether they do. choice: of Loops.
+        """
         op = node.op
         assert op is not None
         operands, batched = list(inputs), list(flags)
@@ -297,8 +328,13 @@ class Batch:
             v if v is None or rank is None else self.aligned(v, flag, rank)
             for v, flag, rank in zip(operands, batched, ranks, strict=True)
         ]
-        wrapped = registry.get("batched")(of=op, size=self.size, ranks=tuple(example_ranks))
-        return self.again(node, wrapped, operands)
+        for value, is_batched in (runtime or {}).values():
+            example_ranks.append(0 if is_batched else -1)
+            operands.append(self.aligned(value, is_batched, max(rank or 0 for rank in ranks)))
+        wrapped = registry.get("batched")(
+            of=op, size=self.size, ranks=tuple(example_ranks), numbers=tuple(runtime or ())
+        )
+        return self.again(node, wrapped, operands, None if runtime is None else {})
 
     def one_by_one(self, node: Node, inputs: Sequence[Any], flags: Sequence[bool]) -> Sequence[Value]:
         """The outputs by a loop over the examples."""
@@ -324,6 +360,22 @@ class Batch:
         body = Graph([*slices, *constants], self.again(node, op, stand_ins))
         loop = registry.get("foreach_loop")(body=Subgraph(body), sequences=len(slices), states=0)
         return self.again(node, loop, [*sequences, *shared], {})
+
+
+def _filled(op: Op, number: tuple[str, Value], inputs: Sequence[Any]) -> Any:
+    """An operator that copies inputs to parts of its output, and fills the rest with a number, here any array."""
+    name, fill = number
+    plain = op.with_runtime({name: 0})
+    ones = [None if x is None else F.cast(F.filled_like(x, value=1), dtype="bool") for x in inputs]
+    is_copied = make_node(plain, ones).outputs[0]
+    copied = make_node(plain, inputs).outputs[0]
+    return F.where(is_copied, copied, F.cast(fill, dtype=copied.dtype))
+
+
+def _number_differs(op: Op) -> NotImplementedError:
+    return NotImplementedError(
+        f"vmap: {op.name}: a number that is given at run time differs from example to example"
+    )
 
 
 def _rank(values: Any) -> int:

@@ -90,7 +90,7 @@ def _version(x: Any) -> int:
     """How often the memory of an array was written, or is in the functions that are being written down."""
     capture = _core.capture()
     written = 0 if capture is None else capture.count_writes(x)
-    return written + (int(_core.write_count(x)) if isinstance(x, _core.Tensor) else 0)
+    return written + (int(_core.write_count(x)) if type(x) is _core.Tensor else 0)
 
 
 def _differentiable(t: TensorType) -> bool:

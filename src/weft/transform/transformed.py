@@ -14,7 +14,7 @@ from types import MethodType
 from typing import Any, TypeVar
 
 from weft import _core
-from weft.arrays import array_values as array_values  # so that Values are arrays
+from weft.arrays import tracer as tracer  # so that recorded functions hold arrays
 from weft.arrays.tensor import element_strides
 from weft.arrays.traced_float import TracedFloat, TracedFloats
 from weft.base.structure import Structure, flatten
@@ -25,7 +25,7 @@ from weft.graph.recording import Recorder
 from weft.graph.subgraph import Capture, no_capture, type_of
 from weft.ops import functions as F
 from weft.ops import registry
-from weft.ops.node import Node, Value, constant, input_value
+from weft.ops.node import Node, Tracer, Value, constant, input_value, traced, value_of
 from weft.ops.types import TensorType
 from weft.recording.control_flow_effects import may_share_memory, write_back, write_back_found
 
@@ -102,6 +102,7 @@ class CapturedFunction:
             for leaf, t in zip(leaves, types, strict=True)
         ]
         self.inputs: list[Value] = [v for v, t in zip(values, types, strict=True) if t is not None]
+        values = [*map(traced, values)]
         self._arguments = [leaf for leaf, t in zip(leaves, types, strict=True) if t is not None]
         self._results: list[Any] = []
         self._aux_leaves: list[Any] = []
@@ -205,8 +206,10 @@ class Program:
 
     def __call__(self, operands: Sequence[Any]) -> list[Any]:
         """The outputs of the graph: computed, or made part of what is being written down."""
-        if _core.capture() is not None or any(isinstance(x, Value) for x in operands):
-            return self._inlined(operands)
+        is_traced = _core.capture() is not None or any(isinstance(x, Tracer) for x in operands)
+        if is_traced or any(isinstance(x, Value) for x in operands):
+            values = self._inlined([*map(value_of, operands)])
+            return [*map(traced, values)] if is_traced else values
         arrays, numbers = list(operands), []
         if any(self._are_numbers):
             pairs = list(zip(operands, self._are_numbers, strict=True))
