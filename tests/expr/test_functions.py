@@ -138,7 +138,8 @@ def in_range(name, x):
 
 
 def test_every_function_is_here():
-    assert set(ACCURACY) | {"erf", "erfc", *TWO_OPERANDS} == set(FUNCTIONS)
+    gamma_family = {"erfinv", "gamma", "lgamma", "digamma"}  # tests/ops/test_special.py
+    assert set(ACCURACY) | {"erf", "erfc", *gamma_family, *TWO_OPERANDS} == set(FUNCTIONS)
 
 
 @pytest.mark.parametrize("name", ACCURACY)
@@ -239,6 +240,10 @@ def test_every_float32(name):
 
 
 SPECIAL = {
+    "erfinv": [(0.0, 0.0), (-0.0, -0.0), (1.0, INF), (-1.0, -INF), (2.0, NAN)],
+    "gamma": [(0.0, INF), (-0.0, -INF), (INF, INF), (-INF, NAN), (-2.0, NAN), (1e4, INF)],
+    "lgamma": [(0.0, INF), (1.0, 0.0), (2.0, 0.0), (-3.0, INF), (INF, INF), (-INF, INF)],
+    "digamma": [(0.0, -INF), (-0.0, INF), (-1.0, NAN), (INF, INF)],
     "exp": [(0.0, 1.0), (-0.0, 1.0), (INF, INF), (-INF, 0.0), (1e4, INF), (-1e4, 0.0)],
     "expm1": [(0.0, 0.0), (-0.0, -0.0), (INF, INF), (-INF, -1.0), (-1e4, -1.0)],
     "exp2": [(0.0, 1.0), (10.0, 1024.0), (-3.0, 0.125), (INF, INF), (-INF, 0.0), (127.0, 2.0**127)],

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Container
 
 from weft.base.typing import Any
+from weft.expr.functions.special import zeta
 from weft.expr.scalar import (
     COMPLEX,
     FLOATS,
@@ -35,7 +36,7 @@ from weft.expr.scalar import (
     where,
 )
 
-__all__ = ["conjugate_derivatives", "derive"]
+__all__ = ["conjugate_derivatives", "derive", "trigamma"]
 
 
 def derive(root: Scalar, wrt: Scalar) -> Scalar:
@@ -249,6 +250,14 @@ def _pow_by_base(z: Scalar, x: Scalar, y: Scalar) -> Scalar:
     return y * call("pow", x, y.value - 1)
 
 
+def trigamma(x: Scalar) -> Scalar:
+    """The derivative of digamma, in basic operations and the sine, so that it has derivatives again."""
+    wide = cast(x, "float64")
+    y = zeta(2, where(wide < 0, 1 - wide, wide))
+    sine = call("sin", math.pi * (wide - call("rint", wide)))
+    return cast(where(wide < 0, math.pi / sine * (math.pi / sine) - y, y), x.dtype)
+
+
 def _pow_by_exponent(z: Scalar, x: Scalar, y: Scalar) -> Scalar:
     return where((x == 0) & (real(y) >= 0), constant(0, y.dtype), z * call("log", x))
 
@@ -289,6 +298,10 @@ _DERIVATIVES: dict[str, list[Callable[..., Any] | None]] = {
     "sigmoid": [lambda y, x: y * (1 - y)],
     "erf": [lambda y, x: call("exp", -(x * x)) * (2 / math.sqrt(math.pi))],
     "erfc": [lambda y, x: call("exp", -(x * x)) * (-2 / math.sqrt(math.pi))],
+    "erfinv": [lambda y, x: call("exp", y * y) * (math.sqrt(math.pi) / 2)],
+    "gamma": [lambda y, x: y * call("digamma", x)],
+    "lgamma": [lambda y, x: call("digamma", x)],
+    "digamma": [lambda y, x: trigamma(x)],
     "sin": [lambda y, x: call("cos", x)],
     "cos": [lambda y, x: -call("sin", x)],
     "tan": [lambda y, x: fma(y, y, 1)],

@@ -290,4 +290,5 @@ def highest(dtype: str) -> float | int:
     """
     if dtype in e.FLOATS:
         return float("inf")
-    return 2 ** e.BITS[dtype] - 1 if dtype in e.UNSIGNED else 2 ** (e.BITS[dtype] - 1) - 1
+    is_unsigned = dtype in e.UNSIGNED or dtype == "bool"
+    return 2 ** e.BITS[dtype] - 1 if is_unsigned else 2 ** (e.BITS[dtype] - 1) - 1

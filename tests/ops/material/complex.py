@@ -115,5 +115,5 @@ class _:
 
     @classmethod
     def errors(cls):
-        yield DTypeError, "takes float32 and float64", Sample(arrays((2,), dtype="float16"))
+        yield DTypeError, "takes float32 or float64", Sample(arrays((2,), dtype="float16"))
         yield ShapeError, "must have size 2", Sample(arrays((3,)))

@@ -4,7 +4,7 @@ import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import ShapeError
-from weft.ops.families.cumulative import Cumulative
+from weft.ops.families.cumulative import Cumulative, CumulativeExtreme
 from weft.ops.samples import Array, Sample, arrays
 
 
@@ -44,3 +44,33 @@ class _:
     def errors(cls):
         yield ShapeError, f"{cls.name}: axis must be given", Sample(arrays((2, 3)))
         yield IndexError, f"{cls.name}: axis 2", Sample(arrays((2, 3)), axis=2)
+
+
+@material(CumulativeExtreme)
+class _:
+    def reference(self, x):
+        ufunc = np.maximum if self.combine == "max" else np.minimum
+        axis = 0 if self.axis is None else self.axis
+        turned = np.flip(x, axis) if self.reverse else np.asarray(x)
+        found = ufunc.accumulate(turned, axis=axis)
+        return np.flip(found, axis) if self.reverse else found
+
+    def torch_reference(self, torch, x):
+        return (
+            getattr(torch, f"cum{self.combine}")(x, dim=self.axis or 0)[0]
+            if not self.reverse
+            else NotImplemented
+        )
+
+    @classmethod
+    def samples(cls):
+        for reverse in (False, True):
+            yield Sample(arrays((5,), distinct=True), reverse=reverse)
+            yield Sample(arrays((3, 4), distinct=True), axis=0, reverse=reverse)
+            yield Sample(arrays((2, 3), dtype="int32"), axis=-1, reverse=reverse)
+        yield Sample(arrays((0, 3)), axis=0)
+
+    @classmethod
+    def errors(cls):
+        yield ShapeError, f"{cls.name}: axis must be given", Sample(arrays((2, 3)))
+        yield ValueError, "takes no dtype", Sample(arrays((2,)), dtype="float64")

@@ -106,7 +106,6 @@ class _:
                 arrays((2, 3), values=[[0, -1, 1], [3, 2, 0]], dtype="int64"),
                 arrays((2, 3)),
                 mode=mode,
-                gradient=mode in ("set", "add"),
             )
         yield Sample(arrays((4, 3)), indices((6, 2), 4), arrays((6, 2)), axis=0, mode="add")
         yield Sample(arrays((4, 3)), indices((2, 3), 4), 2.0, axis=0)
@@ -200,7 +199,6 @@ class _:
                 row,
                 axes=(0,),
                 mode=mode,
-                gradient=mode in ("set", "add"),
             )
         yield Sample(
             arrays((4, 2, 3)),

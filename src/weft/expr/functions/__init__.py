@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.expr.functions import error, exponential, logarithm, power, trigonometry
+from weft.expr.functions import error, exponential, logarithm, power, special, trigonometry
 from weft.expr.functions.pieces import LAYOUTS
 from weft.expr.scalar import (
     COMPLEX,
@@ -125,8 +125,8 @@ def _rare(function: Callable[..., Scalar]) -> Callable[..., Scalar]:
     return meaning
 
 
-_RARE = ("erfc", "tan", "asinh", "acosh", "atanh")
-_MODULES = (error, exponential, logarithm, power, trigonometry)
+_RARE = ("erfc", "erfinv", "gamma", "lgamma", "digamma", "tan", "asinh", "acosh", "atanh")
+_MODULES = (error, exponential, logarithm, power, special, trigonometry)
 _MEANINGS: dict[str, Callable[..., Scalar]] = {
     name: _rare(getattr(module, name)) if name in _RARE else getattr(module, name)
     for name in FUNCTIONS

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.base.dtype import DType, complex64, complex128, float32, float64
-from weft.base.errors import DTypeError, ShapeError
+from weft.base.dtype import DType, complex64, complex128, float64
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.op import Op, op
@@ -129,7 +128,7 @@ class Complex(Pointwise, family="complex", result="float", takes=("float",)):
 
 
 @op
-class Polar(Op, family="complex", dtype_rule="-> complex_of_parts()"):
+class Polar(Op, family="complex", rule="magnitude, angle -> y: complex_of_parts()"):
     """The complex numbers of magnitudes and angles: magnitude * (cos(angle) + 1j * sin(angle)).
 
     magnitude, angle: float[...], integers and half types as float32; shapes fit by broadcasting. Returns complex64, for
@@ -156,7 +155,7 @@ class Polar(Op, family="complex", dtype_rule="-> complex_of_parts()"):
 
 
 @op
-class ViewAsReal(Op, family="complex", dtype_rule="x: complex -> parts()"):
+class ViewAsReal(Op, family="complex", rule="x[*s]: complex -> y[*s,2]: parts()"):
     """The parts of complex numbers along a new last axis of size 2: a copy.
 
     x: complex[...]. Returns [..., 2] of float32 for complex64, float64 for complex128. Raises DTypeError for real
@@ -173,17 +172,12 @@ class ViewAsReal(Op, family="complex", dtype_rule="x: complex -> parts()"):
         """The output's dtype."""
         return x.dtype.real
 
-    def infer(self, x: TensorType) -> TensorType:
-        if not x.dtype.is_complex:
-            raise self.fail(DTypeError, "takes complex types", x=x)
-        return x.like((*x.shape, 2), x.dtype.real)
-
     def decompose(self, x: Any) -> Any:
         return F.stack([F.real(x), F.imag(x)], axis=-1)
 
 
 @op
-class ViewAsComplex(Op, family="complex", dtype_rule="x: float -> numbers()"):
+class ViewAsComplex(Op, family="complex", rule="x[*s,2]: float32|float64 -> y[*s]: numbers()"):
     """The complex numbers whose parts lie along the last axis: a copy.
 
     x: float32[..., 2] or float64[..., 2]. Returns complex64[...] or complex128[...]. Raises DTypeError for other types,
@@ -199,13 +193,6 @@ class ViewAsComplex(Op, family="complex", dtype_rule="x: float -> numbers()"):
     def numbers(self, x: TensorType) -> DType:
         """The output's dtype."""
         return complex128 if x.dtype is float64 else complex64
-
-    def infer(self, x: TensorType) -> TensorType:
-        if x.dtype not in (float32, float64):
-            raise self.fail(DTypeError, "takes float32 and float64", x=x)
-        if x.ndim == 0 or x.shape[-1] != 2:
-            raise self.fail(ShapeError, "the last axis must have size 2", x=x)
-        return x.like(x.shape[:-1], self.numbers(x))
 
     def decompose(self, x: Any) -> Any:
         re, im = (F.squeeze(F.slice(x, starts=(k,), stops=(k + 1,), axes=(-1,)), axis=-1) for k in (0, 1))

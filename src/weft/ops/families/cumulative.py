@@ -9,8 +9,9 @@ from weft.base.dtype import DType, int64
 from weft.base.errors import ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
+from weft.ops.families.indexing import zeros_like
 from weft.ops.families.reduction import same_kind, summable, window
-from weft.ops.kernels import Loop, Row
+from weft.ops.kernels import Loop, Row, highest, lowest, to_accumulation
 from weft.ops.op import Op, op
 from weft.ops.pointwise import cast_to, conj
 from weft.ops.sizes import Size
@@ -121,6 +122,72 @@ class CumulativeProd(Cumulative, combine="prod", start=1):
         x_wide, y, dy = (F.flip(v, axis=axis) for v in (x_wide, y, dy))
         dx = _gradient_of_products(x_wide, y, dy, axis)
         return cast_to(F.flip(dx, axis=axis), x.dtype)
+
+
+class CumulativeExtreme(Cumulative):
+    """Base: the greatest or the least element up to each one."""
+
+    def check(self) -> None:
+        if self.dtype is not None or self.include_initial:
+            raise ValueError(f"{self.name}: takes no dtype and no include_initial")
+
+    def result(self, x: TensorType) -> DType:
+        return x.dtype
+
+    def kernels(self, x: TensorType) -> Iterator[Loop]:
+        row = Row(inputs=1)
+        value = to_accumulation(e.load(0, x.dtype.name))
+        value = e.cast(value, "uint8") if value.dtype == "bool" else value
+        start = lowest(value.dtype) if self.combine == "max" else highest(value.dtype)
+        row.scan(self.combine, value, start, x.dtype.name, self.reverse)
+        yield row.loop(normalize_axes(self.name, self.axis, x.ndim))
+
+    def decompose(self, x: Any) -> Any:
+        return NotImplemented
+
+    def vjp(self, x: Any, y: Any, dy: Any) -> Any:
+        """The gradient goes to the last of equal elements until there."""
+        if not x.dtype.is_differentiable:
+            return None
+        (axis,) = normalize_axes(self.name, self.axis, x.ndim)
+        position = F.cumulative_sum(F.cast(zeros_like(x), dtype=int64) + 1, axis=axis) - 1
+        is_new = F.logical_or(F.equal(x, y), F.not_equal(x, x))
+        seen = F.where(is_new, position, 2**62 if self.reverse else -1)
+        scan = F.cumulative_min if self.reverse else F.cumulative_max
+        source = scan(seen, axis=axis, reverse=self.reverse)
+        return F.put_along_axis(zeros_like(x), source, dy, axis=axis, mode="add")
+
+
+@op
+class CumulativeMax(CumulativeExtreme, combine="max"):
+    """The greatest element of a row up to each of its elements; NaN stays.
+
+    x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; reverse: from the end; dtype and
+    include_initial are for sums and products only. Returns x's shape and dtype. The gradient goes to the last of equal
+    elements. Raises ShapeError without an axis, IndexError if it is out of range.
+    Source: NumPy's maximum.accumulate.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.cumulative_max(wf.tensor([1, 3, 2, 4]))
+    tensor([1, 3, 3, 4], dtype=int64, device=cpu:0)
+    """
+
+
+@op
+class CumulativeMin(CumulativeExtreme, combine="min"):
+    """The least element of a row up to each of its elements; NaN stays.
+
+    x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; reverse: from the end; dtype and
+    include_initial are for sums and products only. Returns x's shape and dtype. The gradient goes to the last of equal
+    elements. Raises ShapeError without an axis, IndexError if it is out of range.
+    Source: NumPy's minimum.accumulate.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.cumulative_min(wf.tensor([3, 1, 2, 0]))
+    tensor([3, 1, 1, 0], dtype=int64, device=cpu:0)
+    """
 
 
 def _gradient_of_products(x: Any, y: Any, dy: Any, axis: int) -> Any:

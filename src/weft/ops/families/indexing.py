@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base.dtype import DType, bool_, int64
@@ -44,6 +44,9 @@ class Indexing(Op, family="indexing"):
                 raise self.fail(DTypeError, "indices must be integers", **{f"indices{k or ''}": t})
 
 
+EXTREMES = ("max", "min")
+
+
 class Putting(Indexing, fitted=("updates",)):
     """Base of those that write: mode says what becomes of an element that an index meets."""
 
@@ -60,9 +63,19 @@ class Putting(Indexing, fitted=("updates",)):
         if updates.dtype.is_complex and not x.dtype.is_complex:
             raise self.fail(DTypeError, "x has no imaginary parts", x=x, updates=updates)
 
-    def require_gradient(self) -> None:
-        if self.mode in ("max", "min"):
-            raise NotImplementedError(f"{self.name}: mode={self.mode!r} has no gradient")
+    def shared_gradient(
+        self,
+        x: Any,
+        updates: Any,
+        y: Any,
+        dy: Any,
+        read: Callable[[Any], Any],
+        add: Callable[[Any, Any], Any],
+    ) -> tuple[Any, Any]:
+        """The gradients of x and of the updates, in full shape, for an extreme: equal ones share it equally."""
+        is_old, is_new = (F.cast(F.equal(v, at), dtype=x.dtype) for v, at in ((x, y), (updates, read(y))))
+        share = dy / F.maximum(add(is_old, is_new), 1)
+        return is_old * share, is_new * read(share)
 
 
 @op
@@ -153,8 +166,8 @@ class PutAlongAxis(Putting, rule="x, indices: int, updates -> y: x", positional=
 
     x: [..., n, ...]; indices: integers in -n ... n-1, of as many dimensions, the other sizes at most x's; updates: a
     number, or of the indices' shape or one that fits it. mode: "set", "add", "max" or "min". Returns x's type.
-    Where an index is repeated, the last update stays with "set", and has the gradient alone. "max" and "min" have no
-    gradient. Raises ShapeError if the shapes do not fit, IndexError for an axis or index out of range.
+    Where an index is repeated, the last update stays with "set", and has the gradient alone. Equal "max" and "min"
+    share it. Raises ShapeError if the shapes do not fit, IndexError for an axis or index out of range.
     Source: NumPy's put_along_axis; PyTorch's scatter.
 
     >>> import weft as wf
@@ -183,8 +196,23 @@ class PutAlongAxis(Putting, rule="x, indices: int, updates -> y: x", positional=
         (updates,) = broadcast_all((F.cast(updates, dtype=x.dtype),), indices.shape)
         return F.put_along_axis(x, indices, updates, axis=self.axis, mode=self.mode)
 
-    def vjp(self, x: Any, indices: Any, updates: Any, dy: Any) -> Any:
-        self.require_gradient()
+    def vjp(self, x: Any, indices: Any, updates: Any, y: Any, dy: Any) -> Any:
+        if self.mode in EXTREMES:
+            if not x.dtype.is_differentiable:
+                return None, None, None
+            dx, du = self.shared_gradient(
+                x,
+                broadcast_all((F.cast(updates, dtype=x.dtype),), indices.shape)[0],
+                y,
+                dy,
+                lambda v: F.take_along_axis(_part(v, indices, self.axis), indices, axis=self.axis),
+                lambda v, u: F.put_along_axis(v, indices, u, axis=self.axis, mode="add"),
+            )
+            return (
+                dx,
+                None,
+                F.cast(unbroadcast(du, updates), dtype=updates.dtype) if _float(updates) else None,
+            )
         dupdates = F.take_along_axis(_part(dy, indices, self.axis), indices, axis=self.axis)
         dx = dy if self.mode == "add" else F.put_along_axis(dy, indices, 0, axis=self.axis)
         if self.mode == "set" and _float(updates):
@@ -266,7 +294,7 @@ class IndexPut(Putting, rule="x, updates, *indices: int -> y: x"):
 
     x: [...]; updates: fit index_get's result by broadcasting; indices, axes, position: as index_get's; mode: "set",
     "add", "max" or "min". Returns x's type. Where indices are repeated, the last update stays with "set", and has the
-    gradient alone. "max" and "min" have no gradient. Raises IndexError for an index out of range.
+    gradient alone. Equal "max" and "min" share it. Raises IndexError for an index out of range.
     Source: NumPy's advanced indexing.
 
     >>> import weft as wf
@@ -295,9 +323,23 @@ class IndexPut(Putting, rule="x, updates, *indices: int -> y: x"):
         (updates,) = broadcast_all((F.cast(updates, dtype=x.dtype),), shape)
         return F.index_put(x, updates, *broadcast_all(indices, points), **self.values())
 
-    def vjp(self, x: Any, updates: Any, indices: Any, dy: Any) -> Any:
-        self.require_gradient()
+    def vjp(self, x: Any, updates: Any, indices: Any, y: Any, dy: Any) -> Any:
         geometry = {"axes": self.axes, "position": self.position}
+        if self.mode in EXTREMES:
+            none = (None,) * len(indices)
+            if not x.dtype.is_differentiable:
+                return None, None, *none
+            shape = split_shape(self, x.type, [v.type for v in indices], self.axes, self.position)[1]
+            dx, du = self.shared_gradient(
+                x,
+                broadcast_all((F.cast(updates, dtype=x.dtype),), shape)[0],
+                y,
+                dy,
+                lambda v: F.index_get(v, *indices, **geometry),
+                lambda v, u: F.index_put(v, u, *indices, **geometry, mode="add"),
+            )
+            du = F.cast(unbroadcast(du, updates), dtype=updates.dtype) if _float(updates) else None
+            return dx, du, *none
         dx = dy if self.mode == "add" else F.index_put(dy, 0, *indices, **geometry)
         du = None
         if _float(updates):

@@ -171,7 +171,7 @@ class FloatReduction(Reduction, rule="x: float -> y: result()"):
 
 
 @op
-class Mean(Reduction, dtype_rule="x: float|complex -> result()", aot_dtypes=("float32",)):
+class Mean(Reduction, rule="x: float|complex -> y: result()", aot_dtypes=("float32",)):
     """The arithmetic mean along axes.
 
     x: float[...] or complex[...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's
@@ -466,9 +466,7 @@ class Logsumexp(FloatReduction):
 
 
 @op
-class VectorNorm(
-    Reduction, dtype_rule="x: float|complex -> result()", positional=("axis", "keepdims", "ord")
-):
+class VectorNorm(Reduction, rule="x: float|complex -> y: result()", positional=("axis", "keepdims", "ord")):
     """The ord-norm along axes: the sum of |x|^ord, to the power of 1 / ord.
 
     x: float[...] or complex[...]; axis: an int, several, or None for all; ord: 2, any other number, inf (the greatest
