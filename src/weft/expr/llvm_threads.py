@@ -21,7 +21,7 @@ from weft.expr.kernel import Each, Kernel, Scan, Store, parts, values
 from weft.expr.llvm_function import Function, Values
 from weft.expr.llvm_values import from_memory, to_memory
 from weft.expr.llvm_writer import memory_type
-from weft.expr.scalar import BITS, Scalar, walk
+from weft.expr.scalar import BITS, COMPLEX, Scalar, walk
 
 __all__ = [
     "WARP",
@@ -81,7 +81,8 @@ class ThreadCode(Record):
 def width_of(kernel: Kernel) -> int:
     """The most elements of a thread's turn whose accesses are at most 16 bytes; 1 where they cannot be joined."""
     stores = [part for stage in kernel.stages for part in parts(stage) if isinstance(part, Store)]
-    if not is_pointwise(kernel) or any(store.add for store in stores):
+    is_complex = any(o.dtype in COMPLEX for o in kernel.operands)  # whose parts are accessed one by one
+    if not is_pointwise(kernel) or is_complex or any(store.add for store in stores):
         return 1
     bits = [max(BITS[o.dtype], 8) for o in kernel.operands if o.inner == "unit" and not o.gathered]
     return ACCESS_BITS // max(bits) if bits else 1
