@@ -161,7 +161,7 @@ def plan_backward(info: PlanInfo, needs_gradient: list[bool], has_cotangent: lis
         plan.info.graph = backward  # with what its own gradient needs
         plan.is_of_many()
         reached = reaching(graph, input_needs)
-        plan.have_history([id(v.node) in reached for v in outputs])
+        plan.have_history([v.node in reached for v in outputs])
     return plan
 
 

@@ -22,13 +22,13 @@ def backward_graph(graph: Graph, needs_gradient: Sequence[bool], has_cotangent: 
     Inputs of the new graph: the inputs, the outputs, then the gradients of outputs. Outputs: the gradients of the
     inputs that need one, None where it is zero everywhere.
     """
-    cotangents: dict[int, Value] = {}
-    replaced: dict[int, Value] = {}
+    cotangents: dict[Value, Value] = {}
+    replaced: dict[Value, Value] = {}
     outputs = [v for v in graph.outputs if v is not None]
     stand_ins = [input_value(v.type, f"y{k}") for k, v in enumerate(outputs)]
     for value, stand_in in zip(outputs, stand_ins, strict=True):
         if value.node.op is not None:  # an input that is also an output is read as the input
-            replaced.setdefault(id(value), stand_in)
+            replaced.setdefault(value, stand_in)
     upstream = []
     for k, (value, has_dy) in enumerate(zip(outputs, has_cotangent, strict=True)):
         if has_dy:
@@ -36,16 +36,14 @@ def backward_graph(graph: Graph, needs_gradient: Sequence[bool], has_cotangent: 
             upstream.append(dy)
             _add(cotangents, value, dy)
     _propagate(graph, needs_gradient, cotangents, _Recomputed(replaced))
-    dxs = [
-        cotangents.get(id(v)) for v, is_needed in zip(graph.inputs, needs_gradient, strict=True) if is_needed
-    ]
+    dxs = [cotangents.get(v) for v, is_needed in zip(graph.inputs, needs_gradient, strict=True) if is_needed]
     return Graph([*graph.inputs, *stand_ins, *upstream], dxs)
 
 
 class _Recomputed:
     """The values of the forward graph in the backward one: outputs are given, the others are computed again."""
 
-    def __init__(self, new_values: dict[int, Value]) -> None:
+    def __init__(self, new_values: dict[Value, Value]) -> None:
         self.new_values = new_values
 
     def __call__(self, value: Value | None) -> Value | None:
@@ -59,26 +57,26 @@ class _Recomputed:
             if missing:
                 continue
             waiting.pop()
-            if all(id(v) in self.new_values for v in node.outputs):
+            if all(v in self.new_values for v in node.outputs):
                 continue
             copy = Node(
                 node.op,
                 [self._new_value(v) for v in node.inputs],
                 [v.type for v in node.outputs],
-                {k: self.new_values.get(id(v), v) for k, v in node.runtime.items()},
+                {k: self.new_values.get(v, v) for k, v in node.runtime.items()},
             )
             for old, new in zip(node.outputs, copy.outputs, strict=True):
-                self.new_values.setdefault(id(old), new)
-        return self.new_values[id(value)]
+                self.new_values.setdefault(old, new)
+        return self.new_values[value]
 
     def _is_available(self, value: Value) -> bool:
-        return value.node.op is None or id(value) in self.new_values
+        return value.node.op is None or value in self.new_values
 
     def _new_value(self, value: Value | None) -> Value | None:
-        return None if value is None else self.new_values.get(id(value), value)
+        return None if value is None else self.new_values.get(value, value)
 
 
-def node_gradient(node: Node, cotangents: dict[int, Value], read: Any) -> Sequence[Value | None]:
+def node_gradient(node: Node, cotangents: dict[Value, Value], read: Any) -> Sequence[Value | None]:
     """The gradients of a node's inputs by its operator's vjp, which gets the values that its parameters name."""
     op = node.bound()
     arguments: dict[str, Any] = {}
@@ -91,7 +89,7 @@ def node_gradient(node: Node, cotangents: dict[int, Value], read: Any) -> Sequen
     else:
         arguments |= dict(zip(names, inputs, strict=True))
     outputs = [read(value) for value in node.outputs]
-    dys = [cotangents.get(id(value)) for value in node.outputs]
+    dys = [cotangents.get(value) for value in node.outputs]
     if op.outputs[0].startswith("*"):
         arguments |= {op.outputs[0][1:]: outputs, f"d{op.outputs[0][1:]}": dys}
     else:
@@ -130,14 +128,14 @@ def _gradient_of_decomposition(
     if len(outputs) != len(dys):
         raise TypeError(f"{op.name}: decomposes to {len(outputs)} outputs, not {len(dys)}")
     graph = Graph([v for v in stand_ins if v is not None], outputs)
-    cotangents: dict[int, Value] = {}
+    cotangents: dict[Value, Value] = {}
     for output, dy in zip(outputs, dys, strict=True):
         if output is not None and dy is not None:
             _add(cotangents, output, dy)
     floats = [v.dtype.is_differentiable and not v.type.weak for v in graph.inputs]
-    values = {id(s): v for s, v in zip(stand_ins, inputs, strict=True) if s is not None and v is not None}
+    values = {s: v for s, v in zip(stand_ins, inputs, strict=True) if s is not None and v is not None}
     _propagate(graph, floats, cotangents, _Recomputed(values))
-    return [None if v is None else cotangents.get(id(v)) for v in stand_ins]
+    return [None if v is None else cotangents.get(v) for v in stand_ins]
 
 
 def joint_graph(graph: Graph, needs_gradient: Sequence[bool], has_cotangent: Sequence[bool]) -> Graph:
@@ -156,20 +154,20 @@ def gradients(
     ys: Sequence[Value],
     xs: Sequence[Value],
     dys: Sequence[Value | None] | None = None,
-    constant: Container[int] = (),
+    constant: Container[Node] = (),
 ) -> list[Value | None]:
     """The gradients of values with respect to others that they were computed from; None where it is zero everywhere.
 
     dys: the gradients of ys, None for zero; by default 1 for every element. They read the very values that ys were
-    computed from, so that a graph of both computes nothing twice. constant: nodes, by id, that have no gradient.
+    computed from, so that a graph of both computes nothing twice. constant: nodes that have no gradient.
     """
     seeds = [F.filled_like(y, value=1.0) for y in ys] if dys is None else list(dys)
-    cotangents: dict[int, Value] = {}
+    cotangents: dict[Value, Value] = {}
     for y, dy in zip(ys, seeds, strict=True):
         if dy is not None:
             _add(cotangents, y, dy)
     _propagate(Graph(xs, ys), [True] * len(xs), cotangents, lambda value: value, constant)
-    return [cotangents.get(id(x)) for x in xs]
+    return [cotangents.get(x) for x in xs]
 
 
 class _Rule:
@@ -183,29 +181,29 @@ class _Rule:
 
     def __call__(self, values: Sequence[Value], dys: Sequence[Value | None]) -> list[Value | None]:
         inputs = [*values, *(dy for dy in dys if dy is not None)]
-        new = {id(old): each for old, each in zip(self.inputs, inputs, strict=True)}
+        new = dict(zip(self.inputs, inputs, strict=True))
         for node in self.nodes:
             copy = Node(
                 node.op,
-                [None if v is None else new.get(id(v), v) for v in node.inputs],
+                [None if v is None else new.get(v, v) for v in node.inputs],
                 [v.type for v in node.outputs],
-                {name: new.get(id(v), v) for name, v in node.runtime.items()},
+                {name: new.get(v, v) for name, v in node.runtime.items()},
             )
-            new.update((id(old), each) for old, each in zip(node.outputs, copy.outputs, strict=True))
-        return [None if dx is None else new.get(id(dx), dx) for dx in self.dxs]
+            new.update((old, each) for old, each in zip(node.outputs, copy.outputs, strict=True))
+        return [None if dx is None else new.get(dx, dx) for dx in self.dxs]
 
 
 def _between(inputs: Sequence[Value], outputs: Sequence[Value | None]) -> list[Node]:
     """The nodes that compute outputs from inputs, each after those that it reads; constants are none of them."""
-    ends = {id(v) for v in inputs}
-    nodes: dict[int, Node] = {}
+    ends = set(inputs)
+    nodes: dict[Node, None] = {}  # in order: several nodes may have one Node.order
     stack = [v for v in outputs if v is not None]
     while stack:
         value = stack.pop()
-        if id(value) not in ends and value.node.op is not None and id(value.node) not in nodes:
-            nodes[id(value.node)] = value.node
+        if value not in ends and value.node.op is not None and value.node not in nodes:
+            nodes[value.node] = None
             stack.extend(value.node.reads)
-    return sorted(nodes.values(), key=lambda node: node.order)
+    return sorted(nodes, key=lambda node: node.order)
 
 
 _rules: Table[_Rule] = Table(1024)
@@ -213,7 +211,7 @@ registry.clear_when_made_again(_rules.clear)
 
 
 def recorded_gradients(
-    ys: Sequence[Value], xs: Sequence[Value], dys: Sequence[Value | None], constant: Container[int] = ()
+    ys: Sequence[Value], xs: Sequence[Value], dys: Sequence[Value | None], constant: Container[Node] = ()
 ) -> list[Value | None]:
     """As gradients, for functions that are recorded again and again: for a graph of a key that was met, no rule runs.
 
@@ -225,7 +223,7 @@ def recorded_gradients(
     graph = Graph(leaves, [*ys, *xs])
     computed = [node for node in nodes if node.op is not None]
     values = [*leaves, *(v for node in computed for v in node.outputs)]
-    stops = tuple([k for k, node in enumerate(computed) if id(node) in constant])
+    stops = tuple([k for k, node in enumerate(computed) if node in constant])
     types = tuple([None if dy is None else dy.type.__weft_key__ for dy in dys])
 
     def make() -> _Rule:
@@ -238,33 +236,33 @@ def recorded_gradients(
 def _propagate(
     graph: Graph,
     needs_gradient: Sequence[bool],
-    cotangents: dict[int, Value],
+    cotangents: dict[Value, Value],
     read: Callable[[Value | None], Value | None],
-    constant: Container[int] = (),
+    constant: Container[Node] = (),
 ) -> None:
-    """Adds to cotangents, the gradients of values by id, those of what the graph's outputs were computed from."""
+    """Adds to cotangents, the gradients of values, those of what the graph's outputs were computed from."""
     needed = reaching(graph, needs_gradient, constant)
     for node in reversed(graph.nodes):
-        if node.op is None or id(node) not in needed or not any(id(v) in cotangents for v in node.outputs):
+        if node.op is None or node not in needed or not any(v in cotangents for v in node.outputs):
             continue
         for value, cotangent in zip(node.inputs, node_gradient(node, cotangents, read), strict=True):
-            if value is not None and cotangent is not None and id(value.node) in needed:
+            if value is not None and cotangent is not None and value.node in needed:
                 _add(cotangents, value, cotangent)
 
 
-def _add(cotangents: dict[int, Value], value: Value, cotangent: Value) -> None:
+def _add(cotangents: dict[Value, Value], value: Value, cotangent: Value) -> None:
     """Integers, such as indices that a program gives besides its result, have no gradient."""
     if not value.dtype.is_differentiable:
         return
-    sum_before = cotangents.get(id(value))
-    cotangents[id(value)] = cotangent if sum_before is None else F.add(sum_before, cotangent)
+    sum_before = cotangents.get(value)
+    cotangents[value] = cotangent if sum_before is None else F.add(sum_before, cotangent)
 
 
-def reaching(graph: Graph, needs_gradient: Sequence[bool], constant: Container[int] = ()) -> set[int]:
-    """The nodes that an input that needs a gradient has an influence on, by id."""
-    reached = {id(v.node) for v, is_needed in zip(graph.inputs, needs_gradient, strict=True) if is_needed}
+def reaching(graph: Graph, needs_gradient: Sequence[bool], constant: Container[Node] = ()) -> set[Node]:
+    """The nodes that an input that needs a gradient has an influence on."""
+    reached = {v.node for v, is_needed in zip(graph.inputs, needs_gradient, strict=True) if is_needed}
     for node in graph.nodes:
-        stops = id(node) in constant or (node.op is not None and node.op.stops_gradient)
-        if not stops and any(v is not None and id(v.node) in reached for v in node.inputs):
-            reached.add(id(node))
+        stops = node in constant or (node.op is not None and node.op.stops_gradient)
+        if not stops and any(v is not None and v.node in reached for v in node.inputs):
+            reached.add(node)
     return reached

@@ -66,23 +66,23 @@ class Graph:
             return self._key
 
     def __str__(self) -> str:
-        names: dict[int, str] = {}
+        names: dict[Value, str] = {}
         for k, value in enumerate(self.inputs):
-            names[id(value)] = f"x{k}"
+            names[value] = f"x{k}"
         lines = [f"graph({', '.join(f'x{k}: {v.type}' for k, v in enumerate(self.inputs))})"]
 
         def name(value: Value | None) -> str:
             if value is None:
                 return "None"
-            return names.get(id(value)) or (repr(value.node.value) if value.is_constant else "?")
+            return names.get(value) or (repr(value.node.value) if value.is_constant else "?")
 
         for node in self.nodes:
             if node.op is None:
                 continue
             output_names = []
             for output in node.outputs:
-                names[id(output)] = f"v{len(names) - len(self.inputs)}"
-                output_names.append(names[id(output)])
+                names[output] = f"v{len(names) - len(self.inputs)}"
+                output_names.append(names[output])
             runtime = "".join(f", {k}={name(v)}" for k, v in node.runtime.items())
             types = ", ".join(str(output.type) for output in node.outputs)
             lines.append(
@@ -95,10 +95,10 @@ class Graph:
 
 def _structure_of(graph: Graph) -> tuple[Any, ...]:
     """What Graph.key is equal by."""
-    numbers = {id(value): k for k, value in enumerate(graph.inputs)}
+    numbers = {value: k for k, value in enumerate(graph.inputs)}
 
     def read(value: Value | None) -> Any:
-        number = None if value is None else numbers.get(id(value))
+        number = None if value is None else numbers.get(value)
         if number is not None or value is None:
             return number
         if value.is_constant:
@@ -113,7 +113,7 @@ def _structure_of(graph: Graph) -> tuple[Any, ...]:
         types = [v.type.__weft_key__ for v in node.outputs]
         parts.append((node.op.__weft_key__, tuple(map(read, node.inputs)), *runtime, *types))
         for value in node.outputs:
-            numbers[id(value)] = len(numbers)
+            numbers[value] = len(numbers)
     outputs = tuple(map(read, graph.outputs))
     writes, stable_inputs = tuple(graph.writes.items()), tuple(sorted(graph.stable_inputs))
     return (len(graph.inputs), *parts, outputs, writes, stable_inputs)
@@ -121,31 +121,31 @@ def _structure_of(graph: Graph) -> tuple[Any, ...]:
 
 def ordered(outputs: Iterable[Value | None]) -> list[Node]:
     """The nodes that outputs need, each after those it reads, otherwise in the order in which they are needed."""
-    finished: dict[int, Node] = {}
-    begun: set[int] = set()
+    finished: dict[Node, None] = {}
+    begun: set[Node] = set()
     stack = [value.node for value in outputs if value is not None][::-1]
     while stack:
         node = stack[-1]
-        if id(node) in begun:  # all that it reads has been popped since, or it is done
-            finished.setdefault(id(node), stack.pop())
+        if node in begun:  # all that it reads has been popped since, or it is done
+            finished.setdefault(stack.pop())
         else:
-            begun.add(id(node))
-            stack.extend(v.node for v in reversed(node.reads) if id(v.node) not in begun)
-    return list(finished.values())
+            begun.add(node)
+            stack.extend(v.node for v in reversed(node.reads) if v.node not in begun)
+    return list(finished)
 
 
 def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
     """The nodes that outputs need, each after those it reads; of those that could come next, the first by order."""
-    nodes: dict[int, Node] = {}
+    nodes: dict[Node, None] = {}  # in order: several nodes may have one Node.order
     stack = [value.node for value in reversed(outputs) if value is not None]
     while stack:
         node = stack.pop()
-        if id(node) not in nodes:
-            nodes[id(node)] = node
+        if node not in nodes:
+            nodes[node] = None
             for v in reversed(node.reads):
-                if id(v.node) not in nodes:
+                if v.node not in nodes:
                     stack.append(v.node)
-    return tuple(_in_order(sorted(nodes.values(), key=_order)))
+    return tuple(_in_order(sorted(nodes, key=_order)))
 
 
 _order = operator.attrgetter("order")
@@ -156,35 +156,35 @@ def _in_order(nodes: Sequence[Node]) -> list[Node]:
 
     Such a node waits until all that it reads is there, and then comes next: its order is before that of all the rest.
     """
-    finished: dict[int, Node] = {}
+    finished: dict[Node, None] = {}
     waits: dict[int, int] = {}  # how many reads of a waiting node are of nodes that are not done
-    readers: dict[int, list[int]] = {}  # indices of nodes that wait for a node, once for each read
+    readers: dict[Node, list[int]] = {}  # indices of nodes that wait for a node, once for each read
     ready: list[int] = []  # a heap of indices of nodes that have waited
     for k, node in enumerate(nodes):
-        missing: list[int] = []
+        missing: list[Node] = []
         for v in node.reads:
-            if id(v.node) not in finished:
-                missing.append(id(v.node))
+            if v.node not in finished:
+                missing.append(v.node)
         if missing:
             waits[k] = len(missing)
             for key in missing:
                 readers.setdefault(key, []).append(k)
             continue
-        finished[id(node)] = node
-        if id(node) not in readers:
+        finished[node] = None
+        if node not in readers:
             continue
         import heapq  # graphs of one operator are in order
 
         while True:
-            for j in readers.pop(id(node), ()):
+            for j in readers.pop(node, ()):
                 waits[j] -= 1
                 if not waits[j]:
                     heapq.heappush(ready, j)
             if not ready:
                 break
             node = nodes[heapq.heappop(ready)]
-            finished[id(node)] = node
-    return list(finished.values())
+            finished[node] = None
+    return list(finished)
 
 
 def graph_of(function: Callable[..., Any], types: Sequence[TensorType | None]) -> Graph:
@@ -206,18 +206,18 @@ def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
     """
     import numpy as np
 
-    contents: dict[int, Any] = {id(v): a for v, a in zip(graph.inputs, arrays, strict=True)}
+    contents: dict[Value, Any] = dict(zip(graph.inputs, arrays, strict=True))
     for node in graph.nodes:
         if node.op is None:
             if node.value is not None:
-                contents[id(node.outputs[0])] = node.value
+                contents[node.outputs[0]] = node.value
             continue
-        bound = node.op.with_runtime({k: contents[id(v)] for k, v in node.runtime.items()})
-        operands = [None if v is None else contents[id(v)] for v in node.inputs]
+        bound = node.op.with_runtime({k: contents[v] for k, v in node.runtime.items()})
+        operands = [None if v is None else contents[v] for v in node.inputs]
         results = reference_of(bound, node, operands)
         for output, result in zip(node.outputs, results, strict=True):
-            contents[id(output)] = np.asarray(result, output.type.dtype.numpy)
-    return [None if v is None else contents[id(v)] for v in graph.outputs]
+            contents[output] = np.asarray(result, output.type.dtype.numpy)
+    return [None if v is None else contents[v] for v in graph.outputs]
 
 
 def reference_of(op: Op, node: Node, arrays: Sequence[Any]) -> tuple[Any, ...]:

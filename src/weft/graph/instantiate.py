@@ -38,21 +38,21 @@ def instantiate(
     Sizes; draw: gives the outputs for a random node. Types are inferred again, so a graph for a pattern of sizes
     becomes one for those of the inputs.
     """
-    new_values: dict[int, Value] = {id(old): new for old, new in zip(graph.inputs, inputs, strict=True)}
+    new_values: dict[Value, Value] = dict(zip(graph.inputs, inputs, strict=True))
     sizes = _Sizes(inputs, axes)
     for node in graph.nodes:
         if node.op is None:
-            new_values.setdefault(id(node.outputs[0]), sizes.of_constant(node.outputs[0]))
+            new_values.setdefault(node.outputs[0], sizes.of_constant(node.outputs[0]))
             continue
         new_node = make_node(
             sizes.of_operator(node.op),
-            [None if v is None else new_values[id(v)] for v in node.inputs],
-            {name: new_values[id(v)] for name, v in node.runtime.items()},
+            [None if v is None else new_values[v] for v in node.inputs],
+            {name: new_values[v] for name, v in node.runtime.items()},
         )
         new_node.where = where or node.where
         outputs = draw(new_node) if draw is not None and node.op.random else new_node.outputs
-        new_values.update((id(old), new) for old, new in zip(node.outputs, outputs, strict=True))
-    return [None if v is None else new_values[id(v)] for v in graph.outputs]
+        new_values.update((old, new) for old, new in zip(node.outputs, outputs, strict=True))
+    return [None if v is None else new_values[v] for v in graph.outputs]
 
 
 class _Sizes:

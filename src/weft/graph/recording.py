@@ -86,5 +86,5 @@ class Recorder:
 
     def unused_draws(self, outputs: Sequence[Value]) -> list[Value]:
         """The draws that these do not need: the stream of random numbers advances all the same."""
-        alive = {id(node) for node in Graph([], outputs).nodes}
-        return [v for v in self.random if id(v.node) not in alive]
+        alive = set(Graph([], outputs).nodes)
+        return [v for v in self.random if v.node not in alive]

@@ -84,17 +84,17 @@ def rewrite(graph: Graph, rule: Rule, show: Show | None = None, drop: Show | Non
     """
     roots: tuple[type[Op], ...] = getattr(rule, "roots", ())
     from_operands, is_complete = getattr(rule, "is_from_operands", False), getattr(rule, "is_complete", False)
-    settled: set[int] = set()
+    settled: set[Node] = set()
     earlier_graphs: list[Graph] = []  # so that no other node takes the id of a settled one
     for _ in range(ROUNDS):
-        if roots and not any(isinstance(node.op, roots) and id(node) not in settled for node in graph.nodes):
+        if roots and not any(isinstance(node.op, roots) and node not in settled for node in graph.nodes):
             return graph
         rewriting = Rewriting(graph)
         new_graph = rewriting.run(rule, show, drop, settled)
         if not rewriting.count:
             return graph
         if from_operands:
-            settled.update(map(id, graph.nodes))
+            settled.update(graph.nodes)
             earlier_graphs.append(graph)
         graph = new_graph
         if is_complete:
@@ -112,20 +112,20 @@ class Rewriting:
         self.graph = graph
         self.notes: dict[Any, Any] = {}
         self.count = 0
-        self._new: dict[int, Value] = {}  # by id of an old value, which the old graph keeps alive
-        self._reached: set[int] = set()  # nodes, by id
-        self._outputs = {id(v) for v in graph.outputs if v is not None}
-        self._escaping: set[int] | None = None
-        self._draws_of: dict[int, frozenset[int]] = {}  # by id of a node, as _draws
-        self._settled = set(map(id, graph.nodes))
+        self._new: dict[Value, Value] = {}  # by old value
+        self._reached: set[Node] = set()
+        self._outputs = {v for v in graph.outputs if v is not None}
+        self._escaping: set[Value] | None = None
+        self._draws_of: dict[Node, frozenset[int]] = {}  # as _draws
+        self._settled = set(graph.nodes)
         self._alive: list[Node] = []  # new nodes, so that no other node takes the id of one
 
     @cached_property
-    def _readers(self) -> dict[int, list[Node]]:
-        readers: dict[int, list[Node]] = {}
+    def _readers(self) -> dict[Value, list[Node]]:
+        readers: dict[Value, list[Node]] = {}
         for node in self.graph.nodes:
             for value in node.reads:
-                readers.setdefault(id(value), []).append(node)
+                readers.setdefault(value, []).append(node)
         return readers
 
     @cached_property
@@ -133,48 +133,48 @@ class Rewriting:
         return True in [node.op is not None and node.op.random for node in self.graph.nodes]
 
     @cached_property
-    def _stable_nodes(self) -> set[int]:
-        stable_nodes = {id(self.graph.inputs[k].node) for k in self.graph.stable_inputs}
+    def _stable_nodes(self) -> set[Node]:
+        stable_nodes = {self.graph.inputs[k].node for k in self.graph.stable_inputs}
         for node in self.graph.nodes:
             is_deterministic = node.op is not None and not node.op.random
-            if is_deterministic and all(v.is_constant or id(v.node) in stable_nodes for v in node.reads):
-                stable_nodes.add(id(node))
+            if is_deterministic and all(v.is_constant or v.node in stable_nodes for v in node.reads):
+                stable_nodes.add(node)
         return stable_nodes
 
     # For rules.
 
     def new(self, value: Value) -> Value:
         """The new value of an old one."""
-        return self._new.get(id(value), value)
+        return self._new.get(value, value)
 
     def reader(self, value: Value) -> Node | None:
         """The only node that reads an old value, and only once; None if there are more, or it is an output."""
-        readers = self._readers.get(id(value), [])
-        return readers[0] if len(readers) == 1 and id(value) not in self._outputs else None
+        readers = self._readers.get(value, [])
+        return readers[0] if len(readers) == 1 and value not in self._outputs else None
 
     def is_read(self, value: Value) -> bool:
         """Whether an old value has a reader."""
-        return id(value) in self._readers or id(value) in self._outputs
+        return value in self._readers or value in self._outputs
 
     def is_made(self, value: Value) -> bool:
         """Whether the new value of an old one exists already when this node is reached."""
-        return value.node.op is None or id(value.node) in self._reached
+        return value.node.op is None or value.node in self._reached
 
     def is_stable(self, value: Value) -> bool:
         """Whether an old value follows from Graph.stable_inputs, so that it can be prepared."""
-        return value.is_constant or id(value.node) in self._stable_nodes
+        return value.is_constant or value.node in self._stable_nodes
 
     # The machinery.
 
     def run(
-        self, rule: Rule, show: Show | None, drop: Show | None = None, unchanged: Collection[int] = ()
+        self, rule: Rule, show: Show | None, drop: Show | None = None, unchanged: Collection[Node] = ()
     ) -> Graph:
-        """The graph with the rule applied to each node but the unchanged ones, by id."""
+        """The graph with the rule applied to each node but the unchanged ones."""
         roots: tuple[type[Op], ...] = getattr(rule, "roots", ())
         for node in self.graph.nodes:
             if node.op is None:
                 continue
-            applies = (not roots or isinstance(node.op, roots)) and id(node) not in unchanged
+            applies = (not roots or isinstance(node.op, roots)) and node not in unchanged
             result = rule(node, self) if applies else None
             replacements = None if result is None else self._checked(node, result)
             if replacements is not None:
@@ -189,10 +189,10 @@ class Rewriting:
                     if drop is not None:
                         drop(f"{node!r} -> {result!r}")
                 outputs = self._rebuilt(node).outputs
-            self._reached.add(id(node))
+            self._reached.add(node)
             if outputs is not node.outputs:
                 pairs = zip(node.outputs, outputs, strict=True)
-                self._new.update([(id(old), new) for old, new in pairs if new is not old])
+                self._new.update([(old, new) for old, new in pairs if new is not old])
         if not self._new:
             return self.graph
         outputs = [None if v is None else self.new(v) for v in self.graph.outputs]  # type: ignore[misc]
@@ -200,10 +200,10 @@ class Rewriting:
 
     def _rebuilt(self, node: Node) -> Node:
         """The node on new values; itself if they are the old ones."""
-        if self._new.keys().isdisjoint(map(id, node.reads)):
+        if self._new.keys().isdisjoint(node.reads):
             return node
         copy = node.reading(self.new)
-        self._settled.add(id(copy))
+        self._settled.add(copy)
         self._alive.append(copy)
         return copy
 
@@ -230,9 +230,9 @@ class Rewriting:
         stack = [v.node for v in values]
         while stack:
             new_node = stack.pop()
-            if id(new_node) in self._settled:
+            if new_node in self._settled:
                 continue
-            self._settled.add(id(new_node))
+            self._settled.add(new_node)
             self._alive.append(new_node)
             # The line of the one that it replaces, unless a rule has named one of what it merges.
             new_node.order, new_node.where = node.order, new_node.where or node.where
@@ -243,24 +243,24 @@ class Rewriting:
         stack = [node]
         while stack:
             top = stack[-1]
-            if id(top) in self._draws_of:
+            if top in self._draws_of:
                 stack.pop()
                 continue
-            waiting = [v.node for v in top.reads if id(v.node) not in self._draws_of]
+            waiting = [v.node for v in top.reads if v.node not in self._draws_of]
             if waiting:
                 stack.extend(waiting)
                 continue
             stack.pop()
             self._alive.append(top)
             draws = {top.order} if top.op is not None and top.op.random else frozenset[int]()
-            self._draws_of[id(top)] = frozenset(draws).union(*(self._draws_of[id(v.node)] for v in top.reads))
-        return self._draws_of[id(node)]
+            self._draws_of[top] = frozenset(draws).union(*(self._draws_of[v.node] for v in top.reads))
+        return self._draws_of[node]
 
     def _may_leave(self, old: Value, new: Value) -> bool:
         """Whether callers that get memory of their own still do."""
         if self._escaping is None:
             self._escaping = _escaping(self.graph)
-        if id(old) not in self._escaping or not _makes_memory(old.node):
+        if old not in self._escaping or not _makes_memory(old.node):
             return True
         return _makes_memory(new.node)
 
@@ -286,14 +286,14 @@ def _makes_memory(node: Node) -> bool:
     return isinstance(first_choice(node), Loop | Native | Parts | Several)
 
 
-def _escaping(graph: Graph) -> set[int]:
+def _escaping(graph: Graph) -> set[Value]:
     """The values that outputs of the graph may be views of, and those outputs."""
     stack = [v for v in graph.outputs if v is not None]
-    escaping = set(map(id, stack))
+    escaping = set(stack)
     while stack:
         node = stack.pop().node
         if node.op is not None and not _makes_memory(node):
-            sources = [v for v in node.reads if id(v) not in escaping]
-            escaping.update(map(id, sources))
+            sources = [v for v in node.reads if v not in escaping]
+            escaping.update(sources)
             stack += sources
     return escaping

@@ -36,46 +36,46 @@ def split(
     Returns the values to keep, as the inputs that stand for them -> the values of the first part; and second, computed
     from those inputs and from the inputs of both.
     """
-    computed = {id(node) for node in Graph((), first).nodes if node.op is not None}
-    parts = _Second(computed, {id(value) for value in overwritten})
+    computed = {node for node in Graph((), first).nodes if node.op is not None}
+    parts = _Second(computed, set(overwritten))
     return parts.saved, [None if value is None else parts.value(value) for value in second]
 
 
 class _Second:
     """The nodes of the second part, made again on what was kept."""
 
-    def __init__(self, computed: set[int], overwritten: set[int]) -> None:
+    def __init__(self, computed: set[Node], overwritten: set[Value]) -> None:
         self.computed, self.overwritten = computed, overwritten
         self.saved: dict[Value, Value] = {}  # stand-in -> value
-        self.values: dict[int, Value] = {}
+        self.values: dict[Value, Value] = {}
 
     def value(self, output: Value) -> Value:
         """An output in the second part. Not recursive: graphs are deep."""
         stack = [output]
         while stack:
             value = stack[-1]
-            if id(value) in self.values:
+            if value in self.values:
                 stack.pop()
                 continue
             node = value.node
-            if node.op is None and id(value) not in self.overwritten:
-                self.values[id(value)] = value
-            elif node.op is None or (id(node) in self.computed and not _costs_nothing(node)):
+            if node.op is None and value not in self.overwritten:
+                self.values[value] = value
+            elif node.op is None or (node in self.computed and not _costs_nothing(node)):
                 stand_in = input_value(value.type, f"kept{len(self.saved)}")
                 self.saved[stand_in] = value
-                self.values[id(value)] = stand_in
+                self.values[value] = stand_in
             else:
-                missing = [v for v in node.reads if id(v) not in self.values]
+                missing = [v for v in node.reads if v not in self.values]
                 if missing:
                     stack.extend(missing)
                     continue
                 self.recompute(node)
-        return self.values[id(output)]
+        return self.values[output]
 
     def recompute(self, node: Node) -> None:
-        copy = node.reading(lambda v: self.values[id(v)])
+        copy = node.reading(lambda v: self.values[v])
         for old, new in zip(node.outputs, copy.outputs, strict=True):
-            self.values[id(old)] = new
+            self.values[old] = new
 
 
 def _costs_nothing(node: Node) -> bool:

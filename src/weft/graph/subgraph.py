@@ -175,7 +175,7 @@ class Capture(Recorder):
         self._local: set[int] = set()  # arrays that a function made: nothing else reads them
         self._start = self.input(TensorType((), bool_)).node.order
         self._before_watch: dict[int, Value | None] = {}  # by id of what is watched
-        self._constant: dict[int, Node] = {}  # by id; kept alive, so that no other node takes the id
+        self._constant: set[Node] = set()
 
     def input(self, type: TensorType) -> Value:
         """A Value to call functions with."""
@@ -513,7 +513,7 @@ class Capture(Recorder):
 
     def _with_marks(self, outputs: Sequence[Value]) -> Sequence[Value]:
         if not _core.is_recording():
-            self._constant.update((id(v.node), v.node) for v in outputs)
+            self._constant.update(v.node for v in outputs)
         return [stopped(v) for v in outputs] if _core.is_stopping() and not self._is_moving else outputs
 
     def draw(self, node: Node) -> Sequence[Value]:
@@ -597,7 +597,7 @@ class Capture(Recorder):
     def _marked(self, dx: Value, is_recorded: bool) -> Value:
         """A gradient, marked as what operators give: without a gradient of its own where nothing is recorded."""
         if not is_recorded:
-            self._constant[id(dx.node)] = dx.node
+            self._constant.add(dx.node)
         return stopped(dx) if _core.is_stopping() else dx
 
     def gradient_of(self, x: Any, gradient: Any) -> Any:

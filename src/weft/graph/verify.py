@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from weft.base.errors import GraphError
 from weft.graph.graph import Graph
-from weft.ops.node import Node
+from weft.ops.node import Node, Value
 from weft.ops.types import TensorType
 
 __all__ = ["same_interface", "verify"]
@@ -33,19 +33,19 @@ def verify(graph: Graph, name: str = "graph") -> None:
     Runtime attributes. What is written is an input of the output's type, once each.
     """
     _check_inputs(graph, name)
-    readable = {id(v) for v in graph.inputs}
-    listed: set[int] = set()
+    readable = set(graph.inputs)
+    listed: set[Node] = set()
     for node in graph.nodes:
-        if id(node) in listed:
+        if node in listed:
             raise GraphError(f"{name}: {node!r} is there twice")
-        listed.add(id(node))
+        listed.add(node)
         if node.op is not None:
             _check_reads(node, readable, name)
             _check_node(node, name)
         if node.op is not None or node.value is not None:
-            readable.update(map(id, node.outputs))
+            readable.update(node.outputs)
     for k, value in enumerate(graph.outputs):
-        if value is not None and id(value) not in readable:
+        if value is not None and value not in readable:
             raise GraphError(f"{name}: output {k}, {value.type}, is neither an input nor made by a node")
     _check_writes(graph, name)
 
@@ -58,13 +58,13 @@ def _check_inputs(graph: Graph, name: str) -> None:
             raise GraphError(f"{name}: input {k}, {value!r}, is there twice")
 
 
-def _check_reads(node: Node, readable: set[int], name: str) -> None:
+def _check_reads(node: Node, readable: set[Value], name: str) -> None:
     for value in node.reads:
         if value.index >= len(value.node.outputs) or value.node.outputs[value.index] is not value:
             raise GraphError(
                 f"{name}: {node!r} reads a value that is not an output of its node {value.node!r}"
             )
-        if id(value) in readable or value.is_constant:
+        if value in readable or value.is_constant:
             continue
         if value.node.op is None:
             fact = "which is neither an input nor made by a node"

@@ -159,8 +159,8 @@ def _reading(choice: Any, count: int, numbers: Sequence[Any]) -> Any:
                 for loop, reads, writes in choice.parts
             )
         )
-    indices = {id(v): k for k, v in enumerate(numbers)}
-    read = {k: indices[id(v)] for k, v in enumerate(choice.numbers) if id(v) in indices}
+    indices = {v: k for k, v in enumerate(numbers)}
+    read = {k: indices[v] for k, v in enumerate(choice.numbers) if v in indices}
     rest = [k for k in range(len(choice.numbers)) if k not in read]
 
     def change(part: e.Scalar) -> e.Scalar:

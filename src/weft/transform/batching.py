@@ -98,22 +98,22 @@ class Batch:
         self, graph: Graph, inputs: Sequence[Value], flags: Sequence[bool]
     ) -> list[tuple[Value | None, bool]]:
         """The graph's outputs for these inputs, and for each whether it is batched; flags: of the inputs."""
-        batched = {id(old): (new, flag) for old, new, flag in zip(graph.inputs, inputs, flags, strict=True)}
+        batched = {old: (new, flag) for old, new, flag in zip(graph.inputs, inputs, flags, strict=True)}
         for node in graph.nodes:
             if node.op is None:
                 value = node.outputs[0]
-                batched.setdefault(id(value), (value, False))
+                batched.setdefault(value, (value, False))
                 continue
-            pairs = [(None, False) if v is None else batched[id(v)] for v in node.inputs]
-            runtime = {name: batched[id(v)] for name, v in node.runtime.items()}
+            pairs = [(None, False) if v is None else batched[v] for v in node.inputs]
+            runtime = {name: batched[v] for name, v in node.runtime.items()}
             outputs: Sequence[tuple[Any, bool]]
             if any(flag for _, flag in runtime.values()):
                 outputs = self.of_numbers(node, pairs, runtime)
             else:
                 numbers = {name: value for name, (value, _) in runtime.items()}
                 outputs = self.node(node, [v for v, _ in pairs], [flag for _, flag in pairs], numbers)
-            batched.update((id(old), pair) for old, pair in zip(node.outputs, outputs, strict=True))
-        return [(None, False) if v is None else batched[id(v)] for v in graph.outputs]
+            batched.update((old, pair) for old, pair in zip(node.outputs, outputs, strict=True))
+        return [(None, False) if v is None else batched[v] for v in graph.outputs]
 
     def of_numbers(
         self,

@@ -141,8 +141,8 @@ def while_loop(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     # One more state: how often the body ran for each example.
     counts = input_value(TensorType((size,), int64))
     (goes_on,) = condition.outputs
-    stays = dict(zip(map(id, condition.inputs), body.inputs, strict=True))
-    (is_active,) = instantiate(condition, [stays[id(v)] for v in condition.inputs])
+    stays = dict(zip(condition.inputs, body.inputs, strict=True))
+    (is_active,) = instantiate(condition, [stays[v] for v in condition.inputs])
     assert is_active is not None
     assert goes_on is not None
     news = [

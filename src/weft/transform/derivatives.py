@@ -159,8 +159,8 @@ class _Parts:
         overwritten = [inputs[k] for k in function.written_inputs]
         overwritten += [function.extra[k] for k in function.written_captures]
         saved, second = split(results, later, overwritten)
-        later_nodes = {id(node) for node in Graph([], second).nodes}
-        self.kept = [k for k, v in enumerate(inputs) if id(v.node) in later_nodes]
+        later_nodes = set(Graph([], second).nodes)
+        self.kept = [k for k, v in enumerate(inputs) if v.node in later_nodes]
         self.first = Program(name, Graph(inputs, [*results, *saved.values()]))
         self.second = Program(name, Graph([*saved, *(inputs[k] for k in self.kept), *later_inputs], second))
 
@@ -341,7 +341,7 @@ def jacobian(
             return Program("jacobian", graph)
 
         # Which of the inputs are selected: those before them may be numbers, which are none.
-        selected_inputs = tuple([id(v) for v in function.inputs].index(id(v)) for v in selected)
+        selected_inputs = tuple(function.inputs.index(v) for v in selected if v is not None)
         program = stored(("jacobian", function.key, selected_inputs, mode), make)
         outputs = program([*arrays, *function.captures])
         aux = function.finish(outputs[len(selected) * len(function.ys) :])

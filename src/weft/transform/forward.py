@@ -35,16 +35,16 @@ Dots = Sequence["Value | None"]
 
 def tangents(ys: Sequence[Value], xs: Sequence[Value], dxs: Sequence[Value | None]) -> list[Value | None]:
     """The derivatives of ys along dxs, the tangents of xs; None where it is zero everywhere."""
-    tangent_of: dict[int, Value] = {id(x): dx for x, dx in zip(xs, dxs, strict=True) if dx is not None}
+    tangent_of: dict[Value, Value] = {x: dx for x, dx in zip(xs, dxs, strict=True) if dx is not None}
     for node in Graph(xs, ys).nodes:
-        if node.op is None or node.op.stops_gradient or all(id(v) in tangent_of for v in node.outputs):
+        if node.op is None or node.op.stops_gradient or all(v in tangent_of for v in node.outputs):
             continue
-        dots = [None if v is None else tangent_of.get(id(v)) for v in node.inputs]
+        dots = [None if v is None else tangent_of.get(v) for v in node.inputs]
         if any(dot is not None for dot in dots):
             for value, dot in zip(node.outputs, _of_node(node, dots), strict=True):
                 if dot is not None:
-                    tangent_of[id(value)] = dot
-    return [tangent_of.get(id(y)) for y in ys]
+                    tangent_of[value] = dot
+    return [tangent_of.get(y) for y in ys]
 
 
 def _of_node(node: Node, dots: Dots) -> Sequence[Value | None]:
@@ -79,7 +79,7 @@ def _of_elements(node: Node, dots: Dots) -> Sequence[Value | None] | None:
             continue
         cotangent = dot if dot.dtype is y.dtype else F.cast(dot, dtype=y.dtype)
         cotangent = cotangent if cotangent.shape == y.shape else F.broadcast_like(cotangent, y)
-        part = node_gradient(wide_node, {id(wide_y): cotangent}, lambda v: y if v is wide_y else v)[k]
+        part = node_gradient(wide_node, {wide_y: cotangent}, lambda v: y if v is wide_y else v)[k]
         if part is None:
             continue
         part = part if part.dtype is y.dtype else F.cast(part, dtype=y.dtype)
@@ -93,7 +93,7 @@ def _transposed(node: Node, dots: Dots) -> Sequence[Value | None]:
     ups = [F.filled_like(v, value=0.0) for v in floats]
     if not ups:
         return [None] * len(node.outputs)
-    cotangents = {id(v): up for v, up in zip(floats, ups, strict=True)}
+    cotangents = dict(zip(floats, ups, strict=True))
     input_gradients = node_gradient(node, cotangents, lambda value: value)
     pairs = [
         (cotangent, dot)

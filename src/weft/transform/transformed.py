@@ -227,24 +227,24 @@ class Program:
     def _inlined(self, operands: Sequence[Any]) -> list[Any]:
         capture = _core.capture()
         inputs = operands if capture is None else [capture.lift(x) for x in operands]
-        values: dict[int, Value] = {
-            id(old): constant(new) if isinstance(new, int | float) else new
+        values: dict[Value, Value] = {
+            old: constant(new) if isinstance(new, int | float) else new
             for old, new in zip(self.graph.inputs, inputs, strict=True)
         }
         for node in self.graph.nodes:
             if node.op is None:
-                values.setdefault(id(node.outputs[0]), node.outputs[0])
+                values.setdefault(node.outputs[0], node.outputs[0])
                 continue
             new_node = Node(
                 node.op,
-                [None if v is None else values[id(v)] for v in node.inputs],
+                [None if v is None else values[v] for v in node.inputs],
                 [v.type for v in node.outputs],
-                {key: values[id(v)] for key, v in node.runtime.items()},
+                {key: values[v] for key, v in node.runtime.items()},
             )
             new_node.where = node.where
             outputs = new_node.outputs if capture is None else capture.record_inlined(new_node)
-            values.update((id(old), new) for old, new in zip(node.outputs, outputs, strict=True))
-        return [values[id(v)] for v in self.graph.outputs if v is not None]
+            values.update((old, new) for old, new in zip(node.outputs, outputs, strict=True))
+        return [values[v] for v in self.graph.outputs if v is not None]
 
 
 _programs: Table[Any] = Table(PROGRAMS)
