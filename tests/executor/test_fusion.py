@@ -109,7 +109,7 @@ def test_large_rows_are_joined_where_that_saves_passes():
         given(*s) for s in ((3000, 400), (3000, 400), (1, 400), (1, 400), (400, 8))
     )
     y = F.maximum((x - mean) * inverse, 0.0)
-    dx = F.normalize_gradient(x, None, mean, inverse, F.where(y > 0, dy, 0.0), axes=(0,))[0]
+    dx = F.normalize_along_gradient(x, None, mean, inverse, F.where(y > 0, dy, 0.0), axes=(0,))[0]
     assert kernels([x, dy, mean, inverse, weight], [dx, y @ weight]) == 2
 
 

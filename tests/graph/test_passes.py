@@ -525,11 +525,11 @@ def test_epilogues_of_rows():
 
 
 def test_epilogues_keep_other_outputs():
-    found = texts(lambda x: F.relu(F.normalize(x, axes=(0,), eps=0.5)[0]), [t(2, 3)])
+    found = texts(lambda x: F.relu(F.normalize_along(x, axes=(0,), eps=0.5)[0]), [t(2, 3)])
     assert len(found) == 1
 
     def statistics(x):
-        y, mean, inverse, _ = F.normalize(x, axes=(0,), eps=0.5)
+        y, mean, inverse, _ = F.normalize_along(x, axes=(0,), eps=0.5)
         return F.relu(y) + mean, inverse
 
     found = texts(statistics, [t(2, 3)])
@@ -629,7 +629,7 @@ def test_recomputed_normalizations_have_the_same_bits(dtype):
     types = [t(4, 3, 5, dtype=dtype), t(1, 3, 1, dtype=dtype), t(1, 3, 1, dtype=dtype), t(5, dtype=dtype)]
     x, scale, shift, last = (input_value(each, name) for each, name in zip(types, "xwbl", strict=True))
     nodes = [
-        make_node(get("normalize")(axes=(0, 2), eps=1e-5), [x, scale, shift]),
+        make_node(get("normalize_along")(axes=(0, 2), eps=1e-5), [x, scale, shift]),
         make_node(get("layer_norm")(normalized_shape=5), [x, last, None]),
         make_node(get("rms_norm")(normalized_shape=5), [x, last]),
     ]

@@ -123,3 +123,35 @@ def test_first_values_have_the_same_spread(name, attributes):
     getattr(torch.nn.init, name)(other, **attributes)
     np.testing.assert_allclose(own.numpy().std(), other.numpy().std(), rtol=0.02)
     np.testing.assert_allclose(np.abs(own.numpy()).max(), other.abs().max().item(), rtol=0.35)
+
+
+def same_values(own, other, *inputs, **options):
+    """What both layers make of the inputs, with the parameters of PyTorch's."""
+    own.load_state_dict({key: x.numpy() for key, x in other.state_dict().items()})
+    got, want = own(*map(wf.tensor, inputs)), other(*map(torch.from_numpy, inputs))
+    for y, w in zip(*((v if isinstance(v, tuple) else (v,)) for v in (got, want)), strict=True):
+        np.testing.assert_allclose(y.numpy(), w.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("name", ["TransformerEncoderLayer", "TransformerDecoderLayer"])
+def test_transformer_layers(name, norm_first):
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal((3, n, 8), dtype="float32") for n in (5, 7)[: 1 + ("Decoder" in name)]]
+    other = getattr(torch.nn, name)(8, 2, 16, batch_first=True, norm_first=norm_first).eval()
+    same_values(getattr(M, name)(8, 2, 16, norm_first=norm_first).eval(), other, *inputs)
+
+
+@pytest.mark.parametrize("name", ["RNNCell", "GRUCell", "LSTMCell", "Bilinear"])
+def test_cells_and_bilinear_forms(name):
+    rng = np.random.default_rng(0)
+    sizes = (3, 6, 4) if name == "Bilinear" else (3, 6)
+    inputs = [rng.standard_normal((4, n), dtype="float32") for n in ((3, 6) if name == "Bilinear" else (3,))]
+    same_values(getattr(M, name)(*sizes), getattr(torch.nn, name)(*sizes), *inputs)
+
+
+def test_a_transformer():
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal((3, n, 8), dtype="float32") for n in (7, 5)]
+    sizes = (8, 2, 2, 2, 16)
+    same_values(M.Transformer(*sizes).eval(), torch.nn.Transformer(*sizes, batch_first=True).eval(), *inputs)

@@ -29,7 +29,6 @@ _GRADIENT = "gradients are computed by gm.backward(loss) inside 'with gm:', wher
 _CLEAR = "gradients are cleared by optimizer.clear_grad()"
 _LINALG = "weft has no linear algebra beyond products yet; numpy.linalg takes x.numpy()"
 _CATEGORICAL = "use weft.argmax(logits - log(-log(u)), axis=-1), u = weft.random.uniform(shape=logits.shape)"
-_LOSS = "losses are functions: weft.functional."
 
 # By the object that is read; functions are read from weft and from weft.functional.
 FUNCTIONS = {
@@ -45,8 +44,7 @@ FUNCTIONS = {
     "ge": "use weft.greater_equal or >=",
     "gt": "use weft.greater or >",
     "hstack": "use weft.concat(arrays, axis=1)",
-    "interp": "weft has no interpolation yet",
-    "interpolate": "weft has no interpolation yet",
+    "interp": "use weft.functional.interpolate",
     "le": "use weft.less_equal or <=",
     "lt": "use weft.less or <",
     "mm": "use weft.matmul or @",
@@ -66,7 +64,7 @@ FUNCTIONS = {
     "true_divide": "use weft.divide or /",
     "unique": "use weft.unique_values, unique_counts, unique_inverse or unique_all",
     "unsqueeze": "use weft.expand_dims(x, axis)",
-    "upsample": "weft has no interpolation yet",
+    "upsample": "use weft.functional.interpolate",
     "vstack": "use weft.concat(arrays, axis=0)",
     "addmm": "use c + a @ b",
     "amax": "use weft.max(x, axis)",
@@ -74,14 +72,9 @@ FUNCTIONS = {
     "cholesky": _LINALG,
     "det": _LINALG,
     "fori_loop": "use weft.foreach, or weft.while_loop",
-    "grid_sample": "weft has no interpolation yet",
-    "gumbel_softmax": "use softmax(logits - log(-log(u))) of u = weft.random.uniform(shape=logits.shape)",
     "index_add": "use weft.put_along_axis(x, indices, values, axis, mode='add')",
     "inv": _LINALG,
-    "logit": "use weft.log(p / (1 - p))",
     "multinomial": _CATEGORICAL,
-    "nan_to_num": "use weft.where(weft.isnan(x), 0.0, x)",
-    "normalize": "use x / weft.vector_norm(x, axis, keepdims=True)",
     "numel": "use x.size",
     "scan": "use weft.foreach(body, xs, states), or weft.cumulative_sum and cumulative_prod",
     "scatter_add": "use weft.put_along_axis(x, indices, values, axis, mode='add')",
@@ -260,24 +253,15 @@ TENSOR = {
     "zero_": "use x[...] = 0",
 }
 MODULES = {
-    "BCELoss": _LOSS + "binary_cross_entropy",
-    "BCEWithLogitsLoss": _LOSS + "binary_cross_entropy_with_logits",
     "BatchNorm": "use BatchNorm1d, BatchNorm2d or BatchNorm3d",
     "Block": "use Module",
-    "CrossEntropyLoss": _LOSS + "cross_entropy",
     "Dense": "use Linear(in_features, out_features)",
-    "Dropout2d": "use Dropout",
     "HybridBlock": "use Module, and weft.trace for its calls",
     "HybridSequential": "use Sequential, and weft.trace for its calls",
-    "KLDivLoss": _LOSS + "kl_div",
-    "L1Loss": _LOSS + "l1_loss",
     "LayerList": "use a Python list as an attribute: modules in it belong to the module",
-    "MSELoss": _LOSS + "mse_loss",
     "ModuleDict": "use a Python dict as an attribute: modules in it belong to the module",
     "ModuleList": "use a Python list as an attribute: modules in it belong to the module",
-    "NLLLoss": _LOSS + "nll_loss",
     "ParameterList": "assign each Parameter to an attribute of its own, with setattr for many",
-    "SmoothL1Loss": _LOSS + "smooth_l1_loss",
     "Swish": "use SiLU",
     "functional": "use weft.functional",
 }

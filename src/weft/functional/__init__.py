@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from weft import arrays as _arrays  # noqa: F401 - so that functions can be planned
 from weft.base.typing import Any
+from weft.functional import drawn as _drawn
+from weft.functional.drawn import *  # noqa: F403
 from weft.ops import registry as _registry
 
 # NumPy's and PyTorch's names of functions that have the array API's here.
@@ -25,7 +27,7 @@ _ALIASES = {
 
 def is_kept(name: str) -> bool:
     """Whether a name means the same function for ever: not that of a user's operator, which may be made again."""
-    return name in _ALIASES or _registry.is_builtin(name)
+    return name in _ALIASES or name in _drawn.__all__ or _registry.is_builtin(name)
 
 
 def __getattr__(name: str) -> Any:
@@ -44,4 +46,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*_registry.public_names(), *_ALIASES])
+    return sorted([*_registry.public_names(), *_drawn.__all__, *_ALIASES])

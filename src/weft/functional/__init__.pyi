@@ -10,6 +10,7 @@ from weft.arrays.tensor import Tensor
 
 ArrayLike = Tensor | float | np.ndarray[Any, Any] | np.generic  # what Python's operators take
 Operand = ArrayLike | list[Any]
+from weft.functional.drawn import *
 
 
 def abs(x: Operand, /) -> Tensor:
@@ -21,14 +22,38 @@ def acos(x: Operand, /) -> Tensor:
 def acosh(x: Operand, /) -> Tensor:
     """The inverse of the hyperbolic cosine: NaN below 1."""
 
+def adaptive_avg_pool1d(x: Operand, /, output_size: int | Sequence[int]) -> Tensor:
+    """Averages over windows of a sequence, chosen so that the result has output_size."""
+
 def adaptive_avg_pool2d(x: Operand, /, output_size: int | Sequence[int]) -> Tensor:
-    """Averages over windows that are chosen so that the result has these sizes."""
+    """Averages over windows of a image, chosen so that the result has output_size."""
+
+def adaptive_avg_pool3d(x: Operand, /, output_size: int | Sequence[int]) -> Tensor:
+    """Averages over windows of a volume, chosen so that the result has output_size."""
+
+def adaptive_max_pool1d(x: Operand, /, output_size: int | Sequence[int]) -> Tensor:
+    """Maxima over windows of a sequence, chosen so that the result has output_size."""
+
+def adaptive_max_pool1d_with_indices(x: Operand, /, output_size: int | Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Maxima and their places over windows of a sequence, chosen so that the result has output_size."""
 
 def adaptive_max_pool2d(x: Operand, /, output_size: int | Sequence[int]) -> Tensor:
-    """Maxima over windows that are chosen so that the result has these sizes."""
+    """Maxima over windows of a image, chosen so that the result has output_size."""
+
+def adaptive_max_pool2d_with_indices(x: Operand, /, output_size: int | Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Maxima and their places over windows of a image, chosen so that the result has output_size."""
+
+def adaptive_max_pool3d(x: Operand, /, output_size: int | Sequence[int]) -> Tensor:
+    """Maxima over windows of a volume, chosen so that the result has output_size."""
+
+def adaptive_max_pool3d_with_indices(x: Operand, /, output_size: int | Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Maxima and their places over windows of a volume, chosen so that the result has output_size."""
 
 def add(a: Operand, b: Operand, /) -> Tensor:
     """a + b; for booleans their or."""
+
+def affine_grid(theta: Operand, /, size: Sequence[int], align_corners: bool=False) -> Tensor:
+    """The places that affine maps give to the elements of an image, for grid_sample."""
 
 def all(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
     """Whether all are true along axes."""
@@ -75,14 +100,14 @@ def batch_norm(x: Operand, running_mean: Operand | None=None, running_var: Opera
 def bernoulli(p: Operand, /, *, dtype: DType | str | type[Any] | None=None) -> Tensor:
     """1 with probability p, else 0, each element for itself."""
 
+def bilinear(x1: Operand, x2: Operand, weight: Operand, bias: Operand | None=None) -> Tensor:
+    """y[..., o] = sum over i, j of x1[..., i] weight[o, i, j] x2[..., j], + bias[o]."""
+
 def binary_cross_entropy(x: Operand, target: Operand, weight: Operand | None=None, reduction: str='mean') -> Tensor:
     """-(target log(x) + (1 - target) log(1 - x)), with logarithms of at least -100."""
 
 def binary_cross_entropy_with_logits(x: Operand, target: Operand, weight: Operand | None=None, pos_weight: Operand | None=None, reduction: str='mean') -> Tensor:
     """binary_cross_entropy of sigmoid(x), finite for all finite x."""
-
-def bincount(x: Operand, weights: Operand | None=None, *, length: int) -> Tensor:
-    """How often each number 0 ... length - 1 occurs, or the sum of its weights."""
 
 def bitwise_and(a: Operand, b: Operand, /) -> Tensor:
     """The bits that both a and b have: a & b."""
@@ -114,11 +139,17 @@ def cast(x: Operand, /, dtype: DType | str | type[Any]) -> Tensor:
 def cbrt(x: Operand, /) -> Tensor:
     """The cube root of x, negative for negative numbers."""
 
+def cdist(x1: Operand, x2: Operand, /, p: float=2.0) -> Tensor:
+    """The p-norms of the differences of all pairs of rows of x1 and x2."""
+
 def ceil(x: Operand, /) -> Tensor:
     """The least whole number that is at least x."""
 
 def celu(x: Operand, /, alpha: float=1.0) -> Tensor:
     """x where it is positive, else alpha (exp(x / alpha) - 1)."""
+
+def channel_shuffle(x: Operand, /, groups: int) -> Tensor:
+    """The channels of several groups in turn: one of each group, then the next of each."""
 
 def chunk(x: Operand, /, chunks: int, axis: int=0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal size along an axis, the last one smaller if need be."""
@@ -150,14 +181,14 @@ def conv_transpose3d(x: Operand, weight: Operand, bias: Operand | None=None, str
 def copysign(a: Operand, b: Operand, /) -> Tensor:
     """The magnitude of a with the sign of b."""
 
-def corrcoef(x: Operand, /) -> Tensor:
-    """The correlations of variables, which are the rows of x: covariances divided by both deviations."""
-
 def cos(x: Operand, /) -> Tensor:
     """The cosine of x radians: NaN for infinities."""
 
 def cosh(x: Operand, /) -> Tensor:
     """The hyperbolic cosine of x."""
+
+def cosine_embedding_loss(x1: Operand, x2: Operand, target: Operand, /, margin: float=0.0, reduction: str='mean') -> Tensor:
+    """1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where it is -1."""
 
 def cosine_similarity(x1: Operand, x2: Operand, /, axis: int=1, eps: float=1e-08) -> Tensor:
     """x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along an axis."""
@@ -165,17 +196,11 @@ def cosine_similarity(x1: Operand, x2: Operand, /, axis: int=1, eps: float=1e-08
 def count_nonzero(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
     """How many are not 0 along axes."""
 
-def cov(x: Operand, /, *, correction: float=1.0) -> Tensor:
-    """The covariances of variables, which are the rows of x; columns are observations."""
-
 def cross_entropy(x: Operand, target: Operand, weight: Operand | None=None, ignore_index: int=-100, reduction: str='mean', label_smoothing: float=0.0) -> Tensor:
     """-weight[t] log(softmax(x)[t]): the loss of predicting class t by logits x; or -sum(weight t log(softmax(x)))."""
 
-def cumulative_max(x: Operand, /, axis: int | None=None, *, dtype: DType | str | type[Any] | None=None, include_initial: bool=False, reverse: bool=False) -> Tensor:
-    """The greatest element of a row up to each of its elements; NaN stays."""
-
-def cumulative_min(x: Operand, /, axis: int | None=None, *, dtype: DType | str | type[Any] | None=None, include_initial: bool=False, reverse: bool=False) -> Tensor:
-    """The least element of a row up to each of its elements; NaN stays."""
+def ctc_loss(log_probs: Operand, targets: Operand, input_lengths: Operand, target_lengths: Operand, /, blank: int=0, reduction: str='mean', zero_infinity: bool=False) -> Tensor:
+    """-log of the probability that a sequence reads as its labels: of all paths that give them when repeated classes"""
 
 def cumulative_prod(x: Operand, /, axis: int | None=None, *, dtype: DType | str | type[Any] | None=None, include_initial: bool=False, reverse: bool=False) -> Tensor:
     """The product of a row up to each of its elements, with it."""
@@ -183,17 +208,14 @@ def cumulative_prod(x: Operand, /, axis: int | None=None, *, dtype: DType | str 
 def cumulative_sum(x: Operand, /, axis: int | None=None, *, dtype: DType | str | type[Any] | None=None, include_initial: bool=False, reverse: bool=False) -> Tensor:
     """The sum of a row up to each of its elements, with it."""
 
-def deg2rad(x: Operand, /) -> Tensor:
-    """Degrees in radians: x pi / 180."""
+def depth_to_space(x: Operand, /, block_size: int) -> Tensor:
+    """Channels become places, as pixel_shuffle, but the channels are (b, b, c): the block's place counts first."""
 
 def dequantize(q: Operand, scale: Operand, zero_point: Operand | None=None, axis: int | None=None) -> Tensor:
     """(q - zero_point) * scale."""
 
 def diagonal(x: Operand, /, offset: int=0, axis1: int=0, axis2: int=1) -> Tensor:
     """A view of the elements at equal indices of two axes, as a new last dimension."""
-
-def digamma(x: Operand, /) -> Tensor:
-    """The derivative of lgamma: NaN for whole numbers below 0, infinite for 0 with the other sign."""
 
 def divide(a: Operand, b: Operand, /) -> Tensor:
     """a / b as real numbers."""
@@ -210,6 +232,9 @@ def elu(x: Operand, /, alpha: float=1.0) -> Tensor:
 def embedding(indices: Operand, table: Operand, /, padding_idx: int | None=None, *, num_embeddings: int | None=None, embedding_dim: int | None=None) -> Tensor:
     """Rows of a table: y[..., :] = table[indices[...], :]."""
 
+def embedding_bag(indices: Operand, table: Operand, offsets: Operand | None=None, weights: Operand | None=None, mode: str='mean') -> Tensor:
+    """Sums, averages or maxima of a table's rows: of each row of indices, or of runs of them."""
+
 def equal(a: Operand, b: Operand, /) -> Tensor:
     """Whether a = b."""
 
@@ -218,9 +243,6 @@ def erf(x: Operand, /) -> Tensor:
 
 def erfc(x: Operand, /) -> Tensor:
     """1 - erf(x), exact to the last digits where that is small."""
-
-def erfinv(x: Operand, /) -> Tensor:
-    """The number whose error function is x: infinite for -1 and 1, NaN beyond."""
 
 def exp(x: Operand, /) -> Tensor:
     """e to the power of x."""
@@ -258,8 +280,11 @@ def fmin(a: Operand, b: Operand, /) -> Tensor:
 def fmod(a: Operand, b: Operand, /) -> Tensor:
     """a - b * trunc(a / b): what division leaves, with the sign of a."""
 
-def gamma(x: Operand, /) -> Tensor:
-    """The gamma function, (x - 1)! of whole numbers: NaN for whole numbers below 0, infinite for 0 with its sign."""
+def fold(x: Operand, /, output_size: int | Sequence[int], kernel_size: int | Sequence[int], dilation: int | Sequence[int]=1, padding: int | Sequence[int]=0, stride: int | Sequence[int]=1) -> Tensor:
+    """Windows given as columns put into an image, where elements that overlap are added (col2im)."""
+
+def gaussian_nll_loss(x: Operand, target: Operand, var: Operand, /, full: bool=False, eps: float=1e-06, reduction: str='mean') -> Tensor:
+    """(log(v) + (x - target)^2 / v) / 2 with v = max(var, eps): what a normal distribution lacks of the target."""
 
 def gelu(x: Operand, /, approximate: str='none') -> Tensor:
     """x times the normal distribution's function: x P(X <= x); approximate="tanh" uses its formula by tanh."""
@@ -272,6 +297,9 @@ def greater(a: Operand, b: Operand, /) -> Tensor:
 
 def greater_equal(a: Operand, b: Operand, /) -> Tensor:
     """Whether a >= b."""
+
+def grid_sample(x: Operand, grid: Operand, /, mode: str='bilinear', padding_mode: str='zeros', align_corners: bool=False) -> Tensor:
+    """Images read at the places of a grid."""
 
 def group_norm(x: Operand, num_groups: int, weight: Operand | None=None, bias: Operand | None=None, eps: float=1e-05) -> Tensor:
     """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of groups of a sample's channels."""
@@ -291,11 +319,11 @@ def hardshrink(x: Operand, /, lambd: float=0.5) -> Tensor:
 def hardtanh(x: Operand, /, min_val: float=-1.0, max_val: float=1.0) -> Tensor:
     """x, but at least min_val and at most max_val. NaN stays NaN; the gradient at both is 0."""
 
-def heaviside(a: Operand, b: Operand, /) -> Tensor:
-    """0 where a is negative, 1 where it is positive, b where it is 0; NaN stays."""
+def hinge_embedding_loss(x: Operand, target: Operand, /, margin: float=1.0, reduction: str='mean') -> Tensor:
+    """x where target is 1, else max(0, margin - x): of distances x of pairs that are alike (1) or not (-1)."""
 
-def histogram(x: Operand, /, bins: int, range: Sequence[float]) -> Tensor:
-    """How many elements are in each of so many bins of equal width: [low, high) each, the last one with its end."""
+def hinge_loss(x: Operand, target: Operand, /, reduction: str='mean', norm: str='L1') -> Tensor:
+    """max(0, 1 - target x) for targets 1 and -1, or its square: the loss of support vector machines."""
 
 def huber_loss(x: Operand, target: Operand, /, reduction: str='mean', delta: float=1.0) -> Tensor:
     """delta (|d| - delta / 2) where |d| > delta, else d^2 / 2, with d = x - target."""
@@ -326,6 +354,9 @@ def integer_linear(x: Operand, weight: Operand, /) -> Tensor:
 
 def integer_matmul(a: Operand, b: Operand, /) -> Tensor:
     """The product of matrices of bytes, added up in int32; matmul of int8 arrays is of int8 and wraps."""
+
+def interpolate(x: Operand, /, size: int | Sequence[int] | None=None, scale_factor: float | Sequence[float] | None=None, mode: str='nearest', align_corners: bool | None=None, *, antialias: bool=False) -> Tensor:
+    """Images of other sizes, by the elements near each place or by averages."""
 
 def isclose(a: Operand, b: Operand, /, rtol: float=1e-05, atol: float=1e-08, equal_nan: bool=False) -> Tensor:
     """Whether |a - b| <= atol + rtol * |b|."""
@@ -360,11 +391,11 @@ def less(a: Operand, b: Operand, /) -> Tensor:
 def less_equal(a: Operand, b: Operand, /) -> Tensor:
     """Whether a <= b."""
 
-def lgamma(x: Operand, /) -> Tensor:
-    """log(|gamma(x)|): infinite for 0 and whole numbers below."""
-
 def linear(x: Operand, weight: Operand, bias: Operand | None=None, *, out_features: int | None=None) -> Tensor:
     """x W^T + b: a layer whose outputs are linear in its inputs."""
+
+def local_response_norm(x: Operand, /, size: int, alpha: float=0.0001, beta: float=0.75, k: float=1.0) -> Tensor:
+    """x / (k + alpha s / size)^beta, where s is the sum of the squares of `size` neighbouring channels."""
 
 def log(x: Operand, /) -> Tensor:
     """The natural logarithm of x: -inf for 0, NaN for negative numbers."""
@@ -399,14 +430,23 @@ def logical_or(a: Operand, b: Operand, /) -> Tensor:
 def logical_xor(a: Operand, b: Operand, /) -> Tensor:
     """Whether just one is true."""
 
-def logit(x: Operand, /, *, eps: float=0.0) -> Tensor:
-    """log(x / (1 - x)), the inverse of sigmoid: infinite at 0 and 1, NaN beyond."""
-
 def logsumexp(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
     """log(sum(exp(x))) along axes; finite wherever the answer is."""
 
+def lp_pool1d(x: Operand, /, norm_type: float, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, ceil_mode: bool=False, *, padding: int | Sequence[int]=0, dilation: int | Sequence[int]=1) -> Tensor:
+    """The norm of every window of a sequence: the sum of |x|^norm_type, to the power of 1 / norm_type."""
+
+def lp_pool2d(x: Operand, /, norm_type: float, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, ceil_mode: bool=False, *, padding: int | Sequence[int]=0, dilation: int | Sequence[int]=1) -> Tensor:
+    """The norm of every window of a image: the sum of |x|^norm_type, to the power of 1 / norm_type."""
+
+def lp_pool3d(x: Operand, /, norm_type: float, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, ceil_mode: bool=False, *, padding: int | Sequence[int]=0, dilation: int | Sequence[int]=1) -> Tensor:
+    """The norm of every window of a volume: the sum of |x|^norm_type, to the power of 1 / norm_type."""
+
 def lstm(x: Operand, h0: Operand, c0: Operand, *parameters: Operand | Sequence[Operand], bidirectional: bool=False, hidden_size: int | None=None, num_layers: int | None=None) -> tuple[Tensor, Tensor, Tensor]:
     """Layers of long short-term memory: at every step i, f, g, o = x W_ih^T + b_ih + h W_hh^T + b_hh,"""
+
+def margin_ranking_loss(x1: Operand, x2: Operand, target: Operand, /, margin: float=0.0, reduction: str='mean') -> Tensor:
+    """max(0, margin - target (x1 - x2)): target 1 where x1 should be greater than x2, -1 where it should be less."""
 
 def masked_fill(x: Operand, mask: Operand, /, value: float) -> Tensor:
     """x with value where the mask is true."""
@@ -423,20 +463,35 @@ def max(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=
 def max_pool1d(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> Tensor:
     """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones."""
 
+def max_pool1d_with_indices(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> tuple[Tensor, Tensor]:
+    """The greatest element of every window of a sequence, and its index in the flat sequence; of equal ones the first."""
+
 def max_pool2d(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> Tensor:
     """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones."""
 
+def max_pool2d_with_indices(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> tuple[Tensor, Tensor]:
+    """The greatest element of every window of a image, and its index in the flat image; of equal ones the first."""
+
 def max_pool3d(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> Tensor:
     """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones."""
+
+def max_pool3d_with_indices(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> tuple[Tensor, Tensor]:
+    """The greatest element of every window of a volume, and its index in the flat volume; of equal ones the first."""
+
+def max_unpool1d(x: Operand, indices: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, output_size: Sequence[int] | None=None) -> Tensor:
+    """Elements put back to where max_pool1d_with_indices found them, 0 elsewhere."""
+
+def max_unpool2d(x: Operand, indices: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, output_size: Sequence[int] | None=None) -> Tensor:
+    """Elements put back to where max_pool2d_with_indices found them, 0 elsewhere."""
+
+def max_unpool3d(x: Operand, indices: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, output_size: Sequence[int] | None=None) -> Tensor:
+    """Elements put back to where max_pool3d_with_indices found them, 0 elsewhere."""
 
 def maximum(a: Operand, b: Operand, /) -> Tensor:
     """The larger of a and b; NaN if one is NaN."""
 
 def mean(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
     """The arithmetic mean along axes."""
-
-def median(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
-    """The middle of a row's sorted elements, for an even number of them the mean of both."""
 
 def meshgrid(*x: Operand | Sequence[Operand], indexing: str='xy') -> tuple[Tensor, ...]:
     """Views of rows, each along its own dimension of one grid."""
@@ -456,35 +511,26 @@ def moveaxis(x: Operand, /, source: int | Sequence[int], destination: int | Sequ
 def mse_loss(x: Operand, target: Operand, /, reduction: str='mean') -> Tensor:
     """(x - target)^2: the squared error."""
 
+def multi_margin_loss(x: Operand, target: Operand, p: int=1, margin: float=1.0, weight: Operand | None=None, reduction: str='mean') -> Tensor:
+    """The mean over classes i of max(0, margin - x[target] + x[i])^p, i unlike target."""
+
+def multilabel_margin_loss(x: Operand, target: Operand, /, reduction: str='mean') -> Tensor:
+    """The sum over classes i, unlike all of the targets, and targets j of max(0, 1 - x[j] + x[i]), divided by c."""
+
+def multilabel_soft_margin_loss(x: Operand, target: Operand, weight: Operand | None=None, reduction: str='mean') -> Tensor:
+    """The mean over classes of binary_cross_entropy_with_logits(x, target)."""
+
 def multiply(a: Operand, b: Operand, /) -> Tensor:
     """a * b; for booleans their and."""
-
-def nan_to_num(x: Operand, /, *, nan: float=0.0, posinf: float | None=None, neginf: float | None=None) -> Tensor:
-    """x with numbers in the place of NaN and infinities."""
-
-def nanmax(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
-    """The greatest along axes of the elements that are not NaN; NaN where there is none."""
-
-def nanmean(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
-    """The mean along axes of the elements that are not NaN; NaN where there is none."""
-
-def nanmin(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
-    """The least along axes of the elements that are not NaN; NaN where there is none."""
-
-def nanprod(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
-    """The product along axes, in which NaN counts as 1."""
-
-def nansum(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
-    """The sum along axes, in which NaN counts as 0."""
 
 def negative(x: Operand, /) -> Tensor:
     """-x."""
 
-def nextafter(a: Operand, b: Operand, /) -> Tensor:
-    """The number next to a in the direction of b; b where both are equal, NaN where one is."""
-
 def nll_loss(x: Operand, target: Operand, weight: Operand | None=None, ignore_index: int=-100, reduction: str='mean') -> Tensor:
     """-weight[t] x[t]: the loss of predicting class t by logarithms of probabilities x."""
+
+def normalize(x: Operand, /, p: float=2.0, axis: int | Sequence[int]=1, eps: float=1e-12) -> Tensor:
+    """x / max(|x|, eps), with the p-norm along axes."""
 
 def not_equal(a: Operand, b: Operand, /) -> Tensor:
     """Whether a and b differ."""
@@ -501,11 +547,23 @@ def pack_int4(q: Operand, /, group_size: int) -> Tensor:
 def pad(x: Operand, /, pad: Sequence[int], mode: str='constant', value: float=0.0) -> Tensor:
     """x with borders: pad[0] before and pad[1] after the last axis, pad[2] and pad[3] the one before, and so on."""
 
+def pairwise_distance(x1: Operand, x2: Operand, /, p: float=2.0, eps: float=1e-06, keepdims: bool=False) -> Tensor:
+    """The p-norm of x1 - x2 + eps along the last axis."""
+
+def pdist(x: Operand, /, p: float=2.0) -> Tensor:
+    """The p-norms of the differences of all pairs of rows: cdist(x, x) above its diagonal, row by row."""
+
 def permute_dims(x: Operand, /, axes: Sequence[int]) -> Tensor:
     """A view with the dimensions in the order of axes."""
 
-def polygamma(x: Operand, /, n: int) -> Tensor:
-    """The n-th derivative of digamma."""
+def pixel_shuffle(x: Operand, /, upscale_factor: int) -> Tensor:
+    """Channels become places: each r^2 channels (c, r, r) give blocks of r x r pixels of one channel."""
+
+def pixel_unshuffle(x: Operand, /, downscale_factor: int) -> Tensor:
+    """Places become channels: the inverse of pixel_shuffle."""
+
+def poisson_nll_loss(x: Operand, target: Operand, /, log_input: bool=True, full: bool=False, eps: float=1e-08, reduction: str='mean') -> Tensor:
+    """exp(x) - target x: what a Poisson distribution of mean exp(x) lacks of the counts target."""
 
 def positive(x: Operand, /) -> Tensor:
     """+x: the same numbers."""
@@ -522,17 +580,11 @@ def prod(x: Operand, /, axis: int | Sequence[int] | None=None, *, dtype: DType |
 def put_along_axis(x: Operand, indices: Operand, updates: Operand, /, axis: int=-1, mode: str='set') -> Tensor:
     """x, but y[..., indices[..., j, ...], ...] is combined with updates[..., j, ...], in the order of j."""
 
-def quantile(x: Operand, /, q: float | Sequence[float], axis: int | Sequence[int] | None=None, *, keepdims: bool=False, interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint']='linear') -> Tensor:
-    """The numbers below which shares q of a row's elements are: 0 the least, 0.5 the median, 1 the greatest."""
-
 def quantize(x: Operand, scale: Operand, zero_point: Operand | None=None, axis: int | None=None, dtype: DType | str | type[Any]=..., *, low: int | None=None, high: int | None=None) -> Tensor:
     """saturate(round(x / scale) + zero_point): the nearest integers, halves to the even one."""
 
 def quantized_linear(x: Operand, weight: Operand, scale: Operand, bias: Operand | None=None) -> Tensor:
     """x W^T + bias with a weight of small integers and a step for each group: W = q * scale."""
-
-def rad2deg(x: Operand, /) -> Tensor:
-    """Radians in degrees: x 180 / pi."""
 
 def reciprocal(x: Operand, /) -> Tensor:
     """1 / x."""
@@ -573,23 +625,17 @@ def scaled_dot_product_attention(q: Operand, k: Operand, v: Operand, mask: Opera
 def searchsorted(x1: Operand, x2: Operand, /, *, side: str='left') -> Tensor:
     """Where values would be inserted into a sorted array so that it stays sorted."""
 
-def segment_max(x: Operand, segments: Operand, /, length: int) -> Tensor:
-    """y[k] = the greatest of the rows x[i] with segments[i] == k, element by element."""
-
-def segment_mean(x: Operand, segments: Operand, /, length: int) -> Tensor:
-    """y[k] = the mean of the rows x[i] with segments[i] == k, 0 where there are none."""
-
-def segment_min(x: Operand, segments: Operand, /, length: int) -> Tensor:
-    """y[k] = the least of the rows x[i] with segments[i] == k, element by element."""
-
-def segment_softmax(x: Operand, segments: Operand, /, length: int) -> Tensor:
-    """y[i] = exp(x[i]) / the sum of exp(x[j]) over all j of i's segment."""
-
-def segment_sum(x: Operand, segments: Operand, /, length: int) -> Tensor:
-    """y[k] = the sum of the rows x[i] with segments[i] == k."""
-
 def selu(x: Operand, /) -> Tensor:
     """1.0507 x where it is positive, else 1.0507 times 1.67326 (exp(x) - 1)."""
+
+def sequence_last(x: Operand, lengths: Operand, /, axis: int=0) -> Tensor:
+    """The last element of each sequence: x[lengths[i] - 1, i, ...]."""
+
+def sequence_mask(x: Operand, lengths: Operand, /, value: float=0.0, axis: int=0) -> Tensor:
+    """x with value beyond the end of each sequence."""
+
+def sequence_reverse(x: Operand, lengths: Operand, /, axis: int=0) -> Tensor:
+    """Each sequence backwards; what is beyond its end stays."""
 
 def sigmoid(x: Operand, /) -> Tensor:
     """1 / (1 + exp(-x)), exact to the last digits on both sides."""
@@ -606,9 +652,6 @@ def silu(x: Operand, /) -> Tensor:
 def sin(x: Operand, /) -> Tensor:
     """The sine of x radians: NaN for infinities."""
 
-def sinc(x: Operand, /) -> Tensor:
-    """sin(pi x) / (pi x), 1 at 0, where it has derivatives of every order."""
-
 def sinh(x: Operand, /) -> Tensor:
     """The hyperbolic sine of x."""
 
@@ -618,8 +661,14 @@ def slice(x: Operand, /, starts: Sequence[int], stops: Sequence[int], steps: Seq
 def smooth_l1_loss(x: Operand, target: Operand, /, reduction: str='mean', beta: float=1.0) -> Tensor:
     """|d| - beta / 2 where |d| >= beta, else d^2 / (2 beta), with d = x - target."""
 
+def soft_margin_loss(x: Operand, target: Operand, /, reduction: str='mean') -> Tensor:
+    """log(1 + exp(-target x)): the logistic loss of targets 1 and -1."""
+
 def softmax(x: Operand, /, axis: int=-1) -> Tensor:
     """exp(x) / sum(exp(x)) along one axis, shifted so that it never overflows."""
+
+def softmin(x: Operand, /, axis: int=-1) -> Tensor:
+    """softmax(-x) along one axis."""
 
 def softplus(x: Operand, /, beta: float=1.0, threshold: float=20.0) -> Tensor:
     """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
@@ -632,6 +681,9 @@ def softsign(x: Operand, /) -> Tensor:
 
 def sort(x: Operand, /, axis: int=-1, *, descending: bool=False, stable: bool=True) -> Tensor:
     """x sorted along an axis, the least first; NaN last."""
+
+def space_to_depth(x: Operand, /, block_size: int) -> Tensor:
+    """Places become channels (b, b, c): the inverse of depth_to_space."""
 
 def split(x: Operand, /, sizes: int | Sequence[int], axis: int=0) -> tuple[Tensor, ...]:
     """Views of sizes along an axis, one after the other."""
@@ -693,11 +745,17 @@ def topk(x: Operand, /, k: int, axis: int=-1, *, largest: bool=True, sorted: boo
 def tril(x: Operand, /, k: int=0) -> Tensor:
     """The elements on and below the k-th diagonal of the last two dimensions, 0 above it."""
 
+def triplet_margin_loss(anchor: Operand, positive: Operand, negative: Operand, /, margin: float=1.0, p: float=2.0, eps: float=1e-06, swap: bool=False, reduction: str='mean') -> Tensor:
+    """max(0, |anchor - positive| - |anchor - negative| + margin), with pairwise_distance's norms."""
+
 def triu(x: Operand, /, k: int=0) -> Tensor:
     """The elements on and above the k-th diagonal of the last two dimensions, 0 below it."""
 
 def trunc(x: Operand, /) -> Tensor:
     """The whole number nearest to x that is not farther from 0."""
+
+def unfold(x: Operand, /, kernel_size: int | Sequence[int], dilation: int | Sequence[int]=1, padding: int | Sequence[int]=0, stride: int | Sequence[int]=1) -> Tensor:
+    """The elements of every window of an image as a column, windows in row-major order (im2col)."""
 
 def unstack(x: Operand, /, axis: int=0) -> tuple[Tensor, ...]:
     """The arrays along an axis, without that axis, as views."""
@@ -713,6 +771,3 @@ def vector_norm(x: Operand, /, axis: int | Sequence[int] | None=None, keepdims: 
 
 def where(condition: Operand, x1: Operand, x2: Operand, /) -> Tensor:
     """x1 where the condition holds, else x2."""
-
-def xlogy(a: Operand, b: Operand, /) -> Tensor:
-    """a log(b), 0 where a is 0 and b is not NaN."""

@@ -12,13 +12,19 @@ from weft.module.attention import *  # noqa: F403
 from weft.module.container import *  # noqa: F403
 from weft.module.convolution import *  # noqa: F403
 from weft.module.functions import *  # noqa: F403
+from weft.module.images import *  # noqa: F403
+from weft.module.linear import Bilinear as Bilinear
 from weft.module.linear import Embedding as Embedding
+from weft.module.linear import EmbeddingBag as EmbeddingBag
 from weft.module.linear import Linear as Linear
+from weft.module.losses import *  # noqa: F403
 from weft.module.module import Handle as Handle
 from weft.module.module import Module as Module
 from weft.module.module import Parameter as Parameter
 from weft.module.normalization import *  # noqa: F403
+from weft.module.padding import *  # noqa: F403
 from weft.module.recurrent import *  # noqa: F403
+from weft.module.transformer import *  # noqa: F403
 
 
 def __getattr__(name: str) -> object:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 from weft import functional as F
 from weft.arrays.tensor import Tensor
 from weft.module.module import Module
 
-__all__ = ["Dropout", "Flatten", "Identity", "Sequential"]
+__all__ = [
+    "AlphaDropout",
+    "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
+    "FeatureAlphaDropout",
+    "Flatten",
+    "Identity",
+    "Sequential",
+]
 
 
 class Sequential(Module):
@@ -123,12 +133,44 @@ class Dropout(Module):
     tensor([1., 1.], dtype=float32, device=cpu:0)
     """
 
+    function: ClassVar[str] = "dropout"
     repr_attributes = ("p",)
 
     def __init__(self, p: float = 0.5) -> None:
         if not 0 <= p <= 1:
-            raise ValueError(f"Dropout: p must be in 0..1, got {p}")
+            raise ValueError(f"{type(self).__name__}: p must be in 0..1, got {p}")
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.p, training=self.training)
+        y: Tensor = getattr(F, self.function)(x, self.p, training=self.training)
+        return y
+
+
+class Dropout1d(Dropout):
+    """Dropout of whole channels of sequences [n, c, l]. See weft.functional.dropout1d."""
+
+    function = "dropout1d"
+
+
+class Dropout2d(Dropout):
+    """Dropout of whole channels of images [n, c, h, w]. See weft.functional.dropout2d."""
+
+    function = "dropout2d"
+
+
+class Dropout3d(Dropout):
+    """Dropout of whole channels of volumes [n, c, d, h, w]. See weft.functional.dropout3d."""
+
+    function = "dropout3d"
+
+
+class AlphaDropout(Dropout):
+    """Dropout that keeps mean and variance, for networks with SELU. See weft.functional.alpha_dropout."""
+
+    function = "alpha_dropout"
+
+
+class FeatureAlphaDropout(Dropout):
+    """AlphaDropout of whole channels [n, c, ...]. See weft.functional.feature_alpha_dropout."""
+
+    function = "feature_alpha_dropout"

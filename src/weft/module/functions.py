@@ -1,4 +1,4 @@
-"""Layers that are one operator of one array with its attributes: activations and pooling."""
+"""Layers that are one operator of one array with its attributes: activations; images.py has those of images."""
 
 from __future__ import annotations
 
@@ -12,35 +12,39 @@ from weft.module.module import Module
 from weft.ops import registry
 
 __all__ = [
+    "CELU",
     "ELU",
     "GELU",
+    "GLU",
     "SELU",
-    "AdaptiveAvgPool2d",
-    "AdaptiveMaxPool2d",
-    "AvgPool1d",
-    "AvgPool2d",
-    "AvgPool3d",
     "HardSigmoid",
     "HardSwish",
+    "Hardshrink",
+    "Hardtanh",
     "LeakyReLU",
+    "LocalResponseNorm",
+    "LogSigmoid",
     "LogSoftmax",
-    "MaxPool1d",
-    "MaxPool2d",
-    "MaxPool3d",
     "Mish",
     "PReLU",
+    "RReLU",
     "ReLU",
     "ReLU6",
     "SiLU",
     "Sigmoid",
     "Softmax",
+    "Softmin",
     "Softplus",
+    "Softshrink",
+    "Softsign",
     "Tanh",
+    "Tanhshrink",
+    "Threshold",
 ]
 
 
 class OperatorLayer(Module):
-    """Base: the operator named `operator`, called with the attributes that the layer was made with.
+    """Base: the operator named `operator`, called with its inputs and the attributes that the layer was made with.
 
     They are given as the function takes them, by position or by name, are checked at once, and are attributes of the
     layer under the operator's names.
@@ -72,9 +76,9 @@ class OperatorLayer(Module):
         for name, value in self._operator_attributes.items():
             setattr(self, name, value)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, *inputs: Tensor) -> Any:
         return getattr(F, self.operator)(
-            x, **{name: getattr(self, name) for name in self._operator_attributes}
+            *inputs, **{name: getattr(self, name) for name in self._operator_attributes}
         )
 
     def extra_repr(self) -> str:
@@ -176,62 +180,85 @@ class LogSoftmax(OperatorLayer):
     operator = "log_softmax"
 
 
-class MaxPool1d(OperatorLayer):
-    """The greatest element of every window of a sequence. See weft.functional.max_pool1d."""
+class CELU(OperatorLayer):
+    """x where it is positive, else alpha (exp(x / alpha) - 1). See weft.functional.celu."""
 
-    operator = "max_pool1d"
-
-
-class MaxPool2d(OperatorLayer):
-    """The greatest element of every window: kernel_size, stride=kernel_size, padding=0. See weft.functional.max_pool2d.
-
-    >>> import weft as wf
-    >>> MaxPool2d(2)(wf.zeros((1, 3, 8, 8))).shape
-    (1, 3, 4, 4)
-    """
-
-    operator = "max_pool2d"
+    operator = "celu"
 
 
-class MaxPool3d(OperatorLayer):
-    """The greatest element of every window of a volume. See weft.functional.max_pool3d."""
+class GLU(OperatorLayer):
+    """One half of an axis times the sigmoid of the other. See weft.functional.glu."""
 
-    operator = "max_pool3d"
-
-
-class AvgPool1d(OperatorLayer):
-    """The average of every window of a sequence. See weft.functional.avg_pool1d."""
-
-    operator = "avg_pool1d"
+    operator = "glu"
 
 
-class AvgPool2d(OperatorLayer):
-    """The average of every window: kernel_size, stride=kernel_size, padding=0. See weft.functional.avg_pool2d."""
+class Hardshrink(OperatorLayer):
+    """x where |x| > lambd, else 0. See weft.functional.hardshrink."""
 
-    operator = "avg_pool2d"
-
-
-class AvgPool3d(OperatorLayer):
-    """The average of every window of a volume. See weft.functional.avg_pool3d."""
-
-    operator = "avg_pool3d"
+    operator = "hardshrink"
 
 
-class AdaptiveAvgPool2d(OperatorLayer):
-    """Averages over windows chosen so that the result has output_size. See weft.functional.adaptive_avg_pool2d.
+class Hardtanh(OperatorLayer):
+    """x within min_val ... max_val. See weft.functional.hardtanh."""
 
-    >>> import weft as wf
-    >>> AdaptiveAvgPool2d(1)(wf.ones((2, 3, 5, 7))).shape
-    (2, 3, 1, 1)
-    """
-
-    operator = "adaptive_avg_pool2d"
+    operator = "hardtanh"
 
 
-class AdaptiveMaxPool2d(OperatorLayer):
-    """Maxima over windows chosen so that the result has output_size. See weft.functional.adaptive_max_pool2d."""
+class LocalResponseNorm(OperatorLayer):
+    """x divided by a power of the sum of squares of neighbouring channels. See weft.functional.local_response_norm."""
 
-    operator = "adaptive_max_pool2d"
+    operator = "local_response_norm"
+
+
+class LogSigmoid(OperatorLayer):
+    """The logarithm of the sigmoid. See weft.functional.log_sigmoid."""
+
+    operator = "log_sigmoid"
+
+
+class Softmin(OperatorLayer):
+    """The softmax of -x along axis, the last by default. See weft.functional.softmin."""
+
+    operator = "softmin"
+
+
+class Softshrink(OperatorLayer):
+    """x moved towards 0 by lambd, 0 within. See weft.functional.softshrink."""
+
+    operator = "softshrink"
+
+
+class Softsign(OperatorLayer):
+    """x / (1 + |x|). See weft.functional.softsign."""
+
+    operator = "softsign"
+
+
+class Tanhshrink(OperatorLayer):
+    """x - tanh(x). See weft.functional.tanhshrink."""
+
+    operator = "tanhshrink"
+
+
+class Threshold(OperatorLayer):
+    """x where it is above threshold, else value. See weft.functional.threshold."""
+
+    operator = "threshold"
+
+
+class RReLU(Module):
+    """x where it is positive, else a x; a: from [lower, upper), drawn in training. See weft.functional.rrelu."""
+
+    repr_attributes = ("lower", "upper")
+
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3) -> None:
+        if lower > upper:
+            raise ValueError(f"RReLU: lower must be at most upper, got {lower} and {upper}")
+        self.lower, self.upper = lower, upper
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = F.rrelu(x, self.lower, self.upper, training=self.training)
+        return y
 
 
 class PReLU(Module):

@@ -17,7 +17,16 @@ from weft.base.users_line import warn_at_users_line
 from weft.module import init
 from weft.module.module import Module, Parameter
 
-__all__ = ["Embedding", "Linear", "check_dims", "hint_at_float64", "parameter", "uniform_fan_in_"]
+__all__ = [
+    "Bilinear",
+    "Embedding",
+    "EmbeddingBag",
+    "Linear",
+    "check_dims",
+    "hint_at_float64",
+    "parameter",
+    "uniform_fan_in_",
+]
 
 
 def check_dims(layer: Module, x: Any, *accepted: int) -> None:
@@ -135,3 +144,71 @@ class Embedding(Module):
 
     def forward(self, indices: Tensor) -> Tensor:
         return F.embedding(indices, self.weight, self.padding_idx)
+
+
+class EmbeddingBag(Embedding):
+    """Sums, averages or maxima of rows of weight [num_embeddings, embedding_dim]; mode: "sum", "mean" or "max".
+
+    forward(indices, offsets=None, weights=None): indices [n, k], or [k] with the offsets [n] of the bags. Returns
+    [n, embedding_dim]. See weft.functional.embedding_bag.
+
+    >>> import weft as wf
+    >>> EmbeddingBag(10, 4)(wf.tensor([[0, 9], [1, 1]])).shape
+    (2, 4)
+    """
+
+    repr_attributes = ("num_embeddings", "embedding_dim", "mode")
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        mode: str = "mean",
+        *,
+        dtype: DType | str = "float32",
+        device: Device | str | None = None,
+    ) -> None:
+        if mode not in ("sum", "mean", "max"):
+            raise ValueError(f"EmbeddingBag: mode must be sum, mean or max, got {mode!r}")
+        super().__init__(num_embeddings, embedding_dim, dtype=dtype, device=device)
+        self.mode = mode
+
+    def forward(
+        self, indices: Tensor, offsets: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        return F.embedding_bag(indices, self.weight, offsets, weights, self.mode)
+
+
+class Bilinear(Module):
+    """x1 weight x2 + bias for x1 [..., in1_features] and x2 [..., in2_features]; weight: [out_features, in1, in2].
+
+    Both are initialized uniformly within 1 / sqrt(in1_features). See weft.functional.bilinear.
+
+    >>> import weft as wf
+    >>> Bilinear(2, 3, 4)(wf.zeros((5, 2)), wf.zeros((5, 3))).shape
+    (5, 4)
+    """
+
+    repr_attributes = ("in1_features", "in2_features", "out_features")
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        dtype: DType | str = "float32",
+        device: Device | str | None = None,
+    ) -> None:
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        self.weight = parameter((out_features, in1_features, in2_features), dtype, device)
+        self.bias = parameter(out_features, dtype, device) if bias else None
+        self.reset()
+
+    def reset(self) -> None:
+        """Draw new initial values."""
+        uniform_fan_in_(self.in1_features, self.weight, self.bias)
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return F.bilinear(x1, x2, self.weight, self.bias)

@@ -14,7 +14,17 @@ from weft.module import init
 from weft.module.linear import check_dims, parameter
 from weft.module.module import Module
 
-__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm2d", "LayerNorm", "RMSNorm"]
+__all__ = [
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "GroupNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
+    "LayerNorm",
+    "RMSNorm",
+]
 
 
 class _Scaled(Module):
@@ -209,12 +219,8 @@ class GroupNorm(_Scaled):
         return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
 
-class InstanceNorm2d(_Scaled):
-    """Normalization of each channel of each image [n, c, h, w] by itself; weight and bias [c] only with affine=True.
-
-    See weft.functional.instance_norm.
-    """
-
+class _InstanceNorm(_Scaled):
+    dims: ClassVar[int]
     repr_attributes = ("num_features", "eps")
 
     def __init__(
@@ -231,5 +237,26 @@ class InstanceNorm2d(_Scaled):
         self.reset()
 
     def forward(self, x: Tensor) -> Tensor:
-        check_dims(self, x, 4)
+        check_dims(self, x, self.dims)
         return F.instance_norm(x, self.weight, self.bias, self.eps)
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Normalization of each channel of each sequence [n, c, l] by itself; see InstanceNorm2d."""
+
+    dims = 3
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Normalization of each channel of each image [n, c, h, w] by itself; weight and bias [c] only with affine=True.
+
+    See weft.functional.instance_norm.
+    """
+
+    dims = 4
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Normalization of each channel of each volume [n, c, d, h, w] by itself; see InstanceNorm2d."""
+
+    dims = 5

@@ -15,7 +15,7 @@ from weft.module.linear import check_dims, hint_at_float64, parameter, uniform_f
 from weft.module.module import Module
 from weft.ops import functions as operators
 
-__all__ = ["GRU", "LSTM", "RNN"]
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
 
 class _Recurrent(Module):
@@ -180,3 +180,97 @@ class RNN(_Recurrent):
 
     def _run(self, x: Tensor, states: list[Tensor], parameters: list[Tensor]) -> tuple[Tensor, ...]:
         return F.rnn(x, *states, *parameters, bidirectional=self.bidirectional)
+
+
+class _Cell(Module):
+    """Base: one step; weight_ih, weight_hh, bias_ih and bias_hh, or biases that are None."""
+
+    gates: ClassVar[int]
+    repr_attributes = ("input_size", "hidden_size")
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        *,
+        dtype: DType | str = "float32",
+        device: Device | str | None = None,
+    ) -> None:
+        self.input_size, self.hidden_size = input_size, hidden_size
+        rows = self.gates * hidden_size
+        self.weight_ih = parameter((rows, input_size), dtype, device)
+        self.weight_hh = parameter((rows, hidden_size), dtype, device)
+        self.bias_ih = parameter(rows, dtype, device) if bias else None
+        self.bias_hh = parameter(rows, dtype, device) if bias else None
+        self.reset()
+
+    def reset(self) -> None:
+        """Draw new initial values, uniform within 1 / sqrt(hidden_size)."""
+        uniform_fan_in_(self.hidden_size, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+
+    def _state(self, x: Tensor, h: Tensor | None) -> Tensor:
+        check_dims(self, x, 2)
+        return zeros((x.shape[0], self.hidden_size), dtype=x.dtype, device=x.device) if h is None else h
+
+    def _gates(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """What comes from x and what comes from h, [n, gates hidden_size] each."""
+        return F.linear(x, self.weight_ih, self.bias_ih), F.linear(h, self.weight_hh, self.bias_hh)
+
+
+class RNNCell(_Cell):
+    """One step of a plain recurrent unit: tanh(W_ih x + b_ih + W_hh h + b_hh).
+
+    forward(x, h=None): x [n, input_size], h [n, hidden_size], zeros by default. Returns the new h.
+
+    >>> import weft as wf
+    >>> RNNCell(3, 4)(wf.zeros((2, 3))).shape
+    (2, 4)
+    """
+
+    gates = 1
+
+    def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
+        from_x, from_h = self._gates(x, self._state(x, h))
+        return F.tanh(from_x + from_h)
+
+
+class LSTMCell(_Cell):
+    """One step of long short-term memory; gates in the order i, f, g, o.
+
+    forward(x, (h, c)=None): x [n, input_size], states [n, hidden_size], zeros by default. Returns the new (h, c).
+
+    >>> import weft as wf
+    >>> h, c = LSTMCell(3, 4)(wf.zeros((2, 3)))
+    >>> h.shape, c.shape
+    ((2, 4), (2, 4))
+    """
+
+    gates = 4
+
+    def forward(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        h, c = (self._state(x, v) for v in (state or (None, None)))
+        from_x, from_h = self._gates(x, h)
+        i, f, g, o = F.chunk(from_x + from_h, 4, axis=-1)
+        c = F.sigmoid(f) * c + F.sigmoid(i) * F.tanh(g)
+        return F.sigmoid(o) * F.tanh(c), c
+
+
+class GRUCell(_Cell):
+    """One step of a gated recurrent unit; gates in the order of weft.functional.gru.
+
+    forward(x, h=None): x [n, input_size], h [n, hidden_size], zeros by default. Returns the new h.
+
+    >>> import weft as wf
+    >>> GRUCell(3, 4)(wf.zeros((2, 3))).shape
+    (2, 4)
+    """
+
+    gates = 3
+
+    def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
+        h = self._state(x, h)
+        (r, z, n), (hr, hz, hn) = (F.chunk(part, 3, axis=-1) for part in self._gates(x, h))
+        r, z = F.sigmoid(r + hr), F.sigmoid(z + hz)
+        n = F.tanh(n + r * hn)
+        return n + z * (h - n)

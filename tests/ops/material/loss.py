@@ -8,12 +8,18 @@ from weft.ops.families.loss import (
     BinaryCrossEntropy,
     BinaryCrossEntropyWithLogits,
     CosineSimilarity,
+    GaussianNllLoss,
+    HingeEmbeddingLoss,
+    HingeLoss,
     HuberLoss,
     KlDiv,
     L1Loss,
+    MarginRankingLoss,
     MseLoss,
     PointwiseLoss,
+    PoissonNllLoss,
     SmoothL1Loss,
+    SoftMarginLoss,
 )
 from weft.ops.samples import Array, Sample, arrays
 
@@ -22,9 +28,13 @@ ATTRIBUTES = {
     SmoothL1Loss: ({}, {"beta": 0.5}, {"beta": 0}),
     HuberLoss: ({}, {"delta": 0.5}),
     KlDiv: ({}, {"log_target": True}),
+    HingeLoss: ({}, {"norm": "L2"}),
+    HingeEmbeddingLoss: ({}, {"margin": 0.5}),
+    PoissonNllLoss: ({}, {"full": True}, {"log_input": False, "eps": 0.01}),
 }
 RANGES = {
     KlDiv: ((-2.0, -0.1), (0.1, 1.0)),
+    PoissonNllLoss: ((0.1, 2.0), (0.2, 5.0)),
     BinaryCrossEntropy: ((0.1, 0.9), (0.0, 1.0)),
     BinaryCrossEntropyWithLogits: ((-3.0, 3.0), (0.0, 1.0)),
 }
@@ -123,6 +133,104 @@ class _:
         yield Sample(x, target, arrays((3, 1)))
         yield Sample(x, target, None, arrays((4,)), reduction="sum")
         yield Sample(x, target, arrays((3, 4)), arrays((4,)), reduction="none")
+
+
+@material(SoftMarginLoss)
+class _:
+    def elements(self, x, target):
+        return np.logaddexp(0, -target * x)
+
+
+@material(HingeLoss)
+class _:
+    def elements(self, x, target):
+        return np.maximum(0, 1 - target * x) ** (1 if self.norm == "L1" else 2)
+
+    @classmethod
+    def errors(cls):
+        yield ValueError, "norm must be L1 or L2", Sample(arrays((2,)), arrays((2,)), norm="L3")
+
+
+@material(HingeEmbeddingLoss)
+class _:
+    def elements(self, x, target):
+        return np.where(target == 1, x, np.maximum(0, self.margin - x))
+
+    @classmethod
+    def samples(cls):
+        sides = Array((3, 4), values=[1, -1] * 6, dtype="int64")
+        for attributes in ({}, {"margin": 0.5, "reduction": "sum"}, {"reduction": "none"}):
+            yield Sample(Array((3, 4), low=0.1, high=2.0, distinct=True), sides, **attributes)
+        yield Sample(arrays((0, 2)), arrays((0, 2)), reduction="sum")
+
+
+@material(MarginRankingLoss)
+class _:
+    def elements(self, x1, x2, target):
+        return np.maximum(0, self.margin - target * (x1 - x2))
+
+    @classmethod
+    def samples(cls):
+        x1, x2, sides = *(arrays((3, 4), distinct=True) for _ in range(2)), Array((3, 4), values=[1, -1] * 6)
+        for attributes in ({}, {"margin": 0.5, "reduction": "sum"}, {"reduction": "none"}):
+            yield Sample(x1, x2, sides, **attributes)
+        yield Sample(x1, x2, Array((4,), values=[1, -1, 1, 1]), margin=2.0)
+
+    @classmethod
+    def errors(cls):
+        x = arrays((2, 3))
+        yield ShapeError, "x and target must have", Sample(x, arrays((2, 1)), x)
+
+
+@material(PoissonNllLoss)
+class _:
+    def elements(self, x, target):
+        loss = (
+            np.exp(x, dtype=np.float64) - target * x
+            if self.log_input
+            else x - target * np.log(x + self.eps, dtype=np.float64)
+        )
+        if self.full:
+            count = np.maximum(target, 1)
+            rest = (
+                count * np.log(count, dtype=np.float64)
+                - count
+                + 0.5 * np.log(2 * np.pi * count, dtype=np.float64)
+            )
+            loss = loss + np.where(target > 1, rest, 0)
+        return loss
+
+    def torch_reference(self, torch, x, target):
+        keywords = {
+            "log_input": self.log_input,
+            "full": self.full,
+            "eps": self.eps,
+            "reduction": self.reduction,
+        }
+        return torch.nn.functional.poisson_nll_loss(x, target, **keywords)
+
+
+@material(GaussianNllLoss)
+class _:
+    def elements(self, x, target, var):
+        v = np.maximum(var, self.eps)
+        return 0.5 * (np.log(v) + (x - target) ** 2 / v) + (0.5 * np.log(2 * np.pi) if self.full else 0)
+
+    def torch_reference(self, torch, x, target, var):
+        keywords = {"full": self.full, "eps": self.eps, "reduction": self.reduction}
+        return torch.nn.functional.gaussian_nll_loss(x, target, torch.broadcast_to(var, x.shape), **keywords)
+
+    @classmethod
+    def samples(cls):
+        x, target, var = arrays((3, 4)), arrays((3, 4)), Array((3, 4), low=0.2, high=2.0)
+        for attributes in ({}, {"full": True, "reduction": "sum"}, {"reduction": "none"}):
+            yield Sample(x, target, var, **attributes)
+        yield Sample(x, target, Array((3, 1), low=0.2, high=2.0), eps=0.01)
+
+    @classmethod
+    def errors(cls):
+        x = arrays((2, 3))
+        yield ShapeError, "x and target must have", Sample(x, arrays((2, 1)), x)
 
 
 @material(CosineSimilarity)

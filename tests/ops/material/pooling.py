@@ -9,14 +9,12 @@ from tests.ops.material.window import window_places, windows_reference
 from weft.base.dtype import as_dtype
 from weft.base.errors import ShapeError
 from weft.ops.families.pooling import (
-    AdaptivePooling,
     AveragePooling,
     AvgPoolGradient,
     MaxPoolGradient,
     MaxPooling,
     Pooling,
     PoolingGradient,
-    adaptive_windows,
 )
 from weft.ops.kernels import lowest
 from weft.ops.samples import Sample, arrays
@@ -156,27 +154,3 @@ class _:
                 divisor=divisor,
                 padding=(1, 1),
             )
-
-
-@material(AdaptivePooling)
-class _:
-    def reference(self, x):
-        size = self.output_size
-        fold = np.mean if "avg" in self.name else np.max
-        y = np.zeros((*x.shape[:2], *size), x.dtype)
-        for i, (a, b) in enumerate(adaptive_windows(x.shape[2], size[0])):
-            for j, (c, d) in enumerate(adaptive_windows(x.shape[3], size[1])):
-                y[:, :, i, j] = fold(x[:, :, a:b, c:d], axis=(2, 3))
-        return y
-
-    @classmethod
-    def samples(cls):
-        x = arrays((2, 2, 6, 5), distinct=True)
-        yield Sample(x, output_size=(3, 5))
-        yield Sample(x, output_size=1)
-        yield Sample(x, output_size=(4, 3))
-
-    @classmethod
-    def errors(cls):
-        yield ShapeError, "x needs 4 dimensions", Sample(arrays((2, 3)), output_size=2)
-        yield ValueError, "output_size must be", Sample(arrays((1, 2, 3, 3)), output_size=0)

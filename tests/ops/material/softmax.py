@@ -4,7 +4,7 @@ import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import DTypeError
-from weft.ops.families.softmax import LogSoftmax, Softmax
+from weft.ops.families.softmax import LogSoftmax, Softmax, Softmin
 from weft.ops.samples import Sample, arrays
 
 
@@ -30,3 +30,15 @@ class _:
 class _:
     def reference(self, x):
         return x - np.logaddexp.reduce(x, axis=self.axis, keepdims=True)
+
+
+@material(Softmin)
+class _:
+    def reference(self, x):
+        powers = np.exp(np.min(x, axis=self.axis, keepdims=True) - x)
+        return powers / np.sum(powers, axis=self.axis, keepdims=True)
+
+    @classmethod
+    def samples(cls):
+        yield Sample(arrays((3, 4, 5)), axis=1)
+        yield Sample(arrays((4,)))

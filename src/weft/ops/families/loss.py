@@ -260,6 +260,147 @@ class BinaryCrossEntropyWithLogits(PointwiseLoss):
 
 
 @op
+class SoftMarginLoss(PointwiseLoss):
+    """log(1 + exp(-target x)): the logistic loss of targets 1 and -1.
+
+    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted
+    type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for another reduction.
+    Source: PyTorch's soft_margin_loss.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.soft_margin_loss(wf.tensor([200., -200.]), wf.tensor([1., 1.]), reduction="none")
+    tensor([  0., 200.], dtype=float32, device=cpu:0)
+    """
+
+    def scalar(self, x: Scalar, target: Scalar) -> Scalar:
+        return softplus_of(-(target * x))
+
+
+@op
+class HingeLoss(PointwiseLoss, positional=("reduction", "norm")):
+    """max(0, 1 - target x) for targets 1 and -1, or its square: the loss of support vector machines.
+
+    x, target: float[...] of one shape; reduction: "mean" or "sum" of all elements, or "none"; norm: "L1", or "L2" for
+    the square. Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for
+    another word. MegEngine's hinge_loss is the sum over axis 1 and the mean over axis 0.
+    Source: Cortes, Vapnik 1995, Support-vector networks.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.hinge_loss(wf.tensor([2., -1.]), wf.tensor([1., 1.]), reduction="none")
+    tensor([0., 2.], dtype=float32, device=cpu:0)
+    """
+
+    norm: str = "L1"
+
+    def check(self) -> None:
+        super().check()
+        if self.norm not in ("L1", "L2"):
+            raise ValueError(f"hinge_loss: norm must be L1 or L2, got {self.norm!r}")
+
+    def scalar(self, x: Scalar, target: Scalar) -> Scalar:
+        loss = e.maximum(1 - target * x, 0)
+        return loss if self.norm == "L1" else loss * loss
+
+
+@op
+class HingeEmbeddingLoss(PointwiseLoss, positional=("margin", "reduction")):
+    """x where target is 1, else max(0, margin - x): of distances x of pairs that are alike (1) or not (-1).
+
+    x, target: float[...] of one shape; margin: a number given when it runs; reduction: "mean" or "sum" of all elements,
+    or "none". Returns the promoted type, 0-d or of x's shape. Raises ShapeError if shapes differ, ValueError for
+    another reduction.
+    Source: Hadsell, Chopra, LeCun 2006, Dimensionality reduction by learning an invariant mapping.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.hinge_embedding_loss(wf.tensor([2., 0.25]), wf.tensor([1., -1.]), reduction="none")
+    tensor([2.  , 0.75], dtype=float32, device=cpu:0)
+    """
+
+    margin: Runtime[float] = 1.0
+
+    def scalar(self, x: Scalar, target: Scalar) -> Scalar:
+        return e.where(target == 1, x, e.maximum(-x + self.margin, 0))
+
+
+@op
+class MarginRankingLoss(PointwiseLoss, positional=("margin", "reduction")):
+    """max(0, margin - target (x1 - x2)): target 1 where x1 should be greater than x2, -1 where it should be less.
+
+    x1, x2: float[...] of one shape; target: fits it by broadcasting; margin: a number given when it runs; reduction:
+    "mean" or "sum" of all elements, or "none". Returns the promoted type, 0-d or of x1's shape. Raises ShapeError if
+    shapes differ, ValueError for another reduction.
+    Source: Herbrich, Graepel, Obermayer 1999, Support vector learning for ordinal regression.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.margin_ranking_loss(wf.tensor([2.]), wf.tensor([1.5]), wf.tensor([1.]), margin=1.).item()
+    0.5
+    """
+
+    margin: Runtime[float] = 0.0
+
+    def scalar(self, x1: Scalar, x2: Scalar, target: Scalar) -> Scalar:
+        return e.maximum(-(target * (x1 - x2)) + self.margin, 0)
+
+
+@op
+class PoissonNllLoss(PointwiseLoss, positional=("log_input", "full", "eps", "reduction")):
+    """exp(x) - target x: what a Poisson distribution of mean exp(x) lacks of the counts target.
+
+    x, target: float[...] of one shape; log_input=False: x is the mean itself, and the loss x - target log(x + eps);
+    full: Stirling's approximation of log(target!) is added where target > 1; eps: a number given when it runs;
+    reduction: "mean" or "sum" of all elements, or "none". Returns the promoted type, 0-d or of x's shape. Raises
+    ShapeError if shapes differ, ValueError for another reduction.
+    Source: PyTorch's poisson_nll_loss.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.poisson_nll_loss(wf.tensor([0.]), wf.tensor([3.])).item()
+    1.0
+    """
+
+    log_input: bool = True
+    full: bool = False
+    eps: Runtime[float] = 1e-8
+
+    def scalar(self, x: Scalar, target: Scalar) -> Scalar:
+        loss = e.call("exp", x) - target * x if self.log_input else x - target * e.call("log", x + self.eps)
+        if not self.full:
+            return loss
+        count = e.maximum(target, 1)
+        rest = count * e.call("log", count) - count + e.call("log", count * (2 * math.pi)) * 0.5
+        return loss + e.where(target > 1, rest, e.constant(0, x.dtype))
+
+
+@op
+class GaussianNllLoss(PointwiseLoss, positional=("full", "eps", "reduction")):
+    """(log(v) + (x - target)^2 / v) / 2 with v = max(var, eps): what a normal distribution lacks of the target.
+
+    x, target: float[...] of one shape, x the means; var: the variances, fit it by broadcasting; full: log(2 pi) / 2 is
+    added; eps: a number given when it runs; reduction: "mean" or "sum" of all elements, or "none". Returns the promoted
+    type, 0-d or of x's shape. Where var < eps it has no gradient. Raises ShapeError if shapes differ, ValueError for
+    another reduction.
+    Source: Nix, Weigend 1994, Estimating the mean and variance of the target probability distribution.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.gaussian_nll_loss(wf.tensor([3.]), wf.tensor([1.]), wf.tensor([1.])).item()
+    2.0
+    """
+
+    full: bool = False
+    eps: Runtime[float] = 1e-6
+
+    def scalar(self, x: Scalar, target: Scalar, var: Scalar) -> Scalar:
+        variance = e.maximum(var, self.eps)
+        loss = (e.call("log", variance) + (x - target) * (x - target) / variance) * 0.5
+        return loss + 0.5 * math.log(2 * math.pi) if self.full else loss
+
+
+@op
 class CosineSimilarity(
     Op, family="loss", rule="x1: float, x2: float -> y: promote", positional=("axis", "eps")
 ):

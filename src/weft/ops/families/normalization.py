@@ -368,7 +368,7 @@ class BatchNorm(
     def decompose(self, x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any) -> Any:
         scale, shift = along_channels(weight, x.ndim), along_channels(bias, x.ndim)
         if self.training:
-            y, mean, inverse, variance = F.normalize(
+            y, mean, inverse, variance = F.normalize_along(
                 x, scale, shift, axes=all_but_channels(x.ndim), eps=self.eps
             )
             flat = [F.squeeze(v, axis=all_but_channels(x.ndim)) for v in (mean, variance)]
@@ -394,7 +394,7 @@ class BatchNorm(
         scale = along_channels(weight, x.ndim)
         dx = dweight = dbias = None
         if dy is not None:
-            dx, dscale, dshift = F.normalize_gradient(x, scale, mean, inverse, dy, axes=axes)
+            dx, dscale, dshift = F.normalize_along_gradient(x, scale, mean, inverse, dy, axes=axes)
             if weight is not None:
                 dweight = cast_to(F.squeeze(dscale, axis=axes), weight.dtype)
             if bias is not None:
@@ -423,7 +423,7 @@ class CountRatio(Op, primitive=True, public=False):
 
 
 @op
-class Normalize(Op, public=False, outputs=("y", "mean", "inverse_std", "variance")):
+class NormalizeAlong(Op, public=False, outputs=("y", "mean", "inverse_std", "variance")):
     """(x - mean) / sqrt(variance + eps) * weight + bias along axes; weight and bias broadcast.
 
     Outputs: y, mean, 1 / sqrt(variance + eps), variance, those with size 1 along the axes.
@@ -465,7 +465,7 @@ class Normalize(Op, public=False, outputs=("y", "mean", "inverse_std", "variance
 
 
 @op
-class NormalizeGradient(Op, public=False, outputs=("dx", "dweight", "dbias")):
+class NormalizeAlongGradient(Op, public=False, outputs=("dx", "dweight", "dbias")):
     """The gradients of normalize's x, weight and bias, by one program for each row."""
 
     axes: tuple[int, ...]

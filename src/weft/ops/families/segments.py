@@ -6,7 +6,7 @@ import math
 from typing import Any, ClassVar
 
 from weft.ops import functions as F
-from weft.ops.composite import Composite
+from weft.ops.composed import Composed
 from weft.ops.families.creation import Full
 from weft.ops.kernels import highest, lowest
 from weft.ops.op import op
@@ -14,7 +14,7 @@ from weft.ops.pointwise import cast_to
 
 
 class Segments(
-    Composite,
+    Composed,
     family="segments",
     positional=("length",),
     rule="x[rows,*s], segments[rows]: int -> y[length,*s]: x",

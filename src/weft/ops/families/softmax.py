@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.expr import scalar as e
 from weft.ops import functions as F
+from weft.ops.composed import Composed
 from weft.ops.kernels import Loop, Row, to_accumulation
 from weft.ops.op import Op, op
 from weft.ops.pointwise import cast_to
@@ -88,3 +89,23 @@ class LogSoftmax(Softmax):
 
     def vjp(self, y: Any, dy: Any) -> Any:
         return dy - F.sum(dy, axis=self.axis, keepdims=True) * F.exp(y)
+
+
+@op
+class Softmin(Composed, family="reduction", rule="x: float -> y: x", positional=("axis",)):
+    """softmax(-x) along one axis.
+
+    x: float[..., n, ...]; axis: which n. Returns x's shape and dtype. Raises IndexError if the axis is out of range,
+    DTypeError for integers.
+    Source: Bridle 1990, Probabilistic interpretation of feedforward classification network outputs.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.softmin(wf.tensor([0., 1000.]))
+    tensor([1., 0.], dtype=float32, device=cpu:0)
+    """
+
+    axis: int = -1
+
+    def decompose(self, x: Any) -> Any:
+        return F.softmax(-x, axis=self.axis)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from weft.base.dtype import DType, float32, int64
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
-from weft.ops.composite import Composite
+from weft.ops.composed import Composed
 from weft.ops.families.creation import Full, Stepped
 from weft.ops.families.reduction import same_kind, window
 from weft.ops.op import op
@@ -23,7 +23,7 @@ def _floating(x: Any) -> Any:
     return x if x.dtype.is_floating else F.cast(x, dtype=float32)
 
 
-class OfFloats(Composite, family="statistics", rule="x -> y: result()"):
+class OfFloats(Composed, family="statistics", rule="x -> y: result()"):
     """Base: integers are computed as float32."""
 
     def result(self, x: TensorType) -> DType:
@@ -124,7 +124,7 @@ class Median(OfFloats, positional=("axis",)):
         return F.quantile(x, q=0.5, axis=self.axis, keepdims=self.keepdims)
 
 
-class WithoutNaN(Composite, family="statistics", rule="x -> y: x", positional=("axis",)):
+class WithoutNaN(Composed, family="statistics", rule="x -> y: x", positional=("axis",)):
     """Base: a reduction of the elements that are not NaN."""
 
     axis: int | tuple[int, ...] | None = None
@@ -242,7 +242,7 @@ class Nanmin(WithoutNaN):
 
 
 @op
-class Bincount(Composite, family="statistics", rule="x[n]: int, weights[n]? -> y[length]: result()"):
+class Bincount(Composed, family="statistics", rule="x[n]: int, weights[n]? -> y[length]: result()"):
     """How often each number 0 ... length - 1 occurs, or the sum of its weights.
 
     x: integers [n] within 0 ... length - 1; weights: numbers [n], optional; length: the result's size, so that it does
@@ -273,7 +273,7 @@ class Bincount(Composite, family="statistics", rule="x[n]: int, weights[n]? -> y
 
 
 @op
-class Histogram(Composite, family="statistics", rule="x -> y[bins]: int64", positional=("bins", "range")):
+class Histogram(Composed, family="statistics", rule="x -> y[bins]: int64", positional=("bins", "range")):
     """How many elements are in each of so many bins of equal width: [low, high) each, the last one with its end.
 
     x: numbers [...], integers as float32; bins: at least 1; range: the ends (low, high), low < high. Elements outside,

@@ -1,0 +1,229 @@
+"""Layers that are one operator of images, sequences or volumes: pooling, other sizes, places and channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft import functional as F
+from weft.arrays.tensor import Tensor
+from weft.module.functions import OperatorLayer
+
+__all__ = [
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d",
+    "AvgPool1d",
+    "AvgPool2d",
+    "AvgPool3d",
+    "ChannelShuffle",
+    "Fold",
+    "LPPool1d",
+    "LPPool2d",
+    "LPPool3d",
+    "MaxPool1d",
+    "MaxPool2d",
+    "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
+    "PixelShuffle",
+    "PixelUnshuffle",
+    "Unfold",
+    "Upsample",
+    "UpsamplingBilinear2d",
+    "UpsamplingNearest2d",
+]
+
+
+class _MaxPool(OperatorLayer):
+    def __init__(self, *args: Any, return_indices: bool = False, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.return_indices = return_indices
+
+    def forward(self, *inputs: Tensor) -> Any:
+        function = (
+            getattr(F, f"{self.operator}_with_indices") if self.return_indices else getattr(F, self.operator)
+        )
+        return function(*inputs, **{name: getattr(self, name) for name in self._operator_attributes})
+
+
+class MaxPool1d(_MaxPool):
+    """The greatest element of every window of a sequence. return_indices: and where
+    it is, for MaxUnpool1d. See weft.functional.max_pool1d, max_pool1d_with_indices."""
+
+    operator = "max_pool1d"
+
+
+class MaxPool2d(_MaxPool):
+    """The greatest element of every window of an image, padding=0. return_indices: and where
+    it is, for MaxUnpool2d. See weft.functional.max_pool2d, max_pool2d_with_indices.
+
+    >>> import weft as wf
+    >>> MaxPool2d(2)(wf.zeros((1, 3, 8, 8))).shape
+    (1, 3, 4, 4)
+    """
+
+    operator = "max_pool2d"
+
+
+class MaxPool3d(_MaxPool):
+    """The greatest element of every window of a volume. return_indices: and where
+    it is, for MaxUnpool3d. See weft.functional.max_pool3d, max_pool3d_with_indices."""
+
+    operator = "max_pool3d"
+
+
+class AvgPool1d(OperatorLayer):
+    """The average of every window of a sequence. See weft.functional.avg_pool1d."""
+
+    operator = "avg_pool1d"
+
+
+class AvgPool2d(OperatorLayer):
+    """The average of every window of an image, padding=0. See weft.functional.avg_pool2d."""
+
+    operator = "avg_pool2d"
+
+
+class AvgPool3d(OperatorLayer):
+    """The average of every window of a volume. See weft.functional.avg_pool3d."""
+
+    operator = "avg_pool3d"
+
+
+class LPPool1d(OperatorLayer):
+    """The norm_type-norm of every window of a sequence. See weft.functional.lp_pool1d."""
+
+    operator = "lp_pool1d"
+
+
+class LPPool2d(OperatorLayer):
+    """The norm_type-norm of every window of a image. See weft.functional.lp_pool2d."""
+
+    operator = "lp_pool2d"
+
+
+class LPPool3d(OperatorLayer):
+    """The norm_type-norm of every window of a volume. See weft.functional.lp_pool3d."""
+
+    operator = "lp_pool3d"
+
+
+class AdaptiveAvgPool1d(OperatorLayer):
+    """Averages over windows chosen so that the result has output_size. See weft.functional.adaptive_avg_pool1d."""
+
+    operator = "adaptive_avg_pool1d"
+
+
+class AdaptiveAvgPool2d(OperatorLayer):
+    """Averages over windows chosen so that the result has output_size. See weft.functional.adaptive_avg_pool2d.
+
+    >>> import weft as wf
+    >>> AdaptiveAvgPool2d(1)(wf.ones((2, 3, 5, 7))).shape
+    (2, 3, 1, 1)
+    """
+
+    operator = "adaptive_avg_pool2d"
+
+
+class AdaptiveAvgPool3d(OperatorLayer):
+    """Averages over windows chosen so that the result has output_size. See weft.functional.adaptive_avg_pool3d."""
+
+    operator = "adaptive_avg_pool3d"
+
+
+class AdaptiveMaxPool1d(_MaxPool):
+    """Maxima over windows chosen so that the result has output_size; return_indices: and where they are. See
+    weft.functional.adaptive_max_pool1d."""
+
+    operator = "adaptive_max_pool1d"
+
+
+class AdaptiveMaxPool2d(_MaxPool):
+    """Maxima over windows chosen so that the result has output_size; return_indices: and where they are. See
+    weft.functional.adaptive_max_pool2d."""
+
+    operator = "adaptive_max_pool2d"
+
+
+class AdaptiveMaxPool3d(_MaxPool):
+    """Maxima over windows chosen so that the result has output_size; return_indices: and where they are. See
+    weft.functional.adaptive_max_pool3d."""
+
+    operator = "adaptive_max_pool3d"
+
+
+class MaxUnpool1d(OperatorLayer):
+    """Maxima put back to where MaxPool1d with return_indices=True found them: forward(x, indices). See
+    weft.functional.max_unpool1d."""
+
+    operator = "max_unpool1d"
+
+
+class MaxUnpool2d(OperatorLayer):
+    """Maxima put back to where MaxPool2d with return_indices=True found them: forward(x, indices). See
+    weft.functional.max_unpool2d."""
+
+    operator = "max_unpool2d"
+
+
+class MaxUnpool3d(OperatorLayer):
+    """Maxima put back to where MaxPool3d with return_indices=True found them: forward(x, indices). See
+    weft.functional.max_unpool3d."""
+
+    operator = "max_unpool3d"
+
+
+class PixelShuffle(OperatorLayer):
+    """Blocks of channels become blocks of pixels: upscale_factor. See weft.functional.pixel_shuffle."""
+
+    operator = "pixel_shuffle"
+
+
+class PixelUnshuffle(OperatorLayer):
+    """Blocks of pixels become channels: downscale_factor. See weft.functional.pixel_unshuffle."""
+
+    operator = "pixel_unshuffle"
+
+
+class ChannelShuffle(OperatorLayer):
+    """One channel of each group in turn: groups. See weft.functional.channel_shuffle."""
+
+    operator = "channel_shuffle"
+
+
+class Unfold(OperatorLayer):
+    """The windows of an image as columns. See weft.functional.unfold."""
+
+    operator = "unfold"
+
+
+class Fold(OperatorLayer):
+    """Columns as the windows of an image of output_size. See weft.functional.fold."""
+
+    operator = "fold"
+
+
+class Upsample(OperatorLayer):
+    """Images of other sizes: size or scale_factor, mode, align_corners. See weft.functional.interpolate.
+
+    >>> import weft as wf
+    >>> Upsample(scale_factor=2, mode="bilinear")(wf.ones((1, 3, 4, 4))).shape
+    (1, 3, 8, 8)
+    """
+
+    operator = "interpolate"
+
+
+class UpsamplingNearest2d(Upsample):
+    """Images of other sizes by their nearest elements; size or scale_factor. See weft.functional.interpolate."""
+
+
+class UpsamplingBilinear2d(Upsample):
+    """Images of other sizes between their elements, with the corners in place. See weft.functional.interpolate."""
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes, mode="bilinear", align_corners=True)

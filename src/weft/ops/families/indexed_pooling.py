@@ -1,0 +1,272 @@
+"""Maxima over windows with their places, what puts them back, and norms of windows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from weft.base.dtype import int64
+from weft.base.errors import ShapeError
+from weft.ops import functions as F
+from weft.ops.composed import Composed
+from weft.ops.families.interpolation import steps
+from weft.ops.families.pooling import Pooling
+from weft.ops.families.window import set_per_dimension, windows_of
+from weft.ops.kernels import lowest
+from weft.ops.node import constant
+from weft.ops.op import op
+
+
+class MaxPoolingWithIndices(
+    Pooling, Composed, rule="x[n,c,i^spatial]: number -> y[n,c,o^spatial]: x, indices[n,c,o^spatial]: int64"
+):
+    """Base of max_pool1d_with_indices, 2d, 3d."""
+
+    def decompose(self, x: Any) -> Any:
+        self.infer_one(x.type)
+        windows = self.windows(x.shape[2:])
+        count = windows.number(x.shape[2:])
+        full = (*x.shape[:2], *count, math.prod(windows.size))
+        elements = F.reshape(windows_of(x, windows, count, lowest(x.dtype.name)), shape=full)
+        numbers = F.reshape(steps(x, math.prod(x.shape[2:]), int64), shape=(1, 1, *x.shape[2:]))
+        numbers = F.reshape(windows_of(numbers, windows, count, -1), shape=(1, 1, *full[2:]))
+        if any(windows.low) or any(windows.high):  # -inf of x is greater than that of the padding
+            elements = F.where(numbers < 0, constant(lowest(x.dtype.name), x.dtype), elements)
+        which = F.argmax(elements, axis=-1, keepdims=True)
+        each = (elements, F.broadcast_to(numbers, shape=full))
+        return tuple(F.squeeze(F.take_along_axis(v, which, axis=-1), axis=-1) for v in each)
+
+
+class MaxUnpooling(
+    Composed,
+    family="pooling",
+    rule="x: number, indices: int -> y: x",
+    positional=("kernel_size", "stride", "padding", "output_size"),
+):
+    """Base of max_unpool1d, 2d, 3d."""
+
+    spatial: ClassVar[int]
+    kernel_size: int | tuple[int, ...]
+    stride: int | tuple[int, ...] | None = None
+    padding: int | tuple[int, ...] = 0
+    output_size: tuple[int, ...] | None = None
+
+    def check(self) -> None:
+        if self.stride is None:
+            self.set("stride", self.kernel_size)
+        set_per_dimension(self, self.spatial, kernel_size=1, stride=1, padding=0)
+        if self.output_size is not None:
+            set_per_dimension(self, self.spatial, output_size=1)
+
+    def decompose(self, x: Any, indices: Any) -> Any:
+        self.require_ndim(self.spatial + 2, x=x)
+        if indices.shape != x.shape:
+            raise self.fail(ShapeError, "shapes differ", x=x.type, indices=indices.type)
+        op: Any = self
+        windows = zip(x.shape[2:], op.stride, op.padding, op.kernel_size, strict=True)
+        spatial = op.output_size or tuple((n - 1) * step - 2 * p + k for n, step, p, k in windows)
+        rows = (*x.shape[:2], math.prod(x.shape[2:]))
+        zeros = F.broadcast_to(constant(0, x.dtype), shape=(*x.shape[:2], math.prod(spatial)))
+        y = F.put_along_axis(zeros, F.reshape(indices, shape=rows), F.reshape(x, shape=rows), axis=-1)
+        return F.reshape(y, shape=(*x.shape[:2], *spatial))
+
+
+class LpPooling(Pooling, Composed, rule="x[n,c,i^spatial]: float -> y[n,c,o^spatial]: x"):
+    """Base of lp_pool1d, 2d, 3d."""
+
+    norm_type: float
+
+    def check(self) -> None:
+        super().check()
+        ones, zeros = (1,) * self.spatial, (0,) * self.spatial
+        if (self.padding, self.dilation) != (zeros, ones):
+            raise ValueError(
+                f"{self.name}: padding and dilation must be 0 and 1, got {self.padding} and {self.dilation}"
+            )
+
+    def decompose(self, x: Any) -> Any:
+        self.infer_one(x.type)
+        windows = self.windows(x.shape[2:])
+        patches = windows_of(x, windows, windows.number(x.shape[2:]))
+        axes = tuple(range(2 + self.spatial, 2 + 2 * self.spatial))
+        return F.vector_norm(patches, axis=axes, ord=self.norm_type)
+
+
+@op
+class MaxPool1dWithIndices(MaxPoolingWithIndices):
+    """The greatest element of every window of a sequence, and its index in the flat sequence; of equal ones the first.
+
+    x: numbers [n, c, l]; kernel_size, stride (default: kernel_size), padding, dilation: an int; ceil_mode: a last
+    window may reach beyond the padding. NaN is greater than all. Returns x's dtype and int64, both of the shape of
+    max_pool1d. Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: PyTorch's max_pool1d_with_indices.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> [v.shape for v in F.max_pool1d_with_indices(wf.ones((1, 1, 4)), 2)]
+    [(1, 1, 2), (1, 1, 2)]
+    """
+
+    spatial = 1
+
+
+@op
+class MaxPool2dWithIndices(MaxPoolingWithIndices):
+    """The greatest element of every window of a image, and its index in the flat image; of equal ones the first.
+
+    x: numbers [n, c, h, w]; kernel_size, stride (default: kernel_size), padding, dilation: an int or 2 of them;
+    ceil_mode: a last window may reach beyond the padding. NaN is greater than all. Returns x's dtype and int64, both of
+    the shape of max_pool2d. Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: PyTorch's max_pool2d_with_indices.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> [v.shape for v in F.max_pool2d_with_indices(wf.ones((1, 1, 4, 4)), 2)]
+    [(1, 1, 2, 2), (1, 1, 2, 2)]
+    """
+
+    spatial = 2
+
+
+@op
+class MaxPool3dWithIndices(MaxPoolingWithIndices):
+    """The greatest element of every window of a volume, and its index in the flat volume; of equal ones the first.
+
+    x: numbers [n, c, d, h, w]; kernel_size, stride (default: kernel_size), padding, dilation: an int or 3 of them;
+    ceil_mode: a last window may reach beyond the padding. NaN is greater than all. Returns x's dtype and int64, both of
+    the shape of max_pool3d. Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: PyTorch's max_pool3d_with_indices.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> [v.shape for v in F.max_pool3d_with_indices(wf.ones((1, 1, 4, 4, 4)), 2)]
+    [(1, 1, 2, 2, 2), (1, 1, 2, 2, 2)]
+    """
+
+    spatial = 3
+
+
+@op
+class MaxUnpool1d(MaxUnpooling):
+    """Elements put back to where max_pool1d_with_indices found them, 0 elsewhere.
+
+    x: numbers [n, c, l]; indices: integers of x's shape, into a flat sequence of the new size; kernel_size, stride
+    (default: kernel_size), padding: an int; output_size: the new sizes, by default (n - 1) stride - 2 padding +
+    kernel_size. Returns x's dtype. Of equal indices the last one counts. Raises ShapeError if shapes differ, IndexError
+    for an index out of range.
+    Source: Zeiler, Fergus 2014, Visualizing and understanding convolutional networks.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.max_unpool1d(*F.max_pool1d_with_indices(wf.ones((1, 1, 4)), 2), 2).sum().item()
+    2.0
+    """
+
+    spatial = 1
+
+
+@op
+class MaxUnpool2d(MaxUnpooling):
+    """Elements put back to where max_pool2d_with_indices found them, 0 elsewhere.
+
+    x: numbers [n, c, h, w]; indices: integers of x's shape, into a flat image of the new size; kernel_size, stride
+    (default: kernel_size), padding: an int or 2 of them; output_size: the new sizes, by default (n - 1) stride - 2
+    padding + kernel_size. Returns x's dtype. Of equal indices the last one counts. Raises ShapeError if shapes differ,
+    IndexError for an index out of range.
+    Source: Zeiler, Fergus 2014, Visualizing and understanding convolutional networks.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.max_unpool2d(*F.max_pool2d_with_indices(wf.ones((1, 1, 4, 4)), 2), 2).sum().item()
+    4.0
+    """
+
+    spatial = 2
+
+
+@op
+class MaxUnpool3d(MaxUnpooling):
+    """Elements put back to where max_pool3d_with_indices found them, 0 elsewhere.
+
+    x: numbers [n, c, d, h, w]; indices: integers of x's shape, into a flat volume of the new size; kernel_size, stride
+    (default: kernel_size), padding: an int or 3 of them; output_size: the new sizes, by default (n - 1) stride - 2
+    padding + kernel_size. Returns x's dtype. Of equal indices the last one counts. Raises ShapeError if shapes differ,
+    IndexError for an index out of range.
+    Source: Zeiler, Fergus 2014, Visualizing and understanding convolutional networks.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.max_unpool3d(*F.max_pool3d_with_indices(wf.ones((1, 1, 4, 4, 4)), 2), 2).sum().item()
+    8.0
+    """
+
+    spatial = 3
+
+
+@op
+class LpPool1d(LpPooling, positional=("norm_type", "kernel_size", "stride", "ceil_mode")):
+    """The norm of every window of a sequence: the sum of |x|^norm_type, to the power of 1 / norm_type.
+
+    x: float[n, c, l]; norm_type: a number, as vector_norm's ord; kernel_size, stride (default: kernel_size): an int;
+    ceil_mode: a last window may reach beyond x. Returns x's dtype, of the shape of avg_pool1d. Raises ShapeError if no
+    window fits, ValueError for attributes out of range. PyTorch takes the sum of x^norm_type, without absolute values.
+    Source: Sermanet, Chintala, LeCun 2012, Convolutional neural networks applied to house numbers digit classification.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.lp_pool1d(wf.ones((1, 1, 4)), 2, 2).shape
+    (1, 1, 2)
+    """
+
+    spatial = 1
+
+
+@op
+class LpPool2d(LpPooling, positional=("norm_type", "kernel_size", "stride", "ceil_mode")):
+    """The norm of every window of a image: the sum of |x|^norm_type, to the power of 1 / norm_type.
+
+    x: float[n, c, h, w]; norm_type: a number, as vector_norm's ord; kernel_size, stride (default: kernel_size): an int
+    or 2 of them; ceil_mode: a last window may reach beyond x. Returns x's dtype, of the shape of avg_pool2d. Raises
+    ShapeError if no window fits, ValueError for attributes out of range. PyTorch takes the sum of x^norm_type, without
+    absolute values.
+    Source: Sermanet, Chintala, LeCun 2012, Convolutional neural networks applied to house numbers digit classification.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.lp_pool2d(wf.ones((1, 1, 4, 4)), 2, 2).shape
+    (1, 1, 2, 2)
+    """
+
+    spatial = 2
+
+
+@op
+class LpPool3d(LpPooling, positional=("norm_type", "kernel_size", "stride", "ceil_mode")):
+    """The norm of every window of a volume: the sum of |x|^norm_type, to the power of 1 / norm_type.
+
+    x: float[n, c, d, h, w]; norm_type: a number, as vector_norm's ord; kernel_size, stride (default: kernel_size): an
+    int or 3 of them; ceil_mode: a last window may reach beyond x. Returns x's dtype, of the shape of avg_pool3d. Raises
+    ShapeError if no window fits, ValueError for attributes out of range. PyTorch takes the sum of x^norm_type, without
+    absolute values.
+    Source: Sermanet, Chintala, LeCun 2012, Convolutional neural networks applied to house numbers digit classification.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.lp_pool3d(wf.ones((1, 1, 4, 4, 4)), 2, 2).shape
+    (1, 1, 2, 2, 2)
+    """
+
+    spatial = 3
+
+
+__all__ = [
+    "LpPool1d",
+    "LpPool2d",
+    "LpPool3d",
+    "MaxPool1dWithIndices",
+    "MaxPool2dWithIndices",
+    "MaxPool3dWithIndices",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
+]
