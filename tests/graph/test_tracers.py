@@ -126,3 +126,25 @@ def test_a_mixed_call_of_a_value_and_a_tracer_gives_a_tracer():
     assert [type(v) for v in outputs] == [Value, Value]
     assert capture.captures[0] is outer
     assert _core.capture() is None
+
+
+def test_nothing_that_outlives_a_recording_keeps_a_tracer():
+    """Buffers, optimizers and attached tensors are arrays with memory."""
+
+    class Keeps(wf.module.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("kept", wf.zeros(2))
+
+        def forward(self, x):
+            self.kept = x
+            return x
+
+    for keep in (
+        Keeps(),
+        lambda x: wf.module.Module().register_buffer("kept", x),
+        lambda x: wf.optimizer.SGD([x], lr=1.0),
+        lambda x: wf.GradManager().attach([x]),
+    ):
+        with pytest.raises(TypeError):
+            recorded(keep)

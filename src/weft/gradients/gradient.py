@@ -150,7 +150,7 @@ class GradManager:
         listed = _tensors_of(tensors)
         hooks = [] if callbacks is None else [callbacks] if callable(callbacks) else list(callbacks)
         for x in listed:
-            if not isinstance(x, Tensor):
+            if type(x) is not Tensor:
                 raise TypeError(f"attach: expected tensors, or one module, got {type(x).__name__}")
             if not x.dtype.is_differentiable:
                 raise DTypeError(

@@ -213,7 +213,7 @@ def as_values(name: str, value: Any) -> list[Any]:
     if not values:
         raise ValueError(f"{name}: a key needs at least one value")
     for each in values:
-        if not isinstance(each, Tensor | RowSparse):
+        if type(each) is not Tensor and not isinstance(each, RowSparse):
             raise TypeError(f"{name}: a value is a Tensor or a RowSparse, got {type(each).__name__}")
     return values
 
@@ -232,7 +232,7 @@ def new_keys(name: str, old: Sequence[Key], key: Any, value: Any) -> list[tuple[
     for k, values in pairs:
         if k in old:
             raise ValueError(f"{name}: the key {k!r} is initialised already")
-        if not values or any(not isinstance(v, Tensor) for v in values):
+        if not values or any(type(v) is not Tensor for v in values):
             raise TypeError(f"{name}: the key {k!r} begins with a Tensor")
     return pairs
 

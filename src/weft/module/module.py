@@ -261,7 +261,7 @@ class Module:
                 f"{type(self).__name__}.{name} is a parameter and takes a Parameter or None, "
                 f"got {type(value).__name__}; its elements are written by {name}[...] = x"
             )
-        elif role is not None and not isinstance(value, Tensor):
+        elif role is not None and type(value) is not Tensor:
             raise TypeError(
                 f"{type(self).__name__}.{name} is a buffer and takes a Tensor or None, "
                 f"got {type(value).__name__}"
@@ -293,7 +293,7 @@ class Module:
         >>> list(layer.state_dict())
         ['mean']
         """
-        if not isinstance(x, Tensor):
+        if type(x) is not Tensor:
             raise TypeError(f"register_buffer: {name} must be a Tensor, got {type(x).__name__}")
         self._register(name, x, BUFFER if persistent else UNSAVED_BUFFER)
 

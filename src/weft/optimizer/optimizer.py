@@ -121,7 +121,7 @@ class Optimizer:
             raise ValueError(f"{self._name}: a group has no parameters")
         seen = {id(p) for group in self.param_groups for p in group.params}
         for p in params:
-            if not isinstance(p, Tensor):
+            if type(p) is not Tensor:
                 raise TypeError(f"{self._name}: parameters are tensors, got {type(p).__name__}")
             if not p.dtype.is_differentiable:
                 raise DTypeError(

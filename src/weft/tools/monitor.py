@@ -168,7 +168,7 @@ class Monitor:
         return hook
 
     def _add(self, name: str, y: Any) -> None:
-        tensors = [x for x in flatten(y)[0] if isinstance(x, Tensor)]
+        tensors = [x for x in flatten(y)[0] if type(x) is Tensor]
         for k, x in enumerate(tensors):
             full = name if len(tensors) == 1 else f"{name}[{k}]"
             if self._pattern.match(full):
