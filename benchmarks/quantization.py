@@ -108,9 +108,9 @@ def measure(name, quick, sides):
     runs = [wf.trace(integers), wf.trace(net)]
     before = [program_kernels(run, x) for run in runs]
     row = RatioRow(f"{name}, integers / float32", "x", bar=bar)
-    beside = {peer: RatioRow(f"{name}, integers / {peer}'s", "x", bar=PEER_BARS[peer]) for peer in sides}
-    if of_peers is None:
-        beside = {}
+    peers_of = sides if of_peers is not None else ()
+    bars = dict.fromkeys(sides) if quick else PEER_BARS  # their pictures are never small
+    beside = {peer: RatioRow(f"{name}, integers / {peer}'s", "x", bar=bars[peer]) for peer in peers_of}
     for _ in range(3 if quick else 30):
         for run, times in zip(runs, (row.times, row.others), strict=True):
             times.append(seconds_of(run, x))

@@ -3,9 +3,9 @@
     python examples/quantize_pictures.py [--steps 300]
 
 The twelve pictures come with scikit-image and scikit-learn (a cat, coins, grass, a temple, ...). They are cut into
-strips of 64 columns; patches of 32 x 32 pixels to train on are from two of three strips, those held out from the
-third, so that no pixel is in both. Training with rounded numbers goes on from the trained network, at a small rate. Each
-row of the table: the share of held-out patches whose picture is named, and the memory of all numbers.
+strips of 64 columns; patches of 32 x 32 pixels to train on are from two of three strips, those held out from the third,
+so that no pixel is in both. Training with rounded numbers goes on from the trained network, at a small rate. Each row
+of the table: the share of held-out patches whose picture is named, and the memory of all numbers.
 """
 
 import argparse

