@@ -131,3 +131,9 @@ def test_upsampling_keeps_the_corners():
     y = M.UpsamplingBilinear2d(scale_factor=2)(x).numpy()
     assert y.shape == (1, 2, 6, 6)
     np.testing.assert_allclose(y[..., ::5, ::5], x.numpy()[..., ::2, ::2], rtol=1e-6)
+
+
+def test_distances_of_nothing():
+    assert F.cdist(wf.zeros((0, 4)), wf.zeros((5, 4))).shape == (0, 5)
+    assert F.cdist(wf.zeros((2, 0)), wf.zeros((3, 0))).tolist() == [[0.0] * 3] * 2
+    assert F.pdist(wf.zeros((0, 4))).shape == (0,)

@@ -59,17 +59,17 @@ class CtcLoss(
         every = F.broadcast_to(F.expand_dims(labels, axis=0), shape=(count, *labels.shape))
         emitted = F.maximum(F.take_along_axis(wide(log_probs), every, axis=-1), IMPOSSIBLE)
 
-        def step(emitted: Any, time: Any, alpha: Any, may_skip: Any, lengths: Any) -> Any:
+        def step(emitted: Any, counts: Any, alpha: Any, may_skip: Any) -> Any:
             by_one, by_two = (F.pad(alpha, (k, 0), value=IMPOSSIBLE) for k in (1, 2))
             stop = alpha.shape[-1]
             by_one, by_two = (F.slice(v, starts=(0,), stops=(stop,), axes=(-1,)) for v in (by_one, by_two))
             ways = F.logaddexp(F.logaddexp(alpha, by_one), F.where(may_skip, by_two, IMPOSSIBLE))
-            return [F.where(time < lengths, F.maximum(ways + emitted, IMPOSSIBLE), alpha)], []
+            return [F.where(counts, F.maximum(ways + emitted, IMPOSSIBLE), alpha)], []
 
         start = F.where(F.equal(F.places_like(labels, axis=-1), 0), constant(0, emitted.dtype), IMPOSSIBLE)
-        lengths = F.expand_dims(cast_to(input_lengths, int64), axis=-1)
-        times = steps(log_probs, count, int64)
-        (alpha,), _ = scan(step, [emitted, times], [start], [may_skip, lengths])
+        lengths = F.reshape(cast_to(input_lengths, int64), shape=(1, n, 1))
+        counts = F.reshape(steps(log_probs, count, int64), shape=(count, 1, 1)) < lengths
+        (alpha,), _ = scan(step, [emitted, counts], [start], [may_skip])
         last = F.expand_dims(2 * cast_to(target_lengths, int64), axis=-1)
         ends = F.take_along_axis(alpha, last, axis=-1)
         before = F.take_along_axis(alpha, F.maximum(last - 1, 0), axis=-1)

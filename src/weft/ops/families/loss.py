@@ -395,7 +395,7 @@ class GaussianNllLoss(PointwiseLoss, positional=("full", "eps", "reduction")):
     eps: Runtime[float] = 1e-6
 
     def scalar(self, x: Scalar, target: Scalar, var: Scalar) -> Scalar:
-        variance = e.maximum(var, self.eps)
+        variance = e.where(var > self.eps, var, self.eps)  # without a gradient at eps, too
         loss = (e.call("log", variance) + (x - target) * (x - target) / variance) * 0.5
         return loss + 0.5 * math.log(2 * math.pi) if self.full else loss
 
