@@ -102,10 +102,14 @@ PyObject* full(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject
                                    keywords);
     const auto [shape, value, dtype, device] = parsed.values;
     if (!is_number(value)) {
-      nb::object source = as_tensor(value, nb::none(), as_tensor_device(device));
+      const nb::object exactly = PyComplex_Check(value.ptr()) ? nb::borrow(dtype) : nb::none();
+      nb::object source = as_tensor(value, exactly, as_tensor_device(device));
       const Tensor& from = self_of(source.ptr());
       Tensor x = Tensor::empty(as_shape(shape, "full"), dtype.is_none() ? from.dtype : as_dtype(dtype),
                                as_tensor_device(device));
+      if (is_complex(from.dtype) && !is_complex(x.dtype) && x.dtype != DType::bool_)
+        throw DTypeError("full: " + std::string(name_of(x.dtype)) +
+                         " has no imaginary parts: fill_value is " + describe(from));
       push_copy(x, from);
       return wrap(std::move(x));
     }

@@ -615,8 +615,8 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
       continue;
     }
     if (is_number(input)) continue;
-    nb::object array = PyList_CheckExact(input) ? as_array(input)
-                                                 : from_numpy(input, {a.inputs.data, a.inputs.count});
+    nb::object array =
+        PyList_CheckExact(input) ? as_array(input) : from_numpy(input, {a.inputs.data, a.inputs.count});
     if (array.is_valid()) {
       a.owned.push_back(std::move(array));
       a.inputs[k] = input = a.owned.back().ptr();

@@ -83,11 +83,11 @@ void add(Items& items, PyObject* key) {
 
 namespace {
 
-// Assignment converts, but for what would lose imaginary parts.
+// Assignment converts, but for what would lose imaginary parts; a bool is whether a number is 0.
 void check_parts(const Tensor& to, const Tensor& from) {
-  if (is_complex(from.dtype) && !is_complex(to.dtype))
-    throw DTypeError("assignment: " + std::string(name_of(to.dtype)) +
-                     " has no imaginary parts: value is " + describe(from));
+  if (is_complex(from.dtype) && !is_complex(to.dtype) && to.dtype != DType::bool_)
+    throw DTypeError("assignment: " + std::string(name_of(to.dtype)) + " has no imaginary parts: value is " +
+                     describe(from));
 }
 
 Tensor index_of(const Tensor& x, nb::handle key) {
@@ -128,7 +128,9 @@ int assign(PyObject* self, PyObject* key, PyObject* value) noexcept {
           check_parts(to, self_of(value));
           push_copy(to, self_of(value));
         } else {
-          const bool numbers = is_integer(to.dtype) && (PyList_Check(value) || PyTuple_Check(value));
+          const bool in_list = PyList_Check(value) || PyTuple_Check(value);
+          const bool numbers = (is_integer(to.dtype) && in_list) ||
+                               (is_complex(to.dtype) && (in_list || PyComplex_Check(value)));
           nb::object source = as_tensor(value, numbers ? dtype_object(to.dtype) : nb::none(), to.device());
           check_parts(to, self_of(source.ptr()));
           push_copy(to, self_of(source.ptr()));

@@ -56,7 +56,9 @@ bool fits(const Plan& plan, std::span<const Tracked* const> arrays) {
 }
 
 void check_fits_in_place(const std::string& name, DType result, const Tensor& into) {
-  const auto rank = [](DType t) { return t == DType::bool_ ? 0 : is_complex(t) ? 3 : is_floating(t) ? 2 : 1; };
+  const auto rank = [](DType t) {
+    return t == DType::bool_ ? 0 : is_complex(t) ? 3 : is_floating(t) ? 2 : 1;
+  };
   if (rank(result) > rank(into.dtype))
     throw DTypeError(name + ": the result, " + name_of(result) + ", cannot be written in place: x is " +
                      describe(into));

@@ -18,7 +18,8 @@
 //                         Subnormal numbers of float32 become zeros, as in processors' instructions and
 //                         oneDNN's kernels; everywhere else subnormals are kept.
 //   float16, bfloat16 <- NaN   quiet, with the upper bits of the payload, as instructions have it.
-//   complex -> real       the real part; a bool is true if a part is not 0. -> complex: the imaginary part is 0.
+//   complex -> real       the real part; a bool is true if a part is not 0. -> complex: the imaginary part is
+//   0.
 // An element may be at any address, and one of one type may be read where another was: hence memcpy.
 #pragma once
 

@@ -38,6 +38,9 @@ def random_array(rng, shape, dtype):
         return np.asarray(rng.integers(0, 2, shape)).astype(bool)
     if dtype.kind == "float":
         return np.asarray(rng.standard_normal(shape) * 8).astype(dtype.numpy)
+    if dtype.kind == "complex":
+        parts = random_array(rng, (*shape, 2), dtype.real)
+        return parts.view(dtype.numpy)[..., 0]
     info = np.iinfo(dtype.numpy)
     return np.asarray(rng.integers(info.min, info.max, shape, dtype=dtype.numpy, endpoint=True))
 
@@ -288,6 +291,8 @@ def drawn_value(rng, shape, dtype):
     other = dtype if kind == 1 else DTYPES[rng.integers(0, len(DTYPES))]
     if other.kind == "float" and dtype.kind in ("int", "uint"):
         other = dtype
+    if other.kind == "complex" and dtype.kind != "complex":
+        other = dtype  # what would lose imaginary parts is refused
     small = shape[rng.integers(0, len(shape) + 1) :]
     small = tuple(1 if rng.integers(0, 4) == 0 else n for n in small)
     value = random_array(rng, small, other)
@@ -414,6 +419,9 @@ def special_values(dtype):
     """Edges of this type and of the others, as an array of it."""
     if dtype.kind == "bool":
         return np.array([False, True])
+    if dtype.kind == "complex":
+        numbers = special_values(dtype.real)
+        return np.stack([numbers, numbers[::-1]], axis=-1).view(dtype.numpy)[:, 0]
     integers = {0, 1, 2, 3, 7, 100}
     for other in INTEGERS:
         info = np.iinfo(other.numpy)
@@ -453,7 +461,7 @@ def special_values(dtype):
 
 def convertible(a, to):
     """Without what C and NumPy leave open: floats that an integer type cannot hold, and NaN."""
-    if to.kind == "float" or to.kind == "bool" or a.dtype.kind in "iub":
+    if to.kind in ("float", "complex", "bool") or a.dtype.kind in "iub":
         return a
     info = np.iinfo(to.numpy)
     wide = (
@@ -475,7 +483,14 @@ def converted(a, to):
         return a.astype(to.numpy)
 
 
-@pytest.mark.parametrize(("source", "target"), list(itertools.product(DTYPES, DTYPES)), ids=str)
+CONVERSIONS = [
+    (a, b)
+    for a, b in itertools.product(DTYPES, DTYPES)
+    if b.is_complex or not a.is_complex or b.kind == "bool"
+]
+
+
+@pytest.mark.parametrize(("source", "target"), CONVERSIONS, ids=str)
 def test_conversion_is_numpys(source, target):
     rng = np.random.default_rng(source.code * 13 + target.code)
     a = np.concatenate([special_values(source), random_array(rng, (300,), source)])
@@ -484,9 +499,9 @@ def test_conversion_is_numpys(source, target):
     x = wf.tensor(a)
     got = x.astype(target).numpy()
     assert got.dtype == expected.dtype
-    numbers = ~is_nan(a) if source.kind == "float" else np.ones(len(a), bool)
+    numbers = ~is_nan(a) if source.is_inexact else np.ones(len(a), bool)
     assert bits(got[numbers]) == bits(expected[numbers])
-    if source.kind == target.kind == "float":
+    if source.is_inexact and target.is_inexact:
         assert np.isnan(got[~numbers]).all()
     # The other loops: strided on either side, and assignment.
     assert bits(x[::-1].astype(target).numpy()) == bits(got[::-1])
@@ -498,7 +513,7 @@ def test_conversion_is_numpys(source, target):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_bit_survives_copies_of_the_same_type(dtype):
-    raw = np.random.default_rng(3).integers(0, 256, 4096, np.uint8)
+    raw = np.random.default_rng(3).integers(0, 256, 8192, np.uint8)
     if dtype.kind == "bool":
         raw %= 2
     a = raw.view(dtype.numpy)
@@ -524,7 +539,7 @@ def test_elements_go_in_and_out_as_numbers(dtype):
     assert bits(x.numpy()[~is_nan(a)]) == bits(a[~is_nan(a)])
     for i, element in enumerate(a):
         got = x[i].item()
-        assert type(got) is {"bool": bool, "float": float}.get(dtype.kind, int)
+        assert type(got) is {"bool": bool, "float": float, "complex": complex}.get(dtype.kind, int)
         assert got == element or (got != got and element != element)
         assert bool(x[i]) == bool(element)
 
@@ -537,7 +552,7 @@ def test_large_arrays_are_copied_converted_and_transposed_as_numpys(dtype):
     same(x.T.contiguous(), np.ascontiguousarray(a.T))
     same(x[::-1, 3::2].copy(), a[::-1, 3::2].copy())
     for target in (wf.float64, wf.int64):
-        if target.kind == "int" and dtype.kind == "float":
+        if dtype.is_complex or (target.kind == "int" and dtype.kind == "float"):
             continue
         same(x.T.astype(target), np.ascontiguousarray(a.T).astype(target.numpy))
 

@@ -152,6 +152,27 @@ def test_conversions():
     np.testing.assert_array_equal(F.cast(wf.asarray(z), dtype="float32").numpy(), z.real.astype("float32"))
 
 
+def test_numbers_keep_their_digits():
+    """A Python number is written in the array's precision, not by way of complex64."""
+    z = complex(1 / 3, -2 / 3)
+    x = wf.zeros(3, dtype="complex128")
+    x[0] = z
+    x[1:] = [z, 2 * z]
+    assert x.tolist() == [z, z, 2 * z]
+    assert (
+        wf.full((2,), z, dtype="complex128").tolist()
+        == wf.tensor([z, z], dtype="complex128").tolist()
+        == [z, z]
+    )
+    with pytest.raises(DTypeError, match="no imaginary parts"):
+        wf.full((2,), z, dtype="float32")
+    with pytest.raises(DTypeError, match="no imaginary parts"):
+        wf.tensor([z], dtype="float32")
+    truths = wf.zeros(2, dtype="bool")
+    truths[...] = wf.tensor([1j, 0])
+    assert truths.tolist() == [True, False]
+
+
 def test_files(tmp_path):
     x = wf.tensor([1 + 2j, 3j])
     wf.save(tmp_path / "x.safetensors", {"x": x})
@@ -161,6 +182,8 @@ def test_files(tmp_path):
 
 
 REFUSED = {
+    "asarray": lambda z: wf.asarray(z, dtype="float64"),
+    "full": lambda z: wf.full((2,), z[0], dtype="float64"),
     "astype": lambda z: z.astype("float32"),
     "assignment": lambda z: wf.zeros(2).__setitem__(0, z[0]),
     "index_put": lambda z: wf.zeros(2).__setitem__([0, 1], z),
@@ -189,7 +212,7 @@ def test_refusals(name):
     z = wf.tensor([1 + 2j, 3j])
     with pytest.raises(DTypeError, match=name) as caught:
         REFUSED[name](z)
-    assert "@cpu:0" in str(caught.value)
+    assert "@cpu:0" in str(caught.value) or name == "asarray"
     with pytest.raises(TypeError):
         float(z[0])
 

@@ -14,7 +14,7 @@ import sys
 from weft import _core
 from weft.arrays.tensor import Tensor
 from weft.base.device import Device, as_device, cpu
-from weft.base.dtype import DType, as_dtype, complex64
+from weft.base.dtype import DType, as_dtype, bool_, complex64
 from weft.base.errors import DTypeError, ShapeError, names_keywords
 from weft.base.typing import Any
 from weft.ops.sizes import NeedsSizes, Size
@@ -145,6 +145,7 @@ def _converted(x: Tensor, dtype: DType | None, device: Device, copy: bool | None
     dtype = dtype or x.dtype
     if dtype is x.dtype and device is x.device:
         return x.copy() if copy else x
+    _check_parts(x.dtype, dtype)
     if copy is False:
         raise ValueError(f"asarray: copy=False, but {x.dtype}@{x.device} has to become {dtype}@{device}")
     return _core.copy_of(x, dtype, device)
@@ -197,6 +198,7 @@ def _through_numpy(obj: Any, dtype: DType | None, device: Device) -> Tensor:
     if dtype is None and not isinstance(obj, (np.generic, np.ndarray)):
         dtype = _python_type(obj, array.dtype.kind)
     kind = as_dtype(array.dtype)
+    _check_parts(kind, dtype)
     host = _host_of(device)
     contiguous = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).reshape(array.shape)
     if kind.name == "bfloat16":
@@ -204,6 +206,14 @@ def _through_numpy(obj: Any, dtype: DType | None, device: Device) -> Tensor:
     else:
         x = _core.from_buffer(contiguous, host)
     return _core.copy_of(x, dtype or kind, device)
+
+
+def _check_parts(kind: DType, dtype: DType | None) -> None:
+    """Raise DTypeError where imaginary parts would be lost."""
+    if kind.is_complex and dtype is not None and not dtype.is_complex and dtype is not bool_:
+        raise DTypeError(
+            f"asarray: {dtype} has no imaginary parts, got {kind}\n  hint: weft.real(x) takes the real ones"
+        )
 
 
 def _python_type(obj: Any, kind: str) -> DType | None:

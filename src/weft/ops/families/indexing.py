@@ -60,7 +60,7 @@ class Putting(Indexing, fitted=("updates",)):
         """Raise DTypeError where elements are compared that have no order, or imaginary parts would be lost."""
         if self.mode in ("max", "min"):
             self.require_order(x=x)
-        if updates.dtype.is_complex and not x.dtype.is_complex:
+        if updates.dtype.is_complex and not x.dtype.is_complex and x.dtype is not bool_:
             raise self.fail(DTypeError, "x has no imaginary parts", x=x, updates=updates)
 
     def shared_gradient(
