@@ -134,7 +134,7 @@ def made(array, dtype, rng, shape=None):
 def case_of(cls, sample, arrays, dtype):
     """The Case, or None if the operator does not take such types."""
     try:
-        types = [TensorType(a.shape, as_dtype(a.dtype)) for a in arrays]
+        types = [TensorType(a.shape, as_dtype(a.dtype), wf.current_device()) for a in arrays]
         graph = graph_of(lambda *values: called(cls, sample, values), types)
     except DTypeError:
         return None
@@ -246,7 +246,7 @@ def weights_of(case):
     if not any(kinds):
         return None
     return [
-        wf.tensor(normal(rng, t.shape, t.dtype)).astype(t.dtype) if k else None
+        wf.tensor(normal(rng, t.shape, t.dtype), device=t.device).astype(t.dtype) if k else None
         for t, k in zip(case.types(), kinds, strict=True)
     ]
 

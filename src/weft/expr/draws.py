@@ -63,7 +63,7 @@ def place(sizes: Sequence[Scalar]) -> Scalar:
     """The number of the loops' position in row-major order, uint64; sizes: int64, of each loop.
 
     >>> place([e.parameter(0, "int64"), e.parameter(1, "int64")])
-    cast(add(mul(i0, p1), i1), uint64)
+    cast[uint64](add(mul(i0, p1), i1))
     """
     if not sizes:
         return _word(0)

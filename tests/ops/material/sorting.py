@@ -90,12 +90,14 @@ class _:
 
     @classmethod
     def samples(cls):
-        row = arrays((4,), values=[-1, 0, 0, 1])
+        row = arrays((4,), values=[0, 1, 1, 2])
         for side in ("left", "right"):
             yield Sample(row, arrays((5,), values=[0, -2, 1, 2, 0]), side=side)
         yield Sample(row, arrays((2, 3)))
         yield Sample(row, arrays(()))
-        yield Sample(arrays((2, 3), values=[[0, 1, 2], [-1, 0, 0]]), arrays((2, 4)))
+        yield Sample(arrays((2, 3), values=[[0, 1, 2], [0, 0, 1]]), arrays((2, 4)))
+        signed = arrays((4,), values=[-1, 0, 0, 1])
+        yield Sample(signed, arrays((2, 3)), dtypes=("int8", "int64", "float32", "float64"))
 
     @classmethod
     def errors(cls):
