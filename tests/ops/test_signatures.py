@@ -171,3 +171,24 @@ def test_contradictions():
 def test_documented_operators_have_their_rules():
     assert "in_features" in wf.functional.linear.__doc__
     assert all(cls.rule for cls in OPERATORS if cls.name in ("linear", "conv2d", "softmax", "layer_norm"))
+
+
+@pytest.mark.parametrize(
+    ("name", "operands"),
+    [
+        ("outer", ((3,), (4,))),
+        ("conv1d", ((1, 2, 5), (3, 2, 2))),
+        ("conv_transpose1d", ((1, 3, 5), (3, 2, 2))),
+    ],
+)
+def test_products_take_complex_numbers(name, operands):
+    types = [t(*shape, dtype="complex64") for shape in operands]
+    assert registry.get(name)().infer(*types).dtype is as_dtype("complex64")
+    with pytest.raises(DTypeError, match="takes numbers"):
+        registry.get(name)().infer(*(t(*shape, dtype="bool") for shape in operands))
+
+
+def test_tables_may_be_of_any_dtype():
+    for dtype in ("complex64", "int8", "bool", "bfloat16"):
+        y = registry.get("embedding")().infer(t(2, dtype="int64"), t(4, 3, dtype=dtype))
+        assert (y.shape, y.dtype.name) == ((2, 3), dtype)

@@ -19,7 +19,7 @@ rule says: indices of axes, sizes that are computed, relations between attribute
     *name                                           as an input: any number of tensors, each of which is as it says
     words  = learnable                              symbols make it as a variable that is trained
            | wide                                   that variable has the type that the first input is summed in
-    kinds  = bool | int | float | number | dtype    joined by "|", the likely one first; none: all
+    kinds  = bool | int | float | complex | number | dtype  joined by "|", the likely one first; none: all
     dtype  = input | dtype | attribute | attribute or dtype | promote | promote(q k) | each
            | accumulation(dtype) | method() | dtype to kinds
 
@@ -51,7 +51,7 @@ from weft.base.dtype import DTYPES, DType
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.record import Record
 from weft.base.typing import Any
-from weft.ops.dtypes import WORDS, dtype_of, is_of, words_of
+from weft.ops.dtypes import WORDS, dtype_of, is_of, kinds_by_dtype_rule, words_of
 from weft.ops.shapes import Contradiction, Partial, broadcast, shown
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType, broadcast_shapes
@@ -249,7 +249,9 @@ def infer_dtypes(op: Any, types: Sequence[TensorType | None]) -> tuple[DType, ..
 
 def kinds_of(op: Any, index: int) -> tuple[str, ...]:
     """The kinds of dtypes that an input takes, the likely one first; none if it takes all."""
-    inputs = parse(op.rule).inputs if op.rule else ()
+    if not op.rule:
+        return kinds_by_dtype_rule(op, index)
+    inputs = parse(op.rule).inputs
     return inputs[min(index, len(inputs) - 1)].kinds if inputs else ()
 
 

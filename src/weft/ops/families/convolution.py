@@ -23,7 +23,7 @@ class Convolving(Op, family="convolution"):
 class Convolution(
     Convolving,
     rule="x[n,groups*channels,i^spatial], weight[out_channels,channels,kernel_size^spatial]: learnable, "
-    "bias[out_channels]?: learnable -> y[n,out_channels,output_sizes()^spatial]: promote to number",
+    "bias[out_channels]?: learnable -> y[n,out_channels,output_sizes()^spatial]: promote to number|complex",
     channel_axis=1,
     positional=("stride", "padding", "dilation", "groups"),
 ):
@@ -195,7 +195,7 @@ class TransposedConvolution(
     Convolving,
     rule="x[n,channels,i^spatial], weight[channels,m,kernel_size^spatial]: learnable, "
     "bias[groups*m=out_channels]?: learnable -> "
-    "y[n,groups*m=out_channels,output_sizes()^spatial]: promote to number",
+    "y[n,groups*m=out_channels,output_sizes()^spatial]: promote to number|complex",
     positional=("stride", "padding", "output_padding", "groups", "dilation"),
 ):
     """Base of conv_transpose1d, conv_transpose2d, conv_transpose3d: the gradient of a convolution with respect to x."""

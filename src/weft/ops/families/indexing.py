@@ -367,7 +367,7 @@ class IndexPut(Putting, rule="x, updates, *indices: int -> y: x"):
 @op
 class Embedding(
     Indexing,
-    rule="indices[*b]: int, table[num_embeddings,embedding_dim]: learnable float|number|bool -> "
+    rule="indices[*b]: int, table[num_embeddings,embedding_dim]: learnable float|number|bool|complex -> "
     "y[*b,embedding_dim]: table",
     positional=("padding_idx",),
 ):

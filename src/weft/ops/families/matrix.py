@@ -380,7 +380,7 @@ class Linear(
 
 
 @op
-class Outer(Product, rule="x1[m], x2[n] -> y[m,n]: promote to number"):
+class Outer(Product, rule="x1[m], x2[n] -> y[m,n]: promote to number|complex"):
     """The products of all pairs: y[i, j] = x1[i] x2[j].
 
     x1: numbers [m]; x2: numbers [n]. Returns the promoted type [m, n]. Raises ShapeError unless both are vectors.
