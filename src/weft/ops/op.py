@@ -33,7 +33,7 @@ from weft.base.errors import DTypeError, ShapeError
 from weft.base.exact import AS_IS, Key, exact
 from weft.base.typing import Any, ClassVar, dataclass_transform
 from weft.ops.methods import METHODS
-from weft.ops.shapes import Contradiction, Partial, solve
+from weft.ops.shapes import Contradiction, Partial
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType
 
@@ -331,7 +331,6 @@ class Op:
     prefix: the attribute given before the inputs (einsum's equation). fixed: inputs that have no gradient though they
     are floats. learnable: inputs that a symbol makes by itself, as variables to be trained; learnable_types says how.
     channel_axis: where a result is linear in the inputs weight[c, ...] and bias[c] together, its axis of size c.
-    sizes_rule, dtype_rule: earlier forms of rule, for sizes alone (weft.ops.shapes) and for dtypes (weft.ops.dtypes).
     An attribute called training is left open by symbols that do not set it; executors do.
     storages: the kinds of storage of inputs that its rules take, of weft.ops.types.STORAGES.
     writes: inputs that the operator writes, with the output that has their new content (running statistics).
@@ -364,8 +363,6 @@ class Op:
     fixed: ClassVar[tuple[str, ...]] = ()
     learnable: ClassVar[tuple[str, ...]] = ()
     channel_axis: ClassVar[int | None] = None
-    sizes_rule: ClassVar[str] = ""
-    dtype_rule: ClassVar[str] = ""
     storages: ClassVar[tuple[str, ...]] = ("dense",)
     writes: ClassVar[dict[str, str]] = {}
     random: ClassVar[bool] = False
@@ -404,10 +401,6 @@ class Op:
             cls.name = _snake_case(cls.__name__)
         if "method" not in cls.__dict__:
             cls.method = cls.name in METHODS or not cls.__module__.startswith("weft.")
-        if cls.rule and "rule" not in cls.__dict__ and {"dtype_rule", "sizes_rule"} & cls.__dict__.keys():
-            if "infer" not in cls.__dict__:
-                raise TypeError(f"{cls.__name__}: give a rule: its base has one, so dtype_rule says nothing")
-            cls.rule = ""
         signature = cls.signature_rule()
         if isinstance(signature, str):
             for name in ("inputs", "outputs", "learnable"):
@@ -607,11 +600,8 @@ class Op:
         None where the class does not say: then they are known with the shapes. Raises DTypeError.
         """
         from weft.ops import rules
-        from weft.ops.dtypes import solve_dtypes
 
-        if self.rule:
-            return rules.infer_dtypes(self, inputs)
-        return solve_dtypes(self, inputs) if self.dtype_rule else None
+        return rules.infer_dtypes(self, inputs) if self.rule else None
 
     def residual_types(
         self, standard: Sequence[TensorType], inputs: Sequence[TensorType | None]
@@ -684,8 +674,7 @@ class Op:
 
         Raises ShapeError for a contradiction.
         """
-        rule = self.rule or self.sizes_rule
-        return self.solve_rule(rule, inputs, outputs) if rule else (list(inputs), list(outputs))
+        return self.solve_rule(self.rule, inputs, outputs) if self.rule else (list(inputs), list(outputs))
 
     def solve_rule(
         self, rule: str, inputs: Sequence[Partial], outputs: Sequence[Partial]
@@ -697,11 +686,8 @@ class Op:
         from weft.ops import rules
 
         try:
-            if rule == self.sizes_rule:
-                shapes = solve(rule, self.values(), shapes)
-            else:
-                parsed = rules.parse(rule)
-                shapes = rules.solve(parsed, {n: getattr(self, n, None) for n in parsed.names}, shapes)
+            parsed = rules.parse(rule)
+            shapes = rules.solve(parsed, {n: getattr(self, n, None) for n in parsed.names}, shapes)
         except Contradiction as wrong:
             raise ShapeError(f"{self.name}: {wrong}: {rule}") from None
         solved = [shapes.get(name, shape) for name, shape in zip(self.outputs, outputs, strict=False)]

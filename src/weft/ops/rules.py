@@ -51,7 +51,7 @@ from weft.base.dtype import DTYPES, DType
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.record import Record
 from weft.base.typing import Any
-from weft.ops.dtypes import WORDS, dtype_of, is_of, kinds_by_dtype_rule, words_of
+from weft.ops.dtypes import WORDS, dtype_of, is_of, words_of
 from weft.ops.shapes import Contradiction, Partial, broadcast, shown
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType, broadcast_shapes
@@ -249,9 +249,7 @@ def infer_dtypes(op: Any, types: Sequence[TensorType | None]) -> tuple[DType, ..
 
 def kinds_of(op: Any, index: int) -> tuple[str, ...]:
     """The kinds of dtypes that an input takes, the likely one first; none if it takes all."""
-    if not op.rule:
-        return kinds_by_dtype_rule(op, index)
-    inputs = parse(op.rule).inputs
+    inputs = parse(op.rule).inputs if op.rule else ()
     return inputs[min(index, len(inputs) - 1)].kinds if inputs else ()
 
 

@@ -1,23 +1,8 @@
-"""Shapes of which only a part is known, and rules that work in both directions.
-
-A rule says which sizes of an operator's operands agree:
-
-    x[*b,k], weight[out_features,k], bias[out_features] -> y[*b,out_features]
-
-A name stands for a size, ``*name`` for any number of them. A size may be a product (``groups*k``), a number, or
-several of these joined by "=". Names of attributes have their values, where those are not None. Operands that a rule
-does not name, and dimensions of operands of unknown rank, are left as they are.
-
->>> known = {"x": (32, None, 784), "weight": None, "bias": None, "y": None}
->>> rule = "x[*b,k], weight[n,k], bias[n] -> y[*b,n]"
->>> solve(rule, {"n": 10}, known)
-{'x': (32, None, 784), 'weight': (10, 784), 'bias': (10,), 'y': (32, None, 10)}
-"""
+"""Shapes of which only a part is known, and strides."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from weft.base.typing import Any
 
@@ -29,8 +14,6 @@ __all__ = [
     "merge",
     "row_major",
     "shown",
-    "sizes",
-    "solve",
     "split_last",
 ]
 
@@ -122,129 +105,6 @@ def split_last(shape: tuple[int | None, ...], count: int) -> tuple[Partial, tupl
     if len(shape) < count:
         raise Contradiction(f"{shown(shape)} has fewer than {count} dimensions")
     return shape[: len(shape) - count], shape[len(shape) - count :]
-
-
-def sizes(prefix: str, count: int) -> str:
-    """Names of several sizes in a rule.
-
-    >>> sizes("k", 2)
-    'k0,k1'
-    """
-    return ",".join(f"{prefix}{k}" for k in range(count))
-
-
-Product = tuple[str | int, ...]
-Dimension = str | tuple[Product, ...]  # "*name", or equal products
-
-
-@functools.lru_cache(maxsize=512)
-def _parsed(rule: str) -> tuple[tuple[str, tuple[Dimension, ...]], ...]:
-    """The operands of a rule, inputs and outputs alike, with their dimensions. Raises ValueError."""
-    operands = []
-    for part in rule.replace("->", ",").split("]")[:-1]:
-        name, bracket, dims = part.strip(", ").partition("[")
-        if not bracket or not name.isidentifier():
-            raise ValueError(f"no rule of shapes: {rule!r}")
-        operands.append((name, tuple(_dimension(dim.strip()) for dim in dims.split(",") if dim)))
-    if not operands or not rule.rstrip().endswith("]"):
-        raise ValueError(f"no rule of shapes: {rule!r}")
-    return tuple(operands)
-
-
-def _dimension(text: str) -> Dimension:
-    if text.startswith("*"):
-        return text
-    products = (product.split("*") for product in text.split("="))
-    return tuple(tuple(int(f) if f.isdigit() else f for f in part) for part in products)
-
-
-def solve(rule: str, attributes: Mapping[str, Any], shapes: Mapping[str, Partial]) -> dict[str, Partial]:
-    """What a rule makes of partly known shapes, by operand. Raises Contradiction.
-
-    attributes: values of names, where they are ints or tuples of ints.
-    """
-    return _Solver(rule, attributes, shapes).run()
-
-
-class _Solver:
-    """One rule and what is known; names of sizes map to (value, operand that it comes from)."""
-
-    def __init__(self, rule: str, attributes: Mapping[str, Any], shapes: Mapping[str, Partial]) -> None:
-        self.operands = [(name, dims) for name, dims in _parsed(rule) if name in shapes]
-        self.shapes = dict(shapes)
-        self.sizes: dict[str, tuple[int, str]] = {}
-        self.runs: dict[str, list[int | None]] = {}
-        for name, value in attributes.items():
-            if isinstance(value, tuple) and all(isinstance(n, int) for n in value):
-                self.runs[f"*{name}"] = list(value)
-            elif isinstance(value, int) and not isinstance(value, bool):
-                self.sizes[name] = (value, name)
-
-    def run(self) -> dict[str, Partial]:
-        while True:
-            before = (dict(self.shapes), dict(self.sizes), {k: list(v) for k, v in self.runs.items()})
-            for name, dims in self.operands:
-                self.match(name, dims)
-            if before == (self.shapes, self.sizes, self.runs):
-                return self.shapes
-
-    def match(self, name: str, dims: Sequence[Dimension]) -> None:
-        shape = self.shapes[name]
-        unknown = [d for d in dims if isinstance(d, str) and d not in self.runs]
-        fixed = sum(len(self.runs[d]) if isinstance(d, str) else 1 for d in dims if d not in unknown)
-        if shape is None:
-            if unknown:
-                return
-            shape = (None,) * fixed
-        elif len(unknown) > 1:
-            return
-        elif len(shape) < fixed or (len(shape) > fixed and not unknown):
-            least = "at least " if unknown else ""
-            raise Contradiction(
-                f"{name} has {len(shape)} dimensions, not {least}{fixed}: it is {shown(shape)}"
-            )
-        elif unknown:
-            self.runs[unknown[0]] = [None] * (len(shape) - fixed)
-        sizes: list[int | None] = []
-        for dim in dims:
-            if isinstance(dim, str):
-                run = self.runs[dim]
-                part = shape[len(sizes) : len(sizes) + len(run)]
-                for k, n in enumerate(part):
-                    run[k] = self.merged(dim[1:], name, run[k], n)
-                sizes.extend(run)
-            else:
-                sizes.append(self.size(dim, name, shape[len(sizes)]))
-        self.shapes[name] = tuple(sizes)
-
-    def merged(self, name: str, operand: str, a: int | None, b: int | None) -> int | None:
-        if a is not None and b is not None and a != b:
-            raise Contradiction(f"{name} is {a}, but {b} in {operand}")
-        return b if a is None else a
-
-    def size(self, products: Sequence[Product], operand: str, size: int | None) -> int | None:
-        """The size that equal products give; a product with one unknown factor gives that factor."""
-        for product in products:
-            unknown = [f for f in product if isinstance(f, str) and f not in self.sizes]
-            value = 1
-            for factor in product:
-                value *= factor if isinstance(factor, int) else self.sizes.get(factor, (1, ""))[0]
-            if not unknown:
-                if size is not None and size != value:
-                    names = [f for f in product if isinstance(f, str)]
-                    source = self.sizes[names[0]][1] if len(names) == 1 else ""
-                    origin = f"in {source} " if source and source != names[0] else ""
-                    product_text = "*".join(map(str, product))
-                    raise Contradiction(f"{product_text} is {value} {origin}but {size} in {operand}")
-                size = value
-            elif size is not None and len(unknown) == 1 and value:
-                if size % value:
-                    product_text = "*".join(map(str, product))
-                    raise Contradiction(
-                        f"{size} in {operand} is not a multiple of {value}, as {product_text} is"
-                    )
-                self.sizes[unknown[0]] = (size // value, operand)
-        return size
 
 
 def broadcast(inputs: Sequence[Partial], output: Partial) -> tuple[list[Partial], Partial]:

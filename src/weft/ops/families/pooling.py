@@ -14,7 +14,6 @@ from weft.ops.families.window import Windows, set_per_dimension, windows_of
 from weft.ops.kernels import lowest
 from weft.ops.node import constant
 from weft.ops.op import Op, op
-from weft.ops.shapes import sizes
 from weft.ops.types import TensorType
 
 Geometry = tuple[str, tuple[int, ...], tuple[int, ...]]
@@ -23,7 +22,7 @@ Geometry = tuple[str, tuple[int, ...], tuple[int, ...]]
 class Pooling(
     Op,
     family="pooling",
-    dtype_rule="x: number -> x",
+    rule="x[n,c,i^spatial]: number -> y[n,c,o^spatial]: x",
     positional=("kernel_size", "stride", "padding"),
 ):
     """Base: windows over the last `spatial` dimensions of x [n, c, *spatial]."""
@@ -34,10 +33,6 @@ class Pooling(
     padding: int | tuple[int, ...] = 0
     ceil_mode: bool = False
     dilation: int | tuple[int, ...] = 1
-
-    @property
-    def sizes_rule(self) -> str:  # type: ignore[override]
-        return f"x[n,c,{sizes('i', self.spatial)}] -> y[n,c,{sizes('o', self.spatial)}]"
 
     def check(self) -> None:
         if self.stride is None:
@@ -169,7 +164,7 @@ class MaxPoolGradient(PoolingGradient):
         return F.squeeze(F.take_along_axis(flat, elements), axis=-1), None
 
 
-class AveragePooling(Pooling, dtype_rule="x: float -> x"):
+class AveragePooling(Pooling, rule="x[n,c,i^spatial]: float -> y[n,c,o^spatial]: x"):
     """Base of avg_pool1d, avg_pool2d, avg_pool3d."""
 
     count_include_pad: bool = True
