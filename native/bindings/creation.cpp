@@ -152,7 +152,7 @@ struct Nested {
       leaves.push_back(object.ptr());
       return true;
     }
-    const nb::object items = list ? checked(PyList_AsTuple(object.ptr())) : nb::borrow(object);
+    const nb::object items = list ? items_of_list(object.ptr()) : nb::borrow(object);
     sequences_held.push_back(items);
     const Py_ssize_t count = PyTuple_Size(items.ptr());
     if (depth == depth_known) {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "bindings/python.h"
-#include "storage/context.h"
+#include "engine/context.h"
 
 namespace weft {
 

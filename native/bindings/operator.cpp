@@ -266,7 +266,7 @@ void OperatorFunction::parse(Arguments& a, PyObject* const* arguments, Py_ssize_
   for (size_t k = 0; k < inputs_.size() && order_.empty(); ++k) {
     if (inputs_[k].variadic) {
       if (next < count && (PyList_Check(arguments[next]) || PyTuple_Check(arguments[next]))) {
-        nb::object items = nb::steal(PySequence_Tuple(arguments[next++]));
+        nb::object items = items_of(arguments[next++]);
         for (Py_ssize_t i = 0, n = PyTuple_Size(items.ptr()); i < n; ++i)
           a.inputs.add(PyTuple_GetItem(items.ptr(), i));
         a.owned.push_back(std::move(items));

@@ -20,7 +20,6 @@ namespace {
 
 std::atomic<bool> ending{false};
 std::thread::id main_thread;
-thread_local bool holds_gil = false;
 
 // Python ends a thread that asks for the GIL while the interpreter ends by unwinding its stack, which aborts
 // the process at the first noexcept function. So such a thread sleeps until the process is gone, and the end
@@ -77,14 +76,14 @@ class PythonDomain : public Domain {
     PyGILState_Release(pin_);
   }
   void enter() override {
-    held_.push_back({take_gil(ensure_gil), holds_gil});
-    holds_gil = true;
+    held_.push_back({take_gil(ensure_gil), context().holds_gil});
+    context().holds_gil = true;
   }
   void leave() override {
     if (python_is_ending()) return;
     const Held held = held_.back();
     held_.pop_back();
-    holds_gil = held.outer;
+    context().holds_gil = held.outer;
     PyGILState_Release(held.state);
   }
 
@@ -113,19 +112,6 @@ std::atomic<bool> any_left{false};
 bool python_is_ending() noexcept {
   return ending.load(std::memory_order_seq_cst) && std::this_thread::get_id() != main_thread;
 }
-
-namespace {
-
-// The latest line that was asked for within an entry, and the frame that it was found from: what a call
-// pushes and records comes from one line, for which all frames between would be gone through again.
-struct LatestSite {
-  PyFrameObject* frame = nullptr;  // not owned, as is the code: the frame is there while the entry lasts
-  PyObject* code = nullptr;
-  int instruction = 0;
-};
-thread_local LatestSite latest_site;
-
-}  // namespace
 
 // The caller waits for the thread, which may not need what the caller holds. Module locks are such things:
 // the planners and compilers that run there import modules of the package, none of which computes while it is
@@ -158,21 +144,21 @@ void call_away_from_signals(const std::function<void()>& call) {
   if (thrown) std::rethrow_exception(thrown);
 }
 
-bool holds_gil_here() noexcept { return holds_gil; }
+bool holds_gil_here() noexcept { return context().holds_gil; }
 
-PythonEntry::PythonEntry() noexcept : outer_(holds_gil) {
-  holds_gil = true;
-  latest_site.frame = nullptr;
+PythonEntry::PythonEntry() noexcept : here_(context()), outer_(here_.holds_gil) {
+  here_.holds_gil = true;
+  here_.latest_site.frame = nullptr;
   if (any_left.load(std::memory_order_relaxed)) release_now_what_was_left();
 }
 PythonEntry::~PythonEntry() {
-  holds_gil = outer_;
-  latest_site.frame = nullptr;
+  here_.holds_gil = outer_;
+  here_.latest_site.frame = nullptr;
 }
 
-WithGil::WithGil() : state_(take_gil(ensure_gil)), outer_(holds_gil) { holds_gil = true; }
+WithGil::WithGil() : state_(take_gil(ensure_gil)), outer_(context().holds_gil) { context().holds_gil = true; }
 WithGil::~WithGil() {
-  holds_gil = outer_;
+  context().holds_gil = outer_;
   PyGILState_Release(state_);
 }
 
@@ -183,8 +169,8 @@ Domain* python_domain() noexcept {
 
 void install_host_hooks() {
   host_hooks.release = []() -> void* {
-    if (!holds_gil || python_is_ending()) return nullptr;
-    holds_gil = false;
+    if (!context().holds_gil || python_is_ending()) return nullptr;
+    context().holds_gil = false;
     return PyEval_SaveThread();
   };
   host_hooks.restore = [](void* state) {
@@ -192,7 +178,7 @@ void install_host_hooks() {
       PyEval_RestoreThread(static_cast<PyThreadState*>(state));
       return true;
     });
-    holds_gil = true;
+    context().holds_gil = true;
   };
   // Leaves the exception set in this thread's state; whoever catches Interrupted finds it there.
   host_hooks.interrupted = [] {
@@ -204,6 +190,10 @@ void install_host_hooks() {
 
 void release_later(PyObject* object) noexcept {
   if (!object) return;
+  if (context().holds_gil && Py_REFCNT(object) > 1) {  // not the last one: nothing of Python's runs
+    Py_DECREF(object);
+    return;
+  }
   const std::lock_guard guard(left_mutex);
   left().push_back(object);
   any_left.store(true, std::memory_order_relaxed);
@@ -219,6 +209,17 @@ void release_now_what_was_left() {
     any_left.store(false, std::memory_order_relaxed);
   }
   for (PyObject* object : objects) Py_DECREF(object);
+}
+
+nb::object items_of_list(PyObject* list) {
+  for (;;) {
+    const Py_ssize_t count = PyList_Size(list);
+    nb::object items = checked(PyTuple_New(count));
+    if (PyList_Size(list) != count) continue;
+    for (Py_ssize_t i = 0; i < count; ++i)
+      PyTuple_SetItem(items.ptr(), i, nb::borrow(PyList_GetItem(list, i)).release().ptr());
+    return items;
+  }
 }
 
 namespace {
@@ -395,9 +396,10 @@ nb::object frame_of_user() {
 
 Site Site::here() {
   PyFrameObject* const innermost = PyEval_GetFrame();
-  if (innermost && latest_site.frame == innermost) {
-    Py_INCREF(latest_site.code);
-    return {latest_site.code, latest_site.instruction};
+  LatestSite& latest = context().latest_site;
+  if (innermost && latest.frame == innermost) {
+    Py_INCREF(latest.code);
+    return {latest.code, latest.instruction};
   }
   const nb::object frame = frame_of_user();
   if (!frame.is_valid()) return {};
@@ -410,12 +412,12 @@ Site Site::here() {
     Py_DECREF(value);
   }
   PyErr_Clear();
-  if (holds_gil) latest_site = {innermost, code, instruction};
+  if (context().holds_gil) latest = {innermost, code, instruction};
   return {code, instruction};
 }
 
 Site Site::here_if_locked() noexcept {
-  if (!holds_gil || python_is_ending()) return {};
+  if (!context().holds_gil || python_is_ending()) return {};
   try {
     return here();
   } catch (...) {

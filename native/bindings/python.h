@@ -31,6 +31,7 @@ class PythonEntry {
   PythonEntry(const PythonEntry&) = delete;
 
  private:
+  Context& here_;
   bool outer_;
 };
 
@@ -203,6 +204,14 @@ nb::object tuple_of(Py_ssize_t count, F&& item) {
   nb::object tuple = checked(PyTuple_New(count));
   for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SetItem(tuple.ptr(), i, nb::object(item(i)).release().ptr());
   return tuple;
+}
+// The items of a list, as a tuple. One by one: where PyList_AsTuple makes the tuple, garbage may be collected
+// (up to Python 3.11), and it goes on with the memory that the list had before, whatever finalizers have done
+// to it.
+nb::object items_of_list(PyObject* list);
+// The same of any iterable.
+inline nb::object items_of(PyObject* iterable) {
+  return PyList_CheckExact(iterable) ? items_of_list(iterable) : checked(PySequence_Tuple(iterable));
 }
 // The slots of a class whose objects take part in garbage collection: with all that T::references() gives,
 // some of which may be null, and T::clear(), which lets go of it.

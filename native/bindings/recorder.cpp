@@ -5,7 +5,7 @@
 
 #include "bindings/functions.h"
 #include "bindings/tensor.h"
-#include "storage/context.h"
+#include "engine/context.h"
 
 namespace weft {
 namespace {

@@ -110,7 +110,7 @@ Shape as_shape(nb::handle object, const char* function) {
     for (Py_ssize_t i = 0; i < count; ++i) add(PyTuple_GetItem(object.ptr(), i));
   } else if (PyList_Check(object.ptr()) || (!PyLong_Check(object.ptr()) && PySequence_Check(object.ptr()) &&
                                             !PyUnicode_Check(object.ptr()) && !is_tensor(object))) {
-    nb::object items = checked(PySequence_Tuple(object.ptr()));
+    nb::object items = items_of(object.ptr());
     return as_shape(items, function);
   } else {
     add(object.ptr());

@@ -1,7 +1,6 @@
 // backward.cpp: the way back: from gradients of results to those of leaves, node by node, the latest first,
 // so that a node is visited once all gradients of its outputs have been added up.
 #include <algorithm>
-#include <queue>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -35,8 +34,9 @@ class BackwardWalk {
     for (const Tracked* root : roots) mark(root->node.get());
     for (size_t i = 0; i < roots.size(); ++i) add(roots[i]->node, roots[i]->index, Tracked(*cotangents[i]));
     while (!queue_.empty()) {
-      const Ref<TapeNode> node = queue_.top().node;
-      queue_.pop();
+      std::ranges::pop_heap(queue_, is_earlier);
+      const Ref<TapeNode> node = std::move(queue_.back());
+      queue_.pop_back();
       visit(node);
       if (on_final_) report_final(*node);
     }
@@ -44,11 +44,13 @@ class BackwardWalk {
   }
 
  private:
-  struct Entry {
-    Ref<TapeNode> node;
-    bool operator<(const Entry& other) const { return node->number < other.node->number; }
-  };
   using Cotangents = std::vector<std::optional<Tracked>>;
+  // What the walk knows of a node.
+  struct Reached {
+    bool reaches_leaf;      // one that is wanted
+    Cotangents cotangents;  // so far; empty: none, and the node is not in the queue
+  };
+  static bool is_earlier(const Ref<TapeNode>& a, const Ref<TapeNode>& b) { return a->number < b->number; }
 
   // Finds the nodes from which a wanted leaf can be reached.
   void mark(TapeNode* root) {
@@ -58,11 +60,11 @@ class BackwardWalk {
       stack.pop_back();
       if (!node) continue;
       if (!ready) {
-        if (!reaches_leaf_.emplace(node, leaf_index_.contains(node)).second) continue;
+        if (!reached_.try_emplace(node, leaf_index_.contains(node)).second) continue;
         stack.emplace_back(node, true);
         for (const TapeNode::Edge& edge : node->edges) stack.emplace_back(edge.node.get(), false);
       } else {
-        bool& reaches = reaches_leaf_[node];
+        bool& reaches = reached_.find(node)->second.reaches_leaf;
         for (const TapeNode::Edge& edge : node->edges) {
           reaches |= reaches_leaf(edge.node.get());
           if (on_final_ && leaf_index_.contains(edge.node.get())) ++open_edges_[edge.node.get()];
@@ -72,15 +74,18 @@ class BackwardWalk {
   }
 
   bool reaches_leaf(const TapeNode* node) const {
-    const auto it = reaches_leaf_.find(node);
-    return it != reaches_leaf_.end() && it->second;
+    const auto it = reached_.find(node);
+    return it != reached_.end() && it->second.reaches_leaf;
   }
 
   void add(const Ref<TapeNode>& node, uint32_t index, Tracked&& cotangent) {
-    if (!node || !reaches_leaf(node.get())) return;
-    auto [entry, is_new] = cotangents_.try_emplace(node.get());
-    Cotangents& cotangents = entry->second;
-    if (is_new) queue_.push({node});
+    const auto it = reached_.find(node.get());
+    if (it == reached_.end() || !it->second.reaches_leaf) return;
+    Cotangents& cotangents = it->second.cotangents;
+    if (cotangents.empty()) {
+      queue_.push_back(node);
+      std::ranges::push_heap(queue_, is_earlier);
+    }
     if (cotangents.size() <= index) cotangents.resize(index + 1);
     std::optional<Tracked>& sum = cotangents[index];
     if (!sum) {
@@ -103,16 +108,14 @@ class BackwardWalk {
     for (const TapeNode::Edge& edge : node.edges) {
       const auto edges = open_edges_.find(edge.node.get());
       if (edges == open_edges_.end() || --edges->second) continue;
-      const auto it = cotangents_.find(edge.node.get());
-      if (it == cotangents_.end() || !reported_.insert(edge.node.get()).second) continue;
-      on_final_(leaf_index_.at(edge.node.get()), *it->second[0]);
+      const Cotangents& cotangents = reached_.find(edge.node.get())->second.cotangents;
+      if (cotangents.empty() || !reported_.insert(edge.node.get()).second) continue;
+      on_final_(leaf_index_.at(edge.node.get()), *cotangents[0]);
     }
   }
 
   void visit(const Ref<TapeNode>& node) {
-    const auto entry = cotangents_.find(node.get());
-    Cotangents cotangents = std::move(entry->second);
-    cotangents_.erase(entry);
+    Cotangents cotangents = std::exchange(reached_.find(node.get())->second.cotangents, {});
     if (const auto leaf = leaf_index_.find(node.get()); leaf != leaf_index_.end()) {
       // What a leaf was before has a gradient by way of it, if another leaf is there.
       if (!node->edges.empty()) add(node->edges[0].node, node->edges[0].index, Tracked(*cotangents[0]));
@@ -152,30 +155,31 @@ class BackwardWalk {
   Ref<Plan> backward_for(const TapeNode& node, const Cotangents& cotangents,
                          std::vector<bool>& has_cotangent) const {
     constexpr size_t kForms = 8;  // more of one plan are not made: zeros come in for what is missing
-    const std::vector<bool> usual = usual_cotangents(*node.plan);
+    const size_t outputs = node.plan->program->outputs.size();
+    const auto is_usual = [&](size_t j) { return has_usual_cotangent(*node.plan, j); };
     Bits needs_gradient, all;
     for (size_t k = 0; k < node.edges.size(); ++k) {
       if (!node.edges[k].node || !is_differentiable(node.saved[k].dtype)) continue;
       all.set(k);
       if (reaches_leaf(node.edges[k].node.get())) needs_gradient.set(k);
     }
-    has_cotangent.assign(usual.size(), false);
-    bool is_unusual = false;
-    for (size_t j = 0; j < cotangents.size(); ++j)
-      if (cotangents[j]) {
-        has_cotangent[j] = true;
-        is_unusual |= !usual[j];
-      }
+    has_cotangent.assign(outputs, false);
+    bool is_unusual = false, are_all_there = true;
+    for (size_t j = 0; j < outputs; ++j) {
+      has_cotangent[j] = j < cotangents.size() && cotangents[j];
+      is_unusual |= has_cotangent[j] && !is_usual(j);
+      are_all_there &= has_cotangent[j] || !is_usual(j);
+    }
     if (!is_unusual) {
-      if (has_cotangent == usual && needs_gradient == all) return node.backward;
+      if (are_all_there && needs_gradient == all) return node.backward;
       if (node.plan->backwards.size() < kForms) {
         const Ref<Plan> plan = backward_of(node.plan, needs_gradient, has_cotangent);
         if (!plan || !first_unsaved(node, *plan)) return plan;
       }
-      has_cotangent = usual;
+      for (size_t j = 0; j < outputs; ++j) has_cotangent[j] = is_usual(j);
       return node.backward;
     }
-    for (size_t j = 0; j < usual.size(); ++j) has_cotangent[j] = has_cotangent[j] || usual[j];
+    for (size_t j = 0; j < outputs; ++j) has_cotangent[j] = has_cotangent[j] || is_usual(j);
     const Ref<Plan> plan = backward_of(node.plan, all, has_cotangent);
     if (plan)
       if (const std::optional<size_t> k = first_unsaved(node, *plan))
@@ -205,7 +209,7 @@ class BackwardWalk {
       throw ValueError(node->plan->program->name + ": called at " + node->site.text() +
                        ": its history was freed by an earlier backward");
     const size_t count = node->edges.size();
-    std::vector<bool> has_cotangent;
+    std::vector<bool>& has_cotangent = space_.has_cotangent;
     const Ref<Plan> plan = backward_for(*node, cotangents, has_cotangent);
     if (!plan) return;
     const Plan& backward = *plan;
@@ -213,7 +217,7 @@ class BackwardWalk {
     for (size_t j = 0; j < has_cotangent.size(); ++j)
       if (has_cotangent[j] && !cotangents[j])
         cotangents[j].emplace(filled(node->saved[count + j], node->plan->program->device_of(j), 0));
-    std::vector<Tracked> inputs;
+    std::vector<Tracked>& inputs = space_.inputs;
     inputs.reserve(node->saved.size() + cotangents.size());
     for (size_t k = 0; k < node->saved.size(); ++k) {
       check_version(*node, k);
@@ -228,14 +232,15 @@ class BackwardWalk {
       if (cotangent) inputs.push_back(std::move(*cotangent));
     for (size_t k = 0; k < backward.strides.size(); ++k)
       if (backward.program->uses[k] >= Program::Use::aliased) restride(inputs[k].tensor, backward.strides[k]);
-    std::vector<const Tracked*> pointers;
-    for (const Tracked& x : inputs) pointers.push_back(&x);
-    std::vector<Tracked> results(backward.program->outputs.size());
-    call_plan(plan, pointers, node->numbers, {}, results);
+    for (const Tracked& x : inputs) space_.pointers.push_back(&x);
+    std::vector<Tracked>& results = space_.results;
+    results.resize(backward.program->outputs.size());
+    call_plan(plan, space_.pointers, node->numbers, {}, results);
     size_t next = 0;
     for (size_t k = 0; k < count && next < results.size(); ++k)
       if (backward.gradients.test(k))
         add(node->edges[k].node, node->edges[k].index, std::move(results[next++]));
+    space_.clear();
     if (!create_graph_) node->saved.clear();
   }
 
@@ -249,8 +254,9 @@ class BackwardWalk {
     };
     bool is_shared = chunk->faces != 0 || std::ranges::any_of(cotangents, shares_memory) ||
                      std::ranges::any_of(gradients_, shares_memory);
-    for (const auto& [node, waiting] : cotangents_)
-      is_shared = is_shared || std::ranges::any_of(waiting, shares_memory);
+    for (const Ref<TapeNode>& node : queue_)
+      is_shared =
+          is_shared || std::ranges::any_of(reached_.find(node.get())->second.cotangents, shares_memory);
     if (!is_shared) return std::move(cotangent);
     return {copy_of(cotangent.tensor, cotangent.tensor.dtype, cotangent.tensor.device()), cotangent.node,
             cotangent.index};
@@ -290,9 +296,19 @@ class BackwardWalk {
   std::unordered_map<const TapeNode*, size_t>
       open_edges_;  // edges to wanted leaves that may still add to them
   std::unordered_set<const TapeNode*> reported_;
-  std::unordered_map<const TapeNode*, bool> reaches_leaf_;
-  std::unordered_map<const TapeNode*, Cotangents> cotangents_;
-  std::priority_queue<Entry> queue_;
+  std::unordered_map<const TapeNode*, Reached> reached_;
+  std::vector<Ref<TapeNode>> queue_;  // a heap, the latest first: nodes that have cotangents
+  // Of one node's visit, whose room the next one has.
+  struct {
+    std::vector<bool> has_cotangent;
+    std::vector<Tracked> inputs, results;
+    std::vector<const Tracked*> pointers;
+    void clear() noexcept {
+      inputs.clear();
+      results.clear();
+      pointers.clear();
+    }
+  } space_;
   std::vector<std::optional<Tracked>> gradients_;
 };
 

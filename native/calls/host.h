@@ -22,8 +22,8 @@ struct LoggedSegment;
 struct Plan;
 struct Tracked;
 
-// Drops a reference without the lock, on any thread: it is kept until the next call from the language. Null:
-// none.
+// Drops a reference with or without the lock, on any thread, and runs nothing of the language: the last one
+// is kept until the next call from it. Null: none.
 void release_later(_object* object) noexcept;
 // Drops it at once.
 void release_now(_object* object) noexcept;

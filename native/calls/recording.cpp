@@ -3,7 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "storage/context.h"
+#include "engine/context.h"
 #include "storage/runtime.h"
 #include "tensor/dtype.h"
 
@@ -212,7 +212,7 @@ void Recorder::add(MemoryEvent event, const Pool& pool, const void* memory) noex
   try {
     event.time = now();
     event.address = reinterpret_cast<uint64_t>(memory);
-    if (running_here && running_here->op) event.operation = running_here->op->trace_id;
+    if (const Running* here = context().running; here && here->op) event.operation = here->op->trace_id;
     Site site = event.is_release ? Site{} : Site::here_if_locked();
     std::string shape;
     if (!event.is_release && purpose.shape) {

@@ -53,10 +53,8 @@ LaunchRecorder& current() noexcept { return static_cast<LaunchRecorder&>(*contex
 
 // Whether usual_cotangents would give these.
 bool are_usual(const std::vector<bool>& has_cotangent, const Plan& plan) {
-  for (size_t j = 0; j < has_cotangent.size(); ++j) {
-    const bool is_written = std::ranges::any_of(plan.writes, [&](const auto& w) { return w.first == j; });
-    if (has_cotangent[j] != (j < static_cast<size_t>(plan.visible) || is_written)) return false;
-  }
+  for (size_t j = 0; j < has_cotangent.size(); ++j)
+    if (has_cotangent[j] != has_usual_cotangent(plan, j)) return false;
   return true;
 }
 
@@ -135,11 +133,14 @@ void record(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::
 
 }  // namespace
 
+bool has_usual_cotangent(const Plan& plan, size_t output) noexcept {
+  return output < static_cast<size_t>(plan.visible) ||
+         std::ranges::any_of(plan.writes, [&](const auto& written) { return written.first == output; });
+}
+
 std::vector<bool> usual_cotangents(const Plan& plan) {
   std::vector<bool> has_cotangent(plan.program->outputs.size());
-  std::fill_n(has_cotangent.begin(),
-              std::min<size_t>(static_cast<size_t>(plan.visible), has_cotangent.size()), true);
-  for (const auto& [output, input] : plan.writes) has_cotangent[output] = true;
+  for (size_t j = 0; j < has_cotangent.size(); ++j) has_cotangent[j] = has_usual_cotangent(plan, j);
   return has_cotangent;
 }
 

@@ -15,7 +15,7 @@
 #include "calls/host.h"
 #include "calls/plan.h"
 #include "calls/tracked.h"
-#include "storage/context.h"
+#include "engine/context.h"
 #include "tensor/array_recorder.h"
 
 namespace weft {
@@ -131,7 +131,8 @@ Tensor filled(const Tensor& like, Device device, int64_t value);
 // `has_cotangent`; null if all are zero. May throw what a rule throws.
 Ref<Plan> backward_of(const Ref<Plan>& plan, const Bits& needs_gradient,
                       const std::vector<bool>& has_cotangent);
-// The outputs that gradients come in for, as a rule: those that callers get, and new contents of inputs.
+// Whether a gradient comes in for an output as a rule: callers get it, or it is the new content of an input.
+bool has_usual_cotangent(const Plan& plan, size_t output) noexcept;
 std::vector<bool> usual_cotangents(const Plan& plan);
 // The same plan with what its gradient reads of what it drew as more hidden outputs; itself if it draws
 // nothing.

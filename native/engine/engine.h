@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/context.h"
 #include "engine/device_kind.h"
 #include "engine/error.h"
 #include "engine/fork.h"
@@ -114,7 +115,6 @@ struct Running {
   Engine* engine;
   Running* outer;
 };
-extern thread_local Running* running_here;
 
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
@@ -259,10 +259,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void finish_op(Op* op, Session& s);
   void call_finished(Op* op, Error* error);
   void run_here(Op* op, Session& s);
-  void track_user_thread(Op* op) { on_user_threads_.push_back({op, &running_here}); }
+  void track_user_thread(Op* op) { on_user_threads_.push_back({op, &context().running}); }
   void untrack_user_thread(const Op* op) {
     std::erase_if(on_user_threads_, [op](const UserThreadRun& entry) {
-      return entry.op == op && entry.thread == &running_here;
+      return entry.op == op && entry.thread == &context().running;
     });
   }
   void notify(void (Observer::*event)(const Observer::Event&), const Op* op, const RunContext* context);

@@ -60,7 +60,7 @@ bool Engine::start_explorer() {
 }
 
 void Engine::explore_worker_main(Worker& worker) {
-  worker_of = this;
+  context().worker_of = this;
   {
     DomainHold hold(true);
     const uint64_t generation = generation_;
@@ -82,7 +82,7 @@ void Engine::explore_worker_main(Worker& worker) {
       drive_parker_.unpark();
     }
   }
-  worker_of = nullptr;
+  context().worker_of = nullptr;
   worker.exited.store(true, std::memory_order_release);
 }
 

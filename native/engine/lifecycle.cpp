@@ -111,7 +111,7 @@ void Engine::destroy(Engine* engine) {
     else
       delete engine;
   };
-  if (worker_of == engine) {
+  if (context().worker_of == engine) {
     try {
       std::thread(end).detach();
     } catch (
@@ -233,7 +233,7 @@ std::vector<std::string> Engine::end_threads(Deadline deadline) {
 
 // Waits until nothing can go on by itself: no function runs and none is ready.
 bool Engine::settle(Deadline deadline) {
-  for (const Running* frame = running_here; frame; frame = frame->outer)
+  for (const Running* frame = context().running; frame; frame = frame->outer)
     if (frame->engine == this) return false;  // one of them is below us on this stack
   return poll(deadline, [&] {
     if (options_.kind == EngineKind::explore) {
@@ -359,7 +359,7 @@ void Engine::reset_in_child() {
   running_ = 0;
   stopping_ = true;  // starts no threads
   std::erase_if(on_user_threads_, [&](const UserThreadRun& run) {
-    if (run.thread == &running_here) return false;  // the thread that forked goes on with these
+    if (run.thread == &context().running) return false;  // the thread that forked goes on with these
     if (options_.kind == EngineKind::naive) --ready_count_;
     add_lost(run.op);
     return true;

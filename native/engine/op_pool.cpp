@@ -8,8 +8,10 @@
 // bounded by the largest number of operations that were ever in flight.
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 
+#include "engine/context.h"
 #include "engine/parking.h"
 #include "engine/variable.h"
 
@@ -78,7 +80,10 @@ Global& global() {
 }
 [[maybe_unused]] const Global& kAtLoad = global();
 
-class Local {
+}  // namespace
+
+// A thread's.
+class OpBlocks {
  public:
   // Gives all that it has to other threads, and has nothing.
   void close() noexcept {
@@ -116,16 +121,12 @@ class Local {
   }
 
   Magazine* empty_magazine() noexcept {
-    open();
     if (!empty_) empty_ = global().empty.take_some();
     Magazine* magazine = pop(empty_);
     return magazine ? magazine : new (std::nothrow) Magazine;
   }
 
-  static void open() noexcept;
-
   void refill(int c) {
-    open();
     if (source_[c]) global().empty.push(std::exchange(source_[c], nullptr));
     if (sink_[c] && sink_[c]->count) {
       source_[c] = std::exchange(sink_[c], nullptr);
@@ -149,29 +150,39 @@ class Local {
   Magazine* empty_ = nullptr;
 };
 
+namespace {
+
 // Operations may come and go even after the thread's variables have been destroyed (in destructors of
-// pthread keys, or of other libraries' variables). So `local` has no destructor: `closing` empties it, and
-// from then on each block is taken and given back by way of a Local of its own.
-constinit thread_local Local local;
-constinit thread_local bool has_closed = false;
-struct Closing {
-  ~Closing() {
-    local.close();
-    has_closed = true;
+// pthread keys, or of other libraries' variables). So those of the thread lie behind a pointer, and once it
+// has ended each block is taken and given back by way of blocks of its own.
+struct CloseOpBlocks {
+  ~CloseOpBlocks() {
+    Context& here = context();
+    here.has_closed_op_blocks = true;
+    const std::unique_ptr<OpBlocks> blocks(std::exchange(here.op_blocks, nullptr));
+    blocks->close();
   }
 };
 
-void Local::open() noexcept {
-  if (has_closed) return;
-  thread_local const Closing closing;
-  static_cast<void>(closing);
+// Null once the thread ends, or without memory.
+OpBlocks* open_op_blocks() noexcept {
+  Context& here = context();
+  if (here.has_closed_op_blocks) return nullptr;
+  here.op_blocks = new (std::nothrow) OpBlocks;
+  if (!here.op_blocks) return nullptr;
+  thread_local const CloseOpBlocks close;
+  static_cast<void>(close);
+  return here.op_blocks;
 }
 
 template <class F>
-auto with_local(F&& use) {
-  if (!has_closed) [[likely]]
-    return use(local);
-  struct Temporary : Local {
+auto with_op_blocks(F&& use) {
+  OpBlocks* blocks = context().op_blocks;
+  if (!blocks) [[unlikely]]
+    blocks = open_op_blocks();
+  if (blocks) [[likely]]
+    return use(*blocks);
+  struct Temporary : OpBlocks {
     ~Temporary() { close(); }
   } temporary;
   return use(temporary);
@@ -190,7 +201,7 @@ Op* new_op(size_t accesses) {
     memory = std::aligned_alloc(64, block_bytes(accesses));
     if (!memory) throw std::bad_alloc();
   } else {
-    memory = with_local([c](Local& blocks) { return blocks.allocate(c); });
+    memory = with_op_blocks([c](OpBlocks& blocks) { return blocks.allocate(c); });
   }
   return new (memory) Op(static_cast<uint32_t>(c == kUnpooled ? accesses : kRoom[c]), c);
 }
@@ -214,7 +225,7 @@ void free_op(Op* op) noexcept {
   if (c == kUnpooled)
     std::free(op);
   else
-    with_local([c, op](Local& blocks) { blocks.release(c, op); });
+    with_op_blocks([c, op](OpBlocks& blocks) { blocks.release(c, op); });
 }
 
 }  // namespace weft

@@ -5,17 +5,18 @@
 
 namespace weft {
 
-thread_local Running* running_here = nullptr;
-
 namespace {
 
 class RunningScope {
  public:
-  RunningScope(const Op* op, Engine* engine) : frame_{op, engine, running_here} { running_here = &frame_; }
-  ~RunningScope() { running_here = frame_.outer; }
+  RunningScope(const Op* op, Engine* engine) : here_(context()), frame_{op, engine, here_.running} {
+    here_.running = &frame_;
+  }
+  ~RunningScope() { here_.running = frame_.outer; }
   RunningScope(const RunningScope&) = delete;
 
  private:
+  Context& here_;
   Running frame_;
 };
 
@@ -30,8 +31,8 @@ Ref<Error> caught(const Op& op) {
 
 }  // namespace
 
-bool Engine::inside_function() noexcept { return running_here != nullptr; }
-bool Engine::on_engine_thread() noexcept { return running_here || worker_of; }
+bool Engine::inside_function() noexcept { return context().running != nullptr; }
+bool Engine::on_engine_thread() noexcept { return context().running || context().worker_of; }
 
 void Engine::notify(void (Observer::*event)(const Observer::Event&), const Op* op,
                     const RunContext* context) {

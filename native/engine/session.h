@@ -105,9 +105,6 @@ class Session {
   std::vector<Ref<Var>> vars_;
 };
 
-// The engine whose worker the calling thread is, if any.
-extern thread_local Engine* worker_of;
-
 // What a worker keeps between functions: the domain of the last one.
 class Engine::DomainHold {
  public:

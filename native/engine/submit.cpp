@@ -20,6 +20,8 @@ struct Rejected {
 };
 using OwnedOp = std::unique_ptr<Op, Rejected>;
 
+}  // namespace
+
 // Collects the calling thread's pushes. standing: because of Engine::set_bulk_size; it is the outermost one,
 // stays from push to push, and keeps its engine alive while it holds operations.
 struct Bulk {
@@ -35,22 +37,24 @@ struct Bulk {
   size_t accesses = 0;
   std::vector<Ref<Var>> vars;  // another thread may delete them before the flush; kept until the bulk has run
 };
+
+namespace {
+
 constexpr size_t kMostInBulk = 65536;  // variables, beyond which the next operation begins another one
 constexpr size_t kMostOfPart = 1024;   // and of one that is worth being an operation by itself
-thread_local Bulk* bulk_here = nullptr;
 
 // Submits what a standing bulk has collected when its thread ends.
 struct EndOfThread {
   void (*flush)(Engine&) = nullptr;
   ~EndOfThread() {
-    Bulk* const bulk = bulk_here;
+    Bulk* const bulk = context().bulk;
     if (!bulk || !bulk->standing) return;
     const std::shared_ptr<Engine> alive = bulk->alive;
     try {
       if (alive) flush(*alive);
     } catch (...) {  // a stopped engine, or no memory: nothing can be reported any more
     }
-    bulk_here = nullptr;
+    context().bulk = nullptr;
     delete bulk;
   }
 };
@@ -81,9 +85,9 @@ void Engine::submit(Op* raw, const PushOptions& options) {
   op->size_bytes = options.size_bytes;
   admit(raw, options.size_bytes);
   if (notify_push(raw)) validate(raw);  // so may an observer
-  if (bulk_size_.load(std::memory_order_relaxed) > 1 || (bulk_here && bulk_here->standing))
+  if (bulk_size_.load(std::memory_order_relaxed) > 1 || (context().bulk && context().bulk->standing))
     settle_standing_bulk();
-  if (Bulk* bulk = bulk_here; bulk && bulk->engine == this) {
+  if (Bulk* bulk = context().bulk; bulk && bulk->engine == this) {
     const bool fits_in_bulk =
         op->kind == OpKind::task && op->access_count <= kMostOfPart &&
         (!bulk->first || (bulk->first->queue == op->queue && bulk->first->priority == op->priority));
@@ -124,7 +128,7 @@ void Engine::submit(Operator& plan, PushOptions options) {
   const bool plain = plan.plan->kind == OpKind::task && !plan.plan->cheap && !options.priority &&
                      !options.size_bytes && options.device.kind == DeviceKind::cpu &&
                      options.device.index <= Parcel::kMostDevice && options_.kind != EngineKind::naive &&
-                     !bulk_here && bulk_size_.load(std::memory_order_relaxed) <= 1 &&
+                     !context().bulk && bulk_size_.load(std::memory_order_relaxed) <= 1 &&
                      !observers_.load(std::memory_order_relaxed);
   if (!plain) {
     submit(instantiate(plan), options);
@@ -335,8 +339,8 @@ void Engine::end_here(Op* op, Session& s) {
 void Engine::begin_bulk(int size) {
   if (size < 1) throw EngineMisuse("bulk: the size must be at least 1, not " + std::to_string(size));
   // Of a block around this one, perhaps of another engine, which may have ended if nothing is collected.
-  if (bulk_here && bulk_here->first) bulk_here->engine->flush_bulk();
-  bulk_here = new Bulk{this, size, bulk_here};
+  if (context().bulk && context().bulk->first) context().bulk->engine->flush_bulk();
+  context().bulk = new Bulk{this, size, context().bulk};
 }
 
 int Engine::set_bulk_size(int size) {
@@ -349,33 +353,33 @@ int Engine::set_bulk_size(int size) {
 // ends.
 void Engine::settle_standing_bulk() {
   const int size = bulk_size_.load(std::memory_order_relaxed);
-  Bulk* const bulk = bulk_here;
+  Bulk* const bulk = context().bulk;
   if (on_engine_thread() || (bulk && !bulk->standing)) return;
   if (bulk) {
     if (bulk->engine == this && bulk->size == size) return;
     if (bulk->first) bulk->engine->flush_bulk();
-    bulk_here = nullptr;
+    context().bulk = nullptr;
     delete bulk;
   }
   if (size <= 1) return;
   end_of_thread.flush = [](Engine& engine) { engine.flush_bulk(); };
-  bulk_here = new Bulk{this, size, nullptr};
-  bulk_here->standing = true;
+  context().bulk = new Bulk{this, size, nullptr};
+  context().bulk->standing = true;
 }
 
 void Engine::end_bulk() {
-  if (!bulk_here || bulk_here->engine != this)
+  if (!context().bulk || context().bulk->engine != this)
     throw EngineMisuse("bulk: ended on a thread that did not begin it");
-  std::unique_ptr<Bulk> bulk(bulk_here);
+  std::unique_ptr<Bulk> bulk(context().bulk);
   struct Restore {
     Bulk* outer;
-    ~Restore() { bulk_here = outer; }
+    ~Restore() { context().bulk = outer; }
   } restore{bulk->outer};
   flush_bulk();
 }
 
 void Engine::flush_bulk() {
-  Bulk* bulk = bulk_here;
+  Bulk* bulk = context().bulk;
   if (!bulk || bulk->engine != this || !bulk->first) return;
   Op* first = bulk->first;
   auto vars = std::make_unique<std::vector<Ref<Var>>>();

@@ -33,7 +33,7 @@ Engine::WaitResult Engine::wait(Waiter& waiter, Deadline deadline, bool lend) {
   int refusals = 0;
   while (!waiter.done.load(std::memory_order_acquire)) {
     auto slice = Clock::now() + kSlice;
-    if (options_.kind == EngineKind::explore && !running_here) {
+    if (options_.kind == EngineKind::explore && !context().running) {
       drive(&waiter);
       slice = Clock::now() + std::chrono::milliseconds(1);  // only functions of other threads are left
     }
@@ -93,18 +93,21 @@ bool Engine::retry_refused_threads() {
 }
 
 bool Engine::declared_by_running(const Var* var) const {
-  return running_here && running_here->engine == this && running_here->op && running_here->op->find(var);
+  const Running* const here = context().running;
+  return here && here->engine == this && here->op && here->op->find(var);
 }
 
 bool Engine::read_only_here(const Var& var) const noexcept {
-  const Op* op = running_here && running_here->engine == this ? running_here->op : nullptr;
+  const Running* const here = context().running;
+  const Op* op = here && here->engine == this ? here->op : nullptr;
   const Access* access = op ? op->find(&var) : nullptr;
   return access && access->mode == Mode::read;
 }
 
 void Engine::refuse_inside(const char* what, const Var* var) {
   if (!on_engine_thread()) return;
-  const std::string name = running_here && running_here->op ? running_here->op->name() : "a callback";
+  const Running* const here = context().running;
+  const std::string name = here && here->op ? here->op->name() : "a callback";
   throw EngineMisuse(
       std::string(what) + " inside the engine function '" + name + "' would block a worker" +
       (var ? "; declare the variable, or push what depends on it as an operation of its own" : ""));
@@ -285,9 +288,9 @@ void Engine::throttle(uint64_t size_bytes) {
 
 void Engine::check_access(Var& var, bool write) {
   if (!options_.check) return;
-  if (running_here) {
-    const Access* access = running_here->op ? running_here->op->find(&var) : nullptr;
-    const std::string name = running_here->op ? running_here->op->name() : std::string();
+  if (const Running* const here = context().running) {
+    const Access* access = here->op ? here->op->find(&var) : nullptr;
+    const std::string name = here->op ? here->op->name() : std::string();
     if (!access)
       throw EngineMisuse("the engine function '" + name + "' uses a variable that it did not declare");
     if (write && access->mode == Mode::read)

@@ -10,9 +10,6 @@
 #include "engine/team.h"
 
 namespace weft {
-
-thread_local Engine* worker_of = nullptr;
-
 namespace {
 
 // A worker that runs out of work looks on for this long before it sleeps (docs/design/engine.md, "Spinning").
@@ -267,7 +264,7 @@ void Engine::stand_by(Worker& worker, Session& s) {
 }
 
 void Engine::worker_main(Worker& worker) {
-  worker_of = this;
+  context().worker_of = this;
   Queue& queue = *worker.queue;
   {
     DomainHold hold(true);
@@ -332,7 +329,7 @@ void Engine::worker_main(Worker& worker) {
     }
     s.finish();
   }
-  worker_of = nullptr;
+  context().worker_of = nullptr;
   worker.exited.store(true, std::memory_order_release);
 }
 

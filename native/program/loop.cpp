@@ -71,6 +71,8 @@ int64_t shared_grain(const LoopSpace& space, int64_t bytes) noexcept {
 
 bool Loop::arrange(const View* views, Space& space) const {
   if (!space.arrange(form_, views)) return false;
+  if (checks_loops) [[unlikely]]
+    for (int k = 0; k < form_.operands; ++k) space.reach[k] = LoopReach::of(views[k]);
   if (!form_.row_axes && !form_.fixed() && space.rank > 1) find_tiles(space, views);
   return true;
 }
@@ -157,6 +159,8 @@ void Loop::run_contiguous(const Call& call, int64_t size) const {
     char* moved[LoopPattern::kOperands];
     for (int k = 0; k < operands; ++k) moved[k] = data[k] + begin * strides[k];
     const int64_t count = end - begin;
+    for (int k = 0; checks_loops && k < operands; ++k)
+      check_piece(k, LoopReach::of(call.operands[k]), data[k], moved[k], 1, &count, strides + k, strides[k]);
     code(moved, &count, strides, call.parameters);
   });
 }
@@ -192,6 +196,10 @@ void Loop::run_split_row(char* const* data, const uint64_t* parameters, const Wo
     char* at[LoopPattern::kOperands];
     for (int64_t piece = begin; piece < end; ++piece) {
       set_pointers(piece, at);
+      const int64_t length = piece == count - 1 ? size - piece * kFoldElements : kFoldElements;
+      for (int k = 0; work.reach && k < inputs; ++k)
+        check_piece(k, work.reach[k], data[k], at[k], 1, &length, work.strides + k,
+                    static_cast<int64_t>(size_of(work.dtypes[k])));
       (piece == count - 1 ? last : whole)->run(at, parameters, outside_engine);
     }
   });
@@ -227,7 +235,8 @@ Loop::Work Loop::partition(const Space& space) const {
             .operands = operands,
             .sizes = space.sizes,
             .dtypes = space.dtypes,
-            .pattern = space.pattern};
+            .pattern = space.pattern,
+            .reach = checks_loops ? space.reach : nullptr};
   if (split_.part && rank == 1 && space.sizes[0] > kFoldElements) {
     work.kind = Work::Kind::parts;
     return work;
@@ -273,6 +282,7 @@ Loop::Work Loop::partition(const Space& space) const {
 void Loop::run_work(char* const* data, const uint64_t* parameters, const Work& work) const {
   switch (work.kind) {
     case Work::Kind::once:
+      work.check(data, data, work.sizes);
       code_for(data, work)(data, work.sizes, work.strides, parameters);
       return;
     case Work::Kind::parts:
@@ -290,6 +300,7 @@ void Loop::run_work(char* const* data, const uint64_t* parameters, const Work& w
         int64_t sizes[kMaxDims + 1];
         std::copy_n(work.sizes, work.rank, sizes);
         sizes[work.loop] = end - begin;
+        work.check(data, moved, sizes);
         code(moved, sizes, work.strides, parameters);
       });
     }
@@ -324,12 +335,14 @@ class Loop::BoundLoop final : public Bound {
         runs_(true),
         sizes_(space.sizes, space.sizes + space.rank),
         dtypes_(space.dtypes, space.dtypes + space.operands),
+        reach_(space.reach, space.reach + (checks_loops ? space.operands : 0)),
         work_(loop.split(space)) {
     for (int k = 0; k < space.operands; ++k)
       strides_.insert(strides_.end(), space.strides[k], space.strides[k] + space.rank);
     work_.sizes = sizes_.data();
     work_.strides = strides_.data();
     work_.dtypes = dtypes_.data();
+    work_.reach = checks_loops ? reach_.data() : nullptr;
   }
   BoundLoop(const BoundLoop&) = delete;
 
@@ -342,6 +355,7 @@ class Loop::BoundLoop final : public Bound {
   const bool runs_ = false;
   const std::vector<int64_t> sizes_;
   const std::vector<DType> dtypes_;
+  const std::vector<LoopReach> reach_;
   std::vector<int64_t> strides_;
   Work work_;
 };

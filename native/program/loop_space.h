@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "program/loop_check.h"
 #include "tensor/kernels.h"
 
 namespace weft {
@@ -49,6 +50,7 @@ struct LoopSpace {
   int64_t sizes[kMaxDims + 1];
   int64_t strides[LoopPattern::kOperands][kMaxDims + 1];
   DType dtypes[LoopPattern::kOperands];
+  LoopReach reach[LoopPattern::kOperands];  // where pieces are checked
   LoopPattern pattern;
 
   void swap(int a, int b) noexcept {

@@ -35,20 +35,26 @@ struct Loop::StageOperands {
   char* data[LoopPattern::kOperands];
   int64_t strides[2 * LoopPattern::kOperands];
   int64_t moves[LoopPattern::kOperands];  // from one piece to the next
+  int64_t items[LoopPattern::kOperands];
+  LoopReach reach[LoopPattern::kOperands];  // of all pieces; where they are checked
 
-  void add(char* at, int64_t row, int64_t element, int64_t move, LoopPattern::Stride inner) {
+  void add(char* at, int64_t row, int64_t element, int64_t move, LoopPattern::Stride inner, DType dtype,
+           const LoopReach& all) {
     const int k = pattern.operands++;
     data[k] = at, strides[2 * k] = row, strides[2 * k + 1] = element, moves[k] = move;
-    pattern.inner[k] = inner;
+    pattern.inner[k] = inner, items[k] = bytes_of(dtype), reach[k] = all;
   }
-  void add_numbers(char* at, DType dtype, int64_t element = 0, int64_t move = 0) {
-    add(at, bytes_of(dtype), element, move, LoopPattern::unit);
+  // Numbers of the Loop's own, in `bytes` bytes.
+  void add_numbers(char* at, DType dtype, int64_t bytes, int64_t element = 0, int64_t move = 0) {
+    add(at, bytes_of(dtype), element, move, LoopPattern::unit, dtype, {0, bytes});
   }
   // The piece of this number, `length` elements of each of so many rows.
   void run(Code code, const uint64_t* parameters, int64_t piece, int64_t rows, int64_t length) const {
     char* moved[LoopPattern::kOperands];
     for (int k = 0; k < pattern.operands; ++k) moved[k] = data[k] + piece * moves[k];
     const int64_t sizes[2] = {rows, length};
+    for (int k = 0; checks_loops && k < pattern.operands; ++k)
+      check_piece(k, reach[k], data[k], moved[k], 2, sizes, strides + 2 * k, items[k]);
     code(moved, sizes, strides, parameters);
   }
 };
@@ -84,7 +90,8 @@ void Loop::run_stages(char* const* data, const uint64_t* parameters, const Work&
   const auto add_operands = [&](StageOperands& operands, int begin, int end) {
     for (int k = begin; k < end; ++k) {
       const int64_t element = work.strides[2 * k + 1];
-      operands.add(data[k], work.strides[2 * k], element, grain * element, work.pattern.inner[k]);
+      operands.add(data[k], work.strides[2 * k], element, grain * element, work.pattern.inner[k],
+                   work.dtypes[k], work.reach ? work.reach[k] : LoopReach{});
     }
   };
   const auto code_of = [](const Ref<Kernel>& loop, const StageOperands& operands) {
@@ -99,8 +106,8 @@ void Loop::run_stages(char* const* data, const uint64_t* parameters, const Work&
     for (const DType dtype : stage.pieces) {
       const int64_t width = bytes_of(dtype) * rows;
       char* const at = take(width * count);
-      operands.add_numbers(at, dtype, 0, width);
-      join.add_numbers(at, dtype, width);
+      operands.add_numbers(at, dtype, width * count, 0, width);
+      join.add_numbers(at, dtype, width * count, width);
     }
     if (stage.kind != Stage::Kind::fold) add_operands(operands, form_.inputs, form_.operands);
     const int results = form_.operands - form_.inputs;
@@ -117,11 +124,12 @@ void Loop::run_stages(char* const* data, const uint64_t* parameters, const Work&
         operands.run(code, parameters, piece, rows, std::min(grain, size - piece * grain));
     });
     if (stage.kind != Stage::Kind::fold) continue;
-    for (const auto& [at, dtype] : numbers) join.add_numbers(at, dtype);
+    for (const auto& [at, dtype] : numbers) join.add_numbers(at, dtype, bytes_of(dtype) * rows);
     for (const DType dtype : stage.numbers) {
-      char* const at = take(bytes_of(dtype) * rows);
-      join.add_numbers(at, dtype);
-      inputs.add_numbers(at, dtype);
+      const int64_t bytes = bytes_of(dtype) * rows;
+      char* const at = take(bytes);
+      join.add_numbers(at, dtype, bytes);
+      inputs.add_numbers(at, dtype, bytes);
       numbers.emplace_back(at, dtype);
     }
     join.run(code_of(stage.join, join), parameters, 0, rows, count);

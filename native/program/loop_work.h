@@ -2,6 +2,7 @@
 #pragma once
 
 #include "program/loop.h"
+#include "program/loop_check.h"
 
 namespace weft {
 
@@ -17,7 +18,17 @@ struct Loop::Work {
   int loop = -1;      // that is split
   int64_t grain = 1;  // of its pieces
   LoopPattern pattern{};
-  bool large = false;  // the cache would not keep the results
+  bool large = false;                // the cache would not keep the results
+  const LoopReach* reach = nullptr;  // of the operands; null: pieces are not checked
+
+  // That a piece, or all, lies in the operands of the Loop, which are at `data`.
+  void check(char* const* data, char* const* moved, const int64_t* piece_sizes) const noexcept {
+    if (!reach) [[likely]]
+      return;
+    for (int k = 0; k < operands; ++k)
+      check_piece(k, reach[k], data[k], moved[k], rank, piece_sizes, strides + k * rank,
+                  static_cast<int64_t>(size_of(dtypes[k])));
+  }
 };
 
 // Whether results may go past the cache: nothing is read from their memory, and lines of the cache begin

@@ -42,7 +42,8 @@ StepLog::Closed StepLog::close() {
 void StepLog::add(Span span, const Shapes& shapes) {
   thread_local const int64_t thread = syscall(SYS_gettid);
   span.thread = thread;
-  if (running_here && running_here->op) span.operation = running_here->op->trace_id;
+  const Running* const here = context().running;
+  if (here && here->op) span.operation = here->op->trace_id;
   Spans& log = spans();
   const std::lock_guard lock(log.mutex);
   if (!is_open()) return;

@@ -8,39 +8,42 @@
 #include "storage/runtime.h"
 
 namespace weft {
-namespace {
 
 // Chunks come and go with every result, mostly on one thread: a short list of blocks instead of the general
 // allocator. It lies behind a pointer: what a thread's variables take is little (CMakeLists.txt says why).
 // The list goes while the thread's other variables are destroyed, and chunks may come and go even after that:
-// so no variable with a destructor is looked at, but two that are plain words.
-struct Spare {
+// so no variable with a destructor is looked at, but two plain words of the context.
+struct SpareChunks {
   static constexpr int kMost = 64;
   int count = 0;
   void* blocks[kMost];
 };
-constinit thread_local Spare* spare = nullptr;
-constinit thread_local bool has_closed = false;
+
+namespace {
 
 struct CloseSpare {
   ~CloseSpare() {
+    Context& here = context();
+    SpareChunks* const spare = std::exchange(here.spare_chunks, nullptr);
     while (spare->count > 0) std::free(spare->blocks[--spare->count]);
-    delete std::exchange(spare, nullptr);
-    has_closed = true;
+    delete spare;
+    here.has_closed_spare_chunks = true;
   }
 };
 
-// False once the thread ends, or without memory.
-bool open_spare() noexcept {
-  if (has_closed) return false;
-  spare = new (std::nothrow) Spare;
-  if (!spare) return false;
+// Null once the thread ends, or without memory.
+SpareChunks* open_spare() noexcept {
+  Context& here = context();
+  if (here.has_closed_spare_chunks) return nullptr;
+  here.spare_chunks = new (std::nothrow) SpareChunks;
+  if (!here.spare_chunks) return nullptr;
   thread_local const CloseSpare close;
   static_cast<void>(close);
-  return true;
+  return here.spare_chunks;
 }
 
 void* take_block() {
+  SpareChunks* const spare = context().spare_chunks;
   if (spare && spare->count > 0) return spare->blocks[--spare->count];
   void* block = std::aligned_alloc(alignof(Chunk), sizeof(Chunk));
   if (!block) throw std::bad_alloc();
@@ -48,7 +51,9 @@ void* take_block() {
 }
 
 void give_block(void* block) noexcept {
-  if ((spare || open_spare()) && spare->count < Spare::kMost)
+  SpareChunks* spare = context().spare_chunks;
+  if (!spare) spare = open_spare();
+  if (spare && spare->count < SpareChunks::kMost)
     spare->blocks[spare->count++] = block;
   else
     std::free(block);
@@ -56,16 +61,16 @@ void give_block(void* block) noexcept {
 
 std::atomic<uint64_t> threads_with_chunks{0};
 constexpr int kThreadShift = 40;  // a thread that makes a chunk each microsecond has enough for twelve days
-thread_local uint64_t serial_of_thread = 0;
 
 uint64_t next_serial() noexcept {
-  if (serial_of_thread == 0) serial_of_thread = ++threads_with_chunks << kThreadShift;
-  return ++serial_of_thread;
+  uint64_t& serial = context().last_serial;
+  if (serial == 0) serial = ++threads_with_chunks << kThreadShift;
+  return ++serial;
 }
 
 }  // namespace
 
-uint64_t Chunk::last_serial() noexcept { return serial_of_thread; }
+uint64_t Chunk::last_serial() noexcept { return context().last_serial; }
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <atomic>
 #include <cstddef>
 
+#include "engine/context.h"
 #include "engine/variable.h"
-#include "storage/context.h"
 #include "storage/pool.h"
 
 namespace weft {

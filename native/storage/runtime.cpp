@@ -3,8 +3,8 @@
 #include <new>
 #include <random>
 
+#include "engine/context.h"
 #include "engine/device_kind.h"
-#include "storage/context.h"
 
 namespace weft {
 

@@ -5,7 +5,7 @@
 // their geometry. A recorder belongs to the thread that set it.
 #pragma once
 
-#include "storage/context.h"
+#include "engine/context.h"
 #include "storage/random.h"
 #include "tensor/tensor.h"
 

@@ -12,8 +12,10 @@
 #include "engine/team.h"
 #include "kernels/kernels.h"
 #include "program/control.h"
+#include "program/loop_check.h"
 #include "program/nan_watch.h"
 #include "program/step_log.h"
+#include "tests/child.h"
 
 using namespace weft;
 using namespace weft::testing;
@@ -526,6 +528,41 @@ Ref<const Program> recurrence(int64_t m) {
 }
 
 }  // namespace
+
+TEST(programs_check_that_pieces_of_loops_are_in_their_operands) {
+  const int64_t shape[] = {3, 4}, strides[] = {-8, 2};  // elements: from -16 to 6
+  std::vector<int64_t> memory(64);
+  char* const operand = reinterpret_cast<char*>(memory.data() + 20);
+  const LoopReach reach = LoopReach::of(View{operand, DType::int64, 2, shape, strides});
+  CHECK_EQ(reach.begin, int64_t{-16 * 8});
+  CHECK_EQ(reach.end, int64_t{7 * 8});
+  const int64_t bytes[] = {-64, 16};
+  const auto check = [&](int64_t moved, std::vector<int64_t> sizes) {
+    check_piece(1, reach, operand, operand + 8 * moved, 2, sizes.data(), bytes, 8);
+  };
+  check(0, {3, 4});
+  check(-8, {2, 4});
+  check(-16, {1, 4});
+  check(6, {1, 1});
+  check(6, {0, 0});
+  if (skipped()) return;
+  const auto ends_the_process = [&](int64_t moved, std::vector<int64_t> sizes) {
+    const pid_t child = fork();
+    if (child == 0) {
+      static_cast<void>(std::freopen("/dev/null", "w", stderr));
+      check(moved, sizes);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+  };
+  CHECK(!ends_the_process(0, {3, 4}));
+  CHECK(ends_the_process(1, {3, 4}));
+  CHECK(ends_the_process(-8, {3, 4}));
+  CHECK(ends_the_process(0, {3, 5}));
+  CHECK(ends_the_process(7, {0, 0}));
+}
 
 TEST(programs_run_for_each_slice) {
   set_team_size(3);

@@ -32,13 +32,18 @@ y = wf.tensor(np.random.default_rng(1).normal(size=(33, 70)).astype("float32"))
 results = [F.softmax(x, axis=0), F.softmax(x), x.T + y, (x[::-1, ::2] * 2).sum(axis=0), x.astype("float16") * 3,
            wf.cumulative_sum(x, axis=1), x.argmax(axis=0), wf.exp(x).sum(axis=-1), x.astype("int8"), x > y.T]
 step = wf.trace(lambda x, y: F.layer_norm(F.gelu(x + y.T), 33))
-results += [step(x, y), step(x, y), wf.ones(3_000_000) + 1]
+# What threads share: elements in one line, a long row, rows, tiles, rows side by side in stages, steps of a trace.
+big, square = wf.ones(3_000_000), x.flatten()[:1100] * wf.ones((1100, 1))
+images = wf.ones((16, 24, 24, 64)).permute_dims((0, 3, 1, 2)) * x.flatten()[:64].reshape(1, 64, 1, 1)
+update = wf.trace(lambda a, b: (a * 2 + b).sum(axis=1))
+results += [step(x, y), step(x, y), big + 1, big.sum(), big[::-2] * 2, square[::2, ::-1] + 1, square + square.T,
+            F.softmax(square), images.sum(axis=(0, 2, 3)), images.var(axis=(0, 2, 3)), update(square, square.T)]
 print([float(r.astype("float64").sum().item()) for r in results])
 """
 
 
 def run(code, checked):
-    environment = os.environ | {"WEFT_CHECK_LOOPS": str(int(checked))}
+    environment = os.environ | {"WEFT_CHECK_LOOPS": str(int(checked)), "WEFT_NUM_THREADS": "4"}
     return subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=110
     )

@@ -1,7 +1,0 @@
-#include "storage/context.h"
-
-namespace weft {
-
-constinit thread_local Context context_of_thread;
-
-}  // namespace weft
