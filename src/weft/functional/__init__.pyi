@@ -58,6 +58,9 @@ def affine_grid(theta: Operand, /, size: Sequence[int], align_corners: bool=Fals
 def all(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
     """Whether all are true along axes."""
 
+def angle(x: Operand, /) -> Tensor:
+    """The angles of the points in the plane of complex numbers, in radians, from -pi to pi."""
+
 def any(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
     """Whether at least one is true along axes."""
 
@@ -109,6 +112,9 @@ def binary_cross_entropy(x: Operand, target: Operand, weight: Operand | None=Non
 def binary_cross_entropy_with_logits(x: Operand, target: Operand, weight: Operand | None=None, pos_weight: Operand | None=None, reduction: str='mean') -> Tensor:
     """binary_cross_entropy of sigmoid(x), finite for all finite x."""
 
+def bincount(x: Operand, weights: Operand | None=None, *, length: int) -> Tensor:
+    """How often each number 0 ... length - 1 occurs, or the sum of its weights."""
+
 def bitwise_and(a: Operand, b: Operand, /) -> Tensor:
     """The bits that both a and b have: a & b."""
 
@@ -157,8 +163,14 @@ def chunk(x: Operand, /, chunks: int, axis: int=0) -> tuple[Tensor, ...]:
 def clip(x: Operand, min: Operand | None=None, max: Operand | None=None) -> Tensor:
     """x, but at least min and at most max: minimum(maximum(x, min), max)."""
 
+def complex(re: Operand, im: Operand, /) -> Tensor:
+    """The complex numbers of real and imaginary parts: re + 1j * im, where infinities and NaN stay in their part."""
+
 def concat(*x: Operand | Sequence[Operand], axis: int | None=0) -> Tensor:
     """Arrays one after the other along an axis."""
+
+def conj(x: Operand, /) -> Tensor:
+    """The complex conjugates: imaginary parts with the other sign."""
 
 def conv1d(x: Operand, weight: Operand, bias: Operand | None=None, stride: int | Sequence[int]=1, padding: int | str | Sequence[int] | Sequence[Sequence[int]]=0, dilation: int | Sequence[int]=1, groups: int=1, *, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
     """The convolution (in fact the cross-correlation) of sequences, in groups of channels."""
@@ -181,6 +193,9 @@ def conv_transpose3d(x: Operand, weight: Operand, bias: Operand | None=None, str
 def copysign(a: Operand, b: Operand, /) -> Tensor:
     """The magnitude of a with the sign of b."""
 
+def corrcoef(x: Operand, /) -> Tensor:
+    """The correlations of variables, which are the rows of x: covariances divided by both deviations."""
+
 def cos(x: Operand, /) -> Tensor:
     """The cosine of x radians: NaN for infinities."""
 
@@ -196,17 +211,29 @@ def cosine_similarity(x1: Operand, x2: Operand, /, axis: int=1, eps: float=1e-08
 def count_nonzero(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
     """How many are not 0 along axes."""
 
+def cov(x: Operand, /, *, correction: float=1.0) -> Tensor:
+    """The covariances of variables, which are the rows of x; columns are observations."""
+
 def cross_entropy(x: Operand, target: Operand, weight: Operand | None=None, ignore_index: int=-100, reduction: str='mean', label_smoothing: float=0.0) -> Tensor:
     """-weight[t] log(softmax(x)[t]): the loss of predicting class t by logits x; or -sum(weight t log(softmax(x)))."""
 
 def ctc_loss(log_probs: Operand, targets: Operand, input_lengths: Operand, target_lengths: Operand, /, blank: int=0, reduction: str='mean', zero_infinity: bool=False) -> Tensor:
     """-log of the probability that a sequence reads as its labels: of all paths that give them when repeated classes"""
 
+def cumulative_max(x: Operand, /, axis: int | None=None, *, dtype: DType | str | type[Any] | None=None, include_initial: bool=False, reverse: bool=False) -> Tensor:
+    """The greatest element of a row up to each of its elements; NaN stays."""
+
+def cumulative_min(x: Operand, /, axis: int | None=None, *, dtype: DType | str | type[Any] | None=None, include_initial: bool=False, reverse: bool=False) -> Tensor:
+    """The least element of a row up to each of its elements; NaN stays."""
+
 def cumulative_prod(x: Operand, /, axis: int | None=None, *, dtype: DType | str | type[Any] | None=None, include_initial: bool=False, reverse: bool=False) -> Tensor:
     """The product of a row up to each of its elements, with it."""
 
 def cumulative_sum(x: Operand, /, axis: int | None=None, *, dtype: DType | str | type[Any] | None=None, include_initial: bool=False, reverse: bool=False) -> Tensor:
     """The sum of a row up to each of its elements, with it."""
+
+def deg2rad(x: Operand, /) -> Tensor:
+    """Degrees in radians: x pi / 180."""
 
 def depth_to_space(x: Operand, /, block_size: int) -> Tensor:
     """Channels become places, as pixel_shuffle, but the channels are (b, b, c): the block's place counts first."""
@@ -217,8 +244,11 @@ def dequantize(q: Operand, scale: Operand, zero_point: Operand | None=None, axis
 def diagonal(x: Operand, /, offset: int=0, axis1: int=0, axis2: int=1) -> Tensor:
     """A view of the elements at equal indices of two axes, as a new last dimension."""
 
+def digamma(x: Operand, /) -> Tensor:
+    """The derivative of lgamma: NaN for whole numbers below 0, infinite for 0 with the other sign."""
+
 def divide(a: Operand, b: Operand, /) -> Tensor:
-    """a / b as real numbers."""
+    """a / b as real or complex numbers."""
 
 def dropout(x: Operand, /, p: float=0.5, training: bool=True) -> Tensor:
     """Zeros with probability p, else x / (1 - p), if training; else x."""
@@ -243,6 +273,9 @@ def erf(x: Operand, /) -> Tensor:
 
 def erfc(x: Operand, /) -> Tensor:
     """1 - erf(x), exact to the last digits where that is small."""
+
+def erfinv(x: Operand, /) -> Tensor:
+    """The number whose error function is x: infinite for -1 and 1, NaN beyond."""
 
 def exp(x: Operand, /) -> Tensor:
     """e to the power of x."""
@@ -283,6 +316,9 @@ def fmod(a: Operand, b: Operand, /) -> Tensor:
 def fold(x: Operand, /, output_size: int | Sequence[int], kernel_size: int | Sequence[int], dilation: int | Sequence[int]=1, padding: int | Sequence[int]=0, stride: int | Sequence[int]=1) -> Tensor:
     """Windows given as columns put into an image, where elements that overlap are added (col2im)."""
 
+def gamma(x: Operand, /) -> Tensor:
+    """The gamma function, (x - 1)! of whole numbers: NaN for whole numbers below 0, infinite for 0 with its sign."""
+
 def gaussian_nll_loss(x: Operand, target: Operand, var: Operand, /, full: bool=False, eps: float=1e-06, reduction: str='mean') -> Tensor:
     """(log(v) + (x - target)^2 / v) / 2 with v = max(var, eps): what a normal distribution lacks of the target."""
 
@@ -319,17 +355,26 @@ def hardshrink(x: Operand, /, lambd: float=0.5) -> Tensor:
 def hardtanh(x: Operand, /, min_val: float=-1.0, max_val: float=1.0) -> Tensor:
     """x, but at least min_val and at most max_val. NaN stays NaN; the gradient at both is 0."""
 
+def heaviside(a: Operand, b: Operand, /) -> Tensor:
+    """0 where a is negative, 1 where it is positive, b where it is 0; NaN stays."""
+
 def hinge_embedding_loss(x: Operand, target: Operand, /, margin: float=1.0, reduction: str='mean') -> Tensor:
     """x where target is 1, else max(0, margin - x): of distances x of pairs that are alike (1) or not (-1)."""
 
 def hinge_loss(x: Operand, target: Operand, /, reduction: str='mean', norm: str='L1') -> Tensor:
     """max(0, 1 - target x) for targets 1 and -1, or its square: the loss of support vector machines."""
 
+def histogram(x: Operand, /, bins: int, range: Sequence[float]) -> Tensor:
+    """How many elements are in each of so many bins of equal width: [low, high) each, the last one with its end."""
+
 def huber_loss(x: Operand, target: Operand, /, reduction: str='mean', delta: float=1.0) -> Tensor:
     """delta (|d| - delta / 2) where |d| > delta, else d^2 / 2, with d = x - target."""
 
 def hypot(a: Operand, b: Operand, /) -> Tensor:
     """sqrt(a**2 + b**2), without overflow on the way."""
+
+def imag(x: Operand, /) -> Tensor:
+    """The imaginary parts."""
 
 def index_get(x: Operand, *indices: Operand | Sequence[Operand], axes: Sequence[int], position: int=0) -> Tensor:
     """Elements or slices at indices for several axes: what x[i, :, j] with arrays i, j means."""
@@ -391,6 +436,9 @@ def less(a: Operand, b: Operand, /) -> Tensor:
 def less_equal(a: Operand, b: Operand, /) -> Tensor:
     """Whether a <= b."""
 
+def lgamma(x: Operand, /) -> Tensor:
+    """log(|gamma(x)|): infinite for 0 and whole numbers below."""
+
 def linear(x: Operand, weight: Operand, bias: Operand | None=None, *, out_features: int | None=None) -> Tensor:
     """x W^T + b: a layer whose outputs are linear in its inputs."""
 
@@ -429,6 +477,9 @@ def logical_or(a: Operand, b: Operand, /) -> Tensor:
 
 def logical_xor(a: Operand, b: Operand, /) -> Tensor:
     """Whether just one is true."""
+
+def logit(x: Operand, /, *, eps: float=0.0) -> Tensor:
+    """log(x / (1 - x)), the inverse of sigmoid: infinite at 0 and 1, NaN beyond."""
 
 def logsumexp(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
     """log(sum(exp(x))) along axes; finite wherever the answer is."""
@@ -493,6 +544,9 @@ def maximum(a: Operand, b: Operand, /) -> Tensor:
 def mean(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
     """The arithmetic mean along axes."""
 
+def median(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
+    """The middle of a row's sorted elements, for an even number of them the mean of both."""
+
 def meshgrid(*x: Operand | Sequence[Operand], indexing: str='xy') -> tuple[Tensor, ...]:
     """Views of rows, each along its own dimension of one grid."""
 
@@ -523,8 +577,29 @@ def multilabel_soft_margin_loss(x: Operand, target: Operand, weight: Operand | N
 def multiply(a: Operand, b: Operand, /) -> Tensor:
     """a * b; for booleans their and."""
 
+def nan_to_num(x: Operand, /, *, nan: float=0.0, posinf: float | None=None, neginf: float | None=None) -> Tensor:
+    """x with numbers in the place of NaN and infinities."""
+
+def nanmax(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
+    """The greatest along axes of the elements that are not NaN; NaN where there is none."""
+
+def nanmean(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
+    """The mean along axes of the elements that are not NaN; NaN where there is none."""
+
+def nanmin(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
+    """The least along axes of the elements that are not NaN; NaN where there is none."""
+
+def nanprod(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
+    """The product along axes, in which NaN counts as 1."""
+
+def nansum(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
+    """The sum along axes, in which NaN counts as 0."""
+
 def negative(x: Operand, /) -> Tensor:
     """-x."""
+
+def nextafter(a: Operand, b: Operand, /) -> Tensor:
+    """The number next to a in the direction of b; b where both are equal, NaN where one is."""
 
 def nll_loss(x: Operand, target: Operand, weight: Operand | None=None, ignore_index: int=-100, reduction: str='mean') -> Tensor:
     """-weight[t] x[t]: the loss of predicting class t by logarithms of probabilities x."""
@@ -565,6 +640,12 @@ def pixel_unshuffle(x: Operand, /, downscale_factor: int) -> Tensor:
 def poisson_nll_loss(x: Operand, target: Operand, /, log_input: bool=True, full: bool=False, eps: float=1e-08, reduction: str='mean') -> Tensor:
     """exp(x) - target x: what a Poisson distribution of mean exp(x) lacks of the counts target."""
 
+def polar(magnitude: Operand, angle: Operand, /) -> Tensor:
+    """The complex numbers of magnitudes and angles: magnitude * (cos(angle) + 1j * sin(angle))."""
+
+def polygamma(x: Operand, /, n: int) -> Tensor:
+    """The n-th derivative of digamma."""
+
 def positive(x: Operand, /) -> Tensor:
     """+x: the same numbers."""
 
@@ -580,11 +661,20 @@ def prod(x: Operand, /, axis: int | Sequence[int] | None=None, *, dtype: DType |
 def put_along_axis(x: Operand, indices: Operand, updates: Operand, /, axis: int=-1, mode: str='set') -> Tensor:
     """x, but y[..., indices[..., j, ...], ...] is combined with updates[..., j, ...], in the order of j."""
 
+def quantile(x: Operand, /, q: float | Sequence[float], axis: int | Sequence[int] | None=None, *, keepdims: bool=False, interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint']='linear') -> Tensor:
+    """The numbers below which shares q of a row's elements are: 0 the least, 0.5 the median, 1 the greatest."""
+
 def quantize(x: Operand, scale: Operand, zero_point: Operand | None=None, axis: int | None=None, dtype: DType | str | type[Any]=..., *, low: int | None=None, high: int | None=None) -> Tensor:
     """saturate(round(x / scale) + zero_point): the nearest integers, halves to the even one."""
 
 def quantized_linear(x: Operand, weight: Operand, scale: Operand, bias: Operand | None=None) -> Tensor:
     """x W^T + bias with a weight of small integers and a step for each group: W = q * scale."""
+
+def rad2deg(x: Operand, /) -> Tensor:
+    """Radians in degrees: x 180 / pi."""
+
+def real(x: Operand, /) -> Tensor:
+    """The real parts."""
 
 def reciprocal(x: Operand, /) -> Tensor:
     """1 / x."""
@@ -625,6 +715,21 @@ def scaled_dot_product_attention(q: Operand, k: Operand, v: Operand, mask: Opera
 def searchsorted(x1: Operand, x2: Operand, /, *, side: str='left') -> Tensor:
     """Where values would be inserted into a sorted array so that it stays sorted."""
 
+def segment_max(x: Operand, segments: Operand, /, length: int) -> Tensor:
+    """y[k] = the greatest of the rows x[i] with segments[i] == k, element by element."""
+
+def segment_mean(x: Operand, segments: Operand, /, length: int) -> Tensor:
+    """y[k] = the mean of the rows x[i] with segments[i] == k, 0 where there are none."""
+
+def segment_min(x: Operand, segments: Operand, /, length: int) -> Tensor:
+    """y[k] = the least of the rows x[i] with segments[i] == k, element by element."""
+
+def segment_softmax(x: Operand, segments: Operand, /, length: int) -> Tensor:
+    """y[i] = exp(x[i]) / the sum of exp(x[j]) over all j of i's segment."""
+
+def segment_sum(x: Operand, segments: Operand, /, length: int) -> Tensor:
+    """y[k] = the sum of the rows x[i] with segments[i] == k."""
+
 def selu(x: Operand, /) -> Tensor:
     """1.0507 x where it is positive, else 1.0507 times 1.67326 (exp(x) - 1)."""
 
@@ -641,7 +746,7 @@ def sigmoid(x: Operand, /) -> Tensor:
     """1 / (1 + exp(-x)), exact to the last digits on both sides."""
 
 def sign(x: Operand, /) -> Tensor:
-    """-1, 0 or 1 as x is negative, zero or positive; NaN for NaN."""
+    """-1, 0 or 1 as x is negative, zero or positive; NaN for NaN; of a complex number x / |x|, or 0."""
 
 def signbit(x: Operand, /) -> Tensor:
     """Whether x has a minus sign, as -0.0 has and as NaN may have."""
@@ -651,6 +756,9 @@ def silu(x: Operand, /) -> Tensor:
 
 def sin(x: Operand, /) -> Tensor:
     """The sine of x radians: NaN for infinities."""
+
+def sinc(x: Operand, /) -> Tensor:
+    """sin(pi x) / (pi x), 1 at 0, where it has derivatives of every order."""
 
 def sinh(x: Operand, /) -> Tensor:
     """The hyperbolic sine of x."""
@@ -764,10 +872,19 @@ def var(x: Operand, /, axis: int | Sequence[int] | None=None, *, correction: flo
     """The variance along axes: the sum of (x - mean)^2, divided by their number less correction."""
 
 def vecdot(x1: Operand, x2: Operand, /, *, axis: int=-1) -> Tensor:
-    """The dot products of vectors along an axis; nothing is conjugated."""
+    """The dot products of vectors along an axis, of x1's complex conjugate with x2."""
 
 def vector_norm(x: Operand, /, axis: int | Sequence[int] | None=None, keepdims: bool=False, ord: float=2) -> Tensor:
     """The ord-norm along axes: the sum of |x|^ord, to the power of 1 / ord."""
 
+def view_as_complex(x: Operand, /) -> Tensor:
+    """The complex numbers whose parts lie along the last axis: a copy."""
+
+def view_as_real(x: Operand, /) -> Tensor:
+    """The parts of complex numbers along a new last axis of size 2: a copy."""
+
 def where(condition: Operand, x1: Operand, x2: Operand, /) -> Tensor:
     """x1 where the condition holds, else x2."""
+
+def xlogy(a: Operand, b: Operand, /) -> Tensor:
+    """a log(b), 0 where a is 0 and b is not NaN."""
