@@ -533,7 +533,7 @@ def test_epilogues_keep_other_outputs():
         return F.relu(y) + mean, inverse
 
     found = texts(statistics, [t(2, 3)])
-    assert found[0].startswith("Epilogue(of=Normalize(")
+    assert found[0].startswith("Epilogue(of=NormalizeAlong(")
     assert found[1:] == ["add"]
 
 

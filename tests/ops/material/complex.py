@@ -116,4 +116,4 @@ class _:
     @classmethod
     def errors(cls):
         yield DTypeError, "takes float32 or float64", Sample(arrays((2,), dtype="float16"))
-        yield ShapeError, "must have size 2", Sample(arrays((3,)))
+        yield ShapeError, "x has size 3, not 2", Sample(arrays((3,)))

@@ -32,7 +32,7 @@ class _:
     def errors(cls):
         segments = Array((5,), values=INDICES, dtype="int64")
         yield ShapeError, "x has 4 rows, segments expects 5", Sample(arrays((4,)), segments, length=4)
-        yield DTypeError, "segments takes integers", Sample(arrays((5,)), arrays((5,)), length=4)
+        yield DTypeError, "takes integers as segments", Sample(arrays((5,)), arrays((5,)), length=4)
 
 
 @material(SegmentMean)

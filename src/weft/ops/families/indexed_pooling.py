@@ -210,6 +210,7 @@ class LpPool1d(LpPooling, positional=("norm_type", "kernel_size", "stride", "cei
     x: float[n, c, l]; norm_type: a number, as vector_norm's ord; kernel_size, stride (default: kernel_size): an int;
     ceil_mode: a last window may reach beyond x. Returns x's dtype, of the shape of avg_pool1d. Raises ShapeError if no
     window fits, ValueError for attributes out of range. PyTorch takes the sum of x^norm_type, without absolute values.
+    padding and dilation are 0 and 1.
     Source: Sermanet, Chintala, LeCun 2012, Convolutional neural networks applied to house numbers digit classification.
 
     >>> import weft as wf
@@ -228,7 +229,7 @@ class LpPool2d(LpPooling, positional=("norm_type", "kernel_size", "stride", "cei
     x: float[n, c, h, w]; norm_type: a number, as vector_norm's ord; kernel_size, stride (default: kernel_size): an int
     or 2 of them; ceil_mode: a last window may reach beyond x. Returns x's dtype, of the shape of avg_pool2d. Raises
     ShapeError if no window fits, ValueError for attributes out of range. PyTorch takes the sum of x^norm_type, without
-    absolute values.
+    absolute values. padding and dilation are 0 and 1.
     Source: Sermanet, Chintala, LeCun 2012, Convolutional neural networks applied to house numbers digit classification.
 
     >>> import weft as wf
@@ -247,7 +248,7 @@ class LpPool3d(LpPooling, positional=("norm_type", "kernel_size", "stride", "cei
     x: float[n, c, d, h, w]; norm_type: a number, as vector_norm's ord; kernel_size, stride (default: kernel_size): an
     int or 3 of them; ceil_mode: a last window may reach beyond x. Returns x's dtype, of the shape of avg_pool3d. Raises
     ShapeError if no window fits, ValueError for attributes out of range. PyTorch takes the sum of x^norm_type, without
-    absolute values.
+    absolute values. padding and dilation are 0 and 1.
     Source: Sermanet, Chintala, LeCun 2012, Convolutional neural networks applied to house numbers digit classification.
 
     >>> import weft as wf

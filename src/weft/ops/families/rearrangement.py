@@ -229,7 +229,7 @@ class Unfold(Blocks, positional=("kernel_size", "dilation", "padding", "stride")
 @op
 class Fold(
     Blocks,
-    rule="x: number -> y: x",
+    rule="x: number|complex -> y: x",
     positional=("output_size", "kernel_size", "dilation", "padding", "stride"),
 ):
     """Windows given as columns put into an image, where elements that overlap are added (col2im).

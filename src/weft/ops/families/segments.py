@@ -17,7 +17,7 @@ class Segments(
     Composed,
     family="segments",
     positional=("length",),
-    rule="x[rows,*s], segments[rows]: int -> y[length,*s]: x",
+    rule="x[rows,*s]: number|bool, segments[rows]: int -> y[length,*s]: x",
 ):
     """Base: x[i] is combined into the row segments[i] of the result."""
 

@@ -267,7 +267,7 @@ class Nextafter(FloatPair, family="special", smooth=False):
 
 
 @op
-class NanToNum(Op, family="special", rule="x[*s] -> y[*s]: x"):
+class NanToNum(Op, family="special", rule="x[*s]: number|bool -> y[*s]: x"):
     """x with numbers in the place of NaN and infinities.
 
     x: numbers [...]; nan: in the place of NaN; posinf, neginf: of the infinities, None for the greatest and the least

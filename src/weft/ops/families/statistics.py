@@ -23,7 +23,7 @@ def _floating(x: Any) -> Any:
     return x if x.dtype.is_floating else F.cast(x, dtype=float32)
 
 
-class OfFloats(Composed, family="statistics", rule="x -> y: result()"):
+class OfFloats(Composed, family="statistics", rule="x: number|bool -> y: result()"):
     """Base: integers are computed as float32."""
 
     def result(self, x: TensorType) -> DType:
@@ -124,7 +124,7 @@ class Median(OfFloats, positional=("axis",)):
         return F.quantile(x, q=0.5, axis=self.axis, keepdims=self.keepdims)
 
 
-class WithoutNaN(Composed, family="statistics", rule="x -> y: x", positional=("axis",)):
+class WithoutNaN(Composed, family="statistics", rule="x: number|bool -> y: x", positional=("axis",)):
     """Base: a reduction of the elements that are not NaN."""
 
     axis: int | tuple[int, ...] | None = None
@@ -147,7 +147,7 @@ class WithoutNaN(Composed, family="statistics", rule="x -> y: x", positional=("a
 
 
 @op
-class Nansum(WithoutNaN, rule="x -> y: result()"):
+class Nansum(WithoutNaN, rule="x: number|bool -> y: result()"):
     """The sum along axes, in which NaN counts as 0.
 
     x: numbers [...]; axis: which axes, None for all; keepdims: they stay, of size 1.
@@ -165,7 +165,7 @@ class Nansum(WithoutNaN, rule="x -> y: result()"):
 
 
 @op
-class Nanprod(WithoutNaN, rule="x -> y: result()"):
+class Nanprod(WithoutNaN, rule="x: number|bool -> y: result()"):
     """The product along axes, in which NaN counts as 1.
 
     x: numbers [...]; axis: which axes, None for all; keepdims: they stay, of size 1.
@@ -242,7 +242,7 @@ class Nanmin(WithoutNaN):
 
 
 @op
-class Bincount(Composed, family="statistics", rule="x[n]: int, weights[n]? -> y[length]: result()"):
+class Bincount(Composed, family="statistics", rule="x[n]: int, weights[n]?: number -> y[length]: result()"):
     """How often each number 0 ... length - 1 occurs, or the sum of its weights.
 
     x: integers [n] within 0 ... length - 1; weights: numbers [n], optional; length: the result's size, so that it does
@@ -273,7 +273,9 @@ class Bincount(Composed, family="statistics", rule="x[n]: int, weights[n]? -> y[
 
 
 @op
-class Histogram(Composed, family="statistics", rule="x -> y[bins]: int64", positional=("bins", "range")):
+class Histogram(
+    Composed, family="statistics", rule="x: number|bool -> y[bins]: int64", positional=("bins", "range")
+):
     """How many elements are in each of so many bins of equal width: [low, high) each, the last one with its end.
 
     x: numbers [...], integers as float32; bins: at least 1; range: the ends (low, high), low < high. Elements outside,
