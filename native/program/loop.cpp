@@ -169,12 +169,13 @@ void Loop::run_contiguous(const Call& call, int64_t size) const {
 void Loop::run_split_row(char* const* data, const uint64_t* parameters, const Work& work) const {
   const int64_t size = work.sizes[0], count = (size + kFoldElements - 1) / kFoldElements;
   const int inputs = form_.inputs, reductions = static_cast<int>(split_.dtypes.size());
-  std::vector<int64_t> partials(static_cast<size_t>(count * reductions));  // eight bytes for each
+  constexpr int64_t kWords = 2;  // of each partial result: as many as the widest type, complex128, has
+  std::vector<int64_t> partials(static_cast<size_t>(kWords * count * reductions));
   static constexpr int64_t kOne = 1;
   const auto set_pointers = [&](int64_t piece, char** at) {
     for (int k = 0; k < inputs; ++k) at[k] = data[k] + piece * kFoldElements * work.strides[k];
     for (int r = 0; r < reductions; ++r)
-      at[inputs + r] = reinterpret_cast<char*>(partials.data() + r * count) +
+      at[inputs + r] = reinterpret_cast<char*>(partials.data() + kWords * r * count) +
                        piece * static_cast<int64_t>(size_of(split_.dtypes[static_cast<size_t>(r)]));
   };
   // The code of pieces is found before they run: making it may need the GIL, whose holder may wait for them.
@@ -205,7 +206,7 @@ void Loop::run_split_row(char* const* data, const uint64_t* parameters, const Wo
   });
   View views[2 * LoopPattern::kOperands];
   for (int r = 0; r < reductions; ++r)
-    views[r] = {reinterpret_cast<char*>(partials.data() + r * count), split_.dtypes[static_cast<size_t>(r)],
+    views[r] = {reinterpret_cast<char*>(partials.data() + kWords * r * count), split_.dtypes[static_cast<size_t>(r)],
                 1, &count, &kOne};
   for (int k = inputs; k < form_.operands; ++k)
     views[reductions + k - inputs] = {data[k], work.dtypes[k], 1, &kOne, &kOne};

@@ -121,7 +121,7 @@ def test_a_bad_file_is_refused_with_its_path_and_the_fact(tmp_path, content, mes
     assert len(str(caught.value)) < 700 + len(str(path))
 
 
-@pytest.mark.parametrize("code", ["F8_E4M3", "F8_E5M2", "F4", "C64", "u8", "", "U8 "])
+@pytest.mark.parametrize("code", ["F8_E4M3", "F8_E5M2", "F4", "C128", "u8", "", "U8 "])
 def test_an_element_type_that_weft_lacks_is_a_dtype_error_with_the_name_of_the_tensor(tmp_path, code):
     path = tmp_path / "x.safetensors"
     path.write_bytes(file_of(one(dtype=code), b"."))

@@ -8,8 +8,18 @@ import weft.functional as F
 from weft.ops import registry
 from weft.ops.op import Op
 
-SHAPES = {"group_norm": (2, 4, 3), "instance_norm": (2, 4, 3)}
+SHAPES = {"group_norm": (2, 4, 3), "instance_norm": (2, 4, 3), "local_response_norm": (2, 4, 3)}
+WITHOUT = {
+    "batch_norm",  # writes running statistics
+    "cosine_embedding_loss",  # operands of several shapes: tests/ops/test_transformed.py has its samples
+    "multi_margin_loss",
+    "sequence_mask",
+}
 ARGUMENTS = {
+    "gaussian_nll_loss": lambda x: (x, F.flip(x), abs(x) + 1),
+    "local_response_norm": lambda x: (x, 3),
+    "margin_ranking_loss": lambda x: (x, F.flip(x), F.sign(x)),
+    "triplet_margin_loss": lambda x: (x, F.flip(x), x * 2),
     "group_norm": lambda x: (x, 2),
     "layer_norm": lambda x: (x, 4),
     "masked_fill": lambda x: (x, x > 0),
@@ -26,7 +36,7 @@ def operators():
         and cls.public
         and not cls.random
         and any(a.runtime for a in cls.attributes)
-        and name != "batch_norm"  # writes running statistics
+        and name not in WITHOUT
     ]
 
 

@@ -78,7 +78,6 @@ FUNCTIONS = {
     "numel": "use x.size",
     "scan": "use weft.foreach(body, xs, states), or weft.cumulative_sum and cumulative_prod",
     "scatter_add": "use weft.put_along_axis(x, indices, values, axis, mode='add')",
-    "segment_sum": "use weft.put_along_axis(weft.zeros(shape), indices, values, 0, mode='add')",
     "solve": _LINALG,
     "stop_gradient": "use x.detach()",
     "svd": _LINALG,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from weft import _core
 from weft.base.typing import Any
 from weft.expr.kernel import Each, Kernel, Operand, Stage
-from weft.expr.llvm_threads import schedule_of
+from weft.expr.llvm_threads import schedule_of, width_of
 from weft.expr.targets import compile_threads, target_of
 from weft.expr.threads import print_threads
 
@@ -24,6 +24,7 @@ def launched(
 
     is_long: rows have more than 1024 elements; is_narrow and width: of Schedule.
     """
+    width = min(width, width_of(kernel))  # the grid strides: it may be one for wider accesses
     code = print_threads(kernel, schedule_of(kernel, LONG_ROW + is_long, is_narrow, width))
     image = compile_threads(code, target_of(chip))
     return image, code.name, code.threads, code.shared_bytes, code.words, code.positions

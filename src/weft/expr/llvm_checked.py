@@ -19,7 +19,7 @@ from weft.expr.scalar import BITS
 
 __all__ = ["check"]
 
-BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "half": 2, "float": 4, "double": 8}
+BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "i128": 16, "half": 2, "float": 4, "double": 8}
 ACCESS = re.compile(r"  (?:%\S+ = (load)|(store)) (<(\d+) x (\w+)>|\w+)[ ,].*?ptr (%[\w.]+)")
 ARRAY = re.compile(r"  (%\w+) = alloca \[(\d+) x (\w+)\]")
 

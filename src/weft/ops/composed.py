@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft import _core
 from weft.base.typing import Any
 from weft.ops import functions as F
-from weft.ops.node import input_value
+from weft.ops.node import input_value, unrecorded
 from weft.ops.op import Op
 from weft.ops.types import TensorType
 
@@ -32,12 +31,7 @@ class Composed(Op):
     def infer(self, *inputs: TensorType | None) -> Any:
         if self.rule:
             self.match(*inputs)
-        capture = _core.capture()
-        _core.set_capture(None)  # these values are only asked for their types
-        try:
-            result = self.decompose(*(None if t is None else input_value(t) for t in inputs))
-        finally:
-            _core.set_capture(capture)
+        result = unrecorded(self.decompose, *(None if t is None else input_value(t) for t in inputs))
         return tuple(v.type for v in result) if isinstance(result, tuple | list) else result.type
 
     def require_ndim(self, *accepted: int, **operands: Any) -> None:

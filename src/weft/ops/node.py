@@ -231,6 +231,12 @@ class Value(_Typed):
     def __init__(self, node: Node, index: int, type: TensorType) -> None:
         self.node, self.index, self.type = node, index, type
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise TypeError(
+            f"the elements of a value in a graph are not known before it is computed: x is {self.type}\n"
+            "  hint: use weft's functions; those of other libraries read elements"
+        )
+
     @property
     def is_constant(self) -> bool:
         return self.node.op is None and self.node.value is not None
@@ -491,6 +497,16 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
     visible = tuple(outputs[: len(outputs) - op.hidden])
     visible = tuple(map(_tracer_type, visible)) if is_traced else visible
     return visible[0] if len(visible) == 1 and not op.outputs[0].startswith("*") else visible
+
+
+def unrecorded(rule: Callable[..., Any], *values: Any) -> Any:
+    """What a rule gives for values that are only asked for their types: no function that is recorded gets its nodes."""
+    capture = _core.capture()
+    _core.set_capture(None)
+    try:
+        return rule(*values)
+    finally:
+        _core.set_capture(capture)
 
 
 def created(cls: type[Op], attributes: dict[str, Any]) -> Any:

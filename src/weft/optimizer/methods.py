@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -51,19 +50,20 @@ class _Fused(Optimizer):
     def update(self, group: ParameterGroup, step_group: StepGroup, gradients: list[Tensor]) -> None:
         scalars = {"lr": group.rate(step_group.step.device), "step": step_group.step, **step_group.totals}
         numbers = [scalars[name] for name in registry.get(self.operator).scalars]
-        self.check_roles(group, step_group)
-        states = itertools.chain.from_iterable(step_group.state[role] for role in self.roles_of(group))
-        function = registry.function(self.operator)
-        function(*numbers, *step_group.parameters, *gradients, *states, **self.attributes(group))
-
-    def check_roles(self, group: ParameterGroup, step_group: StepGroup) -> None:
-        """Raise ValueError for an option that was set too late."""
+        attributes, state = self.attributes(group), step_group.state
+        states: list[Tensor] = []
+        for role in self.roles:
+            states += state[role]
         for option, role in self.optional_roles.items():
-            if group[option] and role not in step_group.state:
-                raise ValueError(
-                    f"{self._name}: {option}={group[option]} cannot be set now: the group was made without it, and has "
-                    f"no tensors for {role}; make a new optimizer"
-                )
+            if attributes[option]:
+                if role not in state:
+                    raise ValueError(
+                        f"{self._name}: {option}={attributes[option]} cannot be set now: the group was made without "
+                        f"it, and has no tensors for {role}; make a new optimizer"
+                    )
+                states += state[role]
+        function = registry.function(self.operator)
+        function(*numbers, *step_group.parameters, *gradients, *states, **attributes)
 
     def attributes(self, group: ParameterGroup) -> dict[str, Any]:
         """The operator's attributes."""

@@ -186,7 +186,10 @@ class Optimizer:
     @staticmethod
     def _witness(step_group: StepGroup, gradients: list[Tensor]) -> Tensor | None:
         """The smallest gradient: if it turns out to have failed, the update is left out, and must not be counted."""
-        witness = min(gradients, key=lambda g: g.size or sys.maxsize)
+        witness = gradients[0]
+        for g in gradients:
+            if 0 < g.size < (witness.size or sys.maxsize):
+                witness = g
         return witness if witness.size and witness.device is step_group.step.device else None
 
     def count(self, group: ParameterGroup, step_group: StepGroup, witness: Tensor | None) -> None:

@@ -77,6 +77,9 @@ def _transposed_convolution(op: Any, x: Sequence[Any], y: Sequence[Any]) -> Coun
 Rule = Callable[[Any, Sequence[Any], Sequence[Any]], Count]  # operator, types of inputs and outputs
 _rules: dict[str, Rule] = {
     "matmul": lambda op, x, y: Count(_size(y[0]) * x[0].shape[-1]),
+    "bilinear": lambda op, x, y: Count(
+        _size(y[0]) * x[0].shape[-1] * (x[1].shape[-1] + 1), _bias_additions(x[1:], y)
+    ),
     "linear": lambda op, x, y: Count(_size(y[0]) * x[0].shape[-1], _bias_additions(x, y)),
     "outer": lambda op, x, y: Count(_size(y[0])),
     **dict.fromkeys(("vecdot", "sum_of_products"), _dot),

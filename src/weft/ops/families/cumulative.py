@@ -127,6 +127,10 @@ class CumulativeProd(Cumulative, combine="prod", start=1):
 class CumulativeExtreme(Cumulative):
     """Base: the greatest or the least element up to each one."""
 
+    def infer(self, x: TensorType) -> TensorType:
+        self.require_order(x=x)
+        return super().infer(x)
+
     def check(self) -> None:
         if self.dtype is not None or self.include_initial:
             raise ValueError(f"{self.name}: takes no dtype and no include_initial")

@@ -45,7 +45,7 @@ class Gamma(Elementary, family="special"):
     >>> import weft as wf
     >>> import weft.functional as F
     >>> F.gamma(wf.tensor([5., 0.5]))
-    tensor([24.      ,  1.772454], dtype=float32, device=cpu:0)
+    tensor([24.       ,  1.7724539], dtype=float32, device=cpu:0)
     """
 
 
@@ -117,7 +117,7 @@ class Sinc(Elementary, family="special"):
     >>> import weft as wf
     >>> import weft.functional as F
     >>> F.sinc(wf.tensor([0., 0.5]))
-    tensor([1.       , 0.6366197], dtype=float32, device=cpu:0)
+    tensor([1.        , 0.63661975], dtype=float32, device=cpu:0)
     """
 
     def scalar(self, x: Scalar) -> Scalar:
