@@ -206,8 +206,8 @@ void Loop::run_split_row(char* const* data, const uint64_t* parameters, const Wo
   });
   View views[2 * LoopPattern::kOperands];
   for (int r = 0; r < reductions; ++r)
-    views[r] = {reinterpret_cast<char*>(partials.data() + kWords * r * count), split_.dtypes[static_cast<size_t>(r)],
-                1, &count, &kOne};
+    views[r] = {reinterpret_cast<char*>(partials.data() + kWords * r * count),
+                split_.dtypes[static_cast<size_t>(r)], 1, &count, &kOne};
   for (int k = inputs; k < form_.operands; ++k)
     views[reductions + k - inputs] = {data[k], work.dtypes[k], 1, &kOne, &kOne};
   split_.join->run({views, parameters, nullptr});
