@@ -20,6 +20,8 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from numpy.lib.array_utils import byte_bounds
+
 from weft import _core
 from weft.arrays import tracer as tracer  # so that recorded functions hold arrays
 from weft.arrays.tensor import Tensor
@@ -39,6 +41,7 @@ from weft.ops.types import TensorType
 from weft.recording.captured_environment import captured_environment
 from weft.recording.dependence import all_within, objects_in
 from weft.recording.doubts import Recording, is_checked
+from weft.recording.element_guards import ElementGuards
 from weft.recording.launch_recorder import LaunchRecorder
 from weft.traces.export import Described
 from weft.traces.sized import Signature, SizedProgram, raise_recorded, size_of
@@ -121,10 +124,10 @@ class DynamicTraced(SizedProgram):
         self._key_objects = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
         floats = TracedFloats([leaf for leaf in leaves if type(leaf) is float])
         self._numbers = NumberSources(floats, leaves)
-        recorder = _EffectGuard(reason, floats)
+        recorder = _EffectGuard(reason, floats, [each[0] for each in self.environment.arrays])
         for dependency in all_within([*leaves, *self.environment.values]):
             recorder.depends_on(dependency)
-        capture = _WholeFunction(name, reason)
+        capture = _WholeFunction(name, reason, recorder)
         self.values = self._symbolic_leaves(capture, leaves, iter(floats.numbers))
         # In order: the argument is the first one that it is.
         self.inputs = list(dict.fromkeys(v for v in self.values if isinstance(v, Value)))
@@ -158,6 +161,7 @@ class DynamicTraced(SizedProgram):
         self._check_changed(leaves, capture)
         self._had = capture.had
         self.captures = [capture.find_of(x) for x in capture.captures]
+        self._constants = {k for k, x in enumerate(capture.captures) if capture.is_local(x)}
         outputs: list[Value] = []
         self._result_sizes = {k: x for k, x in enumerate(results) if isinstance(x, Size)}
         self.results = [
@@ -178,7 +182,15 @@ class DynamicTraced(SizedProgram):
         )
         self.environment.slots += definition_slots(self.graph, lookups)
         self.numbers = [(origin, self._numbers.find(origin)) for origin in capture.numbers]
-        self._guard = self._numbers.guard()
+        self._elements = recorder.elements
+        if not self._elements.hold():
+            capture.refuse("elements that it reads are written, which would be done only once")
+        numbers_hold, elements_hold = self._numbers.guard(), self._elements.hold
+        self._guard = (
+            (lambda leaves: (numbers_hold is None or numbers_hold(leaves)) and elements_hold())
+            if self._elements
+            else numbers_hold
+        )
         self._states = [
             (dependency, dependency.__weft_state__()) for dependency, _ in recorder.dependences.values()
         ]
@@ -316,7 +328,7 @@ class DynamicTraced(SizedProgram):
     def recording(self, leaves: list[Any]) -> Recording:
         """What is compared with another graph of the same function; leaves: of a call that both are for."""
         numbers = [find.look_up(leaves) for _, find in self.numbers]
-        return Recording(self.graph, self.captures, self.results, numbers)
+        return Recording(self.graph, self.captures, self.results, numbers, self._constants)
 
     def surplus(self) -> Iterator[Traced]:
         """Plans to be dropped, the oldest."""
@@ -330,9 +342,9 @@ class _WholeFunction(Capture):
     cotangents: what became the grad of which array, by the array's id; had: whether arrays whose grad matters had one.
     """
 
-    def __init__(self, name: str, reason: str) -> None:
+    def __init__(self, name: str, reason: str, effects: _EffectGuard) -> None:
         super().__init__(name)
-        self.reason = reason
+        self.reason, self._effects = reason, effects
         self.cotangents: dict[int, tuple[Tensor, Any]] = {}
         self.had: dict[int, tuple[Tensor, bool]] = {}
         self._owners: dict[int, tuple[Tensor, Any]] = {}  # of gradients from before, by id, with the gradient
@@ -352,6 +364,20 @@ class _WholeFunction(Capture):
     def is_local(self, x: Tensor) -> bool:
         """Whether the function made it."""
         return self._is_new(x)
+
+    def read_elements(self, compute: Callable[[], Any], operands: Sequence[Any]) -> Any:
+        """What is computed of arrays outside is computed again at each call, and compared."""
+        for array in operands:
+            self.check_read(_core.geometry(array)[0])
+        with self._effects.unobserved():
+            if not all(map(self._is_new, operands)):
+                self._effects.elements.add(compute)
+            return compute()
+
+    def check_read(self, serial: int) -> None:
+        super().check_read(serial)
+        if any(_core.geometry(gradient)[0] == serial for _, gradient in self._owners.values()):
+            self.refuse("elements are read of a grad, which may be another array at the next call")
 
     def gradient_of(self, x: Any, found: Any) -> Any:
         self._note_gradient(x, found)
@@ -374,21 +400,42 @@ class _WholeFunction(Capture):
 
 
 class _EffectGuard(LaunchRecorder):
-    """Refuses effects, which would happen only once, while a function runs on Values."""
+    """Refuses effects, which would happen only once, while a function runs on Values.
+
+    elements: what it reads of arrays outside, which is guarded. host_arrays: NumPy arrays that it may copy.
+    """
 
     defers = True  # it is called before anything is done
 
-    def __init__(self, reason: str, floats: TracedFloats) -> None:
+    def __init__(self, reason: str, floats: TracedFloats, host_arrays: Sequence[Any]) -> None:
         super().__init__(raise_recorded)
         self.reason, self.floats = reason, floats
+        self.elements = ElementGuards()
+        self._host_arrays = [*map(byte_bounds, host_arrays)]
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise CannotRecord(
             "trace",
-            f"{self.reason}, something is computed, read or written at once, which would be done only once",
+            f"{self.reason}, something is computed or written at once, which would be done only once",
         )
 
-    launched = copied = drawn = permuted = read = awaited = random_state = happens_once = _refuse  # type: ignore[assignment]
+    launched = drawn = permuted = awaited = random_state = happens_once = _refuse  # type: ignore[assignment]
+
+    def read(self, geometry: Any) -> None:
+        x = Geometry(*geometry)
+        if x.size and (not self._is_new(x) or self._is_of_host(x)):
+            self.elements.add(x.memory.tensor)
+
+    def copied(self, to: Any, source: Any) -> bool:
+        if not self._is_new(Geometry(*to)):
+            self._refuse()
+        self.read(source)
+        return False
+
+    def _is_of_host(self, x: Geometry) -> bool:
+        """Whether it is memory of a NumPy array outside."""
+        low, high = x.extent()
+        return any(first <= low and high <= end for first, end in self._host_arrays)
 
     def filled(self, to: Any, number: Any) -> bool:
         if not self._is_new(Geometry(*to)):

@@ -26,6 +26,7 @@ from weft.graph.subgraph import Capture, no_capture, type_of
 from weft.ops import functions as F
 from weft.ops import registry
 from weft.ops.node import Node, Tracer, Value, constant, input_value, traced, value_of
+from weft.ops.sizes import are_guarded
 from weft.ops.types import TensorType
 from weft.recording.control_flow_effects import may_share_memory, write_back, write_back_found
 
@@ -252,13 +253,16 @@ registry.clear_when_made_again(_programs.clear)
 
 
 def stored(key: Hashable, make: Callable[[], T]) -> T:
-    """What make gives, outside of every capture; for a key that was met before what it gave then."""
+    """What make gives, outside of every capture; for a key that was met before what it gave then.
+
+    With dynamic axes make runs each time, because it may compare sizes.
+    """
 
     def made() -> T:
         with no_capture():
             return make()
 
-    entry: T = _programs.get(key, made)
+    entry: T = made() if are_guarded() else _programs.get(key, made)
     return entry
 
 
