@@ -29,10 +29,11 @@ from weft.arrays.traced_float import TracedFloat, TracedFloats
 from weft.base.errors import GraphError, ShapeError
 from weft.base.structure import Structure, flatten
 from weft.base.users_line import is_users
+from weft.graph.capture import Capture, ProgramCapture
 from weft.graph.functionalization import Geometry
 from weft.graph.graph import Graph
-from weft.graph.recording import CannotRecord, Recorder
-from weft.graph.subgraph import Capture, definition_slots
+from weft.graph.recording import CannotRecord
+from weft.graph.subgraph import definition_slots
 from weft.ops import functions as F
 from weft.ops import registry
 from weft.ops.node import Tracer, Value, traced, value_of
@@ -132,17 +133,10 @@ class DynamicTraced(SizedProgram):
         # In order: the argument is the first one that it is.
         self.inputs = list(dict.fromkeys(v for v in self.values if isinstance(v, Value)))
         args, kwargs = structure.build([*map(traced, self.values)])
-        results: list[Any] = []
-
-        def run() -> list[Any]:
-            leaves_of_result, self.structure = flatten(function(*args, **kwargs))
-            results.extend(leaves_of_result)
-            return [x for x in leaves_of_result if _is_array(x)]
-
         self.size_guards = SizeGuards(signature.sizes)
         with recorder, self.size_guards:
             try:
-                arrays = iter(capture.run(run))
+                recorded = capture.run(lambda: function(*args, **kwargs), _is_array)
             except NeedsSizes as problem:
                 raise CannotRecord(
                     name, f"{reason}, the number behind a size was needed: {problem}", _line_of(problem)
@@ -155,17 +149,18 @@ class DynamicTraced(SizedProgram):
             finally:
                 floats.close()
         self.lasting_change = self._lasting_change(recorder, capture)
-        contents = {k: capture.content(v) for k, v in enumerate(self.values) if isinstance(v, Value)}
-        changed = {k: v for k, v in contents.items() if v is not None}  # of arguments
+        changed = capture.written(self.values)  # of arguments
         self.changed = list(changed)
         self._check_changed(leaves, capture)
         self._had = capture.had
         self.captures = [capture.find_of(x) for x in capture.captures]
         self._constants = {k for k, x in enumerate(capture.captures) if capture.is_local(x)}
         outputs: list[Value] = []
-        self._result_sizes = {k: x for k, x in enumerate(results) if isinstance(x, Size)}
+        arrays = iter(recorded.outputs)
+        self.structure = recorded.structure
+        self._result_sizes = {k: x for k, x in enumerate(recorded.leaves) if isinstance(x, Size)}
         self.results = [
-            self._find(capture, x, next(arrays) if _is_array(x) else None, outputs) for x in results
+            self._find(capture, x, next(arrays) if _is_array(x) else None, outputs) for x in recorded.leaves
         ]
         self._effects = [
             (
@@ -177,11 +172,11 @@ class DynamicTraced(SizedProgram):
         self.visible, self.written_captures = len(outputs), list(capture.new_contents)
         outputs += [*capture.new_contents.values(), *changed.values()]
         self.graph = Graph(
-            [*self.inputs, *capture.capture_inputs, *capture.numbers.values()],
+            [*self.inputs, *capture.capture_inputs, *(v for v, _ in capture.floats.values())],
             [*outputs, *capture.unused_draws(outputs)],
         )
         self.environment.slots += definition_slots(self.graph, lookups)
-        self.numbers = [(origin, self._numbers.find(origin)) for origin in capture.numbers]
+        self.numbers = [(origin, self._numbers.find(origin)) for _, origin in capture.floats]
         self._elements = recorder.elements
         if not self._elements.hold():
             capture.refuse("elements that it reads are written, which would be done only once")
@@ -336,7 +331,7 @@ class DynamicTraced(SizedProgram):
             yield self.plans.pop(0)
 
 
-class _WholeFunction(Capture):
+class _WholeFunction(ProgramCapture):
     """Writes down a function with all that it does to arrays of its environment.
 
     cotangents: what became the grad of which array, by the array's id; had: whether arrays whose grad matters had one.
@@ -348,11 +343,6 @@ class _WholeFunction(Capture):
         self.cotangents: dict[int, tuple[Tensor, Any]] = {}
         self.had: dict[int, tuple[Tensor, bool]] = {}
         self._owners: dict[int, tuple[Tensor, Any]] = {}  # of gradients from before, by id, with the gradient
-
-    def number(self, x: Any) -> Any:
-        if x.owner is None:
-            return x.value
-        return self.float_input(x.value, x.origin)
 
     def find_of(self, x: Tensor) -> Find:
         """Where calls find an array of the environment: if it is the grad of another one, there."""
@@ -392,8 +382,6 @@ class _WholeFunction(Capture):
     def set_gradient(self, x: Any, dx: Any) -> None:
         self._note_gradient(x, _core.gradient(x))
         self.cotangents[id(x)] = (x, dx)
-
-    draw = Recorder.draw  # as a whole program, not as a body that runs again
 
     def refuse(self, fact: str) -> NoReturn:
         raise CannotRecord(self.name, f"{self.reason}, {fact}")
