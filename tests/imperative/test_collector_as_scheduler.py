@@ -41,13 +41,13 @@ class At:
         self.thread = threading.get_ident()
         self.before = gc.get_threshold()
         gc.collect()
-        gc.callbacks.append(self)
+        self.callbacks, gc.callbacks[:] = gc.callbacks[:], [self]  # without those of testing tools
         gc.set_threshold(1, 1 << 30, 1 << 30)
         return self
 
     def __exit__(self, *error):
         gc.set_threshold(*self.before)
-        gc.callbacks.remove(self)
+        gc.callbacks[:] = self.callbacks
 
 
 class Program:

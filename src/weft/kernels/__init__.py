@@ -75,9 +75,9 @@ def kernel(
     Raises TypeError if cls is not a class of operators.
 
     >>> from weft.ops.registry import get
-    >>> kernel(get("sort"), device="gpu", provider="example")(lambda op, x: ()) is not None
+    >>> kernel(get("sort"), device="example")(lambda op, x: ()) is not None
     True
-    >>> _ = _TABLE.pop((get("sort"), "gpu"))
+    >>> _ = _TABLE.pop((get("sort"), "example"))
     """
     if not (isinstance(cls, type) and issubclass(cls, Op)):
         raise TypeError(f"kernel: takes a class of operators, got {cls!r}")
