@@ -11,7 +11,7 @@ from weft.arrays.creation import tensor
 from weft.arrays.tensor import Tensor
 from weft.base.structure import flatten
 from weft.gradients.gradient import no_grad
-from weft.graph.subgraph import type_of
+from weft.graph.capture import type_of
 from weft.module.module import Module, Parameter
 from weft.ops.families.convolution import TransposedConvolution
 from weft.ops.families.matrix import Linear, Matmul
