@@ -40,13 +40,16 @@ def in_order(steps: Steps, written: Mapping[int, Sequence[Buffer]]) -> list[Fuse
         after[later].add(before)
     sizes = {id(b): aligned(b.size_bytes) for step in steps for b in temporaries(step)}
 
+    read = [frozenset([key for x in step.reads if (key := id(x.buffer)) in sizes]) for step in steps]
+    made = [frozenset([key for y in step.writes if (key := id(y.buffer)) in sizes]) for step in steps]
+
     def tasks() -> list[Task]:
         return [
             Task(
                 step.number,
                 frozenset(after[k]),
-                frozenset(id(x.buffer) for x in step.reads if x.buffer.is_temporary),
-                frozenset(id(y.buffer) for y in step.writes if y.buffer.is_temporary),
+                read[k],
+                made[k],
                 isinstance(step, NativeStep) and step.ordered,
             )
             for k, step in enumerate(steps)

@@ -95,9 +95,10 @@ class BufferView:
         """Whether it is the buffer as the buffer describes itself."""
         buffer = self.buffer
         return (
-            same(self.offset, 0)
+            isinstance(self.offset, int)
+            and self.offset == 0
             and (self.type is buffer.type or same_shape(self.type.shape, buffer.type.shape))
-            and same_shape(self.strides, buffer.strides)
+            and (self.strides is buffer.strides or same_shape(self.strides, buffer.strides))
         )
 
 

@@ -302,7 +302,7 @@ def _pair(op: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
     if not isinstance(a, Scalar) and not isinstance(b, Scalar):
         raise TypeError(f"{op}: at least one operand must be an expression")
     first = a if isinstance(a, Scalar) else _lift(a, b)
-    second = _lift(b, first)
+    second = b if isinstance(b, Scalar) else _lift(b, first)
     if COMPLEX.get(first.dtype) == second.dtype:  # a real number beside a complex one
         second = cast(second, first.dtype)
     elif COMPLEX.get(second.dtype) == first.dtype:

@@ -87,7 +87,7 @@ def rewrite(graph: Graph, rule: Rule, show: Show | None = None, drop: Show | Non
     settled: set[Node] = set()
     earlier_graphs: list[Graph] = []  # so that no other node takes the id of a settled one
     for _ in range(ROUNDS):
-        if roots and not any(isinstance(node.op, roots) and node not in settled for node in graph.nodes):
+        if roots and not [True for node in graph.nodes if isinstance(node.op, roots) and node not in settled]:
             return graph
         rewriting = Rewriting(graph)
         new_graph = rewriting.run(rule, show, drop, settled)
@@ -188,7 +188,8 @@ class Rewriting:
                     counters["dropped"] += 1
                     if drop is not None:
                         drop(f"{node!r} -> {result!r}")
-                outputs = self._rebuilt(node).outputs
+                is_same = self._new.keys().isdisjoint(node.reads)
+                outputs = node.outputs if is_same else self._rebuilt(node).outputs
             self._reached.add(node)
             if outputs is not node.outputs:
                 pairs = zip(node.outputs, outputs, strict=True)
@@ -212,13 +213,13 @@ class Rewriting:
         values = [result] if isinstance(result, Value) else list(result)
         if len(values) != len(node.outputs):
             raise AssertionError(f"{node!r} has {len(node.outputs)} outputs, replaced by {len(values)}")
-        if any(new is None for new in values):
+        if None in values:
             rebuilt = self._rebuilt(node)
             values = [rebuilt.outputs[k] if new is None else new for k, new in enumerate(values)]
         outputs = [v for v in values if v is not None]
-        if any(new.type != old.type for new, old in zip(outputs, node.outputs, strict=True)):
+        if [new.type for new in outputs] != [old.type for old in node.outputs]:
             return None
-        if not all(self._may_leave(old, new) for old, new in zip(node.outputs, outputs, strict=True)):
+        if not all(map(self._may_leave, node.outputs, outputs)):
             return None
         self._settle(node, outputs)
         if self._is_random and self._draws(node) - frozenset().union(*(self._draws(v.node) for v in outputs)):
@@ -236,7 +237,7 @@ class Rewriting:
             self._alive.append(new_node)
             # The line of the one that it replaces, unless a rule has named one of what it merges.
             new_node.order, new_node.where = node.order, new_node.where or node.where
-            stack.extend(v.node for v in new_node.reads)
+            stack += [v.node for v in new_node.reads]
 
     def _draws(self, node: Node) -> frozenset[int]:
         """The orders of the random operators that a node's outputs come from."""

@@ -93,7 +93,6 @@ def definition_slots(graph: Graph, lookups: int) -> list[tuple[Any, Any, Any]]:
     Nothing if the graph has none of them, and none was looked up since `lookups` was registry.lookups: vmap writes down
     what an operator decomposes to. As slots of weft.recording.captured_environment.
     """
-    uses_them = registry.lookups != lookups or not all(
-        registry.is_builtin(cls.name) for cls in classes_in(graph)
-    )
+    names = {cls.name for cls in classes_in(graph)}
+    uses_them = registry.lookups != lookups or not all(map(registry.is_builtin, names))
     return [(registry, "generation", registry.generation)] if uses_them else []

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from weft.base.device import Device
 from weft.base.record import Record
 from weft.base.typing import Any
+from weft.ops import registry
 from weft.ops.op import Op, set_declared_residuals
 from weft.ops.types import TensorType
 
@@ -84,6 +85,8 @@ def kernel(
 
     def register(offers: F) -> F:
         _TABLE.setdefault((cls, device), []).append(Registered(offers, provider, when, storages))
+        if (device, cls.__module__) in _LOADED:  # else nobody has asked for its kernels
+            registry.empty_caches()
         return offers
 
     return register
@@ -117,7 +120,8 @@ def residuals(cls: type[Op], *, device: str = "cpu") -> Callable[[F], F]:
 def _declared(
     op: Op, standard: Sequence[TensorType], types: Sequence[TensorType | None]
 ) -> Sequence[TensorType]:
-    device = _device_kind(op, types)
+    fixed = op.fixed_device()
+    device = fixed.kind if fixed else next(iter(_input_kinds(types)), "cpu")
     for base in type(op).__mro__[:-1]:
         _load(base.__module__, device)
         declare = _RESIDUALS.get((base, device))
@@ -137,7 +141,8 @@ def registered(cls: type[Op], device: str = "cpu") -> Sequence[Registered]:
     (['onednn'], ())
     """
     for base in cls.__mro__:
-        _load(base.__module__, device)
+        if (device, base.__module__) not in _LOADED:
+            _load(base.__module__, device)
         entries = _TABLE.get((base, device))
         if entries is not None:
             return entries
@@ -167,26 +172,22 @@ def loop_kernel(device: Device, code: Any) -> Any:
     return code.for_threads() if device.kind == "gpu" else code.native()
 
 
-def _device_kind(op: Op, types: Sequence[TensorType | None]) -> str:
-    device = op.fixed_device()
-    if device is not None:
-        return device.kind
-    return next((t.device.kind for t in types if t is not None and not t.weak), "cpu")
+def _input_kinds(types: Sequence[TensorType | None]) -> dict[str, None]:
+    return dict.fromkeys([t.device.kind for t in types if t is not None and not t.weak])
 
 
 def _device_kinds(op: Op, types: Sequence[TensorType | None]) -> Sequence[str]:
     """The kinds whose kernels may be taken, in the order in which they are tried."""
-    kind = _device_kind(op, types)
-    if op.fixed_device() is None:
-        return (kind,)
-    input_kinds = {t.device.kind for t in types if t is not None and not t.weak} - {kind}
+    device, input_kinds = op.fixed_device(), _input_kinds(types)
+    if device is None:
+        return (next(iter(input_kinds), "cpu"),)
+    kind = device.kind
+    input_kinds.pop(kind, None)
     return sorted((kind, *input_kinds), key=lambda name: (name == "cpu", name != kind))
 
 
 def _load(operators: str, device: str) -> None:
     """Import the module of kernels for a module of operators, where there is one."""
-    if (device, operators) in _LOADED:
-        return
     if operators.startswith(OPERATORS):
         families = _FAMILIES.get(device)
         if families is None:
