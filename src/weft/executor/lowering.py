@@ -28,8 +28,7 @@ from weft.executor.steps import LoopStep, NativeStep, Origin, Step, copying
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.graph.graph import Graph
-from weft.graph.rewrite import first_choice
-from weft.kernels import choices
+from weft.kernels import choices, first_choice
 from weft.ops import registry
 from weft.ops.kernels import (
     ANY,

@@ -29,14 +29,12 @@ from typing import Any, TypeVar
 
 from weft.base.cached import cached_property
 from weft.graph.graph import Graph
-from weft.kernels import choices
+from weft.kernels import first_choice
 from weft.ops.kernels import Loop, Native, Parts, Several
 from weft.ops.node import Node, Value
 from weft.ops.op import Op
-from weft.ops.registry import cached
-from weft.ops.types import TensorType
 
-__all__ = ["Rewriting", "complete", "counters", "first_choice", "from_operands", "local", "rewrite"]
+__all__ = ["Rewriting", "complete", "counters", "from_operands", "local", "rewrite"]
 
 ROUNDS = 1000  # more is a rule that undoes another one's work
 
@@ -264,22 +262,6 @@ class Rewriting:
         if old not in self._escaping or not _makes_memory(old.node):
             return True
         return _makes_memory(new.node)
-
-
-def first_choice(node: Node) -> Any:
-    """The best kernel that the operator of a node offers, without its runtime values; None if it has none."""
-    if node.op is None:
-        return None
-    try:
-        return node.choice
-    except AttributeError:
-        node.choice = _first(node.op, tuple([None if v is None else v.type for v in node.inputs]))
-        return node.choice
-
-
-@cached(maxsize=8192)
-def _first(op: Op, types: tuple[TensorType | None, ...]) -> Any:
-    return next(choices(op, types), None)
 
 
 def _makes_memory(node: Node) -> bool:

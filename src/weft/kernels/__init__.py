@@ -31,6 +31,7 @@ from weft.base.device import Device
 from weft.base.record import Record
 from weft.base.typing import Any
 from weft.ops import registry
+from weft.ops.node import Node
 from weft.ops.op import Op, set_declared_residuals
 from weft.ops.types import TensorType
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["Registered", "choices", "kernel", "loop_kernel", "registered", "residuals"]
+__all__ = ["Registered", "choices", "first_choice", "kernel", "loop_kernel", "registered", "residuals"]
 
 OPERATORS = "weft.ops."
 
@@ -120,8 +121,7 @@ def residuals(cls: type[Op], *, device: str = "cpu") -> Callable[[F], F]:
 def _declared(
     op: Op, standard: Sequence[TensorType], types: Sequence[TensorType | None]
 ) -> Sequence[TensorType]:
-    fixed = op.fixed_device()
-    device = fixed.kind if fixed else next(iter(_input_kinds(types)), "cpu")
+    device = _device_kind(op, types)
     for base in type(op).__mro__[:-1]:
         _load(base.__module__, device)
         declare = _RESIDUALS.get((base, device))
@@ -164,6 +164,22 @@ def choices(op: Op, types: Sequence[TensorType | None]) -> Iterator[Any]:
     yield from op.kernels(*types)
 
 
+def first_choice(node: Node) -> Any:
+    """The best kernel that the operator of a node offers, without its runtime values; None if it has none."""
+    if node.op is None:
+        return None
+    try:
+        return node.choice
+    except AttributeError:
+        node.choice = _first(node.op, tuple([None if v is None else v.type for v in node.inputs]))
+        return node.choice
+
+
+@registry.cached(maxsize=8192)
+def _first(op: Op, types: tuple[TensorType | None, ...]) -> Any:
+    return next(choices(op, types), None)
+
+
 def loop_kernel(device: Device, code: Any) -> Any:
     """The kernel of a loop on a device: what its kind makes of the code, else the processor's."""
     make = LOOPS.get(device.kind)
@@ -174,6 +190,11 @@ def loop_kernel(device: Device, code: Any) -> Any:
 
 def _input_kinds(types: Sequence[TensorType | None]) -> dict[str, None]:
     return dict.fromkeys([t.device.kind for t in types if t is not None and not t.weak])
+
+
+def _device_kind(op: Op, types: Sequence[TensorType | None]) -> str:
+    device = op.fixed_device()
+    return device.kind if device is not None else next(iter(_input_kinds(types)), "cpu")
 
 
 def _device_kinds(op: Op, types: Sequence[TensorType | None]) -> Sequence[str]:
