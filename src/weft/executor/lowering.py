@@ -58,15 +58,19 @@ def device_of(graph: Graph) -> Device:
     return next(itertools.chain(of_nodes, of_values), cpu(0))
 
 
-def _offered(node: Node, op: Op) -> Iterator[Any]:
-    """The choices for a node; the first one is known from passes over the graph, and most often taken."""
-    if not node.runtime:
+def _offered(node: Node, op: Op, device: Device) -> Iterator[Any]:
+    """The choices for a node; the first one is known from passes over the graph, and most often taken.
+
+    device: of the program, where a node without operands runs.
+    """
+    is_known = not node.runtime and node.device is not None
+    if is_known:
         best = first_choice(node)
         if best is None:
             return
         yield best
-    offered = choices(op, [None if v is None else v.type for v in node.inputs])
-    yield from itertools.islice(offered, 0 if node.runtime else 1, None)
+    offered = choices(op, [None if v is None else v.type for v in node.inputs], node.device or device)
+    yield from itertools.islice(offered, int(is_known), None)
 
 
 class Lowering:
@@ -170,7 +174,7 @@ class Lowering:
 
     def lower(self, node: Node, first_choice: int = 0) -> None:
         op = node.bound()
-        for choice in itertools.islice(_offered(node, op), first_choice, None):
+        for choice in itertools.islice(_offered(node, op, self.device), first_choice, None):
             if isinstance(choice, Decomposed):
                 self.decompose(node, op, choice.function)
                 return

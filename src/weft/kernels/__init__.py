@@ -151,14 +151,16 @@ def registered(cls: type[Op], device: str = "cpu") -> Sequence[Registered]:
     return ()
 
 
-def choices(op: Op, types: Sequence[TensorType | None]) -> Iterator[Any]:
+def choices(op: Op, types: Sequence[TensorType | None], device: Device | None = None) -> Iterator[Any]:
     """The kernels that an operator may run with on inputs of these types, best first.
 
+    device: where it runs; None: the device of its first input. An input that a decomposition makes from nothing has no
+    device of its own, so a caller that has the operator's node or program names the device.
     A copy from one kind of device to another may be the work of either: the kind other than cpu is tried first.
     """
     stored = {t.storage for t in types if t is not None}
-    for device in _device_kinds(op, types):
-        for entry in registered(type(op), device):
+    for kind in _device_kinds(op, types, device):
+        for entry in registered(type(op), kind):
             if stored <= {*entry.storages} and (entry.when is None or entry.when(op, *types)):
                 yield from entry.offers(op, *types)
     yield from op.kernels(*types)
@@ -171,13 +173,14 @@ def first_choice(node: Node) -> Any:
     try:
         return node.choice
     except AttributeError:
-        node.choice = _first(node.op, tuple([None if v is None else v.type for v in node.inputs]))
+        types = tuple([None if v is None else v.type for v in node.inputs])
+        node.choice = _first(node.op, types, node.device)
         return node.choice
 
 
 @registry.cached(maxsize=8192)
-def _first(op: Op, types: tuple[TensorType | None, ...]) -> Any:
-    return next(choices(op, types), None)
+def _first(op: Op, types: tuple[TensorType | None, ...], device: Device | None) -> Any:
+    return next(choices(op, types, device), None)
 
 
 def loop_kernel(device: Device, code: Any) -> Any:
@@ -197,12 +200,12 @@ def _device_kind(op: Op, types: Sequence[TensorType | None]) -> str:
     return device.kind if device is not None else next(iter(_input_kinds(types)), "cpu")
 
 
-def _device_kinds(op: Op, types: Sequence[TensorType | None]) -> Sequence[str]:
+def _device_kinds(op: Op, types: Sequence[TensorType | None], device: Device | None) -> Sequence[str]:
     """The kinds whose kernels may be taken, in the order in which they are tried."""
-    device, input_kinds = op.fixed_device(), _input_kinds(types)
-    if device is None:
-        return (next(iter(input_kinds), "cpu"),)
-    kind = device.kind
+    fixed, input_kinds = op.fixed_device(), _input_kinds(types)
+    if fixed is None:
+        return (device.kind if device is not None else next(iter(input_kinds), "cpu"),)
+    kind = fixed.kind
     input_kinds.pop(kind, None)
     return sorted((kind, *input_kinds), key=lambda name: (name == "cpu", name != kind))
 
