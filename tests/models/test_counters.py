@@ -100,9 +100,9 @@ def test_a_prediction(name, precision):
 
 
 def test_a_first_call():
-    """Python functions entered while a step is recorded and planned: 57,900 in a fresh process, fewer in this one."""
-    net = wf.module.Sequential(wf.module.Linear(4, 8), wf.module.ReLU(), wf.module.Linear(8, 3))
-    manager, optimizer = wf.GradManager().attach(net.parameters()), optim.Adam(net.parameters())
+    """Python functions entered while a step is recorded and planned: 59,900 in a fresh process, fewer in this one."""
+    net = models.MLP((784, 256, 128, 10))
+    manager, optimizer = wf.GradManager().attach(net.parameters()), optim.Adam(net.parameters(), 1e-3)
 
     @wf.trace
     def step(x, labels):
@@ -110,7 +110,7 @@ def test_a_first_call():
             manager.backward(F.cross_entropy(net(x), labels))
         optimizer.step().clear_grad()
 
-    x, labels = wf.ones((5, 4)), wf.tensor([0, 1, 2, 0, 1])
+    x, labels = wf.ones((32, 784)), wf.arange(32) % 10
     assert counted(lambda: step(x, labels), times=1)["python"] <= 60_000
 
 

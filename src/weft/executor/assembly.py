@@ -194,7 +194,7 @@ class _Assembly:
             return part
 
         rebuilt: dict[int, Scalar] = {}
-        return lambda root: e.substitute(root, replace, rebuilt)
+        return lambda root: e.substitute(root, replace, rebuilt, only_leaves=True)
 
     def load(self, source: BufferView | Value | None, projection: Projection, dtype: str) -> Scalar:
         if isinstance(source, Value):

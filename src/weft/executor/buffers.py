@@ -84,10 +84,10 @@ class BufferView:
         try:
             return self._key
         except AttributeError:
-            numbers = (*self.shape, *self.strides, self.offset)
-            # Equal Sizes are one object.
-            sizes = [n if isinstance(n, int) else ("size", id(n)) for n in numbers]
-            self._key = (id(self.buffer), *sizes)
+            numbers: Any = (*self.shape, *self.strides, self.offset)
+            if {*map(type, numbers)} != {int}:  # equal Sizes are one object
+                numbers = [n if isinstance(n, int) else ("size", id(n)) for n in numbers]
+            self._key = (id(self.buffer), *numbers)
             return self._key
 
     @property

@@ -37,6 +37,11 @@ class Step:
         self.text, self.origin = text, origin
         self.reads, self.writes = tuple(reads), tuple(writes)
 
+    @cached_property
+    def temporaries(self) -> list[Buffer]:
+        """The temporary buffers that it reads and writes, for each view, once it is known what leaves the program."""
+        return [view.buffer for view in (*self.reads, *self.writes) if view.buffer.is_temporary]
+
 
 class NativeStep(Step):
     """A kernel of the native core. operands: in the kernel's order; fixed: it is for the strides that were planned.
@@ -119,7 +124,7 @@ class LoopStep(Step):
         sizes: list[Any] = [1] * rank
         for shape in shapes:
             for d, n in enumerate(shape, rank - len(shape)):
-                if is_one(sizes[d]):
+                if isinstance(sizes[d], int) and sizes[d] == 1:
                     sizes[d] = n
         return tuple(sizes)
 
@@ -144,7 +149,7 @@ class LoopStep(Step):
         stages = self.loop.stages
         return not self.loop.axes and len(stages) == 1 and isinstance(stages[0], Each)
 
-    @property
+    @cached_property
     def reads_positions(self) -> bool:
         """Whether code reads its position in the loops: the space must have the step's own shape then."""
         return "index" in self.operations
@@ -173,7 +178,7 @@ class LoopStep(Step):
         first = len(self.shape) - x.ndim
         return all(axis < first or is_one(x.shape[axis - first]) for axis in self.loop.axes)
 
-    @property
+    @cached_property
     def writes_part(self) -> bool:
         """Whether an output is a part of an array, which others write parts of, too."""
         return True in [y.buffer.in_parts for y in self.outputs]

@@ -190,8 +190,9 @@ class Rewriting:
                 outputs = node.outputs if is_same else self._rebuilt(node).outputs
             self._reached.add(node)
             if outputs is not node.outputs:
-                pairs = zip(node.outputs, outputs, strict=True)
-                self._new.update([(old, new) for old, new in pairs if new is not old])
+                for old, new in zip(node.outputs, outputs, strict=True):
+                    if new is not old:
+                        self._new[old] = new
         if not self._new:
             return self.graph
         outputs = [None if v is None else self.new(v) for v in self.graph.outputs]  # type: ignore[misc]
@@ -201,7 +202,8 @@ class Rewriting:
         """The node on new values; itself if they are the old ones."""
         if self._new.keys().isdisjoint(node.reads):
             return node
-        copy = node.reading(self.new)
+        new = self._new
+        copy = node.reading({v: new.get(v, v) for v in node.reads}.__getitem__)
         self._settled.add(copy)
         self._alive.append(copy)
         return copy

@@ -78,8 +78,11 @@ def classes_in(value: Any) -> Iterator[type[Op]]:
         for attribute in value.values().values():
             yield from classes_in(attribute)
     elif isinstance(value, Graph):
-        for node in value.nodes:
-            yield from classes_in(node.op)
+        operators = [node.op for node in value.nodes if node.op is not None]
+        yield from dict.fromkeys(map(type, operators))
+        for op in operators:
+            if op.attributes:
+                yield from classes_in(tuple(op.values().values()))
     elif isinstance(value, Subgraph):
         yield from classes_in(value.graph)
     elif isinstance(value, tuple):

@@ -90,13 +90,11 @@ class Node:
         self.name, self.value = name, value
         self.order: int = next(_orders) if like is None else like.order
         self.where: str = "" if like is None else like.where
-        self.device = self._run_device(types)
-        if self.device is not None:
-            types = [t if t.device is self.device else t.on(self.device) for t in types]
-        if len(types) == 1:  # as of nearly all
-            self.outputs: tuple[Value, ...] = (Value(self, 0, types[0]),)
-        else:
-            self.outputs = tuple([Value(self, k, t) for k, t in enumerate(types)])
+        device = self.device = self._run_device(types)
+        outputs = []
+        for k, t in enumerate(types):
+            outputs.append(Value(self, k, t if device is None or t.device is device else t.on(device)))
+        self.outputs = tuple(outputs)
 
     def _run_device(self, types: Sequence[TensorType]) -> Device | None:
         if self.op is None:

@@ -465,8 +465,8 @@ class QuantizedLinear(
 
     x: float[..., k]; weight: int8 [n, k], or uint8 [n, k / 2] as pack_int4 gives it for groups of this size, or, with
     format "e4m3" or "e5m2", uint8 [n, k] as to_float8 gives it; scale: float[n, g]: each row of the weight has g groups
-    of k / g neighbours; bias: float[n] or None. Returns [..., n] in x's dtype. For one row of x the weight is read once,
-    as it is stored; else it is made a matrix of x's type first.
+    of k / g neighbours; bias: float[n] or None. Returns [..., n] in x's dtype. For one row of x the weight is read
+    once, as it is stored; else it is made a matrix of x's type first.
     Weight has no gradient. Raises ShapeError if sizes differ, DTypeError for other types.
     Source: Frantar et al. 2022, GPTQ (groups of weights).
 
