@@ -387,3 +387,23 @@ def permutation(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     keys = registry.get("random_uniform")(shape=(batch.size, count), dtype=float64, device=x.device)
     order = F.argsort(batch.again(node, keys, [], {})[0], axis=1)
     return _take_slices(batch, x, flags[0], order, True, 0)
+
+
+# Stacks of matrices and signals: the batch is one more leading axis, of what a library computes.
+
+
+@rule("solve", "solve_triangular")
+def equations(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """Vectors as columns, since a batch of them would be a matrix."""
+    a, b = inputs
+    rank_a, rank_b = (v.ndim for v in node.inputs if v is not None)
+    rank = max(rank_a, rank_b, 2)
+    columns = F.expand_dims(b, axis=-1) if rank_b == 1 else b
+    operands = [batch.aligned(a, flags[0], rank), batch.aligned(columns, flags[1], rank)]
+    (x,) = batch.again(node, node.op, operands)  # type: ignore[arg-type]
+    return [F.squeeze(x, axis=-1) if rank_b == 1 else x]
+
+
+@rule("Factorization", "inv", "Transform")
+def stacks(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    return batch.again(node, node.op, inputs)  # type: ignore[arg-type]
