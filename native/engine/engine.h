@@ -250,6 +250,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Running (run.cpp); no lock held.
   class DomainHold;
+  class Reporting;
   bool execute(Op* op, int worker, DomainHold& hold);
   void run_task(Op* op, RunContext& context, DomainHold& hold);
   void run_async(Op* op, RunContext& context, DomainHold& hold);
@@ -362,7 +363,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::deque<Epoch> epochs_;
   Op* markers_ = nullptr;  // granted markers, performed before the lock is left
   uint64_t finished_count_ = 0, failed_ = 0, skipped_ = 0, inlined_ = 0, stalls_ = 0, wakes_ = 0;
-  uint64_t pushed_ = 0, pending_ = 0, running_ = 0, ready_count_ = 0, threads_ = 0;
+  uint64_t pushed_ = 0, pending_ = 0, running_ = 0, ready_count_ = 0, threads_ = 0, reporting_ = 0;
   std::vector<Ref<Error>> causes_;  // not yet reported by wait_for_all
   uint64_t causes_dropped_ = 0;
   std::vector<Ref<Waiter>> stalled_;

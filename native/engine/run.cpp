@@ -184,6 +184,24 @@ void Engine::release_async(Op* op, Session& s) {
   s.discard(op);
 }
 
+// An operation is complete, and its on_done has not returned: a fork waits for that, since the forked child
+// has no thread that would call it. Begins and ends under the engine lock.
+class Engine::Reporting {
+ public:
+  explicit Reporting(Engine& engine) noexcept : engine_(engine), generation_(engine.generation_) {
+    ++engine.reporting_;
+  }
+  ~Reporting() {
+    if (generation_ == engine_.generation_)
+      --engine_.reporting_;  // else on_done has forked: this is the child
+  }
+  Reporting(const Reporting&) = delete;
+
+ private:
+  Engine& engine_;
+  const uint64_t generation_;
+};
+
 // Complete and no longer outstanding in one step: a child forked before it fails the operation, one forked
 // after it finds it complete.
 void Engine::finish_async(Completion& completion, Ref<Error> error) {
@@ -198,9 +216,12 @@ void Engine::finish_async(Completion& completion, Ref<Error> error) {
   if (!completion.unlink(*this)) return s.finish();  // forked by the observer: this is the child
   if (error) report(error);
   complete(op, s);
-  s.finish();
-  call_finished(op, error.get());
-  s.relock();
+  {
+    const Reporting reporting(*this);
+    s.finish();
+    call_finished(op, error.get());
+    s.relock();
+  }
   release_async(op, s);
   s.finish();
 }
@@ -222,22 +243,25 @@ void Engine::finish_op(Op* op, Session& s) {
   }
   const Ref<Error> error = op->error;
   complete(op, s);
-  s.pause();
-  while (Op* part = op->kind == OpKind::bulk ? op->parts : nullptr) {
-    op->parts = part->next;
-    const Ref<Error> cause = std::move(part->error);
-    call_finished(part, cause.get());
-    drop_state(part);
-    s.relock();
-    s.discard(part);
+  {
+    const Reporting reporting(*this);
     s.pause();
+    while (Op* part = op->kind == OpKind::bulk ? op->parts : nullptr) {
+      op->parts = part->next;
+      const Ref<Error> cause = std::move(part->error);
+      call_finished(part, cause.get());
+      drop_state(part);
+      s.relock();
+      s.discard(part);
+      s.pause();
+    }
+    if (op->kind == OpKind::bulk)
+      delete static_cast<std::vector<Ref<Var>>*>(op->state);
+    else
+      call_finished(op, error.get());
+    drop_state(op);
+    s.relock();
   }
-  if (op->kind == OpKind::bulk)
-    delete static_cast<std::vector<Ref<Var>>*>(op->state);
-  else
-    call_finished(op, error.get());
-  drop_state(op);
-  s.relock();
   s.discard(op);
 }
 

@@ -159,7 +159,8 @@ class Lowering:
 
     def lower(self, node: Node, first_choice: int = 0) -> None:
         op = node.bound()
-        offered = choices(op, [None if v is None else v.type for v in node.inputs])
+        types = [None if v is None else v.type for v in node.inputs]
+        offered = choices(op, types, node.device or self.device)
         for choice in itertools.islice(offered, first_choice, None):
             if isinstance(choice, Decomposed):
                 self.decompose(node, op, choice.function)

@@ -28,6 +28,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from weft.base.cached import cached_property
+from weft.base.device import Device
 from weft.graph.graph import Graph
 from weft.kernels import choices
 from weft.ops.kernels import Loop, Native, Parts, Several
@@ -272,13 +273,14 @@ def first_choice(node: Node) -> Any:
     try:
         return node.choice
     except AttributeError:
-        node.choice = _first(node.op, tuple([None if v is None else v.type for v in node.inputs]))
+        types = tuple([None if v is None else v.type for v in node.inputs])
+        node.choice = _first(node.op, types, node.device)
         return node.choice
 
 
 @cached(maxsize=8192)
-def _first(op: Op, types: tuple[TensorType | None, ...]) -> Any:
-    return next(choices(op, types), None)
+def _first(op: Op, types: tuple[TensorType | None, ...], device: Device | None) -> Any:
+    return next(choices(op, types, device), None)
 
 
 def _makes_memory(node: Node) -> bool:

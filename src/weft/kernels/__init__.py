@@ -75,9 +75,9 @@ def kernel(
     Raises TypeError if cls is not a class of operators.
 
     >>> from weft.ops.registry import get
-    >>> kernel(get("sort"), device="gpu", provider="example")(lambda op, x: ()) is not None
+    >>> kernel(get("sort"), device="example")(lambda op, x: ()) is not None
     True
-    >>> _ = _TABLE.pop((get("sort"), "gpu"))
+    >>> _ = _TABLE.pop((get("sort"), "example"))
     """
     if not (isinstance(cls, type) and issubclass(cls, Op)):
         raise TypeError(f"kernel: takes a class of operators, got {cls!r}")
@@ -146,14 +146,16 @@ def registered(cls: type[Op], device: str = "cpu") -> Sequence[Registered]:
     return ()
 
 
-def choices(op: Op, types: Sequence[TensorType | None]) -> Iterator[Any]:
+def choices(op: Op, types: Sequence[TensorType | None], device: Device | None = None) -> Iterator[Any]:
     """The kernels that an operator may run with on inputs of these types, best first.
 
+    device: where it runs; None: the device of its first input. An input that a decomposition makes from nothing has no
+    device of its own, so a caller that has the operator's node or program names the device.
     A copy from one kind of device to another may be the work of either: the kind other than cpu is tried first.
     """
     stored = {t.storage for t in types if t is not None}
-    for device in _device_kinds(op, types):
-        for entry in registered(type(op), device):
+    for kind in _device_kinds(op, types, device):
+        for entry in registered(type(op), kind):
             if stored <= {*entry.storages} and (entry.when is None or entry.when(op, *types)):
                 yield from entry.offers(op, *types)
     yield from op.kernels(*types)
@@ -174,11 +176,11 @@ def _device_kind(op: Op, types: Sequence[TensorType | None]) -> str:
     return next((t.device.kind for t in types if t is not None and not t.weak), "cpu")
 
 
-def _device_kinds(op: Op, types: Sequence[TensorType | None]) -> Sequence[str]:
+def _device_kinds(op: Op, types: Sequence[TensorType | None], device: Device | None) -> Sequence[str]:
     """The kinds whose kernels may be taken, in the order in which they are tried."""
-    kind = _device_kind(op, types)
     if op.fixed_device() is None:
-        return (kind,)
+        return (_device_kind(op, types) if device is None else device.kind,)
+    kind = _device_kind(op, types)
     input_kinds = {t.device.kind for t in types if t is not None and not t.weak} - {kind}
     return sorted((kind, *input_kinds), key=lambda name: (name == "cpu", name != kind))
 

@@ -478,7 +478,7 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
     if is_traced:
         inputs = [*map(value_of, inputs)]
         attributes = {name: value_of(value) for name, value in attributes.items()}
-    capture = _core.capture()  # see weft.graph.subgraph
+    capture = _core.capture()  # see weft.graph.capture
     arguments = inputs
     if capture is not None:
         inputs = [capture.lift(value) for value in inputs]

@@ -26,6 +26,7 @@ __all__ = [
     "COMPUTED",
     "NeedsSizes",
     "Size",
+    "are_guarded",
     "axis_size",
     "extent",
     "input_size",
@@ -124,6 +125,11 @@ _local = _Local()
 
 def _guards() -> SizeGuards | None:
     return _local.guards
+
+
+def are_guarded() -> bool:
+    """Whether sizes of a call answer comparisons now: what is made depends on the answers, and has to ask each time."""
+    return _local.guards is not None
 
 
 def _number(size: int | Size, axes: Sequence[int]) -> int:
