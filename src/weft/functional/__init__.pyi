@@ -826,7 +826,7 @@ def rsqrt(x: Operand, /) -> Tensor:
 def scaled_dot_product_attention(q: Operand, k: Operand, v: Operand, mask: Operand | None=None, is_causal: bool=False, scale: float | None=None) -> Tensor:
     """softmax(scale q k^T + mask) v."""
 
-def searchsorted(x1: Operand, x2: Operand, /, *, side: str='left') -> Tensor:
+def searchsorted(x1: Operand, x2: Operand, sorter: Operand | None=None, *, side: str='left') -> Tensor:
     """Where values would be inserted into a sorted array so that it stays sorted."""
 
 def segment_max(x: Operand, segments: Operand, /, length: int) -> Tensor:

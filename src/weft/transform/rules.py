@@ -279,12 +279,14 @@ def index_put(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
 def searchsorted(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     """Leading axes, which both have unless x1 is one row for all."""
     op: Any = node.op
-    x1, x2 = inputs
+    x1, x2, sorter = (*inputs, None)[:3]
+    if sorter is not None:
+        return batch.through(op.decompose, inputs, flags)
     old = node.inputs[0]
     assert old is not None
     if old.ndim == 1 and not flags[0]:
         return batch.again(node, op, inputs)
-    x1, x2 = batch.spread_all(inputs, flags)
+    x1, x2 = batch.spread_all([x1, x2], flags[:2])
     if old.ndim > 1:
         return batch.again(node, op, [x1, x2])
     rows = F.reshape(x2, shape=(batch.size, math.prod(x2.shape[1:])))
