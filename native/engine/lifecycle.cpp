@@ -359,7 +359,7 @@ void Engine::reset_in_child() {
   running_ = reporting_ = 0;
   stopping_ = true;  // starts no threads
   std::erase_if(on_user_threads_, [&](const UserThreadRun& run) {
-    if (run.thread == &context().running) return false;  // the thread that forked goes on with these
+    if (run.thread == &context()) return false;  // the thread that forked goes on with these
     if (options_.kind == EngineKind::naive) --ready_count_;
     add_lost(run.op);
     return true;

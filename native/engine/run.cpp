@@ -9,7 +9,7 @@ namespace {
 
 class RunningScope {
  public:
-  RunningScope(const Op* op, Engine* engine) : here_(context()), frame_{op, engine, here_.running} {
+  RunningScope(const Op* op, Engine* engine, Context& here) : here_(here), frame_{op, engine, here.running} {
     here_.running = &frame_;
   }
   ~RunningScope() { here_.running = frame_.outer; }
@@ -32,7 +32,6 @@ Ref<Error> caught(const Op& op) {
 }  // namespace
 
 bool Engine::inside_function() noexcept { return context().running != nullptr; }
-bool Engine::on_engine_thread() noexcept { return context().running || context().worker_of; }
 
 void Engine::notify(void (Observer::*event)(const Observer::Event&), const Op* op,
                     const RunContext* context) {
@@ -96,7 +95,7 @@ void Engine::run_task(Op* op, RunContext& context, DomainHold& hold) {
   } else {
     hold.take(op->type->domain);
     notify(&Observer::on_start, op, &context);
-    RunningScope scope(op, this);
+    RunningScope scope(op, this, hold.here());
     try {
       op->type->run(op->state, context);
     } catch (abi::__forced_unwind&) {
@@ -159,7 +158,7 @@ void Engine::run_async(Op* op, RunContext& context, DomainHold& hold) {
   context.completion = completion.get();
   Ref<Error> thrown;
   {
-    RunningScope scope(op, this);
+    RunningScope scope(op, this, hold.here());
     try {
       op->type->run(op->state, context);
     } catch (abi::__forced_unwind&) {
@@ -229,7 +228,7 @@ void Engine::finish_async(Completion& completion, Ref<Error> error) {
 // on_done. Like a function, it must not wait.
 void Engine::call_finished(Op* op, Error* error) {
   if (!op->type || !op->type->finished) return;
-  RunningScope scope(nullptr, this);
+  RunningScope scope(nullptr, this, context());
   op->type->finished(op->state, error);
 }
 
@@ -268,16 +267,17 @@ void Engine::finish_op(Op* op, Session& s) {
 // The naive engine's worker is the thread that made the operation ready. Called without the lock, returns
 // with it.
 void Engine::run_here(Op* op, Session& s) {
+  Context& here = context();
   bool ended = false;
   {
     const Blocking blocking;  // the function may take long, or need what another thread holds
-    DomainHold hold(false);
+    DomainHold hold(here, false);
     ended = execute(op, -1, hold);
     hold.release();
   }
   s.relock();
   --ready_count_;
-  untrack_user_thread(op);
+  untrack_user_thread(op, here);
   if (ended)
     finish_op(op, s);
   else

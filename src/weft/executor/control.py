@@ -22,8 +22,8 @@ from weft.graph.gradient import joint_graph
 from weft.graph.graph import Graph, graph_of
 from weft.graph.passes import skipped
 from weft.graph.placement import devices, spans_devices
-from weft.graph.rewrite import first_choice
 from weft.graph.subgraph import Subgraph
+from weft.kernels import first_choice
 from weft.ops import functions as F
 from weft.ops.families.arithmetic import Add
 from weft.ops.families.elementary import Cast

@@ -84,7 +84,12 @@ class Geometry(NamedTuple):
             self.address == other.address
             and self.shape == other.shape
             and self.dtype is other.dtype
-            and all(n == 1 or a == b for n, a, b in zip(self.shape, self.strides, other.strides, strict=True))
+            and (
+                self.strides == other.strides
+                or all(
+                    n == 1 or a == b for n, a, b in zip(self.shape, self.strides, other.strides, strict=True)
+                )
+            )
         )
 
 

@@ -78,8 +78,11 @@ def classes_in(value: Any) -> Iterator[type[Op]]:
         for attribute in value.values().values():
             yield from classes_in(attribute)
     elif isinstance(value, Graph):
-        for node in value.nodes:
-            yield from classes_in(node.op)
+        operators = [node.op for node in value.nodes if node.op is not None]
+        yield from dict.fromkeys(map(type, operators))
+        for op in operators:
+            if op.attributes:
+                yield from classes_in(tuple(op.values().values()))
     elif isinstance(value, Subgraph):
         yield from classes_in(value.graph)
     elif isinstance(value, tuple):
@@ -93,7 +96,6 @@ def definition_slots(graph: Graph, lookups: int) -> list[tuple[Any, Any, Any]]:
     Nothing if the graph has none of them, and none was looked up since `lookups` was registry.lookups: vmap writes down
     what an operator decomposes to. As slots of weft.recording.captured_environment.
     """
-    uses_them = registry.lookups != lookups or not all(
-        registry.is_builtin(cls.name) for cls in classes_in(graph)
-    )
+    names = {cls.name for cls in classes_in(graph)}
+    uses_them = registry.lookups != lookups or not all(map(registry.is_builtin, names))
     return [(registry, "generation", registry.generation)] if uses_them else []

@@ -158,7 +158,7 @@ class Size:
     _interned: dict[tuple[Any, ...], Size] = {}  # noqa: RUF012 - the one table of all
 
     def __new__(cls, op: str, *args: Any) -> Size:
-        key = (op, *(id(arg) if isinstance(arg, Size) else arg for arg in args))
+        key = (op, *[id(arg) if isinstance(arg, Size) else arg for arg in args])
         size = cls._interned.get(key)
         if size is None:
             size = object.__new__(cls)
