@@ -17,9 +17,12 @@ import pytest
 import weft as wf
 import weft.functional as F
 
-pytestmark = pytest.mark.skipif(
-    sys.version_info >= (3, 12), reason="from 3.12 on collections wait until Python code runs"
-)
+pytestmark = [
+    pytest.mark.daily(4),
+    pytest.mark.skipif(
+        sys.version_info >= (3, 12), reason="from 3.12 on collections wait until Python code runs"
+    ),
+]
 
 ACCEPTED = (IndexError, KeyError, RuntimeError, TypeError, ValueError)  # where a container changes
 
@@ -41,13 +44,13 @@ class At:
         self.thread = threading.get_ident()
         self.before = gc.get_threshold()
         gc.collect()
-        gc.callbacks.append(self)
+        self.callbacks, gc.callbacks[:] = gc.callbacks[:], [self]  # without those of testing tools
         gc.set_threshold(1, 1 << 30, 1 << 30)
         return self
 
     def __exit__(self, *error):
         gc.set_threshold(*self.before)
-        gc.callbacks.remove(self)
+        gc.callbacks[:] = self.callbacks
 
 
 class Program:
