@@ -82,7 +82,7 @@ class FromFloat8(Pointwise, family="quantization", rule="q: int -> y: dtype", po
     >>> import weft as wf
     >>> import weft.functional as F
     >>> F.from_float8(wf.tensor([56, 170, 126], dtype="uint8"))
-    tensor([  1.    ,  -0.3125, 448.    ], dtype=float32, device=cpu:0)
+    tensor([ 1.000e+00, -3.125e-01,  4.480e+02], dtype=float32, device=cpu:0)
     """
 
     format: Literal["e4m3", "e5m2"] = "e4m3"
