@@ -33,9 +33,10 @@ from weft.base.errors import DTypeError, ShapeError
 from weft.engine import default_engine
 from weft.gradients.gradient import Function
 from weft.ops import functions as F
+from weft.ops.attributes import attribute_type
 from weft.ops.kernels import Native
 from weft.ops.node import input_value, make_node
-from weft.ops.op import Op, attribute_type, op
+from weft.ops.op import Op, op
 from weft.ops.shapes import Partial
 from weft.ops.sizes import NeedsSizes
 from weft.ops.types import TensorType

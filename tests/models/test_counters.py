@@ -100,7 +100,7 @@ def test_a_prediction(name, precision):
 
 
 def test_a_first_call():
-    """Python functions entered while a step is recorded and planned: 59,900 in a fresh process, fewer in this one."""
+    """Python functions entered while a step is recorded and planned: 59,100 in a fresh process, fewer in this one."""
     net = models.MLP((784, 256, 128, 10))
     manager, optimizer = wf.GradManager().attach(net.parameters()), optim.Adam(net.parameters(), 1e-3)
 

@@ -3,7 +3,8 @@
 import pytest
 
 import weft as wf
-from weft.ops.op import Attribute, Op, attribute_type, converter_of
+from weft.ops.attributes import Attribute, attribute_type, converter_of
+from weft.ops.op import Op
 
 
 def test_literals_accept_their_values_only():

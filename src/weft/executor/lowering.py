@@ -58,12 +58,12 @@ def device_of(graph: Graph) -> Device:
     return next(itertools.chain(of_nodes, of_values), cpu(0))
 
 
-def _offered(node: Node, op: Op, device: Device) -> Iterator[Any]:
+def _offered(node: Node, op: Op, device: Device, exact: bool) -> Iterator[Any]:
     """The choices for a node; the first one is known from passes over the graph, and most often taken.
 
-    device: of the program, where a node without operands runs.
+    device: of the program, where a node without operands runs. exact: its sizes are numbers, by which kernels are kept.
     """
-    is_known = not node.runtime and node.device is not None
+    is_known = exact and not node.runtime and node.device is not None
     if is_known:
         best = first_choice(node)
         if best is None:
@@ -174,7 +174,7 @@ class Lowering:
 
     def lower(self, node: Node, first_choice: int = 0) -> None:
         op = node.bound()
-        for choice in itertools.islice(_offered(node, op, self.device), first_choice, None):
+        for choice in itertools.islice(_offered(node, op, self.device, self.exact), first_choice, None):
             if isinstance(choice, Decomposed):
                 self.decompose(node, op, choice.function)
                 return

@@ -8,7 +8,8 @@ from typing import Any
 from weft.base.exact import Key
 from weft.graph.graph import Graph
 from weft.ops import registry
-from weft.ops.op import Op, attribute_type
+from weft.ops.attributes import attribute_type
+from weft.ops.op import Op
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType
 

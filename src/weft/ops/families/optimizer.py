@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from weft.base.dtype import bool_, float64, int64
 from weft.base.errors import DTypeError, ShapeError
+from weft.base.exact import exact
+from weft.base.table import Table
 from weft.expr import scalar as e
 from weft.ops import functions as F
+from weft.ops import registry
 from weft.ops.kernels import Loop, Several, pointwise_loop, to_accumulation
 from weft.ops.op import Op, Runtime, op
 from weft.ops.types import TensorType
@@ -134,25 +138,41 @@ class Update(Op, family="optimizer", primitive=True, public=False, outputs=("*y"
         yield Several(tuple(parts))
 
     def loop(self, scalars: Sequence[TensorType], types: Sequence[TensorType]) -> Loop:
-        """One for all parameters of these types, whatever their shapes."""
-        wide = "float64" if any(t.dtype.name == "float64" for t in types) else "float32"
+        """One for all parameters of these types, whatever their shapes; the formula is written down once."""
         parameters: list[Any] = []
-        numbers: dict[str, Any] = {}
+        settings: list[Any] = []
         for attribute in self.attributes:
             value = getattr(self, attribute.name)
-            if attribute.runtime and isinstance(value, bool | int | float):
-                numbers[attribute.name] = e.constant(value, "float64")
-            elif attribute.runtime:
-                parameters.append(value)
-                numbers[attribute.name] = e.parameter(len(parameters) - 1, "float64")
+            is_parameter = attribute.runtime and not isinstance(value, bool | int | float)
+            (parameters if is_parameter else settings).append(value)
+            settings.append(is_parameter)
+        kinds = tuple([(t.dtype.name, t.weak) for t in (*scalars, *types)])
+        key = (type(self), exact(tuple(settings)), kinds)
+        results = _formulas.get(key, lambda: self._results(scalars, types))
+        return pointwise_loop([*scalars, *types], results, parameters)
+
+    def _results(self, scalars: Sequence[TensorType], types: Sequence[TensorType]) -> list[e.Scalar]:
+        wide = "float64" if any(t.dtype.name == "float64" for t in types) else "float32"
+        numbers: dict[str, Any] = {}
+        parameters = itertools.count()
+        for attribute in self.attributes:
+            value = getattr(self, attribute.name)
+            if attribute.runtime:
+                is_number = isinstance(value, bool | int | float)
+                numbers[attribute.name] = (
+                    e.constant(value, "float64") if is_number else e.parameter(next(parameters), "float64")
+                )
         for k, (name, t) in enumerate(zip(self.scalars, scalars, strict=True)):
             numbers[name] = e.load(k, "float64") if t.weak else e.cast(e.load(k, t.dtype.name), "float64")
         first = len(scalars)
         loads = [e.cast(to_accumulation(e.load(first + k, t.dtype.name)), wide) for k, t in enumerate(types)]
         written_types = [t for k, t in enumerate(types) if k != 1]
         new_values = self.new_values(_Narrowed(numbers, wide), *loads)
-        results = [e.cast(value, t.dtype.name) for value, t in zip(new_values, written_types, strict=True)]
-        return pointwise_loop([*scalars, *types], results, parameters)
+        return [e.cast(value, t.dtype.name) for value, t in zip(new_values, written_types, strict=True)]
+
+
+_formulas: Table[list[e.Scalar]] = Table(512)
+registry.clear_when_made_again(_formulas.clear)
 
 
 class _Narrowed(dict[str, Any]):
