@@ -267,6 +267,7 @@ void Engine::nudge() {
 // operation; errors poison, they are not thrown here: callers cannot see where it ran. False: not possible,
 // nothing done.
 bool Engine::try_inline(Op* op) {
+  if (has_streams_.load(std::memory_order_relaxed) && would_wait_for_streams(*op)) return false;
   Session s(*this);
   drain_all(s);
   DeviceState& device = *op->queue->device;
@@ -287,6 +288,7 @@ bool Engine::try_inline(Op* op) {
 // language's lock is released meanwhile.
 bool Engine::try_brief(Op* op) {
   if (on_engine_thread()) return false;
+  if (has_streams_.load(std::memory_order_relaxed) && would_wait_for_streams(*op)) return false;
   Session s(*this);
   drain_all(s);
   DeviceState& device = *op->queue->device;
