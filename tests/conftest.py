@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from tests.fuzzing import SEED
 from tests.on_device import _on_the_device, choose_driver, pytest_runtest_call  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,9 +73,26 @@ def keep_part(config, items):
     items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % n == k - 1]
 
 
+def keep_share(config, items):
+    """Of the tests marked daily(n) one in n, by name and date, where the whole suite was asked for."""
+    if config.getoption("--full") or not any(
+        Path(arg).resolve() in (ROOT, ROOT / "tests") for arg in config.args
+    ):
+        return
+
+    def is_due(item):
+        mark = item.get_closest_marker("daily")
+        return mark is None or (zlib.crc32(item.nodeid.encode()) + SEED) % mark.args[0] == 0
+
+    due = [is_due(item) for item in items]
+    config.hook.pytest_deselected(items=[item for item, now in zip(items, due, strict=True) if not now])
+    items[:] = [item for item, now in zip(items, due, strict=True) if now]
+
+
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--part"):
         keep_part(config, items)
+    keep_share(config, items)
     gaps = known_gaps()
     for item in items:
         if item.nodeid in gaps:

@@ -46,11 +46,13 @@ void call_on_done(PyObject* on_done, Error* error) noexcept {
     call_unraisable(on_done, [&] { nb::handle{on_done}(nb::none()); });
     return;
   }
-  error->seen.store(true, std::memory_order_relaxed);
+  // Only ever set: what reads the operation's results may raise the error meanwhile, and then it has been
+  // seen.
+  bool is_reported = true;
   call_unraisable(on_done, [&] {
-    const nb::object answer = nb::handle{on_done}(to_engine_error({Ref<Error>(error)}));
-    if (answer.is(nb::bool_(false))) error->seen.store(false, std::memory_order_relaxed);
+    is_reported = !nb::handle{on_done}(to_engine_error({Ref<Error>(error)})).is(nb::bool_(false));
   });
+  if (is_reported) error->seen.store(true, std::memory_order_relaxed);
 }
 
 template <class State>

@@ -578,10 +578,11 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
       throw type_error(name_ + ": a " + type_of(interpreter) + " cannot be written to a Tensor in place");
     return call_foreign(arguments, count, names);
   }
-  if (layers_active() && (!interpreter.is_valid() || context().layers.capture))
+  Context& here = context();
+  if (here.layers.first && (!interpreter.is_valid() || here.layers.capture))
     return call_layers(arguments, count, names, destination);
-  if (!interpreter.is_valid() && context().layers.capture) [[unlikely]]
-    interpreter = nb::borrow(context().layers.capture);  // it happens each time that the function runs
+  if (!interpreter.is_valid() && here.layers.capture) [[unlikely]]
+    interpreter = nb::borrow(here.layers.capture);  // it happens each time that the function runs
   if (interpreter.is_valid()) {
     const auto as_operand = [&](PyObject* object) {
       const bool stays = object == Py_None || PyUnicode_Check(object) ||
@@ -594,7 +595,7 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
     for (Py_ssize_t i = count; i < all; ++i)
       named[nb::handle(PyTuple_GetItem(names, i - count))] = as_operand(arguments[i]);
     nb::object result = interpreter.attr("__weft_apply__")(nb::handle(cls_), positional, named);
-    if (!destination || !context().layers.capture) return result;
+    if (!destination || !here.layers.capture) return result;
     call_hook(Hook::assign, nb::handle(destination), nb::ellipsis(), result);
     return nb::borrow(destination);
   }
@@ -629,10 +630,10 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
                      (is_array ? "; weft.asarray(x) shares its memory" : ""));
   }
   fit_numbers(a);
-  const bool records = tracked && recording();
+  const bool records = tracked && here.is_recording();
   // A view of what leaves the history of a program that is written down is noted by its plan.
-  const bool noted = stopping() || context().noting ||
-                     (context().stop_epoch && a.inputs.count && a.inputs[0] && is_tensor(a.inputs[0]) &&
+  const bool noted = here.is_stopping() || here.noting ||
+                     (here.stop_epoch && a.inputs.count && a.inputs[0] && is_tensor(a.inputs[0]) &&
                       is_stopped(tracked_of(a.inputs[0])));
   if (direct_ && !records && !noted && !destination && Py_TYPE(a.inputs[0]) == tensor_type) {
     Tensor result;
@@ -644,7 +645,7 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
   const size_t output_count = plan->program->outputs.size();
   if (output_count == 1 && !destination && !plan->as_tuple) {  // made where it stays
     NewTensor result;
-    call_plan(plan, tensors, numbers, {}, {&result.tracked(), 1});
+    call_plan(plan, tensors, numbers, {}, {&result.tracked(), 1}, here);
     return result.take();
   }
   std::vector<Tracked> results(output_count);
@@ -656,7 +657,7 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
       throw ValueError(
           name_ + ": a recorded tensor that shares its memory with others cannot be written in place: x is " +
           describe(*into));
-    call_plan(plan, tensors, numbers, {&into, 1}, results);
+    call_plan(plan, tensors, numbers, {&into, 1}, results, here);
     note_overwriting(*into);
     if (records) {  // else it is what it was, with other content
       tracked_of(destination).node = std::move(results[0].node);
@@ -665,7 +666,7 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
     }
     return nb::borrow(destination);
   }
-  call_plan(plan, tensors, numbers, {}, results);
+  call_plan(plan, tensors, numbers, {}, results, here);
   if (plan->visible == 1 && !plan->as_tuple) return wrap(std::move(results[0]));
   return tuple_of(plan->visible,
                   [&](Py_ssize_t i) { return wrap(std::move(results[static_cast<size_t>(i)])); });

@@ -50,6 +50,12 @@ void parallel_spin_us(void* data) {
 void throw_std(void*) { throw std::runtime_error("a C++ exception"); }
 void throw_int(void*) { throw 42; }
 
+// Two threads that run it at a time race, for long enough that they meet: what shows that a sanitizer looks.
+volatile int64_t unguarded = 0;
+void race(void*) {
+  for (int k = 0; k < 1000000; ++k) unguarded = unguarded + 1;
+}
+
 template <class F>
 uintptr_t address(F* fn) {
   return reinterpret_cast<uintptr_t>(fn);
@@ -73,6 +79,7 @@ void bind_testing(nb::module_& m) {
   testing.attr("parallel_spin_us") = address(parallel_spin_us);  // data: microseconds; for the queue "wide"
   testing.attr("throw_std") = address(throw_std);
   testing.attr("throw_int") = address(throw_int);
+  testing.attr("race") = address(race);
 }
 
 }  // namespace weft

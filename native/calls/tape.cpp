@@ -268,30 +268,32 @@ void note_read(std::span<const Tracked* const> inputs) {
 }
 
 void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
-              std::span<const Tensor* const> destinations, std::span<Tracked> results, bool records);
+              std::span<const Tensor* const> destinations, std::span<Tracked> results, bool records,
+              Context& here);
 
 }  // namespace
 
 void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
-               std::span<const Tensor* const> destinations, std::span<Tracked> results) {
+               std::span<const Tensor* const> destinations, std::span<Tracked> results, Context& here) {
   bool tracked = false;
   for (const Tracked* x : inputs) tracked |= static_cast<bool>(x->node);
-  const bool records = tracked && recording();
-  if (context().noting && tracked && !records) note_read(inputs);
+  const bool records = tracked && here.is_recording();
+  if (here.noting && tracked && !records) note_read(inputs);
   if (!records || (!plan->many && !plan->recorded)) {
-    run_plan(plan, inputs, numbers, destinations, results, records);
+    run_plan(plan, inputs, numbers, destinations, results, records, here);
     return;
   }
   const Ref<Plan> form = recorded_form(plan);
   std::vector<Tracked> all(form->program->outputs.size());
-  run_plan(form, inputs, numbers, destinations, all, true);
+  run_plan(form, inputs, numbers, destinations, all, true, here);
   std::move(all.begin(), all.begin() + static_cast<ptrdiff_t>(results.size()), results.begin());
 }
 
 namespace {
 
 void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
-              std::span<const Tensor* const> destinations, std::span<Tracked> results, bool records) {
+              std::span<const Tensor* const> destinations, std::span<Tracked> results, bool records,
+              Context& here) {
   Scratch<const Tensor*, 8> tensors(inputs.size());
   Scratch<Tensor*, 8> outputs(results.size());
   for (size_t k = 0; k < inputs.size(); ++k) tensors[k] = &inputs[k]->tensor;
@@ -302,9 +304,9 @@ void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std
     const Chunk* chunk = inputs[k]->tensor.chunk.get();
     versions[k] = chunk ? chunk->writes.load(std::memory_order_relaxed) : 0;
   }
-  if (context().recorder) {
+  if (here.recorder) {
     bool left_out = false;
-    if (context().recorder->defers()) {
+    if (here.recorder->defers()) {
       plan->program->prepare({tensors.get(), inputs.size()}, destinations, outputs.get());
       left_out = current().on_launch(*plan, inputs, numbers, results);
     }
@@ -312,8 +314,8 @@ void run_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std
       const Unobserved quiet;
       plan->program->launch({tensors.get(), inputs.size()}, numbers, destinations, outputs.get());
     }
-    if (!context().recorder->defers()) current().on_launch(*plan, inputs, numbers, results);
-    if (context().stop_epoch) note_stopped_views(*plan->program, inputs, results);
+    if (!here.recorder->defers()) current().on_launch(*plan, inputs, numbers, results);
+    if (here.stop_epoch) note_stopped_views(*plan->program, inputs, results);
   } else {
     plan->program->launch({tensors.get(), inputs.size()}, numbers, destinations, outputs.get());
   }

@@ -100,8 +100,10 @@ struct UnrecordedRegion {
 };
 
 // Runs a plan, and records it if an input requires a gradient. `results`: one for each output of the program.
+// here: of the calling thread.
 void call_plan(const Ref<Plan>& plan, std::span<const Tracked* const> inputs, std::span<const Scalar> numbers,
-               std::span<const Tensor* const> destinations, std::span<Tracked> results);
+               std::span<const Tensor* const> destinations, std::span<Tracked> results,
+               Context& here = context());
 // For launches that were put off: how often arrays were written is counted when that is said, not when it is
 // done, so that what gradients have saved meanwhile is not found overwritten. So what this thread counts
 // within is taken back at the end; what other threads write meanwhile stays counted.

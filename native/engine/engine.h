@@ -217,7 +217,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // True on a thread that is executing a function of any engine.
   static bool inside_function() noexcept;
   // Also in callbacks, and in destructors that a worker runs: where nothing may wait.
-  static bool on_engine_thread() noexcept;
+  static bool on_engine_thread() noexcept { return on_engine_thread(context()); }
+  static bool on_engine_thread(const Context& here) noexcept { return here.running || here.worker_of; }
 
   // Before fork: waits until nothing more can finish by itself, or the deadline. False: functions still run.
   static bool settle_all(Deadline deadline);
@@ -250,6 +251,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Running (run.cpp); no lock held.
   class DomainHold;
+  class Reporting;
   bool execute(Op* op, int worker, DomainHold& hold);
   void run_task(Op* op, RunContext& context, DomainHold& hold);
   void run_async(Op* op, RunContext& context, DomainHold& hold);
@@ -260,11 +262,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void call_finished(Op* op, Error* error);
   void note_use(Op* op) noexcept;
   void run_here(Op* op, Session& s);
-  void track_user_thread(Op* op) { on_user_threads_.push_back({op, &context().running}); }
-  void untrack_user_thread(const Op* op) {
-    std::erase_if(on_user_threads_, [op](const UserThreadRun& entry) {
-      return entry.op == op && entry.thread == &context().running;
-    });
+  void track_user_thread(Op* op, const Context& here) { on_user_threads_.push_back({op, &here}); }
+  void untrack_user_thread(const Op* op, const Context& here) {
+    std::erase_if(on_user_threads_,
+                  [&](const UserThreadRun& entry) { return entry.op == op && entry.thread == &here; });
   }
   void notify(void (Observer::*event)(const Observer::Event&), const Op* op, const RunContext* context);
 
@@ -298,19 +299,19 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void refuse_inside(const char* what, const Var* var);
   bool declared_by_running(const Var* var) const;
 
-  // Submitting (submit.cpp)
-  void admit(const Op* op, uint64_t size_bytes);
+  // Submitting (submit.cpp). here: of the calling thread; a call of an operator looks it up once.
+  void admit(const Op* op, uint64_t size_bytes, const Context& here);
   void validate(const Op* op) const;
   void validate(const Operator& plan) const;
   bool notify_push(Op* op);
-  void enqueue(Op* op);
+  void enqueue(Op* op, Context& here);
   void send(Parcel parcel, Queue& queue, bool decides);
   void nudge();
-  bool try_inline(Op* op);
-  bool try_brief(Op* op);
+  bool try_inline(Op* op, Context& here);
+  bool try_brief(Op* op, Context& here);
   bool is_free(const Op& op) const;
-  void begin_here(Op* op, Session& s);
-  void end_here(Op* op, Session& s);
+  void begin_here(Op* op, Session& s, const Context& here);
+  void end_here(Op* op, Session& s, const Context& here);
   void flush_bulk();
   void settle_standing_bulk();
 
@@ -367,13 +368,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::deque<Epoch> epochs_;
   Op* markers_ = nullptr;  // granted markers, performed before the lock is left
   uint64_t finished_count_ = 0, failed_ = 0, skipped_ = 0, inlined_ = 0, stalls_ = 0, wakes_ = 0;
-  uint64_t pushed_ = 0, pending_ = 0, running_ = 0, ready_count_ = 0, threads_ = 0;
+  uint64_t pushed_ = 0, pending_ = 0, running_ = 0, ready_count_ = 0, threads_ = 0, reporting_ = 0;
   std::vector<Ref<Error>> causes_;  // not yet reported by wait_for_all
   uint64_t causes_dropped_ = 0;
   std::vector<Ref<Waiter>> stalled_;
   struct UserThreadRun {
     Op* op;
-    const void* thread;  // address of one of its thread-local variables
+    const Context* thread;
   };
   std::vector<UserThreadRun>
       on_user_threads_;  // being run, or about to be, by threads that are not workers; for fork

@@ -62,7 +62,7 @@ bool Engine::start_explorer() {
 void Engine::explore_worker_main(Worker& worker) {
   context().worker_of = this;
   {
-    DomainHold hold(true);
+    DomainHold hold(context(), true);
     const uint64_t generation = generation_;
     for (;;) {
       worker.parker.park();

@@ -231,7 +231,7 @@ std::vector<std::string> Engine::end_threads(Deadline deadline) {
   return stuck;
 }
 
-// Waits until nothing can go on by itself: no function runs and none is ready.
+// Waits until nothing can go on by itself: no function runs and none is ready, and each on_done has returned.
 bool Engine::settle(Deadline deadline) {
   for (const Running* frame = context().running; frame; frame = frame->outer)
     if (frame->engine == this) return false;  // one of them is below us on this stack
@@ -242,7 +242,7 @@ bool Engine::settle(Deadline deadline) {
     }
     Session s(*this);
     drain_all(s);
-    const bool settled = !can_progress();
+    const bool settled = !can_progress() && reporting_ == 0;
     s.finish();
     return settled;
   });
@@ -360,10 +360,10 @@ void Engine::reset_in_child() {
     queue.device->brief_running = 0;
   });
   forget(explorers_);
-  running_ = 0;
+  running_ = reporting_ = 0;
   stopping_ = true;  // starts no threads
   std::erase_if(on_user_threads_, [&](const UserThreadRun& run) {
-    if (run.thread == &context().running) return false;  // the thread that forked goes on with these
+    if (run.thread == &context()) return false;  // the thread that forked goes on with these
     if (options_.kind == EngineKind::naive) --ready_count_;
     add_lost(run.op);
     return true;

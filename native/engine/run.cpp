@@ -9,7 +9,7 @@ namespace {
 
 class RunningScope {
  public:
-  RunningScope(const Op* op, Engine* engine) : here_(context()), frame_{op, engine, here_.running} {
+  RunningScope(const Op* op, Engine* engine, Context& here) : here_(here), frame_{op, engine, here.running} {
     here_.running = &frame_;
   }
   ~RunningScope() { here_.running = frame_.outer; }
@@ -32,7 +32,6 @@ Ref<Error> caught(const Op& op) {
 }  // namespace
 
 bool Engine::inside_function() noexcept { return context().running != nullptr; }
-bool Engine::on_engine_thread() noexcept { return context().running || context().worker_of; }
 
 void Engine::notify(void (Observer::*event)(const Observer::Event&), const Op* op,
                     const RunContext* context) {
@@ -97,7 +96,7 @@ void Engine::run_task(Op* op, RunContext& context, DomainHold& hold) {
   } else {
     hold.take(op->type->domain);
     notify(&Observer::on_start, op, &context);
-    RunningScope scope(op, this);
+    RunningScope scope(op, this, hold.here());
     try {
       if (has_streams_.load(std::memory_order_relaxed)) [[unlikely]]
         order_streams(*op);
@@ -174,7 +173,7 @@ void Engine::run_async(Op* op, RunContext& context, DomainHold& hold) {
   context.completion = completion.get();
   Ref<Error> thrown;
   {
-    RunningScope scope(op, this);
+    RunningScope scope(op, this, hold.here());
     try {
       if (has_streams_.load(std::memory_order_relaxed)) [[unlikely]]
         order_streams(*op);
@@ -201,6 +200,24 @@ void Engine::release_async(Op* op, Session& s) {
   s.discard(op);
 }
 
+// An operation is complete, and its on_done has not returned: a fork waits for that, since the forked child
+// has no thread that would call it. Begins and ends under the engine lock.
+class Engine::Reporting {
+ public:
+  explicit Reporting(Engine& engine) noexcept : engine_(engine), generation_(engine.generation_) {
+    ++engine.reporting_;
+  }
+  ~Reporting() {
+    if (generation_ == engine_.generation_)
+      --engine_.reporting_;  // else on_done has forked: this is the child
+  }
+  Reporting(const Reporting&) = delete;
+
+ private:
+  Engine& engine_;
+  const uint64_t generation_;
+};
+
 // Complete and no longer outstanding in one step: a child forked before it fails the operation, one forked
 // after it finds it complete.
 void Engine::finish_async(Completion& completion, Ref<Error> error) {
@@ -217,9 +234,12 @@ void Engine::finish_async(Completion& completion, Ref<Error> error) {
   if (!completion.unlink(*this)) return s.finish();  // forked by the observer: this is the child
   if (error) report(error);
   complete(op, s);
-  s.finish();
-  call_finished(op, error.get());
-  s.relock();
+  {
+    const Reporting reporting(*this);
+    s.finish();
+    call_finished(op, error.get());
+    s.relock();
+  }
   release_async(op, s);
   s.finish();
 }
@@ -227,7 +247,7 @@ void Engine::finish_async(Completion& completion, Ref<Error> error) {
 // on_done. Like a function, it must not wait.
 void Engine::call_finished(Op* op, Error* error) {
   if (!op->type || !op->type->finished) return;
-  RunningScope scope(nullptr, this);
+  RunningScope scope(nullptr, this, context());
   op->type->finished(op->state, error);
 }
 
@@ -241,38 +261,42 @@ void Engine::finish_op(Op* op, Session& s) {
   }
   const Ref<Error> error = op->error;
   complete(op, s);
-  s.pause();
-  while (Op* part = op->kind == OpKind::bulk ? op->parts : nullptr) {
-    op->parts = part->next;
-    const Ref<Error> cause = std::move(part->error);
-    call_finished(part, cause.get());
-    drop_state(part);
-    s.relock();
-    s.discard(part);
+  {
+    const Reporting reporting(*this);
     s.pause();
+    while (Op* part = op->kind == OpKind::bulk ? op->parts : nullptr) {
+      op->parts = part->next;
+      const Ref<Error> cause = std::move(part->error);
+      call_finished(part, cause.get());
+      drop_state(part);
+      s.relock();
+      s.discard(part);
+      s.pause();
+    }
+    if (op->kind == OpKind::bulk)
+      delete static_cast<std::vector<Ref<Var>>*>(op->state);
+    else
+      call_finished(op, error.get());
+    drop_state(op);
+    s.relock();
   }
-  if (op->kind == OpKind::bulk)
-    delete static_cast<std::vector<Ref<Var>>*>(op->state);
-  else
-    call_finished(op, error.get());
-  drop_state(op);
-  s.relock();
   s.discard(op);
 }
 
 // The naive engine's worker is the thread that made the operation ready. Called without the lock, returns
 // with it.
 void Engine::run_here(Op* op, Session& s) {
+  Context& here = context();
   bool ended = false;
   {
     const Blocking blocking;  // the function may take long, or need what another thread holds
-    DomainHold hold(false);
+    DomainHold hold(here, false);
     ended = execute(op, -1, hold);
     hold.release();
   }
   s.relock();
   --ready_count_;
-  untrack_user_thread(op);
+  untrack_user_thread(op, here);
   if (ended)
     finish_op(op, s);
   else

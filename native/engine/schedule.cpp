@@ -132,7 +132,7 @@ void Engine::make_ready(Op* op, Session& s) {
   if (!op->queue) return;  // try_inline keeps it
   ++ready_count_;
   if (options_.kind == EngineKind::naive) {
-    track_user_thread(op);
+    track_user_thread(op, context());
     s.run_here(op);
   } else if (options_.kind == EngineKind::explore) {
     explore_ready_.push_back(op);

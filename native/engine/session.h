@@ -105,10 +105,10 @@ class Session {
   std::vector<Ref<Var>> vars_;
 };
 
-// What a worker keeps between functions: the domain of the last one.
+// What a thread that executes functions keeps between them: the domain of the last one, and its context.
 class Engine::DomainHold {
  public:
-  explicit DomainHold(bool on_worker) : on_worker_(on_worker) {}
+  DomainHold(Context& here, bool on_worker) : here_(here), on_worker_(on_worker) {}
   DomainHold(const DomainHold&) = delete;
   ~DomainHold() {
     release();
@@ -130,8 +130,10 @@ class Engine::DomainHold {
     if (Domain* domain = std::exchange(current_, nullptr)) domain->leave();
   }
   bool holds() const noexcept { return current_ != nullptr; }
+  Context& here() const noexcept { return here_; }
 
  private:
+  Context& here_;
   const bool on_worker_;
   Domain* current_ = nullptr;
   Domain* initialized_ = nullptr;

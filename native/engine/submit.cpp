@@ -83,11 +83,12 @@ void Engine::submit(Op* raw, const PushOptions& options) {
   op->queue = &queue_of(options.device, options.queue);
   op->priority = options.priority;
   op->size_bytes = options.size_bytes;
-  admit(raw, options.size_bytes);
+  Context& here = context();
+  admit(raw, options.size_bytes, here);
   if (notify_push(raw)) validate(raw);  // so may an observer
-  if (bulk_size_.load(std::memory_order_relaxed) > 1 || (context().bulk && context().bulk->standing))
+  if (bulk_size_.load(std::memory_order_relaxed) > 1 || (here.bulk && here.bulk->standing))
     settle_standing_bulk();
-  if (Bulk* bulk = context().bulk; bulk && bulk->engine == this) {
+  if (Bulk* bulk = here.bulk; bulk && bulk->engine == this) {
     const bool fits_in_bulk =
         op->kind == OpKind::task && op->access_count <= kMostOfPart &&
         (!bulk->first || (bulk->first->queue == op->queue && bulk->first->priority == op->priority));
@@ -111,24 +112,25 @@ void Engine::submit(Op* raw, const PushOptions& options) {
     op->completion->retain();
   }
   if (raw->type && raw->type->persist) {
-    if (options_.kind == EngineKind::threaded && raw->cheap && try_inline(raw)) {
+    if (options_.kind == EngineKind::threaded && raw->cheap && try_inline(raw, here)) {
       static_cast<void>(op.release());
       return;
     }
     raw->type->persist(*raw);
     raw->cheap = false;  // it has been tried
   }
-  enqueue(op.release());
+  enqueue(op.release(), here);
 }
 
 // The common case travels as one word; what needs more than the Operator itself holds becomes an operation
 // here.
 void Engine::submit(Operator& plan, PushOptions options) {
+  const Context& here = context();
   options.queue = plan.queue;
   const bool plain = plan.plan->kind == OpKind::task && !plan.plan->cheap && !options.priority &&
                      !options.size_bytes && options.device.kind == DeviceKind::cpu &&
                      options.device.index <= Parcel::kMostDevice && options_.kind != EngineKind::naive &&
-                     !context().bulk && bulk_size_.load(std::memory_order_relaxed) <= 1 &&
+                     !here.bulk && bulk_size_.load(std::memory_order_relaxed) <= 1 &&
                      !observers_.load(std::memory_order_relaxed);
   if (!plain) {
     submit(instantiate(plan), options);
@@ -136,14 +138,14 @@ void Engine::submit(Operator& plan, PushOptions options) {
   }
   validate(plan);
   Queue& queue = queue_of(options.device, options.queue);
-  admit(plan.plan, 0);
+  admit(plan.plan, 0, here);
   plan.pushed.fetch_add(1, std::memory_order_relaxed);
-  send(Parcel(&plan, options.device.index), queue, !on_engine_thread());
+  send(Parcel(&plan, options.device.index), queue, !on_engine_thread(here));
 }
 
 // Before an operation is accepted: waits for room, then looks whether it may be pushed.
-void Engine::admit(const Op* op, uint64_t size_bytes) {
-  if (options_.kind == EngineKind::threaded && !on_engine_thread()) throttle(size_bytes);
+void Engine::admit(const Op* op, uint64_t size_bytes, const Context& here) {
+  if (options_.kind == EngineKind::threaded && !on_engine_thread(here)) throttle(size_bytes);
   validate(op);  // after throttle, which may have let other threads in
 }
 
@@ -213,9 +215,9 @@ Operator::~Operator() {
   free_op(plan);
 }
 
-void Engine::enqueue(Op* op) {
+void Engine::enqueue(Op* op, Context& here) {
   if (options_.kind == EngineKind::threaded && op->kind == OpKind::task &&
-      ((op->cheap && try_inline(op)) || (op->brief && try_brief(op))))
+      ((op->cheap && try_inline(op, here)) || (op->brief && try_brief(op, here))))
     return;
   if (op->size_bytes) pending_bytes_.fetch_add(op->size_bytes, std::memory_order_relaxed);
   if (options_.kind == EngineKind::naive) {
@@ -226,7 +228,7 @@ void Engine::enqueue(Op* op) {
     return;
   }
   // Variables are also dropped by the garbage collector, at moments that do not repeat.
-  const bool decides = op->kind != OpKind::erase && !on_engine_thread();
+  const bool decides = op->kind != OpKind::erase && !on_engine_thread(here);
   send(Parcel(op), *op->queue, decides);
 }
 
@@ -266,19 +268,19 @@ void Engine::nudge() {
 // Runs a cheap native kernel at once if nothing it needs is busy. It takes part in the order like any other
 // operation; errors poison, they are not thrown here: callers cannot see where it ran. False: not possible,
 // nothing done.
-bool Engine::try_inline(Op* op) {
+bool Engine::try_inline(Op* op, Context& here) {
   if (has_streams_.load(std::memory_order_relaxed) && would_wait_for_streams(*op)) return false;
   Session s(*this);
   drain_all(s);
   DeviceState& device = *op->queue->device;
   if (device.wide_running && device.inlined_beside_wide++ >= DeviceState::kInlineBesideWide) return false;
   if (!is_free(*op)) return false;
-  begin_here(op, s);
+  begin_here(op, s, here);
   s.finish();
-  DomainHold hold(false);
+  DomainHold hold(here, false);
   execute(op, -1, hold);
   s.relock();
-  end_here(op, s);
+  end_here(op, s, here);
   s.finish();
   return true;
 }
@@ -286,8 +288,8 @@ bool Engine::try_inline(Op* op) {
 // The same for a kernel of up to some hundred microseconds, if its whole device is idle: waking the device's
 // threads would take as long as part of it, and there is nothing else that it could keep waiting. The host
 // language's lock is released meanwhile.
-bool Engine::try_brief(Op* op) {
-  if (on_engine_thread()) return false;
+bool Engine::try_brief(Op* op, Context& here) {
+  if (on_engine_thread(here)) return false;
   if (has_streams_.load(std::memory_order_relaxed) && would_wait_for_streams(*op)) return false;
   Session s(*this);
   drain_all(s);
@@ -296,17 +298,17 @@ bool Engine::try_brief(Op* op) {
       !device.queue(QueueKind::wide).ready.empty() || !device.queue(QueueKind::compute).ready.empty() ||
       !is_free(*op))
     return false;
-  begin_here(op, s);
+  begin_here(op, s, here);
   ++device.brief_running;
   s.finish();
   {
     const Blocking blocking;
-    DomainHold hold(false);
+    DomainHold hold(here, false);
     execute(op, -1, hold);
   }
   s.relock();
   if (--device.brief_running == 0 && device.narrow_running == 0) wake(device.queue(QueueKind::wide), s);
-  end_here(op, s);
+  end_here(op, s, here);
   s.finish();
   return true;
 }
@@ -320,7 +322,7 @@ bool Engine::is_free(const Op& op) const {
 }
 
 // Puts an operation that is free into the order, to be run by the calling thread.
-void Engine::begin_here(Op* op, Session& s) {
+void Engine::begin_here(Op* op, Session& s, const Context& here) {
   Queue* queue = op->queue;
   op->size_bytes = 0;   // it is never pending
   op->queue = nullptr;  // so that `ready` leaves it to us
@@ -328,13 +330,13 @@ void Engine::begin_here(Op* op, Session& s) {
   schedule(op, s);
   op->queue = queue;
   ++running_;
-  track_user_thread(op);
+  track_user_thread(op, here);
 }
 
-void Engine::end_here(Op* op, Session& s) {
+void Engine::end_here(Op* op, Session& s, const Context& here) {
   --running_;
   ++inlined_;
-  untrack_user_thread(op);
+  untrack_user_thread(op, here);
   finish_op(op, s);
 }
 
@@ -405,7 +407,7 @@ void Engine::flush_bulk() {
         if ((a->mode == Mode::read) == reads) op->add(a->var, a->mode);
     }
   }
-  enqueue(op);
+  enqueue(op, context());
 }
 
 Ref<Var> Engine::new_variable() {
@@ -423,7 +425,7 @@ void Engine::delete_variable(const Ref<Var>& var, Op* raw, PushOptions options) 
   op->kind = op->type ? OpKind::destroy : OpKind::erase;
   op->add(var.get(), Mode::overwrite);
   if (op->kind == OpKind::destroy) notify_push(raw);
-  enqueue(op.release());
+  enqueue(op.release(), context());
 }
 
 void Engine::delete_variable(const Ref<Var>& var) { delete_variable(var, new_op(1), {}); }

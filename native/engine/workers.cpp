@@ -270,7 +270,7 @@ void Engine::worker_main(Worker& worker) {
   context().worker_of = this;
   Queue& queue = *worker.queue;
   {
-    DomainHold hold(true);
+    DomainHold hold(context(), true);
     Session s(*this);
     const uint64_t generation = generation_;
     if (std::exchange(worker.on_standby, false))

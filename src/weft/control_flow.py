@@ -24,8 +24,8 @@ from weft.base.errors import DTypeError, ShapeError
 from weft.base.structure import Structure, flatten
 from weft.executor.control import CondBranch, ForeachLoop, WhileLoop
 from weft.gradients.gradient import is_recorded
+from weft.graph.capture import Capture, type_of
 from weft.graph.recording import is_newer, memory_mark
-from weft.graph.subgraph import Capture, type_of
 from weft.ops import functions as F
 from weft.ops.node import Value, traced
 from weft.recording.control_flow_effects import (
@@ -227,8 +227,7 @@ def _foreach_in_graph(
     outputs, output_structure, inputs, new_states, changed = _write_step(
         capture, step, sequences, states, structure
     )
-    written_slices = [k for k, x in enumerate(inputs[: len(data)]) if capture.content(x) is not None]
-    ends = [x for k in written_slices if (x := capture.content(inputs[k])) is not None]
+    written_slices = capture.written(inputs[: len(data)])
     for k in written_slices:
         _check_alone(capture, data[k], [*(x for j, x in enumerate(data) if j != k), *states])
     slices, befores = inputs[: len(sequences)], inputs[len(sequences) :]
@@ -240,7 +239,8 @@ def _foreach_in_graph(
     count = len(befores)
     op = ForeachLoop(
         body=capture.subgraph(
-            [*slices, *befores], [*new_states, *capture.new_contents.values(), *outputs, *ends]
+            [*slices, *befores],
+            [*new_states, *capture.new_contents.values(), *outputs, *written_slices.values()],
         ),
         sequences=len(sequences),
         states=count,
@@ -265,22 +265,13 @@ def _write_step(
     types = [type_of(x) for x in sequences]
     slices = [capture.input(t.like(t.shape[1:])) for t in types]
     befores = [capture.input(type_of(x)) for x in states]
-    structures: list[Structure] = []
-    news: list[Any] = []
-
-    def run() -> list[Any]:
-        output, new = step([*map(traced, slices)], [*map(traced, befores)])
-        items, shape = flatten(output)
-        leaves, new_shape = flatten(new)
-        structures.extend((shape, new_shape))
-        news.extend(leaves)
-        return [*leaves, *items]
-
-    results = capture.run(run)
-    count = len(results) - structures[0].count()
-    _check_same("foreach", "the state was", structure, befores, "and becomes", structures[1], results[:count])
-    changed = _written_states(capture, befores, news, states)
-    return results[count:], structures[0], [*slices, *befores], results[:count], changed
+    recorded = capture.run(lambda: step([*map(traced, slices)], [*map(traced, befores)]))
+    output_structure, new_structure = recorded.structure.parts
+    count = output_structure.count()
+    outputs, news = recorded.outputs[:count], recorded.outputs[count:]
+    _check_same("foreach", "the state was", structure, befores, "and becomes", new_structure, news)
+    changed = _written_states(capture, befores, recorded.leaves[count:], states)
+    return outputs, output_structure, [*slices, *befores], news, changed
 
 
 def _written_states(
@@ -291,7 +282,7 @@ def _written_states(
     The array that a loop begins with is the state in all runs if the body gives it back. Else the first run would write
     another array than the others. Nor may another name of it be among what the body uses: it would be read as it was.
     """
-    changed = [k for k, state in enumerate(befores) if capture.content(state) is not None]
+    changed = list(capture.written(befores))
     for k in changed:
         if not capture.is_same(news[k], befores[k]):
             capture.refuse("the body writes the state that it is given, and gives another array back")
@@ -329,11 +320,11 @@ def _while_in_graph(
     capture = Capture("while_loop", take_stream_words(leaves))
     values = [capture.input(type_of(x)) for x in leaves]
     held = [*map(traced, values)]
-    (predicate, *_), _, _ = _run_captured(capture, lambda: condition(*structure.build(held)))
+    predicate = capture.run(lambda: condition(*structure.build(held))).outputs[0]
     _check_predicate("while_loop", predicate)
-    if capture.new_contents or any(capture.content(x) is not None for x in values):
+    if capture.new_contents or capture.written(values):
         capture.refuse("the condition writes an array; only the body of a loop can")
-    next_leaves, new_structure, news = _run_captured(capture, lambda: step(held))
+    news, new_structure, next_leaves = capture.run(lambda: step(held))
     changed = _written_states(capture, values, news, leaves)
     _check_same("while_loop", "the state was", structure, values, "and becomes", new_structure, next_leaves)
     written_captures = list(capture.new_contents)
@@ -363,11 +354,11 @@ def _cond_in_graph(
     results, writes_of_branches, assigned = [], [], set()
     for branch in branches:
         capture.blocks = 0  # it is the only one that draws
-        results.append(_run_captured(capture, partial(branch, *structure.build(values))))
+        results.append(capture.run(partial(branch, *structure.build(values))))
         writes_of_branches.append(capture.new_contents)
         assigned |= capture.assigned
     capture.assigned = assigned
-    (outputs, shape, _), (otherwise_outputs, other_shape, _) = results
+    (_, shape, outputs), (_, other_shape, otherwise_outputs) = results
     _check_same("cond", "then gives", shape, outputs, "otherwise", other_shape, otherwise_outputs)
     numbers = sorted({k for each in writes_of_branches for k in each})
     ends = [[each.get(k, capture.capture_inputs[k]) for k in numbers] for each in writes_of_branches]
@@ -414,20 +405,6 @@ def _length(sequences: Sequence[Any]) -> Any:
                 f"first is {type_of(sequences[0])}, other is {type_of(x)}"
             )
     return sequences[0].shape[0]
-
-
-def _run_captured(capture: Capture, function: Callable[[], Any]) -> tuple[list[Value], Structure, list[Any]]:
-    """What a function on Values gives, its structure, and what it holds of it."""
-    all_leaves: list[Any] = []
-    structures: list[Structure] = []
-
-    def run() -> list[Any]:
-        leaves, structure = flatten(function())
-        all_leaves.extend(leaves)
-        structures.append(structure)
-        return leaves
-
-    return capture.run(run), structures[0], all_leaves
 
 
 def _check_predicate(name: str, x: Any) -> Any:

@@ -378,3 +378,21 @@ for answer in (None, False, True):
     done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True)
     assert "raised anywhere: op False: ZeroDivisionError" in done.stderr
     assert done.stderr.count("raised anywhere") == 1
+
+
+def test_an_error_that_is_raised_while_on_done_runs_is_not_reported_at_the_end():
+    """The results are ready before on_done is called; what it answers takes back no other thread's raise."""
+    program = """
+import threading
+from weft.base.errors import EngineError
+from weft.engine import Engine
+engine, is_raised = Engine(kind="threaded"), threading.Event()
+v = engine.new_variable()
+engine.push(lambda c: 1 / 0, mutate_vars=[v], on_done=lambda error: not is_raised.wait(60))
+try:
+    engine.wait_for_var(v)
+except EngineError:
+    is_raised.set()
+"""
+    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, "")

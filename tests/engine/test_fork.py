@@ -9,6 +9,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
 HEAD = """\
     import multiprocessing, os, sys, threading, time, traceback, warnings
+    from concurrent.futures import Future
     from weft.engine import Engine, default_engine
     warnings.simplefilter("ignore")
 
@@ -191,6 +192,37 @@ def test_fork_completing_in_the_child_what_the_parent_began(fork):
     print(v.version, work(engine))
     """,
         "0\n1 True",
+    )
+
+
+@pytest.mark.parametrize("push", ["push", "push_async"])
+def test_fork_waits_for_on_done(fork, push):
+    """What waits for a callback, a Future for example, would wait for ever in the child: no thread there calls it."""
+    fork(
+        f"""
+    begun, future, completions = threading.Event(), Future(), []
+    def on_done(error):
+        begun.set()
+        time.sleep(0.2)
+        future.set_result(error)
+    def push_it():
+        {{
+            "push": lambda: engine.push(lambda rc: None, mutate_vars=[v], on_done=on_done),
+            "push_async": lambda: engine.push_async(
+                lambda rc, on_complete: completions.append(on_complete), mutate_vars=[v], on_done=on_done
+            ),
+        }}[{push!r}]()
+        while {push!r} == "push_async" and not completions:
+            time.sleep(0.001)
+        for on_complete in completions:
+            on_complete()
+    thread = threading.Thread(target=push_it)
+    thread.start()
+    begun.wait(20)
+    print(forked(lambda: future.done() and future.result() is None and work(engine)), work(engine))
+    thread.join()
+    """,
+        "0 True",
     )
 
 

@@ -9,9 +9,9 @@ from weft.base.dtype import as_dtype
 from weft.executor.planner import make_plan
 from weft.graph.graph import Graph, graph_of, reference_of
 from weft.graph.passes import PASSES, optimize
-from weft.graph.rewrite import first_choice
 from weft.graph.subgraph import Subgraph
 from weft.graph.verify import same_interface, verify
+from weft.kernels import first_choice
 from weft.ops.evaluate import evaluate_loop
 from weft.ops.families.epilogue import Epilogue
 from weft.ops.families.pooling import MaxPooling

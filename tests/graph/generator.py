@@ -11,7 +11,7 @@ from tests.ops.material import elementary, loss
 from weft.base.dtype import as_dtype
 from weft.base.errors import DeviceError, DTypeError, ShapeError
 from weft.graph.graph import Graph
-from weft.graph.rewrite import first_choice
+from weft.kernels import first_choice
 from weft.ops import functions as F
 from weft.ops.node import Value, apply, bind, constant, input_value
 from weft.ops.op import Op

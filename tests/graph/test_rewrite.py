@@ -7,7 +7,8 @@ import pytest
 from weft.base.dtype import float32, int32
 from weft.graph.graph import Graph, graph_of
 from weft.graph.passes import PASSES
-from weft.graph.rewrite import Rewriting, complete, counters, first_choice, from_operands, local, rewrite
+from weft.graph.rewrite import Rewriting, complete, counters, from_operands, local, rewrite
+from weft.kernels import first_choice
 from weft.ops import functions as F
 from weft.ops.families.arithmetic import Add, Multiply, Positive
 from weft.ops.families.elementary import Exp, Log

@@ -17,9 +17,12 @@ import pytest
 import weft as wf
 import weft.functional as F
 
-pytestmark = pytest.mark.skipif(
-    sys.version_info >= (3, 12), reason="from 3.12 on collections wait until Python code runs"
-)
+pytestmark = [
+    pytest.mark.daily(4),
+    pytest.mark.skipif(
+        sys.version_info >= (3, 12), reason="from 3.12 on collections wait until Python code runs"
+    ),
+]
 
 ACCEPTED = (IndexError, KeyError, RuntimeError, TypeError, ValueError)  # where a container changes
 

@@ -805,8 +805,8 @@ def test_what_depends_on_an_argument_is_not_read(x):
             wf.vmap(lambda a, read=read: a * read((a * HELD[0]).sum()))(x)
     with pytest.raises(TypeError, match="depends on the arguments"):
         wf.vmap(lambda a: wf.vmap(lambda b: b * float(a.sum()))(wf.ones(2)))(x)
-    with pytest.raises(NotImplementedError, match="done only once"):
-        wf.trace(lambda a: a * float(HELD.sum()), dynamic={0: 0})(x)
+    with pytest.raises(TypeError, match="depends on the arguments"):
+        wf.trace(lambda a: a * float(a.sum()), dynamic={0: 0})(x)
 
 
 def test_content_that_is_known_is_read_after_a_write(x):

@@ -13,11 +13,3 @@ def test_nan_through_a_fused_relu():
     x = wf.tensor(np.full((2, 4), np.nan, np.float32))
     assert np.isnan(f(x).numpy()).all()
     assert np.isnan(f(x).numpy()).all()
-
-
-def test_elements_that_no_argument_decides_with_dynamic_axes():
-    w = wf.tensor([3.0, 4.0])
-    f = wf.trace(lambda x: x * float(w[0]) if w[1] > 1 else x, dynamic={"x": 0})
-    assert f(wf.ones(2)).tolist() == [3.0, 3.0]
-    w[...] = 0.0
-    assert f(wf.ones(3)).tolist() == [1.0, 1.0, 1.0]

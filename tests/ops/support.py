@@ -1,13 +1,12 @@
 """Calls of operators on arrays, made from their samples, and what comes out of them by the references."""
 
-import datetime
 import math
-import os
 import zlib
 from dataclasses import dataclass
 
 import numpy as np
 import tests.ops.material  # noqa: F401  (references of operators)
+from tests.fuzzing import SEED
 
 import weft as wf
 from weft.base.dtype import DTYPES, as_dtype
@@ -22,8 +21,6 @@ OPERATORS = [get(name) for name in public_names()]
 NAMES = tuple(dtype.name for dtype in DTYPES)
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 1e-2, "bfloat16": 5e-2}
 TOLERANCE |= {dtype.name: TOLERANCE[dtype.real.name] for dtype in DTYPES if dtype.is_complex}
-# Which cases run without --full: another part every day, the same one again for a given seed.
-SEED = int(os.environ.get("WEFT_TEST_SEED", datetime.date.today().toordinal()))
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """Every public operator, called as users call it: made from the registry, for every sample and every dtype it takes.
 
-Without --full a part of the cases runs, another one every day (WEFT_TEST_SEED fixes which).
+Without --full a part of the cases runs, another one every day (WEFT_TEST_SEED fixes which); and where the whole suite
+is asked for, of most tests a fifth.
 """
 
 import math
@@ -42,7 +43,10 @@ from .support import (
     weights_of,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # divisions by zero in references are meant
+pytestmark = [
+    pytest.mark.daily(5),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # divisions by zero in references are meant
+]
 every_operator = pytest.mark.parametrize("cls", OPERATORS, ids=lambda cls: cls.name)
 DIFFERENTIABLE = [cls for cls in OPERATORS if differentiable(cls)]
 every_differentiable = pytest.mark.parametrize("cls", DIFFERENTIABLE, ids=lambda cls: cls.name)
@@ -65,6 +69,7 @@ def assert_same(got, want, what):
 
 
 @every_operator
+@pytest.mark.daily(1)
 def test_value(cls, request):
     """Against the reference; again, by the plan that is there now."""
     found = some(request, f"value {cls.name}", cases(cls), 8)

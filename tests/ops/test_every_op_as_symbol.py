@@ -16,15 +16,11 @@ from weft.ops.op import Op
 from weft.ops.types import TensorType
 from weft.symbol.inference import Inference
 
-from .support import OPERATORS, SEED, TOLERANCE, assert_near, called, cases, every_second, floats, some, wide
+from .support import OPERATORS, TOLERANCE, assert_near, called, cases, every_second, floats, some, wide
 from .test_every_op import DIFFERENTIABLE
 
+pytestmark = pytest.mark.daily(3)
 THERE = wf.cpu(1)
-
-
-def eighth(classes):
-    """Another eighth of them every day, all with --full."""
-    return [pytest.param(c, marks=[pytest.mark.full] * ((k + SEED) % 8 > 0)) for k, c in enumerate(classes)]
 
 
 def symbol_of(case):
@@ -77,7 +73,8 @@ def test_symbol_is_the_eager_function(cls):
                 )
 
 
-@pytest.mark.parametrize("cls", eighth(DIFFERENTIABLE), ids=lambda cls: cls.name)
+@pytest.mark.daily(8)
+@pytest.mark.parametrize("cls", DIFFERENTIABLE, ids=lambda cls: cls.name)
 def test_gradients_are_written_or_added(cls, request):
     """By request: "write" takes no notice of what was there, "add" adds to it, in the arrays given, as they lie."""
     taken = (

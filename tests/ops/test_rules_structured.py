@@ -21,6 +21,8 @@ from weft.ops.registry import get, names
 from weft.ops.samples import Array
 from weft.ops.types import TensorType
 
+pytestmark = pytest.mark.daily(3)
+
 MODULES = [
     "matrix",
     "window",

@@ -20,7 +20,10 @@ from weft.transform.forward import tangents
 
 from .support import OPERATORS, assert_near, cases, made, some, specs
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # divisions by zero in references are meant
+pytestmark = [
+    pytest.mark.daily(3),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # divisions by zero in references are meant
+]
 every_operator = pytest.mark.parametrize("cls", OPERATORS, ids=lambda cls: cls.name)
 DIFFERENTIABLE = [cls for cls in OPERATORS if differentiable(cls)]
 every_differentiable = pytest.mark.parametrize("cls", DIFFERENTIABLE, ids=lambda cls: cls.name)

@@ -8,6 +8,8 @@ import weft.functional as F
 from weft.ops import registry
 from weft.ops.op import Op
 
+pytestmark = pytest.mark.daily(3)
+
 SHAPES = {"group_norm": (2, 4, 3), "instance_norm": (2, 4, 3), "local_response_norm": (2, 4, 3)}
 WITHOUT = {
     "batch_norm",  # writes running statistics

@@ -45,7 +45,14 @@ def looped(f):
 
 
 CAPTURES = {
+    "trace": lambda f: wf.trace(f)(wf.ones(2)),
     "dynamic axes": lambda f: wf.trace(f, dynamic={"x": 0})(wf.ones(2)),
+    "vmap with dynamic axes": lambda f: wf.trace(lambda x: wf.vmap(f)(x), dynamic={"x": 0})(wf.ones((3, 2)))[
+        0
+    ],
+    "foreach with dynamic axes": lambda f: wf.trace(
+        lambda x: wf.foreach(lambda a, s: (f(a), s), x, ()), dynamic={"x": 0}
+    )(wf.ones((3, 2)))[0][0],
     "vmap": lambda f: wf.vmap(f)(wf.ones((1, 2)))[0],
     "vjp": lambda f: wf.vjp(f, wf.ones(2))[0],
     "jvp": lambda f: wf.jvp(f, (wf.ones(2),), (wf.ones(2),))[0],
@@ -141,8 +148,6 @@ def no_grad(x):
 
 # With the reason.
 REFUSED = {
-    **{("dynamic axes", name): "at once, which would be done only once" for name in READS},
-    ("dynamic axes", "vmap"): "the number behind a size was needed",
     ("backward", "cond"): "draws random numbers, which this function cannot",
 }
 

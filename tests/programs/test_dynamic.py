@@ -80,10 +80,6 @@ def test_what_calls_depend_on():
     assert len(traced.programs) == 4
 
 
-def reads(x):
-    return x * float(W.sum())
-
-
 def keeps(x):
     net.h = x.sum()
     return x
@@ -108,7 +104,6 @@ W = wf.ones(3)
         lambda x: x * (x.shape[0] in {4, 5}),
         lambda x: (x, x.shape[0] * 0.5),
         keeps,
-        reads,
         hands_out,
         lambda x: x / len(x),
         lambda x: x.shape[0] / 2,

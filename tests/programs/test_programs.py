@@ -9,6 +9,8 @@ import weft as wf
 from .programs import PROGRAMS
 from .running import OTHER_SIZE, SIZE, Run, call_both
 
+pytestmark = pytest.mark.daily(2)
+
 
 def test_there_are_a_hundred():
     assert len(PROGRAMS) >= 100

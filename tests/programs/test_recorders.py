@@ -367,11 +367,11 @@ MECHANISMS = {
 # What is refused: {(mechanism, feature): what the error says}.
 REFUSED = {
     # A gradient is there or is None, which an operator cannot give for one run of a body and not for another.
-    ("cond", "manager"): "it sets the grad of an array, which control flow does not give back",
-    ("foreach", "manager"): "it sets the grad of an array, which control flow does not give back",
-    ("while_loop", "manager"): "it sets the grad of an array, which control flow does not give back",
-    ("dynamic cond", "manager"): "it sets the grad of an array, which control flow does not give back",
-    ("dynamic foreach", "manager"): "it sets the grad of an array, which control flow does not give back",
+    ("cond", "manager"): "it sets the grad of an array",
+    ("foreach", "manager"): "it sets the grad of an array",
+    ("while_loop", "manager"): "it sets the grad of an array",
+    ("dynamic cond", "manager"): "it sets the grad of an array",
+    ("dynamic foreach", "manager"): "it sets the grad of an array",
     ("vjp", "manager"): "it sets the grad of an array",
     # Nothing is recorded inside of these, on arrays, either.
     ("recompute", "manager"): "nothing of y was recorded",

@@ -11,9 +11,9 @@ import pytest
 import weft as wf
 import weft.functional as F
 from weft import _core
+from weft.graph.capture import type_of
 from weft.graph.graph import graph_of
 from weft.graph.passes import optimize
-from weft.graph.subgraph import type_of
 from weft.ops.families.epilogue import Epilogue
 
 RNG = np.random.default_rng(3)

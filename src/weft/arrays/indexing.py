@@ -397,7 +397,7 @@ def subscript_value(x: Any, key: Any) -> Any:
 def _indices_in_graph(mask: Any) -> Sequence[Any]:
     from weft import _core
     from weft.arrays.known_elements import elements_of
-    from weft.graph.subgraph import no_capture
+    from weft.graph.capture import no_capture
 
     if isinstance(mask, Tracer | _core.Tensor):
         mask = elements_of(mask, "index: the number of true elements")

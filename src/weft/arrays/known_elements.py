@@ -15,8 +15,8 @@ from weft import _core
 from weft.arrays.tensor import Tensor, element_strides
 from weft.base.table import Table
 from weft.executor.compile import compile_graph
+from weft.graph.capture import no_capture, type_of
 from weft.graph.graph import Graph
-from weft.graph.subgraph import no_capture, type_of
 from weft.ops import registry
 from weft.ops.node import Tracer
 

@@ -70,14 +70,15 @@ def plan_call(op: Op, operands: list[Any], runtime: dict[str, Any], scope: str, 
             visible=visible,
             exact=exact,
             as_tuple=op.outputs[:1] != () and op.outputs[0].startswith("*"),
+            is_one_step=scope == EXTENTS,
         )
-        if scope == EXTENTS and len(plan.info.steps) > 1:
-            return None  # steps share memory, which is planned for exact sizes
         if records and not exact and any(v.dtype.is_differentiable for v in node.outputs[:visible]):
             # Its gradient must hold for all sizes, too, and the gradient of that.
             has_cotangent = [k < visible for k in range(len(planned))]
-            backward = plan_backward(plan.info, _differentiable(plan.info.graph), has_cotangent)
+            needs_gradient = _differentiable(plan.info.graph)
+            backward = plan_backward(plan.info, needs_gradient, has_cotangent)
             if backward is not None:
+                plan.info.checked_gradient = needs_gradient, has_cotangent, backward
                 _check_sizes_of_gradient(backward.info.graph)
         return plan
     except NeedsSizes:
@@ -133,6 +134,9 @@ def plan_backward(info: PlanInfo, needs_gradient: list[bool], has_cotangent: lis
     """
     from weft.graph.gradient import backward_graph, reaching  # not before the first gradient
 
+    if info.checked_gradient[:2] == (needs_gradient, has_cotangent):
+        plan, info.checked_gradient = info.checked_gradient[2], ()
+        return plan
     graph = info.graph
     flags = iter(needs_gradient)
     input_needs = [False if v.type.weak else next(flags) for v in graph.inputs]

@@ -107,7 +107,8 @@ def shares_memory(x: Tensor, y: Tensor) -> bool:
 
 def element_strides(x: Tensor) -> tuple[int, ...]:
     """The strides of a tensor in elements."""
-    return tuple(s // x.itemsize for s in x.strides)
+    itemsize = x.itemsize
+    return tuple([stride // itemsize for stride in x.strides])
 
 
 def waitall() -> None:

@@ -38,15 +38,18 @@ def in_order(steps: Steps, written: Mapping[int, Sequence[Buffer]]) -> list[Fuse
     in_program_order = [k for k, step in enumerate(steps) if isinstance(step, NativeStep) and step.ordered]
     for before, later in itertools.pairwise(in_program_order):
         after[later].add(before)
-    sizes = {id(b): aligned(b.size_bytes) for step in steps for b in temporaries(step)}
+    sizes = {id(b): aligned(b.size_bytes) for step in steps for b in step.temporaries}
+
+    read = [frozenset([key for x in step.reads if (key := id(x.buffer)) in sizes]) for step in steps]
+    made = [frozenset([key for y in step.writes if (key := id(y.buffer)) in sizes]) for step in steps]
 
     def tasks() -> list[Task]:
         return [
             Task(
                 step.number,
                 frozenset(after[k]),
-                frozenset(id(x.buffer) for x in step.reads if x.buffer.is_temporary),
-                frozenset(id(y.buffer) for y in step.writes if y.buffer.is_temporary),
+                read[k],
+                made[k],
                 isinstance(step, NativeStep) and step.ordered,
             )
             for k, step in enumerate(steps)
@@ -85,15 +88,11 @@ def _needs(k: int, step: Step, makers: Mapping[int, list[int]], readers: Mapping
     return needs
 
 
-def temporaries(step: Step) -> list[Buffer]:
-    return [view.buffer for view in (*step.reads, *step.writes) if view.buffer.is_temporary]
-
-
 def lifetimes(steps: Steps) -> dict[int, tuple[Buffer, int, int]]:
     """Of every temporary buffer, by id: in which step it is written first, and used last."""
     spans: dict[int, tuple[Buffer, int, int]] = {}
     for t, step in enumerate(steps):
-        for buffer in temporaries(step):
+        for buffer in step.temporaries:
             spans[id(buffer)] = (buffer, spans.get(id(buffer), (buffer, t, t))[1], t)
     return spans
 
@@ -159,7 +158,7 @@ class Arena:
         for t, step in enumerate(steps):
             pairs: Any
             if isinstance(step, Fused):
-                pairs = ((x, y) for y in step.writes for x in step.reads) if step.elementwise else ()
+                pairs = [(x, y) for y in step.writes for x in step.reads] if step.elementwise else ()
             else:
                 pairs = step.in_place
             reused: set[int] = set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 from weft.base.record import Record
 from weft.base.typing import Any
@@ -90,13 +91,13 @@ class Fused(Step):
         parameters: Sequence[tuple[Any, str]],
         elementwise: bool,
     ) -> None:
-        names = list(dict.fromkeys(step.origin.name for step in steps))
+        names = list(dict.fromkeys([step.origin.name for step in steps]))
         where = next((step.origin.where for step in reversed(steps) if step.origin.where), "")
-        text = "; ".join(step.text for step in steps)
+        text = "; ".join([step.text for step in steps])
         super().__init__(f"loop {text}", Origin(", ".join(names), where), inputs, outputs)
         self.code, self.operands, self.parameters = code, (*inputs, *outputs), tuple(parameters)
         self.shape_operands, self.elementwise = tuple(shape_operands), elementwise
-        self.members = tuple((step.loop, step.shape, step.origin.node) for step in steps)
+        self.members = tuple([(step.loop, step.shape, step.origin.node) for step in steps])
         self.number = 0  # of its last step in the program's order
 
 
@@ -139,23 +140,23 @@ class _Assembly:
         shape_operands = self.add_shape_operands(self.stages())
         self.store_sizes()
         stages = self.stages()
-        if not self.closed and any(step.calls_functions for step, _ in self.members):
+        if not self.closed and True in [step.calls_functions for step, _ in self.members]:
             from weft.executor.stored_once import store_once  # arithmetic needs none of it
 
             stages = store_once(self.space.shape, self.space.axes, stages, self.inputs, self.outputs)
-        rank = max((len(self.space.shape), *(p.ndim for p in self.inputs + self.outputs)))
+        rank = max(len(self.space.shape), *[p.ndim for p in self.inputs + self.outputs])
         row_axes = sum(1 << (rank - 1 - axis) for axis in self.space.axes)
-        ordered = any(step.loop.ordered for step, _ in self.members)
+        ordered = True in [step.loop.ordered for step, _ in self.members]
         code = LoopCode(
             self.name,
             rank,
-            tuple(p.type.dtype.name for p in (*self.inputs, *self.outputs)),
+            tuple([p.type.dtype.name for p in (*self.inputs, *self.outputs)]),
             tuple(stages),
             len(self.inputs),
             row_axes,
             ordered,
         )
-        reads_positions = any(step.reads_positions for step, _ in self.members)
+        reads_positions = True in [step.reads_positions for step, _ in self.members]
         return Fused(
             [step for step, _ in self.members],
             code,
@@ -193,7 +194,7 @@ class _Assembly:
             return part
 
         rebuilt: dict[int, Scalar] = {}
-        return lambda root: e.substitute(root, replace, rebuilt)
+        return lambda root: e.substitute(root, replace, rebuilt, only_leaves=True)
 
     def load(self, source: BufferView | Value | None, projection: Projection, dtype: str) -> Scalar:
         if isinstance(source, Value):
@@ -321,7 +322,7 @@ class _Assembly:
 
     def has_operand_along(self, d: int) -> bool:
         """Whether an operand has the space's size in dimension d."""
-        return any(self.extends(operand, d) for operand in (*self.inputs, *self.outputs))
+        return any(map(self.extends, (*self.inputs, *self.outputs), repeat(d)))
 
     def extends(self, operand: BufferView, d: int) -> bool:
         """Whether an operand is not broadcast along dimension d of the space."""

@@ -84,10 +84,10 @@ class BufferView:
         try:
             return self._key
         except AttributeError:
-            numbers = (*self.shape, *self.strides, self.offset)
-            # Equal Sizes are one object.
-            sizes = [n if isinstance(n, int) else ("size", id(n)) for n in numbers]
-            self._key = (id(self.buffer), *sizes)
+            numbers: Any = (*self.shape, *self.strides, self.offset)
+            if {*map(type, numbers)} != {int}:  # equal Sizes are one object
+                numbers = [n if isinstance(n, int) else ("size", id(n)) for n in numbers]
+            self._key = (id(self.buffer), *numbers)
             return self._key
 
     @property
@@ -95,9 +95,10 @@ class BufferView:
         """Whether it is the buffer as the buffer describes itself."""
         buffer = self.buffer
         return (
-            same(self.offset, 0)
+            isinstance(self.offset, int)
+            and self.offset == 0
             and (self.type is buffer.type or same_shape(self.type.shape, buffer.type.shape))
-            and same_shape(self.strides, buffer.strides)
+            and (self.strides is buffer.strides or same_shape(self.strides, buffer.strides))
         )
 
 

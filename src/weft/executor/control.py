@@ -17,12 +17,13 @@ from weft.base.dtype import bool_, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.executor.compile import compile_graph
 from weft.executor.planner import row_major
+from weft.graph.capture import no_capture
 from weft.graph.gradient import joint_graph
 from weft.graph.graph import Graph, graph_of
 from weft.graph.passes import skipped
 from weft.graph.placement import devices, spans_devices
-from weft.graph.rewrite import first_choice
-from weft.graph.subgraph import Subgraph, no_capture
+from weft.graph.subgraph import Subgraph
+from weft.kernels import first_choice
 from weft.ops import functions as F
 from weft.ops.families.arithmetic import Add
 from weft.ops.families.elementary import Cast

@@ -152,7 +152,7 @@ class _Description:
                     view.buffer.flexible, view.buffer.like = False, -1
 
     def use(self, view: BufferView, use: int) -> None:
-        if view.buffer.is_input:
+        if view.buffer.number >= 0:
             self.program.use(view.buffer.number, use)
 
     def number(self, view: BufferView) -> int:
@@ -169,7 +169,7 @@ class _Description:
         return number
 
     def root(self, buffer: Buffer) -> int:
-        if buffer.is_input:
+        if buffer.number >= 0:  # is_input
             return buffer.number
         number = self.number_of.get(id(buffer))
         if number is None:

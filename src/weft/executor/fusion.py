@@ -46,8 +46,8 @@ class Group:
 
     def __init__(self, number: int, space: Space, members: Sequence[tuple[LoopStep, Projection]]) -> None:
         self.last, self.space, self.members = number, space, list(members)
-        self.sealed = any(step.is_closed or step.writes_part for step, _ in members)
-        self.reads_positions = any(step.reads_positions for step, _ in members)
+        self.sealed = True in [step.is_closed or step.writes_part for step, _ in members]
+        self.reads_positions = True in [step.reads_positions for step, _ in members]
         self.outputs: dict[int, tuple[BufferView, Projection]] = {}
         for step, projection in members:
             for y in step.outputs:
@@ -104,8 +104,8 @@ class _Fusion:
 
     def sources(self, step: Step) -> list[Group]:
         """The open groups that make what a step reads."""
-        groups = (self.open.get(id(x.buffer)) for x in step.reads)
-        return list(dict.fromkeys(group for group in groups if group is not None))
+        groups = [self.open.get(id(x.buffer)) for x in step.reads]
+        return list(dict.fromkeys([group for group in groups if group is not None]))
 
     def close(self, group: Group) -> None:
         """Makes a loop of the group."""
@@ -135,8 +135,8 @@ class _Fusion:
 
     def is_needed(self, buffer: Buffer, members: set[int]) -> bool:
         """Whether any but these steps reads the buffer."""
-        return id(buffer) in self.outputs or any(
-            id(self.steps[k]) not in members for k in self.readers.get(id(buffer), ())
+        return id(buffer) in self.outputs or not members.issuperset(
+            [id(self.steps[k]) for k in self.readers.get(id(buffer), ())]
         )
 
     def join_upcoming(self, group: Group, k: int) -> None:
@@ -515,8 +515,8 @@ def has_row_length(group: Group) -> bool:
         for step, projection in group.members
         if projection == WHOLE
         for operand in (
-            *(x for x in step.reads if id(x.buffer) not in group.outputs),
-            *(y for y in step.outputs if output_projection(space, step, y, projection) == WHOLE),
+            *[x for x in step.reads if id(x.buffer) not in group.outputs],
+            *[y for y in step.outputs if output_projection(space, step, y, projection) == WHOLE],
         )
     ]
     return all(

@@ -53,7 +53,7 @@ class LoopCode(Record):
     def position_axes(self) -> int:
         """The dimensions along which code reads its position, as row_axes. If any, all keep number and order."""
         axes = 0
-        for node in e.walk(*(part.value for stage in self.stages for part in parts(stage))):
+        for node in e.walk(*[part.value for stage in self.stages for part in parts(stage)]):
             if node.op == "index":
                 axes |= 1 << self.rank - 1 - node.value
         return axes
@@ -176,13 +176,13 @@ def _keep(key: Any, kernel: Any) -> None:
 
 
 def _stage_key(stage: Any) -> Any:
-    described = tuple(
+    described = [
         (p.number, p.op, Same(p.value), p.start)
         if isinstance(p, Reduction)
         else (p.operand, Same(p.value), p.add)
         for p in parts(stage)
-    )
-    return type(stage).__name__, getattr(stage, "reverse", False), described
+    ]
+    return type(stage).__name__, getattr(stage, "reverse", False), tuple(described)
 
 
 def _lowered(stage: Any, inputs: int, rank: int, row_axes: int) -> Any:

@@ -7,7 +7,7 @@ gets its geometry here, and no memory yet.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from weft import _core
 from weft.base.device import Device, cpu
@@ -28,7 +28,7 @@ from weft.executor.steps import LoopStep, NativeStep, Origin, Step, copying
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.graph.graph import Graph
-from weft.kernels import choices
+from weft.kernels import choices, first_choice
 from weft.ops import registry
 from weft.ops.kernels import (
     ANY,
@@ -56,6 +56,21 @@ def device_of(graph: Graph) -> Device:
     of_nodes = (node.device for node in graph.nodes if node.op is not None and node.device is not None)
     of_values = (v.type.device for v in (*graph.outputs, *graph.inputs) if v is not None and not v.type.weak)
     return next(itertools.chain(of_nodes, of_values), cpu(0))
+
+
+def _offered(node: Node, op: Op, device: Device) -> Iterator[Any]:
+    """The choices for a node; the first one is known from passes over the graph, and most often taken.
+
+    device: of the program, where a node without operands runs.
+    """
+    is_known = not node.runtime and node.device is not None
+    if is_known:
+        best = first_choice(node)
+        if best is None:
+            return
+        yield best
+    offered = choices(op, [None if v is None else v.type for v in node.inputs], node.device or device)
+    yield from itertools.islice(offered, int(is_known), None)
 
 
 class Lowering:
@@ -159,9 +174,7 @@ class Lowering:
 
     def lower(self, node: Node, first_choice: int = 0) -> None:
         op = node.bound()
-        types = [None if v is None else v.type for v in node.inputs]
-        offered = choices(op, types, node.device or self.device)
-        for choice in itertools.islice(offered, first_choice, None):
+        for choice in itertools.islice(_offered(node, op, self.device), first_choice, None):
             if isinstance(choice, Decomposed):
                 self.decompose(node, op, choice.function)
                 return

@@ -143,6 +143,8 @@ class PlanInfo:
         self.visible, self.steps, self.exact, self.memory = visible, list(steps), exact, memory
         self.hoisted, self.reorders = list(hoisted), reorders
         self.work = list(work)
+        # A plan of its gradient that was made to see whether there is one: (needs_gradient, has_cotangent, plan).
+        self.checked_gradient: tuple[Any, ...] = ()
         self.serial = next(_serials)
         serial = self.serial
         _infos[serial] = ref(self, lambda _: _infos.pop(serial, None))

@@ -56,6 +56,7 @@ def make_plan(
     owned_outputs: int = 0,
     fixed_layout: bool = False,
     commits: Collection[int] | None = None,
+    is_one_step: bool = False,
 ) -> Any:
     """The _core.Plan of a graph.
 
@@ -65,8 +66,8 @@ def make_plan(
     kernel that is tried for each operator; for tests, which compare kernels. owned_outputs: the number of leading
     outputs that share no memory with inputs. fixed_layout: allocate outputs with the planned strides even if inputs
     have other strides. commits: outputs that are written wholly, or not at all if a run fails; by default those that
-    committed() returns.
-    Raises NeedsSizes if a rule needs the value of a symbolic size, and what rules raise.
+    committed() returns. is_one_step: a plan of several steps, whose memory is planned for exact sizes, is not wanted.
+    Raises NeedsSizes if a rule needs the value of a symbolic size, or for such a plan, and what rules raise.
     """
     if spans_devices(graph):
         if not exact:
@@ -88,8 +89,12 @@ def make_plan(
         stable, lowered = hoist(
             (lowering.views[id(graph.inputs[k])].buffer for k in graph.stable_inputs), lowered
         )
+    if is_one_step and len(lowered) > 1 and NativeStep in map(type, lowered):
+        raise NeedsSizes(f"{name}: a plan of several steps")
     kept = list({id(y.buffer): y.buffer for step in stable for y in step.writes if y.buffer.kept}.values())
     hoisted, steps = merged(name, stable, kept), merged(name, lowered, buffers)
+    if is_one_step and len(steps) > 1:
+        raise NeedsSizes(f"{name}: a plan of several steps")
     arena = None
     if exact:
         from weft.executor.arena import Arena, in_order  # patterns have no memory plan
@@ -102,8 +107,8 @@ def make_plan(
     info = PlanInfo(
         name,
         graph,
-        strides=tuple(lowering.views[id(v)].strides for v in lowering.arrays),
-        output_strides=tuple(view.strides for view in outputs),
+        strides=tuple([lowering.views[id(v)].strides for v in lowering.arrays]),
+        output_strides=tuple([view.strides for view in outputs]),
         visible=visible_outputs,
         steps=[step.text for step in steps],
         exact=exact,
@@ -135,7 +140,7 @@ def work_of(step: Fused | NativeStep) -> Work:
     """What a step computes, for counts of work."""
     if isinstance(step, Fused):
         nodes = tuple({id(node): node for _, _, node in step.members if node is not None}.values())
-        return Work(nodes, step.origin.where, tuple((loop, shape) for loop, shape, _ in step.members))
+        return Work(nodes, step.origin.where, tuple([(loop, shape) for loop, shape, _ in step.members]))
     node = None if step.text == "native pack" else step.origin.node
     return Work(() if node is None else (node,), step.origin.where, is_reference=step.kernel.is_reference)
 

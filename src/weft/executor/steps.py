@@ -37,6 +37,11 @@ class Step:
         self.text, self.origin = text, origin
         self.reads, self.writes = tuple(reads), tuple(writes)
 
+    @cached_property
+    def temporaries(self) -> list[Buffer]:
+        """The temporary buffers that it reads and writes, for each view, once it is known what leaves the program."""
+        return [view.buffer for view in (*self.reads, *self.writes) if view.buffer.is_temporary]
+
 
 class NativeStep(Step):
     """A kernel of the native core. operands: in the kernel's order; fixed: it is for the strides that were planned.
@@ -106,7 +111,7 @@ class LoopStep(Step):
         text: str,
         origin: Origin,
     ) -> None:
-        super().__init__(text, origin, (x for x in inputs if isinstance(x, BufferView)), outputs)
+        super().__init__(text, origin, [x for x in inputs if isinstance(x, BufferView)], outputs)
         self.inputs, self.outputs, self.loop = tuple(inputs), tuple(outputs), without_rows(loop)
 
     @cached_property
@@ -119,7 +124,7 @@ class LoopStep(Step):
         sizes: list[Any] = [1] * rank
         for shape in shapes:
             for d, n in enumerate(shape, rank - len(shape)):
-                if is_one(sizes[d]):
+                if isinstance(sizes[d], int) and sizes[d] == 1:
                     sizes[d] = n
         return tuple(sizes)
 
@@ -129,9 +134,14 @@ class LoopStep(Step):
         return e.walk(*[part.value for stage in self.loop.stages for part in parts(stage)])
 
     @cached_property
+    def operations(self) -> set[str]:
+        """Of all expressions."""
+        return {node.op for node in self.nodes}
+
+    @cached_property
     def calls_functions(self) -> bool:
         """Whether an expression has a function such as exp in it, which is many basic operations."""
-        return any(node.op in e.FUNCTIONS for node in self.nodes)
+        return not self.operations.isdisjoint(e.FUNCTIONS)
 
     @property
     def is_pointwise(self) -> bool:
@@ -142,7 +152,7 @@ class LoopStep(Step):
     @cached_property
     def reads_positions(self) -> bool:
         """Whether code reads its position in the loops: the space must have the step's own shape then."""
-        return "index" in [node.op for node in self.nodes]
+        return "index" in self.operations
 
     @cached_property
     def is_closed(self) -> bool:
@@ -151,7 +161,7 @@ class LoopStep(Step):
         Scans; stages that read what earlier ones stored; what is stored once a row, but read from the whole row.
         """
         inputs, stages = self.loop.inputs, self.loop.stages
-        if any(isinstance(stage, Scan) for stage in stages):
+        if Scan in map(type, stages):
             return True
         if [node for node in self.nodes if node.op in ("load", "load_at") and node.value >= inputs]:
             return True
@@ -168,10 +178,10 @@ class LoopStep(Step):
         first = len(self.shape) - x.ndim
         return all(axis < first or is_one(x.shape[axis - first]) for axis in self.loop.axes)
 
-    @property
+    @cached_property
     def writes_part(self) -> bool:
         """Whether an output is a part of an array, which others write parts of, too."""
-        return any(y.buffer.in_parts for y in self.outputs)
+        return True in [y.buffer.in_parts for y in self.outputs]
 
     @cached_property
     def weight(self) -> int:
@@ -188,7 +198,7 @@ def copying(dtype: DType) -> Loop:
 
 def without_rows(loop: Loop) -> Loop:
     """A loop with stages for rows, but no axes: every element is a row of its own, and is what its reductions give."""
-    if loop.axes or all(isinstance(stage, Each) for stage in loop.stages):
+    if loop.axes or {*map(type, loop.stages)} == {Each}:
         return loop
     results: dict[int, Scalar] = {}
     stores = []
@@ -210,7 +220,7 @@ def written_by(steps: Sequence[Step]) -> dict[int, list[int]]:
     """For each buffer, by id, the indices of the steps that write it, in order."""
     writers: dict[int, list[int]] = {}
     for k, step in enumerate(steps):
-        for key in dict.fromkeys(id(y.buffer) for y in step.writes):
+        for key in dict.fromkeys([id(y.buffer) for y in step.writes]):
             writers.setdefault(key, []).append(k)
     return writers
 
@@ -220,7 +230,7 @@ def live_steps(steps: Sequence[Step], outputs: Iterable[Buffer]) -> list[Step]:
     needed = {id(buffer) for buffer in outputs}
     live = []
     for step in reversed(steps):
-        if any(id(y.buffer) in needed for y in step.writes):
+        if not needed.isdisjoint([id(y.buffer) for y in step.writes]):
             live.append(step)
-            needed.update(id(x.buffer) for x in step.reads)
+            needed.update([id(x.buffer) for x in step.reads])
     return live[::-1]

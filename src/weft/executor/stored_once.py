@@ -94,10 +94,10 @@ class _Loop:
             k = node.value
             operand = self.inputs[k] if k < OUTPUTS else self.outputs[k - OUTPUTS]
             front = len(self.shape) - operand.ndim
-            return any(axis >= front and not is_one(operand.shape[axis - front]) for axis in self.axes)
+            return False in [is_one(operand.shape[axis - front]) for axis in self.axes if axis >= front]
         if node.op in LEAVES:
             return node.op in ("index", "load_at")
-        return any(varying[id(arg)] for arg in node.args)
+        return True in [varying[id(arg)] for arg in node.args]
 
     def cost(self, stages: Sequence[Any]) -> float:
         """Of all passes, for an element of a row."""

@@ -302,7 +302,7 @@ def _pair(op: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
     if not isinstance(a, Scalar) and not isinstance(b, Scalar):
         raise TypeError(f"{op}: at least one operand must be an expression")
     first = a if isinstance(a, Scalar) else _lift(a, b)
-    second = _lift(b, first)
+    second = b if isinstance(b, Scalar) else _lift(b, first)
     if COMPLEX.get(first.dtype) == second.dtype:  # a real number beside a complex one
         second = cast(second, first.dtype)
     elif COMPLEX.get(second.dtype) == first.dtype:
@@ -489,15 +489,20 @@ def walk(*roots: Scalar, skipped: Container[int] = ()) -> list[Scalar]:
 
 
 def substitute(
-    root: Scalar, replace: Callable[[Scalar], Scalar], rebuilt: dict[int, Scalar] | None = None
+    root: Scalar,
+    replace: Callable[[Scalar], Scalar],
+    rebuilt: dict[int, Scalar] | None = None,
+    only_leaves: bool = False,
 ) -> Scalar:
     """The expression rebuilt again from its leaves up, each part p as replace(p).
 
     rebuilt: the new parts by the id of the old ones, for expressions that have parts in common; it is added to.
+    only_leaves: replace gives all other parts back as they are.
     """
     rebuilt = {} if rebuilt is None else rebuilt
     for node in walk(root, skipped=rebuilt):
         args = tuple(map(rebuilt.__getitem__, map(id, node.args)))
         same = all(map(operator.is_, args, node.args))
-        rebuilt[id(node)] = replace(node if same else Scalar(node.op, node.dtype, args, node.value))
+        part = node if same else Scalar(node.op, node.dtype, args, node.value)
+        rebuilt[id(node)] = part if only_leaves and args else replace(part)
     return rebuilt[id(root)]

@@ -316,6 +316,9 @@ def fmod(a: Operand, b: Operand, /) -> Tensor:
 def fold(x: Operand, /, output_size: int | Sequence[int], kernel_size: int | Sequence[int], dilation: int | Sequence[int]=1, padding: int | Sequence[int]=0, stride: int | Sequence[int]=1) -> Tensor:
     """Windows given as columns put into an image, where elements that overlap are added (col2im)."""
 
+def from_float8(q: Operand, /, format: Literal['e4m3', 'e5m2']='e4m3', dtype: DType | str | type[Any]=...) -> Tensor:
+    """What bytes of to_float8 stand for."""
+
 def gamma(x: Operand, /) -> Tensor:
     """The gamma function, (x - 1)! of whole numbers: NaN for whole numbers below 0, infinite for 0 with its sign."""
 
@@ -667,7 +670,7 @@ def quantile(x: Operand, /, q: float | Sequence[float], axis: int | Sequence[int
 def quantize(x: Operand, scale: Operand, zero_point: Operand | None=None, axis: int | None=None, dtype: DType | str | type[Any]=..., *, low: int | None=None, high: int | None=None) -> Tensor:
     """saturate(round(x / scale) + zero_point): the nearest integers, halves to the even one."""
 
-def quantized_linear(x: Operand, weight: Operand, scale: Operand, bias: Operand | None=None) -> Tensor:
+def quantized_linear(x: Operand, weight: Operand, scale: Operand, bias: Operand | None=None, *, format: Literal['integer', 'e4m3', 'e5m2']='integer') -> Tensor:
     """x W^T + bias with a weight of small integers and a step for each group: W = q * scale."""
 
 def rad2deg(x: Operand, /) -> Tensor:
@@ -846,6 +849,9 @@ def tile(x: Operand, /, repetitions: Sequence[int]) -> Tensor:
 
 def to_device(x: Operand, /, device: Device | str) -> Tensor:
     """x on a device: x itself if it is there, else a copy, made on the device's copy queue."""
+
+def to_float8(x: Operand, /, format: Literal['e4m3', 'e5m2']='e4m3', *, saturate: bool=True) -> Tensor:
+    """The nearest numbers of 8 bits, as bytes; halves to the even one."""
 
 def topk(x: Operand, /, k: int, axis: int=-1, *, largest: bool=True, sorted: bool=True) -> tuple[Tensor, Tensor]:
     """The k greatest elements along an axis, the greatest first, and their indices."""

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base.errors import DTypeError, GraphError, ShapeError
+from weft.graph.capture import Capture
 from weft.graph.inner import Mark
 from weft.graph.instantiate import instantiate
-from weft.graph.subgraph import Capture, Subgraph
+from weft.graph.subgraph import Subgraph
 from weft.ops import functions as F
 from weft.ops.node import Value, traced
 from weft.ops.op import op
@@ -98,7 +99,7 @@ def with_gradient(
         wanted.extend(dx is not None for dx in dxs)
         return [dx for dx in dxs if dx is not None]
 
-    subgraph = capture.subgraph(cotangents, capture.run(run))
+    subgraph = capture.subgraph(cotangents, capture.run(run).outputs)
     outputs: tuple[Value, ...] = CustomVjp(backward=subgraph, count=len(ys), wanted=tuple(wanted))(
         *ys, *xs, *capture.captures
     )

@@ -3,7 +3,7 @@
 A Storage is a piece of memory and its newest content, a Value whose elements are laid out as `base` says. An array is a
 geometry on a storage, so all views of it read and write the same content. Traces record arrays, whose
 geometry is that of their memory (weft.recording.launch_recorder); functions that are called with Values have a
-ValueStorage for each of them, and a Window for each view (weft.graph.subgraph).
+ValueStorage for each of them, and a Window for each view (weft.graph.capture).
 """
 
 from __future__ import annotations
@@ -84,7 +84,12 @@ class Geometry(NamedTuple):
             self.address == other.address
             and self.shape == other.shape
             and self.dtype is other.dtype
-            and all(n == 1 or a == b for n, a, b in zip(self.shape, self.strides, other.strides, strict=True))
+            and (
+                self.strides == other.strides
+                or all(
+                    n == 1 or a == b for n, a, b in zip(self.shape, self.strides, other.strides, strict=True)
+                )
+            )
         )
 
 

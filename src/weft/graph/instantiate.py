@@ -51,7 +51,7 @@ def instantiate(
         )
         new_node.where = where or node.where
         outputs = draw(new_node) if draw is not None and node.op.random else new_node.outputs
-        new_values.update((old, new) for old, new in zip(node.outputs, outputs, strict=True))
+        new_values.update(zip(node.outputs, outputs, strict=True))
     return [None if v is None else new_values[v] for v in graph.outputs]
 
 

@@ -59,7 +59,8 @@ def copies(graph: Graph) -> bool:
 
 def crosses(node: Node) -> bool:
     """Whether a node brings a value from another device: operators stay where their operands are but for one."""
-    return any(v is not None and v.node.device not in (None, node.device) for v in node.inputs)
+    devices = {v.node.device for v in node.inputs if v is not None}
+    return not devices <= {None, node.device}
 
 
 def partition(graph: Graph) -> list[Part]:

@@ -1,6 +1,6 @@
 """The common part of all recorders of programs.
 
-A recorder turns a function of Python into a graph. There are two. Capture (weft.graph.subgraph) calls the function with
+A recorder turns a function of Python into a graph. There are two. Capture (weft.graph.capture) calls the function with
 Values, so it needs no arrays, and sizes may be symbols. LaunchRecorder (weft.recording.launch_recorder) observes a
 function that runs with arrays, so it can stop where the function looks at values, and go on behind that.
 """
@@ -14,7 +14,7 @@ from weft import _core
 from weft.base.errors import GraphError
 from weft.base.users_line import users_line
 from weft.graph.graph import Graph
-from weft.ops.node import Node, Value, constant, input_value
+from weft.ops.node import Node, Value
 
 __all__ = ["CannotRecord", "Recorder", "is_newer", "memory_mark"]
 
@@ -52,15 +52,13 @@ def is_newer(serial: int, mark: int) -> bool:
 
 
 class Recorder:
-    """A graph that is being recorded: the floats that it takes, the random numbers it draws, how it refuses.
+    """A graph that is being recorded: the random numbers it draws, how it refuses.
 
-    name: of what is recorded, for errors. numbers: inputs for floats of a call, by their origin (TracedFloat). random:
-    what was drawn, in order.
+    name: of what is recorded, for errors. random: what was drawn, in order.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.numbers: dict[int, Value] = {}
         self.random: list[Value] = []
         self._mark = memory_mark()
 
@@ -71,13 +69,6 @@ class Recorder:
     def refuse(self, fact: str) -> NoReturn:
         """Raise CannotRecord: the function does what a graph cannot contain."""
         raise CannotRecord(self.name, fact)
-
-    def float_input(self, value: Any, origin: int) -> Value:
-        """The input for a float of the call; the same one for the same origin."""
-        number = self.numbers.get(origin)
-        if number is None:
-            number = self.numbers[origin] = input_value(constant(value).type, f"number{origin}")
-        return number
 
     def draw(self, node: Node) -> Sequence[Value]:
         """The outputs of a random node: here it draws from its device's stream, in the order of the program."""

@@ -28,16 +28,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from weft.base.cached import cached_property
-from weft.base.device import Device
 from weft.graph.graph import Graph
-from weft.kernels import choices
+from weft.kernels import first_choice
 from weft.ops.kernels import Loop, Native, Parts, Several
 from weft.ops.node import Node, Value
 from weft.ops.op import Op
-from weft.ops.registry import cached
-from weft.ops.types import TensorType
 
-__all__ = ["Rewriting", "complete", "counters", "first_choice", "from_operands", "local", "rewrite"]
+__all__ = ["Rewriting", "complete", "counters", "from_operands", "local", "rewrite"]
 
 ROUNDS = 1000  # more is a rule that undoes another one's work
 
@@ -88,7 +85,7 @@ def rewrite(graph: Graph, rule: Rule, show: Show | None = None, drop: Show | Non
     settled: set[Node] = set()
     earlier_graphs: list[Graph] = []  # so that no other node takes the id of a settled one
     for _ in range(ROUNDS):
-        if roots and not any(isinstance(node.op, roots) and node not in settled for node in graph.nodes):
+        if roots and not [True for node in graph.nodes if isinstance(node.op, roots) and node not in settled]:
             return graph
         rewriting = Rewriting(graph)
         new_graph = rewriting.run(rule, show, drop, settled)
@@ -189,11 +186,13 @@ class Rewriting:
                     counters["dropped"] += 1
                     if drop is not None:
                         drop(f"{node!r} -> {result!r}")
-                outputs = self._rebuilt(node).outputs
+                is_same = self._new.keys().isdisjoint(node.reads)
+                outputs = node.outputs if is_same else self._rebuilt(node).outputs
             self._reached.add(node)
             if outputs is not node.outputs:
-                pairs = zip(node.outputs, outputs, strict=True)
-                self._new.update([(old, new) for old, new in pairs if new is not old])
+                for old, new in zip(node.outputs, outputs, strict=True):
+                    if new is not old:
+                        self._new[old] = new
         if not self._new:
             return self.graph
         outputs = [None if v is None else self.new(v) for v in self.graph.outputs]  # type: ignore[misc]
@@ -203,7 +202,8 @@ class Rewriting:
         """The node on new values; itself if they are the old ones."""
         if self._new.keys().isdisjoint(node.reads):
             return node
-        copy = node.reading(self.new)
+        new = self._new
+        copy = node.reading({v: new.get(v, v) for v in node.reads}.__getitem__)
         self._settled.add(copy)
         self._alive.append(copy)
         return copy
@@ -213,13 +213,13 @@ class Rewriting:
         values = [result] if isinstance(result, Value) else list(result)
         if len(values) != len(node.outputs):
             raise AssertionError(f"{node!r} has {len(node.outputs)} outputs, replaced by {len(values)}")
-        if any(new is None for new in values):
+        if None in values:
             rebuilt = self._rebuilt(node)
             values = [rebuilt.outputs[k] if new is None else new for k, new in enumerate(values)]
         outputs = [v for v in values if v is not None]
-        if any(new.type != old.type for new, old in zip(outputs, node.outputs, strict=True)):
+        if [new.type for new in outputs] != [old.type for old in node.outputs]:
             return None
-        if not all(self._may_leave(old, new) for old, new in zip(node.outputs, outputs, strict=True)):
+        if not all(map(self._may_leave, node.outputs, outputs)):
             return None
         self._settle(node, outputs)
         if self._is_random and self._draws(node) - frozenset().union(*(self._draws(v.node) for v in outputs)):
@@ -237,7 +237,7 @@ class Rewriting:
             self._alive.append(new_node)
             # The line of the one that it replaces, unless a rule has named one of what it merges.
             new_node.order, new_node.where = node.order, new_node.where or node.where
-            stack.extend(v.node for v in new_node.reads)
+            stack += [v.node for v in new_node.reads]
 
     def _draws(self, node: Node) -> frozenset[int]:
         """The orders of the random operators that a node's outputs come from."""
@@ -264,23 +264,6 @@ class Rewriting:
         if old not in self._escaping or not _makes_memory(old.node):
             return True
         return _makes_memory(new.node)
-
-
-def first_choice(node: Node) -> Any:
-    """The best kernel that the operator of a node offers, without its runtime values; None if it has none."""
-    if node.op is None:
-        return None
-    try:
-        return node.choice
-    except AttributeError:
-        types = tuple([None if v is None else v.type for v in node.inputs])
-        node.choice = _first(node.op, types, node.device)
-        return node.choice
-
-
-@cached(maxsize=8192)
-def _first(op: Op, types: tuple[TensorType | None, ...], device: Device | None) -> Any:
-    return next(choices(op, types, device), None)
 
 
 def _makes_memory(node: Node) -> bool:

@@ -30,6 +30,8 @@ from collections.abc import Callable, Iterator, Sequence
 from weft.base.device import Device
 from weft.base.record import Record
 from weft.base.typing import Any
+from weft.ops import registry
+from weft.ops.node import Node
 from weft.ops.op import Op, set_declared_residuals
 from weft.ops.types import TensorType
 
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["Registered", "choices", "kernel", "loop_kernel", "registered", "residuals"]
+__all__ = ["Registered", "choices", "first_choice", "kernel", "loop_kernel", "registered", "residuals"]
 
 OPERATORS = "weft.ops."
 
@@ -84,6 +86,8 @@ def kernel(
 
     def register(offers: F) -> F:
         _TABLE.setdefault((cls, device), []).append(Registered(offers, provider, when, storages))
+        if (device, cls.__module__) in _LOADED:  # else nobody has asked for its kernels
+            registry.empty_caches()
         return offers
 
     return register
@@ -137,7 +141,8 @@ def registered(cls: type[Op], device: str = "cpu") -> Sequence[Registered]:
     (['onednn'], ())
     """
     for base in cls.__mro__:
-        _load(base.__module__, device)
+        if (device, base.__module__) not in _LOADED:
+            _load(base.__module__, device)
         entries = _TABLE.get((base, device))
         if entries is not None:
             return entries
@@ -161,6 +166,23 @@ def choices(op: Op, types: Sequence[TensorType | None], device: Device | None = 
     yield from op.kernels(*types)
 
 
+def first_choice(node: Node) -> Any:
+    """The best kernel that the operator of a node offers, without its runtime values; None if it has none."""
+    if node.op is None:
+        return None
+    try:
+        return node.choice
+    except AttributeError:
+        types = tuple([None if v is None else v.type for v in node.inputs])
+        node.choice = _first(node.op, types, node.device)
+        return node.choice
+
+
+@registry.cached(maxsize=8192)
+def _first(op: Op, types: tuple[TensorType | None, ...], device: Device | None) -> Any:
+    return next(choices(op, types, device), None)
+
+
 def loop_kernel(device: Device, code: Any) -> Any:
     """The kernel of a loop on a device: what its kind makes of the code, else the processor's."""
     make = LOOPS.get(device.kind)
@@ -169,26 +191,27 @@ def loop_kernel(device: Device, code: Any) -> Any:
     return code.for_threads() if device.kind == "gpu" else code.native()
 
 
+def _input_kinds(types: Sequence[TensorType | None]) -> dict[str, None]:
+    return dict.fromkeys([t.device.kind for t in types if t is not None and not t.weak])
+
+
 def _device_kind(op: Op, types: Sequence[TensorType | None]) -> str:
     device = op.fixed_device()
-    if device is not None:
-        return device.kind
-    return next((t.device.kind for t in types if t is not None and not t.weak), "cpu")
+    return device.kind if device is not None else next(iter(_input_kinds(types)), "cpu")
 
 
 def _device_kinds(op: Op, types: Sequence[TensorType | None], device: Device | None) -> Sequence[str]:
     """The kinds whose kernels may be taken, in the order in which they are tried."""
-    if op.fixed_device() is None:
-        return (_device_kind(op, types) if device is None else device.kind,)
-    kind = _device_kind(op, types)
-    input_kinds = {t.device.kind for t in types if t is not None and not t.weak} - {kind}
+    fixed, input_kinds = op.fixed_device(), _input_kinds(types)
+    if fixed is None:
+        return (device.kind if device is not None else next(iter(input_kinds), "cpu"),)
+    kind = fixed.kind
+    input_kinds.pop(kind, None)
     return sorted((kind, *input_kinds), key=lambda name: (name == "cpu", name != kind))
 
 
 def _load(operators: str, device: str) -> None:
     """Import the module of kernels for a module of operators, where there is one."""
-    if (device, operators) in _LOADED:
-        return
     if operators.startswith(OPERATORS):
         families = _FAMILIES.get(device)
         if families is None:

@@ -22,6 +22,7 @@ from weft.module.module import Handle as Handle
 from weft.module.module import Module as Module
 from weft.module.module import Parameter as Parameter
 from weft.module.normalization import *  # noqa: F403
+from weft.module.of_symbol import SymbolModule as SymbolModule
 from weft.module.padding import *  # noqa: F403
 from weft.module.recurrent import *  # noqa: F403
 from weft.module.transformer import *  # noqa: F403

@@ -148,7 +148,7 @@ def pointwise_loop(
     types: Sequence[TensorType | None], results: Sequence[Scalar], numbers: Sequence[Any] = ()
 ) -> Loop:
     """A Loop that stores one result for each output at every position."""
-    stores = tuple(Store(len(types) + k, result) for k, result in enumerate(results))
+    stores = tuple([Store(len(types) + k, result) for k, result in enumerate(results)])
     return Loop(len(types), (Each(stores),), numbers=tuple(numbers))
 
 
@@ -198,7 +198,7 @@ class Row:
         """The row's values combined by a reduction of weft.expr.kernel."""
         parts = list(e.walk(value))
         after = max((self._stage_of[part.value] for part in parts if part.op == "result"), default=-1)
-        if any(part.op == "load" and part.value >= self.inputs for part in parts):
+        if [part for part in parts if part.op == "load" and part.value >= self.inputs]:
             after = len(self.stages) - 1  # it reads what has been stored
         number, self._count = self._count, self._count + 1
         reduction = Reduction(number, op, value, start)

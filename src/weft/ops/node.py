@@ -90,10 +90,11 @@ class Node:
         self.name, self.value = name, value
         self.order: int = next(_orders) if like is None else like.order
         self.where: str = "" if like is None else like.where
-        self.device = self._run_device(types)
-        if self.device is not None:
-            types = [t.on(self.device) for t in types]
-        self.outputs = tuple([Value(self, k, t) for k, t in enumerate(types)])
+        device = self.device = self._run_device(types)
+        outputs = []
+        for k, t in enumerate(types):
+            outputs.append(Value(self, k, t if device is None or t.device is device else t.on(device)))
+        self.outputs = tuple(outputs)
 
     def _run_device(self, types: Sequence[TensorType]) -> Device | None:
         if self.op is None:
@@ -121,6 +122,8 @@ class Node:
             return self._written
 
     def _read_values(self) -> tuple[Value, ...]:
+        if not self.runtime and None not in self.inputs:
+            return self.inputs  # type: ignore[return-value]
         return tuple([v for v in (*self.inputs, *self.runtime.values()) if v is not None])
 
     def reading(self, new: Callable[[Value], Value]) -> Node:
@@ -436,7 +439,7 @@ def bind(
     if cls.prefix and cls.prefix not in keywords and positional:
         keywords[cls.prefix] = positional.pop(0)
     attributes = cls.positional
-    if any(spec.name in attributes for spec in cls.inputs):
+    if [spec for spec in cls.inputs if spec.name in attributes]:
         if len(positional) > len(attributes):
             raise TypeError(f"{cls.name}: takes {len(attributes)} positional arguments, got {len(args)}")
         for name, value in zip(attributes, positional, strict=False):
@@ -478,7 +481,7 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
     if is_traced:
         inputs = [*map(value_of, inputs)]
         attributes = {name: value_of(value) for name, value in attributes.items()}
-    capture = _core.capture()  # see weft.graph.subgraph
+    capture = _core.capture()  # see weft.graph.capture
     arguments = inputs
     if capture is not None:
         inputs = [capture.lift(value) for value in inputs]
@@ -538,8 +541,9 @@ def make_node(
 ) -> Node:
     """A Node of the operator, its types inferred; like: the node that it replaces, if any."""
     types_of_inputs = [None if value is None else value.type for value in inputs]
-    if any(t is not None and t.storage != "dense" for t in types_of_inputs):
-        op.require_storage(types_of_inputs)
+    for t in types_of_inputs:
+        if t is not None and t.storage != "dense":
+            op.require_storage(types_of_inputs)
     types = op.infer(*types_of_inputs)
     return Node(op, inputs, (types,) if isinstance(types, TensorType) else tuple(types), runtime, like=like)
 

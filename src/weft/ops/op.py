@@ -118,10 +118,12 @@ def _scope_of(annotation: Any, scope: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _snake_case(name: str) -> str:
-    pairs = zip(f" {name}", name, strict=False)
-    return "".join(
-        f"_{c}" if c.isupper() and (before.islower() or before.isdigit()) else c for before, c in pairs
-    ).lower()
+    begins = [
+        k
+        for k, c in enumerate(name)
+        if k and c.isupper() and (name[k - 1].islower() or name[k - 1].isdigit())
+    ]
+    return "_".join([name[a:b] for a, b in zip([0, *begins], [*begins, None], strict=True)]).lower()
 
 
 def parameters(rule: Callable[..., Any]) -> tuple[Input, ...]:
@@ -173,7 +175,7 @@ def _several(convert: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
     def convert_all(value: Any) -> tuple[Any, ...]:
         if isinstance(value, str | bytes):
             raise TypeError
-        return tuple(convert(item) for item in value)
+        return tuple([convert(item) for item in value])
 
     return convert_all
 
@@ -381,7 +383,7 @@ class Op:
     def __init_subclass__(cls, **declared: Any) -> None:
         super().__init_subclass__()
         for name, value in declared.items():
-            if not any(name in vars(base) for base in cls.__mro__[1:]):
+            if not hasattr(super(cls, cls), name):
                 raise TypeError(
                     f"{cls.__name__}: operators declare no {name!r}; weft.ops.Op lists what they do"
                 )
@@ -531,7 +533,7 @@ class Op:
         return hash(self.__weft_key__)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.values().items())})"
+        return f"{type(self).__name__}({', '.join([f'{k}={v!r}' for k, v in self.values().items()])})"
 
     def with_runtime(self, values: dict[str, Any]) -> Op:
         """The operator with other Runtime attributes; in rules they are the values that stand for them."""

@@ -58,7 +58,7 @@ class Pointwise(Op, family="pointwise", primitive=True):
 
     def compute_dtype(self, *inputs: TensorType | None) -> DType:
         """The type that is computed in, which the operands are converted to."""
-        common = promote(*(t for t in inputs if t is not None))
+        common = promote(*[t for t in inputs if t is not None])
         if self.result == "float" and not common.is_inexact:
             return float32
         return common

@@ -53,13 +53,15 @@ def least(a: Polynomial) -> int | None:
     >>> least(plus(times(n, m), m, -1)), least(plus(n, m, -1))
     (2, None)
     """
+    if min(a.values(), default=0) >= 0:
+        return sum([value << len(key) for key, value in a.items()])
     shifted: Polynomial = {}
     for key, value in a.items():
         product = constant(value)
         for size in key:
             product = times(product, {(size,): 1, (): 2})
         shifted = plus(shifted, product)
-    return None if any(value < 0 for key, value in shifted.items() if key) else shifted.get((), 0)
+    return None if [key for key, value in shifted.items() if key and value < 0] else shifted.get((), 0)
 
 
 def quotient(a: Polynomial, b: Polynomial) -> Polynomial | None:

@@ -125,8 +125,7 @@ def register(cls: type[Any]) -> None:
         _functions.pop(cls.name, None)
         generation += again and was_found
     if again:
-        for clear in _caches:
-            clear()
+        empty_caches()
     if again and was_found:
         _core.forget_users_plans()
     for listener in _listeners:
@@ -158,6 +157,12 @@ def cached(maxsize: int) -> Callable[[Callable[..., Any]], Any]:
 def clear_when_made_again(clear: Callable[[], None]) -> None:
     """Call this when an operator is made again, so that a table keeps nothing of the earlier one."""
     _caches.append(clear)
+
+
+def empty_caches() -> None:
+    """An operator is made again, or has another kernel: what was found for it holds no more."""
+    for clear in _caches:
+        clear()
 
 
 def listen(listener: Callable[[type[Any]], None]) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "COMPUTED",
     "NeedsSizes",
     "Size",
+    "are_guarded",
     "axis_size",
     "extent",
     "input_size",
@@ -126,6 +127,11 @@ def _guards() -> SizeGuards | None:
     return _local.guards
 
 
+def are_guarded() -> bool:
+    """Whether sizes of a call answer comparisons now: what is made depends on the answers, and has to ask each time."""
+    return _local.guards is not None
+
+
 def _number(size: int | Size, axes: Sequence[int]) -> int:
     return size.at(axes) if isinstance(size, Size) else size
 
@@ -152,7 +158,7 @@ class Size:
     _interned: dict[tuple[Any, ...], Size] = {}  # noqa: RUF012 - the one table of all
 
     def __new__(cls, op: str, *args: Any) -> Size:
-        key = (op, *(id(arg) if isinstance(arg, Size) else arg for arg in args))
+        key = (op, *[id(arg) if isinstance(arg, Size) else arg for arg in args])
         size = cls._interned.get(key)
         if size is None:
             size = object.__new__(cls)

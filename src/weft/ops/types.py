@@ -240,7 +240,7 @@ def normalize_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     for a in axes:
         if not -ndim <= a < ndim:
             raise IndexError(f"{name}: axis {a} is out of range for {ndim} dimensions")
-    result = tuple(sorted(a % ndim for a in axes))
+    result = tuple(sorted([a % ndim for a in axes]))
     if len(set(result)) != len(result):
         raise ValueError(f"{name}: an axis is named twice in {axis}")
     return result

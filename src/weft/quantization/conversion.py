@@ -11,7 +11,7 @@ from weft.arrays.creation import full, tensor, zeros
 from weft.arrays.tensor import Tensor
 from weft.base.structure import flatten
 from weft.gradients.gradient import no_grad
-from weft.graph.subgraph import type_of
+from weft.graph.capture import type_of
 from weft.module.module import UNSAVED_BUFFER, Module
 from weft.ops.families.arithmetic import Add
 from weft.ops.families.convolution import TransposedConvolution

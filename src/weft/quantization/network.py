@@ -14,8 +14,8 @@ from typing import Any
 from weft.base.errors import GraphError
 from weft.base.structure import flatten
 from weft.gradients.gradient import no_grad
+from weft.graph.capture import type_of
 from weft.graph.graph import Graph
-from weft.graph.subgraph import type_of
 from weft.ops import registry
 from weft.ops.families.convolution import Convolution, TransposedConvolution
 from weft.ops.families.joining import Concat

@@ -11,7 +11,7 @@ from weft.arrays.creation import tensor
 from weft.arrays.tensor import Tensor
 from weft.base.structure import flatten
 from weft.gradients.gradient import no_grad
-from weft.graph.subgraph import type_of
+from weft.graph.capture import type_of
 from weft.module.module import Module, Parameter
 from weft.ops.families.convolution import TransposedConvolution
 from weft.ops.families.matrix import Linear, Matmul
@@ -468,8 +468,13 @@ def module_of(module: Module | Trace, what: str) -> Module:
     """The module itself, or the one that is traced; TypeError for anything else."""
     function: Any = module.function if isinstance(module, Trace) else module
     if not isinstance(function, Module):
+        hint = (
+            "\n  hint: SymbolModule(symbol, arrays) is a module"
+            if hasattr(function, "list_arguments")
+            else ""
+        )
         raise TypeError(
-            f"{what}: takes a Module or wf.trace of one, got {type(module).__name__} of {function!r}"
+            f"{what}: takes a Module or wf.trace of one, got {type(module).__name__} of {function!r}{hint}"
         )
     return function
 

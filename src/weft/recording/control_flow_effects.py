@@ -19,7 +19,7 @@ from weft import _core
 from weft.arrays.creation import empty
 from weft.base.device import Device, cpu
 from weft.base.dtype import int64
-from weft.graph.subgraph import Capture
+from weft.graph.capture import Capture
 from weft.ops import functions as F
 from weft.ops.families.creation import Stepped
 from weft.ops.families.random import RandomIntegers

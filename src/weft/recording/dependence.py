@@ -11,7 +11,6 @@ from typing import Any
 
 from weft import _core
 from weft.base.exact import Same, exact
-from weft.base.structure import walked
 
 __all__ = ["all_within", "changed", "containers_in", "depends_on", "happens_once", "objects_in", "state_of"]
 
@@ -72,6 +71,10 @@ def _items_of(value: Any) -> Sequence[Any]:
 
 def objects_in(state: Any) -> Iterator[Any]:
     """What a state compares by identity."""
-    for each in walked(state, lambda x: x if isinstance(x, tuple | frozenset) else ()):
-        if isinstance(each, Same):
+    waiting = [state]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, tuple | frozenset):
+            waiting += reversed([*each])
+        elif isinstance(each, Same):
             yield each.value

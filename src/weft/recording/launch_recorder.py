@@ -65,6 +65,7 @@ class LaunchRecorder(Recorder):
         super().__init__("program")
         self.storages = Storages()
         self.sources: list[Source] = []
+        self.numbers: dict[int, Value] = {}  # inputs for floats of a call, by their origin (TracedFloat)
         # Objects that were used, and their first states, by id.
         self.dependences: dict[int, tuple[Any, Any]] = {}
         self.set_gradients: set[int] = set()  # tensors whose grad was set, by id
@@ -346,7 +347,11 @@ class LaunchRecorder(Recorder):
 
     def number(self, value: Any, origin: int) -> Value:
         """A number: a constant, or what it is known as."""
-        return self.float_input(value, origin) if origin else constant(value)
+        if not origin:
+            return constant(value)
+        if origin not in self.numbers:
+            self.numbers[origin] = input_value(constant(value).type, f"number{origin}")
+        return self.numbers[origin]
 
     def value(self, x: Geometry) -> Value | None:
         """The content of a window; None if there is none to be had, which has been reported then."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft import _core
 from weft.arrays.tensor import Tensor
+from weft.base.device import Device
 from weft.base.errors import GraphError
 from weft.gradients.gradient import recorded_backward
 from weft.graph.symbols import SymbolGradient, SymbolNode, is_partial, nodes_of
+from weft.ops import registry
 from weft.ops.node import Value
 from weft.symbol.control import LOWERED
 from weft.symbol.placement import Placement
 from weft.symbol.plans import Plans
 
-__all__ = ["EagerRun"]
+__all__ = ["EagerRun", "run_operators"]
 
 
 class EagerRun:
@@ -41,11 +43,7 @@ class EagerRun:
             for name, is_needed in zip(plans.arguments, needs_gradient, strict=True)
         ]
         bound |= dict(zip(plans.states, states, strict=True))
-        results: dict[int, Any] = {}
-        for node in nodes_of(plans.values):
-            outputs = [bound[node.name]] if node.op is None else _run(node, results, training, placement)
-            results.update((id(v), x) for v, x in zip(node.outputs, outputs, strict=False))
-        self._ys: list[Tensor] = [results[id(v)] for v in plans.values]
+        self._ys: list[Tensor] = run_operators(plans.values, bound, training, placement.__getitem__)
         self.outputs = [_core.alias(y, keep_past=False) for y in self._ys]
 
     def gradients(self, cotangents: Sequence[Tensor]) -> list[Tensor | None]:
@@ -56,19 +54,38 @@ class EagerRun:
         return [None if leaf is None else next(gradients) for leaf in self._leaves]
 
 
-def _run(node: SymbolNode, contents: dict[int, Any], training: bool, placement: Placement) -> list[Any]:
+def run_operators(
+    values: Sequence[Value],
+    bound: Mapping[str, Any],
+    training: bool,
+    device_of: Callable[[SymbolNode], Device | None],
+) -> list[Any]:
+    """What symbols' values are, of the variables' arrays: one call for each operator.
+
+    device_of: where an operator runs, None: where its operands are. Raises GraphError for loops, branches and gradients
+    inside of the symbol.
+    """
+    results: dict[Value, Any] = {}
+    for node in nodes_of(values):
+        outputs = [bound[node.name]] if node.op is None else _run(node, results, training, device_of(node))
+        results.update(zip(node.outputs, outputs, strict=False))
+    return [results[v] if is_partial(v) else v.node.value for v in values]
+
+
+def _run(node: SymbolNode, contents: dict[Value, Any], training: bool, device: Device | None) -> list[Any]:
     if isinstance(node.op, SymbolGradient) or type(node.op) in LOWERED:
         raise GraphError(
             f"{node.name}: loops, branches and gradients inside of a symbol are one program, which transformations do "
             "not see: run the executor outside of them"
         )
-    op, device = node.resolved(training), placement[node]
+    op = node.resolved(training)
 
     def operand(value: Value | None) -> Any:
         if value is None or not is_partial(value):
             return None if value is None else value.node.value
-        array = contents[id(value)]
-        return array if array.device is device else array.to_device(device)
+        array = contents[value]
+        return array if device is None or array.device is device else array.to_device(device)
 
-    results = op(*map(operand, node.inputs))
+    operands = [operand(v) for v in node.inputs]
+    results = op(*operands) if op.inputs else registry.function(op.name)(**op.values())
     return list(results) if isinstance(results, tuple | list) else [results]

@@ -16,7 +16,7 @@ from typing import Any
 
 from weft.arrays.indexing import get, parse, put
 from weft.base.errors import ShapeError
-from weft.graph.subgraph import no_capture
+from weft.graph.capture import no_capture
 from weft.ops import functions as F
 from weft.ops.families.shape import Permuting
 from weft.ops.node import input_value

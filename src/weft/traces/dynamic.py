@@ -20,6 +20,8 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from numpy.lib.array_utils import byte_bounds
+
 from weft import _core
 from weft.arrays import tracer as tracer  # so that recorded functions hold arrays
 from weft.arrays.tensor import Tensor
@@ -27,10 +29,11 @@ from weft.arrays.traced_float import TracedFloat, TracedFloats
 from weft.base.errors import GraphError, ShapeError
 from weft.base.structure import Structure, flatten
 from weft.base.users_line import is_users
+from weft.graph.capture import Capture, ProgramCapture
 from weft.graph.functionalization import Geometry
 from weft.graph.graph import Graph
-from weft.graph.recording import CannotRecord, Recorder
-from weft.graph.subgraph import Capture, definition_slots
+from weft.graph.recording import CannotRecord
+from weft.graph.subgraph import definition_slots
 from weft.ops import functions as F
 from weft.ops import registry
 from weft.ops.node import Tracer, Value, traced, value_of
@@ -39,6 +42,7 @@ from weft.ops.types import TensorType
 from weft.recording.captured_environment import captured_environment
 from weft.recording.dependence import all_within, objects_in
 from weft.recording.doubts import Recording, is_checked
+from weft.recording.element_guards import ElementGuards
 from weft.recording.launch_recorder import LaunchRecorder
 from weft.traces.export import Described
 from weft.traces.sized import Signature, SizedProgram, raise_recorded, size_of
@@ -121,25 +125,18 @@ class DynamicTraced(SizedProgram):
         self._key_objects = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
         floats = TracedFloats([leaf for leaf in leaves if type(leaf) is float])
         self._numbers = NumberSources(floats, leaves)
-        recorder = _EffectGuard(reason, floats)
+        recorder = _EffectGuard(reason, floats, [each[0] for each in self.environment.arrays])
         for dependency in all_within([*leaves, *self.environment.values]):
             recorder.depends_on(dependency)
-        capture = _WholeFunction(name, reason)
+        capture = _WholeFunction(name, reason, recorder)
         self.values = self._symbolic_leaves(capture, leaves, iter(floats.numbers))
         # In order: the argument is the first one that it is.
         self.inputs = list(dict.fromkeys(v for v in self.values if isinstance(v, Value)))
         args, kwargs = structure.build([*map(traced, self.values)])
-        results: list[Any] = []
-
-        def run() -> list[Any]:
-            leaves_of_result, self.structure = flatten(function(*args, **kwargs))
-            results.extend(leaves_of_result)
-            return [x for x in leaves_of_result if _is_array(x)]
-
         self.size_guards = SizeGuards(signature.sizes)
         with recorder, self.size_guards:
             try:
-                arrays = iter(capture.run(run))
+                recorded = capture.run(lambda: function(*args, **kwargs), _is_array)
             except NeedsSizes as problem:
                 raise CannotRecord(
                     name, f"{reason}, the number behind a size was needed: {problem}", _line_of(problem)
@@ -152,16 +149,18 @@ class DynamicTraced(SizedProgram):
             finally:
                 floats.close()
         self.lasting_change = self._lasting_change(recorder, capture)
-        contents = {k: capture.content(v) for k, v in enumerate(self.values) if isinstance(v, Value)}
-        changed = {k: v for k, v in contents.items() if v is not None}  # of arguments
+        changed = capture.written(self.values)  # of arguments
         self.changed = list(changed)
         self._check_changed(leaves, capture)
         self._had = capture.had
         self.captures = [capture.find_of(x) for x in capture.captures]
+        self._constants = {k for k, x in enumerate(capture.captures) if capture.is_local(x)}
         outputs: list[Value] = []
-        self._result_sizes = {k: x for k, x in enumerate(results) if isinstance(x, Size)}
+        arrays = iter(recorded.outputs)
+        self.structure = recorded.structure
+        self._result_sizes = {k: x for k, x in enumerate(recorded.leaves) if isinstance(x, Size)}
         self.results = [
-            self._find(capture, x, next(arrays) if _is_array(x) else None, outputs) for x in results
+            self._find(capture, x, next(arrays) if _is_array(x) else None, outputs) for x in recorded.leaves
         ]
         self._effects = [
             (
@@ -173,12 +172,20 @@ class DynamicTraced(SizedProgram):
         self.visible, self.written_captures = len(outputs), list(capture.new_contents)
         outputs += [*capture.new_contents.values(), *changed.values()]
         self.graph = Graph(
-            [*self.inputs, *capture.capture_inputs, *capture.numbers.values()],
+            [*self.inputs, *capture.capture_inputs, *(v for v, _ in capture.floats.values())],
             [*outputs, *capture.unused_draws(outputs)],
         )
         self.environment.slots += definition_slots(self.graph, lookups)
-        self.numbers = [(origin, self._numbers.find(origin)) for origin in capture.numbers]
-        self._guard = self._numbers.guard()
+        self.numbers = [(origin, self._numbers.find(origin)) for _, origin in capture.floats]
+        self._elements = recorder.elements
+        if not self._elements.hold():
+            capture.refuse("elements that it reads are written, which would be done only once")
+        numbers_hold, elements_hold = self._numbers.guard(), self._elements.hold
+        self._guard = (
+            (lambda leaves: (numbers_hold is None or numbers_hold(leaves)) and elements_hold())
+            if self._elements
+            else numbers_hold
+        )
         self._states = [
             (dependency, dependency.__weft_state__()) for dependency, _ in recorder.dependences.values()
         ]
@@ -316,7 +323,7 @@ class DynamicTraced(SizedProgram):
     def recording(self, leaves: list[Any]) -> Recording:
         """What is compared with another graph of the same function; leaves: of a call that both are for."""
         numbers = [find.look_up(leaves) for _, find in self.numbers]
-        return Recording(self.graph, self.captures, self.results, numbers)
+        return Recording(self.graph, self.captures, self.results, numbers, self._constants)
 
     def surplus(self) -> Iterator[Traced]:
         """Plans to be dropped, the oldest."""
@@ -324,23 +331,18 @@ class DynamicTraced(SizedProgram):
             yield self.plans.pop(0)
 
 
-class _WholeFunction(Capture):
+class _WholeFunction(ProgramCapture):
     """Writes down a function with all that it does to arrays of its environment.
 
     cotangents: what became the grad of which array, by the array's id; had: whether arrays whose grad matters had one.
     """
 
-    def __init__(self, name: str, reason: str) -> None:
+    def __init__(self, name: str, reason: str, effects: _EffectGuard) -> None:
         super().__init__(name)
-        self.reason = reason
+        self.reason, self._effects = reason, effects
         self.cotangents: dict[int, tuple[Tensor, Any]] = {}
         self.had: dict[int, tuple[Tensor, bool]] = {}
         self._owners: dict[int, tuple[Tensor, Any]] = {}  # of gradients from before, by id, with the gradient
-
-    def number(self, x: Any) -> Any:
-        if x.owner is None:
-            return x.value
-        return self.float_input(x.value, x.origin)
 
     def find_of(self, x: Tensor) -> Find:
         """Where calls find an array of the environment: if it is the grad of another one, there."""
@@ -352,6 +354,20 @@ class _WholeFunction(Capture):
     def is_local(self, x: Tensor) -> bool:
         """Whether the function made it."""
         return self._is_new(x)
+
+    def read_elements(self, compute: Callable[[], Any], operands: Sequence[Any]) -> Any:
+        """What is computed of arrays outside is computed again at each call, and compared."""
+        for array in operands:
+            self.check_read(_core.geometry(array)[0])
+        with self._effects.unobserved():
+            if not all(map(self._is_new, operands)):
+                self._effects.elements.add(compute)
+            return compute()
+
+    def check_read(self, serial: int) -> None:
+        super().check_read(serial)
+        if any(_core.geometry(gradient)[0] == serial for _, gradient in self._owners.values()):
+            self.refuse("elements are read of a grad, which may be another array at the next call")
 
     def gradient_of(self, x: Any, found: Any) -> Any:
         self._note_gradient(x, found)
@@ -367,28 +383,47 @@ class _WholeFunction(Capture):
         self._note_gradient(x, _core.gradient(x))
         self.cotangents[id(x)] = (x, dx)
 
-    draw = Recorder.draw  # as a whole program, not as a body that runs again
-
     def refuse(self, fact: str) -> NoReturn:
         raise CannotRecord(self.name, f"{self.reason}, {fact}")
 
 
 class _EffectGuard(LaunchRecorder):
-    """Refuses effects, which would happen only once, while a function runs on Values."""
+    """Refuses effects, which would happen only once, while a function runs on Values.
+
+    elements: what it reads of arrays outside, which is guarded. host_arrays: NumPy arrays that it may copy.
+    """
 
     defers = True  # it is called before anything is done
 
-    def __init__(self, reason: str, floats: TracedFloats) -> None:
+    def __init__(self, reason: str, floats: TracedFloats, host_arrays: Sequence[Any]) -> None:
         super().__init__(raise_recorded)
         self.reason, self.floats = reason, floats
+        self.elements = ElementGuards()
+        self._host_arrays = [*map(byte_bounds, host_arrays)]
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise CannotRecord(
             "trace",
-            f"{self.reason}, something is computed, read or written at once, which would be done only once",
+            f"{self.reason}, something is computed or written at once, which would be done only once",
         )
 
-    launched = copied = drawn = permuted = read = awaited = random_state = happens_once = _refuse  # type: ignore[assignment]
+    launched = drawn = permuted = awaited = random_state = happens_once = _refuse  # type: ignore[assignment]
+
+    def read(self, geometry: Any) -> None:
+        x = Geometry(*geometry)
+        if x.size and (not self._is_new(x) or self._is_of_host(x)):
+            self.elements.add(x.memory.tensor)
+
+    def copied(self, to: Any, source: Any) -> bool:
+        if not self._is_new(Geometry(*to)):
+            self._refuse()
+        self.read(source)
+        return False
+
+    def _is_of_host(self, x: Geometry) -> bool:
+        """Whether it is memory of a NumPy array outside."""
+        low, high = x.extent()
+        return any(first <= low and high <= end for first, end in self._host_arrays)
 
     def filled(self, to: Any, number: Any) -> bool:
         if not self._is_new(Geometry(*to)):

@@ -20,12 +20,12 @@ from weft.arrays.traced_float import TracedFloat, TracedFloats
 from weft.base.structure import Structure, flatten
 from weft.base.table import Table
 from weft.executor.compile import compile_graph
+from weft.graph.capture import ProgramCapture, no_capture, type_of
 from weft.graph.graph import Graph
-from weft.graph.recording import Recorder
-from weft.graph.subgraph import Capture, no_capture, type_of
 from weft.ops import functions as F
 from weft.ops import registry
-from weft.ops.node import Node, Tracer, Value, constant, input_value, traced, value_of
+from weft.ops.node import Node, Tracer, Value, constant, traced, value_of
+from weft.ops.sizes import are_guarded
 from weft.ops.types import TensorType
 from weft.recording.control_flow_effects import may_share_memory, write_back, write_back_found
 
@@ -46,30 +46,13 @@ PLANS = 16  # of one program, for operands of different strides
 T = TypeVar("T")
 
 
-class _TransformCapture(Capture):
-    """Writes a function down that is going to be transformed: what draws random numbers stays as it is.
+class _Beside:
+    """A leaf of the second result of a function that is no array, and only goes along."""
 
-    floats: the inputs for floats of the call, which stay inputs of the program, with what is given for them.
-    """
+    __slots__ = ("leaf",)
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.floats: dict[tuple[int, int], tuple[Value, Any]] = {}
-
-    draw = Recorder.draw  # as a whole program, not as a body that runs again
-
-    def number(self, x: Any) -> Any:
-        if self._outer is not None:
-            return self._outer.number(x)
-        if x.owner is None:
-            return x.value
-        key = (id(x.owner), x.origin)
-        if key not in self.floats:
-            self.floats[key] = input_value(constant(x.value).type, "number"), x
-        return self.floats[key][0]
-
-    def set_gradient(self, x: Any, dx: Any) -> None:
-        self.refuse("it sets the grad of an array; a transformed function may use grad or vjp inside of it")
+    def __init__(self, leaf: Any) -> None:
+        self.leaf = leaf.value if type(leaf) is TracedFloat else leaf
 
 
 class CapturedFunction:
@@ -90,7 +73,7 @@ class CapturedFunction:
         types: Sequence[TensorType | None],
         has_aux: bool = False,
     ) -> None:
-        self._capture = _TransformCapture(name)
+        self._capture = ProgramCapture(name)
         floats = TracedFloats([x for x in leaves if type(x) is float] if _core.capture() is None else ())
         numbers = iter(floats.numbers)
         values: list[Any] = [
@@ -104,40 +87,37 @@ class CapturedFunction:
         self.inputs: list[Value] = [v for v, t in zip(values, types, strict=True) if t is not None]
         values = [*map(traced, values)]
         self._arguments = [leaf for leaf, t in zip(leaves, types, strict=True) if t is not None]
-        self._results: list[Any] = []
-        self._aux_leaves: list[Any] = []
 
-        def run() -> list[Any]:
+        def run() -> tuple[Any, Any]:
             args, kwargs = structure.build(values)
-            result, aux = function(*args, **kwargs), None
-            if has_aux:
-                if not isinstance(result, tuple) or len(result) != 2:
-                    raise TypeError(
-                        f"{name}: with has_aux, the function must give a pair, got {type(result).__name__}"
-                    )
-                result, aux = result
-            self._results, self.structure = flatten(result)
-            self._aux_leaves, self._aux_structure = flatten(aux)
-            return [x for x in self._results if x is not None] + [x for x in self._aux_leaves if is_array(x)]
+            result = function(*args, **kwargs)
+            if not has_aux:
+                return result, _Beside(None)
+            if not isinstance(result, tuple) or len(result) != 2:
+                raise TypeError(
+                    f"{name}: with has_aux, the function must give a pair, got {type(result).__name__}"
+                )
+            leaves, shape = flatten(result[1])
+            return result[0], shape.build([x if is_array(x) else _Beside(x) for x in leaves])
 
         try:
-            values_of_results = self._capture.run(run)
+            recorded = self._capture.run(run, lambda x: x is not None and type(x) is not _Beside)
         finally:
             floats.close()
-        result_count = len([x for x in self._results if x is not None])
-        self.written_captures = list(self._capture.new_contents)
-        ends = [self._capture.content(v) for v in self.inputs]
-        self.written_inputs = [k for k, end in enumerate(ends) if end is not None]
-        self.contents = [self._capture.new_contents[k] for k in self.written_captures] + [
-            v for v in ends if v is not None
-        ]
+        self.structure, self._aux_structure = recorded.structure.parts
+        self._results = recorded.leaves[: self.structure.count()]
+        self._aux_leaves = recorded.leaves[self.structure.count() :]
+        result_count = sum(self.are_results)
+        written = self._capture.written(self.inputs)
+        self.written_captures, self.written_inputs = list(self._capture.new_contents), list(written)
+        self.contents = [*self._capture.new_contents.values(), *written.values()]
         numbers_read = list(self._capture.floats.values())
         self.extra = [*self._capture.capture_inputs, *(v for v, _ in numbers_read)]
         self.captures = [*self._capture.captures, *(x if x.owner else x.value for _, x in numbers_read)]
         self._check_arguments()
         with no_capture():
-            values_of_results = [materialized(v) for v in values_of_results]
-        self.ys, self.aux = values_of_results[:result_count], values_of_results[result_count:]
+            outputs = [materialized(v) for v in recorded.outputs]
+        self.ys, self.aux = outputs[:result_count], outputs[result_count:]
 
     def _check_arguments(self) -> None:
         """Raise CannotRecord where an argument is written whose memory is used under another name, too."""
@@ -179,7 +159,7 @@ class CapturedFunction:
             write_back(self._capture, self._arguments[k], content)
         remaining = iter(extra_outputs[:count])
         return self._aux_structure.build(
-            [next(remaining) if is_array(x) else _plain(x) for x in self._aux_leaves]
+            [x.leaf if type(x) is _Beside else next(remaining) for x in self._aux_leaves]
         )
 
 
@@ -189,11 +169,6 @@ def materialized(v: Value) -> Value:
         return v
     copy: Value = F.reshape(v, shape=v.shape, copy=True)
     return copy
-
-
-def _plain(x: Any) -> Any:
-    """A leaf of a second result; of a float of the call the number."""
-    return x.value if type(x) is TracedFloat else x
 
 
 class Program:
@@ -252,13 +227,16 @@ registry.clear_when_made_again(_programs.clear)
 
 
 def stored(key: Hashable, make: Callable[[], T]) -> T:
-    """What make gives, outside of every capture; for a key that was met before what it gave then."""
+    """What make gives, outside of every capture; for a key that was met before what it gave then.
+
+    With dynamic axes make runs each time, because it may compare sizes.
+    """
 
     def made() -> T:
         with no_capture():
             return make()
 
-    entry: T = _programs.get(key, made)
+    entry: T = made() if are_guarded() else _programs.get(key, made)
     return entry
 
 

@@ -185,8 +185,8 @@ def _checked_axis(k: int, x: Any, axis: int | None) -> int | None:
     return axis % x.ndim
 
 
-def _size(leaves: Sequence[Any], axes: Sequence[int | None], axis_size: int | None) -> int:
-    """How many examples there are."""
+def _size(leaves: Sequence[Any], axes: Sequence[int | None], axis_size: int | None) -> Any:
+    """How many examples there are: an int, or a Size."""
     size = axis_size
     origin = f"axis_size is {axis_size}"
     for k, (x, axis) in enumerate(zip(leaves, axes, strict=True)):
@@ -200,7 +200,7 @@ def _size(leaves: Sequence[Any], axes: Sequence[int | None], axis_size: int | No
         raise ValueError(
             "vmap: no array among the arguments has an axis of examples, and axis_size is not given"
         )
-    return int(size)
+    return size
 
 
 def _example(x: Any, axis: int | None) -> TensorType:

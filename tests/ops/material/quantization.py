@@ -2,6 +2,7 @@
 
 import numpy as np
 from tests.ops.material import material
+from tests.ops.material.float8 import TYPES
 
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops.families.convolution import Convolution
@@ -212,8 +213,11 @@ class _:
 class _:
     def reference(self, x, weight, scale, bias=None):
         n, groups = np.shape(scale)
-        stored = np.reshape(weight, (n, groups, -1)).astype(np.int32)
-        if weight.dtype == np.uint8:
+        if self.format == "integer":
+            stored = np.reshape(weight, (n, groups, -1)).astype(np.int32)
+        else:
+            stored = np.reshape(weight.view(TYPES[self.format]), (n, groups, -1)).astype(np.float64)
+        if self.format == "integer" and weight.dtype == np.uint8:
             stored = np.concatenate([(stored & 15) - 8, (stored >> 4) - 8], -1)
         full = (stored * wide(scale)[..., None]).reshape(n, -1)
         return np.matmul(x, full.T) + (0 if bias is None else bias)
@@ -224,6 +228,9 @@ class _:
         for rows in ((3, 8), (8,), (1, 8)):
             yield Sample(arrays(rows), byte((5, 8)), scale, arrays((5,)), dtypes=FLOATS)
             yield Sample(arrays(rows), byte((5, 4), "uint8"), scale, dtypes=FLOATS)
+            for format in TYPES:
+                numbers = Array((5, 8), low=0, high=0x78, dtype="uint8")
+                yield Sample(arrays(rows), numbers, scale, arrays((5,)), format=format, dtypes=FLOATS)
 
     @classmethod
     def errors(cls):
@@ -231,3 +238,8 @@ class _:
         yield ShapeError, "inner sizes differ, 8 != 6", Sample(arrays((2, 8)), byte((5, 6)), scale)
         yield ShapeError, "3 groups do not divide 8", Sample(arrays((2, 8)), byte((5, 8)), arrays((5, 3)))
         yield DTypeError, "weight must be int8", Sample(arrays((2, 8)), arrays((5, 8)), scale)
+        yield (
+            DTypeError,
+            "weight must be uint8 of e4m3",
+            Sample(arrays((2, 8)), byte((5, 8)), scale, format="e4m3"),
+        )

@@ -23,7 +23,8 @@ from itertools import combinations
 
 from weft.base.record import Record
 from weft.graph.passes.geometry import Geometry, permutation, same_strides, see_of
-from weft.graph.rewrite import Rewriting, first_choice
+from weft.graph.rewrite import Rewriting
+from weft.kernels import first_choice
 from weft.ops.families.arithmetic import Add
 from weft.ops.families.strided import Assemble
 from weft.ops.kernels import Parts

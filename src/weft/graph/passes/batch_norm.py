@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.base.dtype import float32
-from weft.graph.rewrite import Rewriting, first_choice, local
+from weft.graph.rewrite import Rewriting, local
+from weft.kernels import first_choice
 from weft.ops import functions as F
 from weft.ops.families.elementary import Cast
 from weft.ops.families.normalization import BatchNorm

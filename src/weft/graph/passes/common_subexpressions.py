@@ -32,7 +32,7 @@ def common_subexpressions(node: Node, graph: Rewriting) -> Sequence[Value] | Non
     assert node.op is not None
     if node.op.random:
         return None
-    inputs = tuple(None if v is None else _identity(graph.new(v)) for v in node.inputs)
+    inputs = tuple([None if v is None else _identity(graph.new(v)) for v in node.inputs])
     runtime = tuple((name, _identity(graph.new(v))) for name, v in sorted(node.runtime.items()))
     first = graph.notes.setdefault((node.op, inputs, runtime), node)
     return None if first is node else [graph.new(v) for v in first.outputs]

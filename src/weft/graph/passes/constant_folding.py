@@ -19,7 +19,8 @@ from typing import Any
 
 from weft.base.dtype import DType
 from weft.base.errors import ShapeError
-from weft.graph.rewrite import Rewriting, first_choice, from_operands
+from weft.graph.rewrite import Rewriting, from_operands
+from weft.kernels import first_choice
 from weft.ops.evaluate import evaluate_loop
 from weft.ops.families.creation import Full
 from weft.ops.families.elementary import FilledLike

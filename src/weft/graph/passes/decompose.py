@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.graph.inner import Again
-from weft.graph.rewrite import Rewriting, first_choice, from_operands
+from weft.graph.rewrite import Rewriting, from_operands
+from weft.kernels import first_choice
 from weft.ops.node import Node, Value
 from weft.ops.op import Op
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.graph.rewrite import Rewriting, first_choice
+from weft.graph.rewrite import Rewriting
+from weft.kernels import first_choice
 from weft.ops.families.epilogue import Epilogue, Step
 from weft.ops.kernels import Loop, Native, View
 from weft.ops.node import Node, Value, make_node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.graph.rewrite import first_choice
+from weft.kernels import first_choice
 from weft.ops.kernels import View
 from weft.ops.node import Node
 from weft.ops.shapes import row_major

@@ -16,7 +16,8 @@ from weft.expr import scalar as e
 from weft.expr.kernel import parts
 from weft.graph.graph import Graph
 from weft.graph.inner import as_drawn
-from weft.graph.rewrite import Rewriting, first_choice
+from weft.graph.rewrite import Rewriting
+from weft.kernels import first_choice
 from weft.ops.kernels import Loop, View
 from weft.ops.node import Node, Value
 from weft.ops.op import Op

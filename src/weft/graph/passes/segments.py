@@ -35,7 +35,7 @@ from itertools import accumulate
 
 from weft.graph.graph import Graph
 from weft.graph.passes.recompute import Candidate, Lives, is_view, size_bytes_of
-from weft.graph.rewrite import first_choice
+from weft.kernels import first_choice
 from weft.ops.kernels import Native
 from weft.ops.node import Node
 

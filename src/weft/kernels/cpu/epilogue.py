@@ -13,7 +13,6 @@ from weft.ops.families.activation import Gelu, HardSwish, Relu, Relu6, Silu
 from weft.ops.families.arithmetic import Add, Multiply
 from weft.ops.families.elementary import Sigmoid, Tanh
 from weft.ops.families.epilogue import Epilogue
-from weft.ops.families.quantization import LIMITS, DequantizeElements, QuantizeElements
 from weft.ops.kernels import Loop, Native, as_stored
 from weft.ops.node import Value, input_value
 from weft.ops.pointwise import Pointwise
@@ -48,18 +47,20 @@ def post_op(step: Pointwise) -> Part | None:
 
 def _parts_of(step: Pointwise, index: int, operands: Sequence[TensorType | None]) -> list[Part] | None:
     """What oneDNN does for a step: the value is the step's operand of that index, the others have these types."""
-    if isinstance(step, QuantizeElements):
-        return _quantizing(step, operands) if index == 0 else None
-    if isinstance(step, DequantizeElements):
-        return [("mul", OPERAND, 0)] if index == 0 and operands[1] is None else None
+    if step.family == "quantization":
+        return _parts_of_quantization(step, operands) if index == 0 else None
     name = post_op(step)
     if name is None or any(t is None for t in operands):
         return None
     return [(name, OPERAND, 0)] if operands else [name]
 
 
-def _quantizing(step: QuantizeElements, operands: Sequence[TensorType | None]) -> list[Part]:
-    """Divided, rounded, shifted; stored as bytes, which saturates."""
+def _parts_of_quantization(step: Pointwise, operands: Sequence[TensorType | None]) -> list[Part] | None:
+    """Divided, rounded, shifted; stored as bytes, which saturates. Back: multiplied."""
+    from weft.ops.families.quantization import LIMITS, QuantizeElements  # few programs have any
+
+    if not isinstance(step, QuantizeElements):
+        return [("mul", OPERAND, 0)] if operands[1] is None else None
     parts: list[Part] = [("div", OPERAND, 0), "round"]
     if operands[1] is not None:
         parts.append(("add", OPERAND, 1))
@@ -144,7 +145,7 @@ def _stores(op: Epilogue, op_inputs: Sequence[Any], extras: Sequence[Any]) -> bo
 
     op.through(first, extras, apply)
     if names[0] == "int32":
-        return isinstance(steps[0][0], DequantizeElements) and set(names[1:-1]) <= {"float32"}
+        return steps[0][0].name == "dequantize_elements" and set(names[1:-1]) <= {"float32"}
     return len(set(names)) == 1
 
 

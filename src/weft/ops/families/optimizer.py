@@ -112,13 +112,14 @@ class Update(Op, family="optimizer", primitive=True, public=False, outputs=("*y"
         result: dict[int, TensorType] = {}
         for inputs, outputs in self.groups(len(operands)):
             operands_by_role = {role: operands[k] for role, k in zip(self.roles(), inputs, strict=True)}
-            if any(not t.dtype.is_floating or t.weak for t in operands_by_role.values()):
+            types = operands_by_role.values()
+            if [t for t in types if not t.dtype.is_floating or t.weak]:
                 raise self.fail(DTypeError, "takes floating-point types", **operands_by_role)
-            if any(t.shape != operands[inputs[0]].shape for t in operands_by_role.values()):
+            if [t for t in types if t.shape != operands[inputs[0]].shape]:
                 raise self.fail(ShapeError, "shapes differ", **operands_by_role)
             for k, output in zip((inputs[0], *inputs[2:]), outputs, strict=True):
                 result[output] = operands[k].like()
-        return tuple(result[k] for k in sorted(result))
+        return tuple([result[k] for k in sorted(result)])
 
     def kernels(self, *operands: TensorType) -> Iterator[Several]:
         loops: dict[tuple[str, ...], Loop] = {}
@@ -126,7 +127,7 @@ class Update(Op, family="optimizer", primitive=True, public=False, outputs=("*y"
         shared = tuple(range(len(self.scalars)))
         for inputs, outputs in self.groups(len(operands)):
             types = [operands[k] for k in inputs]
-            dtypes = tuple(t.dtype.name for t in types)
+            dtypes = tuple([t.dtype.name for t in types])
             if dtypes not in loops:
                 loops[dtypes] = self.loop(operands[: len(shared)], types)
             parts.append((loops[dtypes], (*shared, *inputs), outputs))

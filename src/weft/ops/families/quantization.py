@@ -463,9 +463,10 @@ class QuantizedLinear(
 ):
     """x W^T + bias with a weight of small integers and a step for each group: W = q * scale.
 
-    x: float[..., k]; weight: int8 [n, k], or uint8 [n, k / 2] as pack_int4 gives it for groups of this size; scale:
-    float[n, g]: each row of the weight has g groups of k / g neighbours; bias: float[n] or None. Returns [..., n] in
-    x's dtype. For one row of x the weight is read once, as it is stored; else it is made a matrix of x's type first.
+    x: float[..., k]; weight: int8 [n, k], or uint8 [n, k / 2] as pack_int4 gives it for groups of this size, or, with
+    format "e4m3" or "e5m2", uint8 [n, k] as to_float8 gives it; scale: float[n, g]: each row of the weight has g groups
+    of k / g neighbours; bias: float[n] or None. Returns [..., n] in x's dtype. For one row of x the weight is read
+    once, as it is stored; else it is made a matrix of x's type first.
     Weight has no gradient. Raises ShapeError if sizes differ, DTypeError for other types.
     Source: Frantar et al. 2022, GPTQ (groups of weights).
 
@@ -478,17 +479,21 @@ class QuantizedLinear(
     tensor([13.5], dtype=float32, device=cpu:0)
     """
 
+    format: Literal["integer", "e4m3", "e5m2"] = "integer"
+
     def infer(
         self, x: TensorType, weight: TensorType, scale: TensorType, bias: TensorType | None = None
     ) -> TensorType:
         operands = {"x": x, "weight": weight, "scale": scale} | ({} if bias is None else {"bias": bias})
         self.require_floats(**{name: t for name, t in operands.items() if name != "weight"})
+        if self.format != "integer" and weight.dtype.name != "uint8":
+            raise self.fail(DTypeError, f"weight must be uint8 of {self.format} (to_float8)", **operands)
         if weight.dtype.name not in ("int8", "uint8"):
             raise self.fail(DTypeError, "weight must be int8, or uint8 of pairs (pack_int4)", **operands)
         if x.ndim == 0 or weight.ndim != 2 or scale.ndim != 2 or scale.shape[0] != weight.shape[0]:
             raise self.fail(ShapeError, "needs x [..., k], weight [n, k] and scale [n, g]", **operands)
         k = x.shape[-1]
-        columns = weight.shape[1] * (2 if weight.dtype.name == "uint8" else 1)
+        columns = weight.shape[1] * (2 if self._is_packed(weight) else 1)
         if columns != k:
             raise self.fail(ShapeError, f"inner sizes differ, {k} != {columns}", **operands)
         groups = scale.shape[1]
@@ -498,13 +503,20 @@ class QuantizedLinear(
             raise self.fail(ShapeError, f"bias needs the shape ({weight.shape[0]},)", **operands)
         return x.like((*x.shape[:-1], weight.shape[0]))
 
+    def _is_packed(self, weight: Any) -> bool:
+        """Whether there are two numbers in each byte."""
+        return self.format == "integer" and weight.dtype.name == "uint8"
+
     def decompose(self, x: Any, weight: Any, scale: Any, bias: Any = None) -> Any:
         kind = computed_in(x.type)
         n, groups = scale.shape
         bytes_each = weight.shape[1] // groups
         stored = F.reshape(weight, shape=(n, groups, bytes_each))
-        parts = [stored] if weight.dtype.name == "int8" else _nibbles(stored)
-        numbers = [F.cast(part, dtype=kind) for part in parts]
+        if self.format == "integer":
+            parts = _nibbles(stored) if self._is_packed(weight) else [stored]
+        else:
+            parts = [F.from_float8(stored, format=self.format)]
+        numbers = [cast_to(part, kind) for part in parts]
         steps = F.reshape(cast_to(scale, kind), shape=(n, groups, 1))
         if is_one_row(x.type):
             y = self._of_one_row(x, numbers, steps, kind)

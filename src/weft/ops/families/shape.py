@@ -65,7 +65,7 @@ class Permuting(Viewing):
 
     def see(self, shape: tuple[Any, ...], strides: tuple[Any, ...]) -> tuple[Any, Any, Any]:
         axes = self.order(len(shape))
-        return tuple(shape[a] for a in axes), tuple(strides[a] for a in axes), 0
+        return tuple([shape[a] for a in axes]), tuple([strides[a] for a in axes]), 0
 
     def vjp(self, x: Any, dy: Any) -> Any:
         axes = self.order(x.ndim)
@@ -113,8 +113,8 @@ class ExpandDims(Viewing, positional=("axis",)):
         sizes, steps = iter(shape), iter(strides)
         dimensions = range(len(shape) + count)
         return (
-            tuple(1 if d in axes else next(sizes) for d in dimensions),
-            tuple(0 if d in axes else next(steps) for d in dimensions),
+            tuple([1 if d in axes else next(sizes) for d in dimensions]),
+            tuple([0 if d in axes else next(steps) for d in dimensions]),
             0,
         )
 
