@@ -14,7 +14,9 @@
 #include "bindings/convert.h"
 #include "engine/team.h"
 #include "kernels/indexed_threads.h"
+#include "kernels/lapack.h"
 #include "kernels/level.h"
+#include "kernels/linalg.h"
 
 namespace weft {
 namespace {
@@ -27,9 +29,25 @@ Combine combine_of(const std::string& name) {
   throw ValueError("mode is one of 'set', 'add', 'max', 'min'; got '" + name + "'");
 }
 
+void bind_linalg(nb::module_& m) {
+  def(m, "set_lapack", &lapack::set, "addresses"_a, "integer_bytes"_a,
+      "The addresses of LAPACK's routines, by type and routine as kernels/lapack.h lists them.");
+  def(m, "has_lapack", &lapack::is_set);
+  def(m, "kernel_cholesky", &make_cholesky, "upper"_a, "x -> l or u.");
+  def(m, "kernel_lu_factor", &make_lu_factor, "x -> lu, int32 pivots, int32 permutation.");
+  def(m, "kernel_solve", &make_solve, "vectors"_a, "a, b -> x.");
+  def(m, "kernel_solve_triangular", &make_solve_triangular, "upper"_a, "unit"_a, "vectors"_a, "a, b -> x.");
+  def(m, "kernel_inverse", &make_inverse, "x -> y.");
+  def(m, "kernel_qr", &make_qr, "x -> q, r.");
+  def(m, "kernel_svd", &make_svd, "full"_a, "left"_a, "right"_a, "x -> [u,] s, [vh].");
+  def(m, "kernel_eigh", &make_eigh, "vectors"_a, "x -> eigenvalues, [vectors].");
+  def(m, "kernel_eig", &make_eig, "vectors"_a, "x -> eigenvalues, [vectors].");
+}
+
 }  // namespace
 
 void bind_kernels(nb::module_& m) {
+  bind_linalg(m);
   // For tests: results do not depend on it.
   def(
       m, "set_team_size",
@@ -70,10 +88,16 @@ void bind_kernels(nb::module_& m) {
       },
       "dims"_a, "position"_a, "mode"_a = "set",
       "x, an index array for each of dims, updates -> y (may be x).");
-  def(m, "kernel_attention", &make_attention, "causal"_a, "mask"_a,
-      "q, k, v, [mask] -> y, logs. Parameters: scale (float64), diagonal (int64).");
-  def(m, "kernel_attention_backward", &make_attention_backward, "causal"_a, "mask"_a,
-      "dy, q, k, v, [mask], y, logs -> dq, dk, dv. Parameters: scale (float64), diagonal (int64).");
+  for (const auto& [name, make] : {std::pair{"kernel_attention", &make_attention},
+                                   std::pair{"kernel_attention_backward", &make_attention_backward}})
+    def(
+        m, name,
+        [make = make](bool mask, bool ranges, bool slopes, bool dropout) {
+          return make({mask, ranges, slopes, dropout});
+        },
+        "mask"_a = false, "ranges"_a = false, "slopes"_a = false, "dropout"_a = false,
+        "[dy,] q, k, v, [mask], [ranges], [slopes], [words, of dropout], [y, logs] -> y, logs or dq, dk, dv. "
+        "Parameters: scale, cap (float64), before, after, offset (int64), p (float64).");
   def(m, "kernel_dropout", &make_dropout, "mask"_a = false,
       "x -> y, [mask]. Parameters: key, stream, offset, p (float64).");
   def(
@@ -85,6 +109,15 @@ void bind_kernels(nb::module_& m) {
   def(
       m, "kernel_random_integers", [] { return make_random_fill(Draw::integers); },
       "-> y. Parameters: key, stream, offset, low, high (int64).");
+  for (const auto& [name, distribution] : std::initializer_list<std::pair<const char*, Distribution>>{
+           {"kernel_gamma", Distribution::gamma},
+           {"kernel_gamma_slope", Distribution::gamma_slope},
+           {"kernel_poisson", Distribution::poisson},
+           {"kernel_binomial", Distribution::binomial},
+           {"kernel_multinomial", Distribution::multinomial}})
+    def(
+        m, name, [distribution = distribution] { return make_distribution(distribution); },
+        "parameters, uint64 bits -> y; gamma_slope: alpha, y -> dy/dalpha.");
   def(m, "kernel_drawn", &make_drawn, "kernel"_a, "inputs"_a, "outputs"_a, "parameters"_a, "offset"_a,
       "inputs, int64 words[2], int64 position -> outputs: the kernel's, from a stream that inputs give.");
   def(m, "kernel_position", &make_position,

@@ -963,6 +963,40 @@ def isa() -> tuple[str, str, bool]:
     so that the processor's other instructions are not used.
     """
 
+def set_lapack(addresses: Sequence[int], integer_bytes: int) -> None:
+    """
+    The addresses of LAPACK's routines, by type and routine as kernels/lapack.h lists them.
+    """
+
+def has_lapack() -> bool: ...
+
+def kernel_cholesky(upper: bool) -> Kernel:
+    """x -> l or u."""
+
+def kernel_lu_factor() -> Kernel:
+    """x -> lu, int32 pivots, int32 permutation."""
+
+def kernel_solve(vectors: bool) -> Kernel:
+    """a, b -> x."""
+
+def kernel_solve_triangular(upper: bool, unit: bool, vectors: bool) -> Kernel:
+    """a, b -> x."""
+
+def kernel_inverse() -> Kernel:
+    """x -> y."""
+
+def kernel_qr() -> Kernel:
+    """x -> q, r."""
+
+def kernel_svd(full: bool, left: bool, right: bool) -> Kernel:
+    """x -> [u,] s, [vh]."""
+
+def kernel_eigh(vectors: bool) -> Kernel:
+    """x -> eigenvalues, [vectors]."""
+
+def kernel_eig(vectors: bool) -> Kernel:
+    """x -> eigenvalues, [vectors]."""
+
 def set_team_size(threads: int) -> int: ...
 
 def set_kernel_isa(level: str) -> str:
@@ -995,14 +1029,14 @@ def kernel_index_get(dims: Sequence[int], position: int) -> Kernel:
 def kernel_index_put(dims: Sequence[int], position: int, mode: str = 'set') -> Kernel:
     """x, an index array for each of dims, updates -> y (may be x)."""
 
-def kernel_attention(causal: bool, mask: bool) -> Kernel:
+def kernel_attention(mask: bool = False, ranges: bool = False, slopes: bool = False, dropout: bool = False) -> Kernel:
     """
-    q, k, v, [mask] -> y, logs. Parameters: scale (float64), diagonal (int64).
+    [dy,] q, k, v, [mask], [ranges], [slopes], [words, of dropout], [y, logs] -> y, logs or dq, dk, dv. Parameters: scale, cap (float64), before, after, offset (int64), p (float64).
     """
 
-def kernel_attention_backward(causal: bool, mask: bool) -> Kernel:
+def kernel_attention_backward(mask: bool = False, ranges: bool = False, slopes: bool = False, dropout: bool = False) -> Kernel:
     """
-    dy, q, k, v, [mask], y, logs -> dq, dk, dv. Parameters: scale (float64), diagonal (int64).
+    [dy,] q, k, v, [mask], [ranges], [slopes], [words, of dropout], [y, logs] -> y, logs or dq, dk, dv. Parameters: scale, cap (float64), before, after, offset (int64), p (float64).
     """
 
 def kernel_dropout(mask: bool = False) -> Kernel:
@@ -1016,6 +1050,21 @@ def kernel_random_normal() -> Kernel:
 
 def kernel_random_integers() -> Kernel:
     """-> y. Parameters: key, stream, offset, low, high (int64)."""
+
+def kernel_gamma() -> Kernel:
+    """parameters, uint64 bits -> y; gamma_slope: alpha, y -> dy/dalpha."""
+
+def kernel_gamma_slope() -> Kernel:
+    """parameters, uint64 bits -> y; gamma_slope: alpha, y -> dy/dalpha."""
+
+def kernel_poisson() -> Kernel:
+    """parameters, uint64 bits -> y; gamma_slope: alpha, y -> dy/dalpha."""
+
+def kernel_binomial() -> Kernel:
+    """parameters, uint64 bits -> y; gamma_slope: alpha, y -> dy/dalpha."""
+
+def kernel_multinomial() -> Kernel:
+    """parameters, uint64 bits -> y; gamma_slope: alpha, y -> dy/dalpha."""
 
 def kernel_drawn(kernel: Kernel, inputs: int, outputs: int, parameters: int, offset: int) -> Kernel:
     """

@@ -15,6 +15,7 @@ from weft.base.dtype import float64, int64
 from weft.graph.inner import stopped
 from weft.ops import functions as F
 from weft.ops import registry
+from weft.ops.families.attention import shared_heads
 from weft.ops.node import Node, make_node
 from weft.transform.batching import Batch, changed, rule
 
@@ -163,8 +164,15 @@ def pooling(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
 
 @rule("scaled_dot_product_attention", "scaled_dot_product_attention_gradient")
 def attention(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
-    """One more leading axis where the kernel has room for it, else together with the first one."""
+    """One more leading axis where the kernel has room for it, else together with the first one.
+
+    With ranges, slopes, a key or shared heads, which belong to certain axes, the composition is batched.
+    """
     op: Any = node.op
+    first = 0 if op.name == "scaled_dot_product_attention" else 1
+    q, k = node.inputs[first : first + 2]
+    if any(v is not None for v in node.inputs[4 if first == 0 else 7 :]) or shared_heads(q, k) > 1:
+        return NotImplemented
     rank = max(v.ndim for v in node.inputs if v is not None)
     if rank < 4:
         operands = [
@@ -279,12 +287,14 @@ def index_put(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
 def searchsorted(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     """Leading axes, which both have unless x1 is one row for all."""
     op: Any = node.op
-    x1, x2 = inputs
+    x1, x2, sorter = (*inputs, None)[:3]
+    if sorter is not None:
+        return batch.through(op.decompose, inputs, flags)
     old = node.inputs[0]
     assert old is not None
     if old.ndim == 1 and not flags[0]:
         return batch.again(node, op, inputs)
-    x1, x2 = batch.spread_all(inputs, flags)
+    x1, x2 = batch.spread_all([x1, x2], flags[:2])
     if old.ndim > 1:
         return batch.again(node, op, [x1, x2])
     rows = F.reshape(x2, shape=(batch.size, math.prod(x2.shape[1:])))
@@ -342,6 +352,33 @@ def filling(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     return batch.again(node, changed(op, shape=(batch.size, *op.shape)), inputs)
 
 
+@rule("key_like")
+def key_like(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """A key for each example, from one of the stream."""
+    check_randomness(batch, node)
+    if batch.randomness == "same":
+        return [(y, False) for y in batch.again(node, node.op, inputs)]  # type: ignore[arg-type]
+    keys = registry.get("random_integers")(
+        shape=(batch.size, 2), dtype=node.outputs[0].dtype, high=2**63 - 1, device=node.outputs[0].device
+    )
+    return batch.again(node, keys, [], {})
+
+
+@rule("gamma_of_bits", "gamma_slope", "poisson_of_bits", "binomial_of_bits", "multinomial_of_bits")
+def of_bits(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """Each element, or row, for itself."""
+    return batch.again(node, node.op, batch.spread_all(inputs, flags))  # type: ignore[arg-type]
+
+
+@rule("uniform_like")
+def uniform_like(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    check_randomness(batch, node)
+    (y,) = node.outputs
+    shape = y.shape if batch.randomness == "same" else (batch.size, *y.shape)
+    numbers = registry.get("random_uniform")(shape=shape, dtype=y.dtype, device=y.device)
+    return [(v, batch.randomness != "same") for v in batch.again(node, numbers, [], {})]
+
+
 @rule("bernoulli")
 def bernoulli(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     check_randomness(batch, node)
@@ -387,3 +424,23 @@ def permutation(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     keys = registry.get("random_uniform")(shape=(batch.size, count), dtype=float64, device=x.device)
     order = F.argsort(batch.again(node, keys, [], {})[0], axis=1)
     return _take_slices(batch, x, flags[0], order, True, 0)
+
+
+# Stacks of matrices and signals: the batch is one more leading axis, of what a library computes.
+
+
+@rule("solve", "solve_triangular")
+def equations(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """Vectors as columns, since a batch of them would be a matrix."""
+    a, b = inputs
+    rank_a, rank_b = (v.ndim for v in node.inputs if v is not None)
+    rank = max(rank_a, rank_b, 2)
+    columns = F.expand_dims(b, axis=-1) if rank_b == 1 else b
+    operands = [batch.aligned(a, flags[0], rank), batch.aligned(columns, flags[1], rank)]
+    (x,) = batch.again(node, node.op, operands)  # type: ignore[arg-type]
+    return [F.squeeze(x, axis=-1) if rank_b == 1 else x]
+
+
+@rule("Factorization", "inv", "Transform")
+def stacks(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    return batch.again(node, node.op, inputs)  # type: ignore[arg-type]
