@@ -160,7 +160,8 @@ void bind_engine(nb::module_& m) {
                       {"bytes_out", backend->bytes_out},
                       {"staged", backend->staged},
                       {"launches", backend->launches},
-                      {"waits", backend->waits}});
+                      {"waits", backend->waits},
+                      {"orders", backend->orders}});
   });
   def(
       m, "gpu_chips",

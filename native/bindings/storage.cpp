@@ -187,7 +187,9 @@ void bind_storage(nb::module_& m) {
   def(
       m, "memory_stats",
       [](Device device) {
-        const PoolStats stats = Runtime::get().pool(device).stats();
+        Pool& pool = Runtime::get().pool(device);
+        Runtime::get().collect_retired(device.kind);
+        const PoolStats stats = pool.stats();
         return counts_of({{"in_use_bytes", stats.in_use_bytes},
                           {"reserved_bytes", stats.reserved_bytes},
                           {"peak_in_use_bytes", stats.peak_in_use_bytes},

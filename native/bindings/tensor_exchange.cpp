@@ -42,7 +42,7 @@ void tell_of_export(nb::handle self) {
 Tensor fetched(const Tensor& x) {
   wait_for(x);
   Tensor y = Tensor::empty(x.dims(), x.dtype, {});
-  const nb::gil_scoped_release released;
+  const Blocking blocking;
   copy_elements(y.view(), {}, x.view(), x.device());
   return y;
 }

@@ -81,27 +81,36 @@ std::unique_ptr<Gpu> GpuBackend::make(int index) const {
   gpu->total_bytes = bytes;
   gpu->chip = chip_of(table_, gpu->ordinal);
   check(table_.device_attribute(&gpu->processors, kProcessors, gpu->ordinal), "cuDeviceGetAttribute");
-  for (driver::Stream* stream : {&gpu->compute, &gpu->io, &gpu->priority, &gpu->in, &gpu->out})
-    check(table_.create_stream(stream, kNonBlocking, stream == &gpu->priority ? -1 : 0),
+  for (int k = 0; k < Gpu::kLanes; ++k) {
+    Lane& lane = gpu->lanes[static_cast<size_t>(k)];
+    lane.number = device_number({DeviceKind::gpu, index}) * Ticket::kStreamsOfDevice + k;
+    check(table_.create_stream(&lane.stream, kNonBlocking, k == Gpu::priority ? -1 : 0),
           "cuStreamCreateWithPriority");
+  }
   return gpu;
 }
 
 void GpuBackend::enter(const Gpu& gpu) const { check(table_.set_context(gpu.context), "cuCtxSetCurrent"); }
 
-void* GpuBackend::stream(int index, QueueKind queue) {
-  Gpu& device = gpu(index);
+namespace {
+
+Gpu::LaneKind lane_of(QueueKind queue) noexcept {
   switch (queue) {
     case QueueKind::copy:
-      return device.in;
+      return Gpu::in;
     case QueueKind::io:
-      return device.io;
+      return Gpu::io;
     case QueueKind::priority:
-      return device.priority;
+      return Gpu::priority;
     default:
-      return device.compute;
+      return Gpu::compute;
   }
 }
+
+}  // namespace
+
+void* GpuBackend::stream(int index, QueueKind queue) { return gpu(index).lanes[lane_of(queue)].stream; }
+int GpuBackend::stream_number(int index, QueueKind queue) { return gpu(index).lanes[lane_of(queue)].number; }
 
 std::unique_ptr<Pages> GpuBackend::pages(int index) { return gpu_pages(*this, gpu(index)); }
 

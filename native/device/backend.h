@@ -21,18 +21,35 @@
 
 namespace weft {
 
-// Pinned memory of the host, through which copies from and to other memory go: some pieces, used in turn.
+// Pinned memory of the host, through which copies from and to other memory go: some pieces, used in turn,
+// each by several small copies.
 class PinnedRing {
  public:
   static constexpr size_t kPieceBytes = 4 << 20;
   static constexpr size_t kPieces = 4;
   struct Piece {
     char* memory = nullptr;
-    driver::Event used = nullptr;  // the copy that uses it has run
+    driver::Event used = nullptr;  // the copies that use it have run
     bool is_busy = false;
+    int stream = 0;  // the one that uses it
   };
   ForkMutex mutex;  // held for a whole copy
   std::array<Piece, kPieces> pieces;
+  size_t current = 0,
+         end = kPieceBytes;  // of copies to the device: the latest piece, and how much of it is used
+};
+
+// One stream, and how far it has come: the event of place k is the one of number k % kEvents. So at most as
+// many places are ahead of the device: `record` waits for the oldest before it uses its event again.
+struct Lane {
+  static constexpr uint64_t kEvents = 512;
+  int number = 0;  // of tickets
+  driver::Stream stream = nullptr;
+  std::atomic<uint64_t> recorded{0};  // the newest place; raised under the lock
+  std::atomic<uint64_t> passed{0};    // a place that the device has passed; only raised
+  ForkMutex mutex;
+  std::array<driver::Event, kEvents> events{};
+  std::vector<uint64_t> ordered_after;  // by number of the stream: the newest place that it waits for
 };
 
 // One GPU. Constant once it has been made, but for the rings.
@@ -45,7 +62,8 @@ struct Gpu {
   int processors;
   // Of the queues compute (which is that of wide, too: one kernel fills a device), io and priority; of copies
   // from the host, and to it.
-  driver::Stream compute, io, priority, in, out;
+  enum LaneKind : int { compute, io, priority, in, out, kLanes };
+  std::array<Lane, kLanes> lanes;
   PinnedRing ring_in, ring_out;
 };
 
@@ -64,6 +82,13 @@ class GpuBackend final : public DeviceBackend {
 
   void require(int index) override { gpu(index); }
   void* stream(int index, QueueKind queue) override;
+  int stream_number(int index, QueueKind queue) override;
+  Ticket record(int stream) override;
+  Ticket upcoming(int stream) override;
+  bool has_run(Ticket ticket) noexcept override;
+  void wait(Ticket ticket) override;
+  void order(int stream, Ticket ticket) override;
+  void wait_for_all() override;
   bool on_host() const noexcept override { return false; }
   std::unique_ptr<Pages> pages(int index) override;
   void copy_in(int index, char* to, const void* from, size_t bytes) override;
@@ -80,9 +105,20 @@ class GpuBackend final : public DeviceBackend {
 
  private:
   std::unique_ptr<Gpu> make(int index) const;
-  // Its next piece, which no copy uses any more.
-  PinnedRing::Piece& next_piece(PinnedRing& ring, size_t k) const;
-  void finish(driver::Stream stream, const char* call);
+  // A piece, which no copy uses any more.
+  PinnedRing::Piece& free_piece(PinnedRing& ring, size_t k) const;
+  Lane& lane(int stream);
+  Ticket record(Gpu& device, Lane& lane);
+  // The event of a ticket; null: the host knows that it was passed.
+  driver::Event event_of(Ticket ticket);
+  // Where a copy of a device goes: the stream of the operation that the calling thread runs there, else a
+  // lane of the device, behind what the operation comes after; then the host has to wait for it.
+  struct Way {
+    Lane& lane;
+    bool waits;
+  };
+  Way way(Gpu& device, Gpu::LaneKind otherwise);
+  void leave(const Way& way);
 
   const driver::Table table_;
   int count_ = 0;

@@ -1,12 +1,14 @@
-// copies.cpp: bytes between the host and a GPU, and between GPUs. Each has run when its function returns.
+// copies.cpp: bytes between the host and a GPU, and between GPUs.
 //
-// Memory of the host that is not pinned goes through a ring of pinned pieces, so that the driver's copy of
-// one piece runs while the host fills or empties another. The ring's lock is held for a whole copy.
+// In an operation of the device they are enqueued on its stream; elsewhere the host waits for them. Memory of
+// the host that is not pinned goes through a ring of pinned pieces, so that the driver's copy of one piece
+// runs while the host fills or empties another. The ring's lock is held for a whole copy.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
 
 #include "device/backend.h"
+#include "engine/engine.h"
 
 namespace weft {
 namespace {
@@ -14,12 +16,13 @@ namespace {
 constexpr unsigned kPortable = 1;  // pinned for the contexts of all devices
 constexpr unsigned kNoTimes = 2;   // an event without a clock
 constexpr size_t kPiece = PinnedRing::kPieceBytes;
+constexpr size_t kAligned = 64;  // where a copy begins in a piece
 
 driver::Address address(const void* memory) { return reinterpret_cast<driver::Address>(memory); }
 
 }  // namespace
 
-PinnedRing::Piece& GpuBackend::next_piece(PinnedRing& ring, size_t k) const {
+PinnedRing::Piece& GpuBackend::free_piece(PinnedRing& ring, size_t k) const {
   PinnedRing::Piece& piece = ring.pieces[k % PinnedRing::kPieces];
   if (!piece.memory) {
     void* memory = nullptr;
@@ -31,31 +34,55 @@ PinnedRing::Piece& GpuBackend::next_piece(PinnedRing& ring, size_t k) const {
   return piece;
 }
 
-void GpuBackend::finish(driver::Stream stream, const char* call) {
-  waits.fetch_add(1, std::memory_order_relaxed);
-  check(table_.synchronize(stream), call);
+GpuBackend::Way GpuBackend::way(Gpu& device, Gpu::LaneKind otherwise) {
+  enter(device);
+  const Running* const here = context().running;
+  const Queue* const queue = here && here->op ? here->op->queue : nullptr;
+  if (!queue || !queue->stream_number) return {device.lanes[otherwise], true};
+  if (queue->device->device == Device{DeviceKind::gpu, device.index})
+    return {lane(queue->stream_number), false};
+  Lane& other = device.lanes[otherwise];
+  order(other.number, record(queue->stream_number));
+  enter(device);
+  return {other, true};
+}
+
+void GpuBackend::leave(const Way& way) {
+  if (way.waits) wait(record(way.lane.number));
 }
 
 void GpuBackend::copy_in(int index, char* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
   Gpu& device = gpu(index);
-  enter(device);
-  const std::lock_guard guard(device.ring_in.mutex);
-  for (size_t at = 0, k = 0; at < bytes; at += kPiece, ++k) {
-    const size_t part = std::min(kPiece, bytes - at);
-    PinnedRing::Piece& piece = next_piece(device.ring_in, k);
-    std::memcpy(piece.memory, static_cast<const char*>(from) + at, part);
-    check(table_.copy_in(address(to) + at, piece.memory, part, device.in), "copy to the device");
-    check(table_.record_event(piece.used, device.in), "cuEventRecord");
-    piece.is_busy = true;
+  const Way way = this->way(device, Gpu::in);
+  {
+    PinnedRing& ring = device.ring_in;
+    const std::lock_guard guard(ring.mutex);
+    for (size_t at = 0; at < bytes;) {
+      if (ring.end == kPiece || ring.pieces[ring.current % PinnedRing::kPieces].stream != way.lane.number) {
+        free_piece(ring, ++ring.current).stream = way.lane.number;
+        ring.end = 0;
+      }
+      PinnedRing::Piece& piece = ring.pieces[ring.current % PinnedRing::kPieces];
+      const size_t part = std::min(kPiece - ring.end, bytes - at);
+      char* const pinned = piece.memory + ring.end;
+      std::memcpy(pinned, static_cast<const char*>(from) + at, part);
+      check(table_.copy_in(address(to) + at, pinned, part, way.lane.stream), "copy to the device");
+      at += part;
+      ring.end = std::min(kPiece, (ring.end + part + kAligned - 1) / kAligned * kAligned);
+      check(table_.record_event(piece.used, way.lane.stream), "cuEventRecord");
+      piece.is_busy = true;
+    }
   }
-  finish(device.in, "copy to the device");
+  leave(way);
 }
 
 void GpuBackend::copy_out(int index, void* to, const char* from, size_t bytes) {
   if (bytes == 0) return;
+  const Blocking blocking;
   Gpu& device = gpu(index);
-  enter(device);
+  const Way way = this->way(device, Gpu::out);
+  waits.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard guard(device.ring_out.mutex);
   const size_t pieces = (bytes + kPiece - 1) / kPiece;
   const auto part = [&](size_t k) { return std::min(kPiece, bytes - k * kPiece); };
@@ -63,13 +90,14 @@ void GpuBackend::copy_out(int index, void* to, const char* from, size_t bytes) {
   for (size_t k = 0; k < pieces + PinnedRing::kPieces - 1; ++k) {
     if (k >= PinnedRing::kPieces - 1) {
       const size_t ready = k - (PinnedRing::kPieces - 1);
-      PinnedRing::Piece& piece = next_piece(device.ring_out, ready);  // waits for its copy
+      PinnedRing::Piece& piece = free_piece(device.ring_out, ready);  // waits for its copy
       std::memcpy(static_cast<char*>(to) + ready * kPiece, piece.memory, part(ready));
     }
     if (k >= pieces) continue;
-    PinnedRing::Piece& piece = next_piece(device.ring_out, k);
-    check(table_.copy_out(piece.memory, address(from) + k * kPiece, part(k), device.out), "copy to the host");
-    check(table_.record_event(piece.used, device.out), "cuEventRecord");
+    PinnedRing::Piece& piece = free_piece(device.ring_out, k);
+    check(table_.copy_out(piece.memory, address(from) + k * kPiece, part(k), way.lane.stream),
+          "copy to the host");
+    check(table_.record_event(piece.used, way.lane.stream), "cuEventRecord");
     piece.is_busy = true;
   }
 }
@@ -77,36 +105,35 @@ void GpuBackend::copy_out(int index, void* to, const char* from, size_t bytes) {
 void GpuBackend::copy_within(int index, char* to, int from_index, const char* from, size_t bytes) {
   if (bytes == 0) return;
   Gpu& device = gpu(index);
-  enter(device);
+  const Way way = this->way(device, Gpu::compute);
   if (index == from_index) {
-    check(table_.copy_within(address(to), address(from), bytes, device.compute), "copy within the device");
+    check(table_.copy_within(address(to), address(from), bytes, way.lane.stream), "copy within the device");
   } else {
     const Gpu& other = gpu(from_index);
-    check(table_.copy_peer(address(to), device.context, address(from), other.context, bytes, device.compute),
+    check(table_.copy_peer(address(to), device.context, address(from), other.context, bytes, way.lane.stream),
           "copy between devices");
   }
-  finish(device.compute, "copy between devices");
+  leave(way);
 }
 
 bool GpuBackend::fill(int index, char* to, uint32_t value, size_t size, size_t count) {
   Gpu& device = gpu(index);
-  enter(device);
+  const Way way = this->way(device, Gpu::compute);
+  const driver::Stream stream = way.lane.stream;
   switch (size) {
     case 1:
-      check(table_.fill_8(address(to), static_cast<unsigned char>(value), count, device.compute),
-            "cuMemsetD8");
+      check(table_.fill_8(address(to), static_cast<unsigned char>(value), count, stream), "cuMemsetD8");
       break;
     case 2:
-      check(table_.fill_16(address(to), static_cast<unsigned short>(value), count, device.compute),
-            "cuMemsetD16");
+      check(table_.fill_16(address(to), static_cast<unsigned short>(value), count, stream), "cuMemsetD16");
       break;
     case 4:
-      check(table_.fill_32(address(to), value, count, device.compute), "cuMemsetD32");
+      check(table_.fill_32(address(to), value, count, stream), "cuMemsetD32");
       break;
     default:
       return false;
   }
-  finish(device.compute, "fill");
+  leave(way);
   return true;
 }
 

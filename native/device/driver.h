@@ -89,6 +89,7 @@ struct AccessDescription {
   X(create_event, cuEventCreate, (Event * event, unsigned flags))                                          \
   X(record_event, cuEventRecord, (Event event, Stream stream))                                             \
   X(synchronize_event, cuEventSynchronize, (Event event))                                                  \
+  X(query_event, cuEventQuery, (Event event))                                                              \
   X(destroy_event, cuEventDestroy_v2, (Event event))
 
 struct Table {

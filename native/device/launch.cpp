@@ -32,7 +32,8 @@ void GpuBackend::launch(int index, void* stream, const DeviceFunction& function,
 
 void GpuBackend::synchronize(int index, void* stream) {
   enter(gpu(index));
-  finish(static_cast<driver::Stream>(stream), "cuStreamSynchronize");
+  waits.fetch_add(1, std::memory_order_relaxed);
+  check(table_.synchronize(static_cast<driver::Stream>(stream)), "cuStreamSynchronize");
 }
 
 }  // namespace weft

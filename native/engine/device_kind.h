@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "engine/operation.h"
+#include "engine/tickets.h"
 
 namespace weft {
 
@@ -42,6 +43,23 @@ class DeviceBackend {
     static_cast<void>(index), static_cast<void>(queue);
     return nullptr;
   }
+  // Its number for tickets: device_number * Ticket::kStreamsOfDevice and what tells it from the others of the
+  // device. 0: what runs on the queue has run when its function returns, and nothing of tickets is called.
+  virtual int stream_number(int index, QueueKind queue) {
+    static_cast<void>(index), static_cast<void>(queue);
+    return 0;
+  }
+  // The ticket behind all that is enqueued on a stream. Waits while too many are not passed. Raises
+  // DeviceError, as the following do.
+  virtual Ticket record(int stream);
+  // The ticket that the next `record` gives: behind all that is enqueued now.
+  virtual Ticket upcoming(int stream);
+  virtual bool has_run(Ticket ticket) noexcept;
+  virtual void wait(Ticket ticket);
+  // What is enqueued on the stream from now on runs after the ticket, which is of this kind.
+  virtual void order(int stream, Ticket ticket);
+  // Waits for all streams of all devices.
+  virtual void wait_for_all() {}
 
   // Raises DeviceError unless the device is there and can be used.
   virtual void require(int index) { static_cast<void>(index); }
@@ -50,12 +68,13 @@ class DeviceBackend {
   virtual bool on_host() const noexcept { return true; }
   // For the pool of a device, which asks once.
   virtual std::unique_ptr<Pages> pages(int index);
-  // Bytes from the host to a device, and back; on a device or from one to another, which do not overlap. They
-  // have been copied when the functions return, and raise DeviceError if they cannot be.
+  // Bytes from the host to a device, and back; on a device or from one to another, which do not overlap. In
+  // an operation of the device they are enqueued on its stream, elsewhere they have been copied when the
+  // functions return; what comes to the host always has. They raise DeviceError.
   virtual void copy_in(int index, char* to, const void* from, size_t bytes);
   virtual void copy_out(int index, void* to, const char* from, size_t bytes);
   virtual void copy_within(int index, char* to, int from_index, const char* from, size_t bytes);
-  // Stores a value of `size` bytes `count` times; false if it has no way to do that.
+  // Stores a value of `size` bytes `count` times, enqueued like a copy; false if it has no way to do that.
   virtual bool fill(int index, char* to, uint32_t value, size_t size, size_t count);
 
   // What code is compiled for, such as "sm_90"; its processors, each of which runs some blocks at a time.
@@ -73,9 +92,10 @@ class DeviceBackend {
   virtual void synchronize(int index, void* stream) { static_cast<void>(index), static_cast<void>(stream); }
 
   // What has been done on devices of this kind, and brought to and from them. staged: operations that the
-  // host ran on a copy of the device's memory, for want of a kernel. waits: of the host for a stream.
+  // host ran on a copy of the device's memory, for want of a kernel. waits: of the host for a stream; orders:
+  // of streams for streams.
   std::atomic<uint64_t> kernels{0}, copies_in{0}, copies_out{0}, bytes_in{0}, bytes_out{0}, staged{0},
-      launches{0}, waits{0};
+      launches{0}, waits{0}, orders{0};
 
  private:
   const std::string name_;

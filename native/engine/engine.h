@@ -260,6 +260,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void finish_async(Completion& completion, Ref<Error> error);
   void finish_op(Op* op, Session& s);
   void call_finished(Op* op, Error* error);
+  void note_use(Op* op) noexcept;
   void run_here(Op* op, Session& s);
   void track_user_thread(Op* op, const Context& here) { on_user_threads_.push_back({op, &here}); }
   void untrack_user_thread(const Op* op, const Context& here) {
@@ -292,6 +293,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void settle_inbox(Session& s);
   void throttle(uint64_t size_bytes);
   bool retry_refused_threads();
+  void wait_for_all_streams();
   void end_loop() const;
   void note_interrupt() noexcept;
   void refuse_inside(const char* what, const Var* var);
@@ -355,6 +357,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::atomic<uint64_t> interrupts_{1};
   std::atomic<Clock::rep> loops_end_at_{0};
   std::atomic<DeviceState*> devices_[kDeviceKinds * kDevicesOfKind]{};  // by device_number
+  // Some device has streams. Relaxed: a variable that a stream has used came from a thread that saw it,
+  // through the engine's lock.
+  std::atomic<bool> has_streams_{false};
 
   alignas(64) Lock lock_;
   std::atomic<bool> nudge_missed_{false};  // a thread left an operation to the holder of the lock

@@ -304,6 +304,10 @@ std::vector<std::string> Engine::shutdown(Deadline deadline, bool interruptible)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
+  try {
+    wait_for_all_streams();
+  } catch (...) {  // the device has failed: nothing of it can be waited for
+  }
   state_.store(State::stopped);
   std::vector<std::string> stuck = end_threads(deadline);
   abandoned_ = !stuck.empty();

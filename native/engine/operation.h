@@ -62,6 +62,7 @@ struct RunContext {
   Completion* completion;   // of an asynchronous operation, else null
   Error* error = nullptr;   // what an operation inherited that runs all the same (Op::run_on_error)
   uint64_t interrupts = 0;  // of the engine, when the function began: see Engine::check_interrupts
+  int stream_number = 0;    // of the stream, for tickets (tickets.h); 0: none
 };
 // Of what runs outside of any operation, on cpu:0.
 inline constexpr RunContext outside_engine{nullptr, {}, QueueKind::compute, -1, nullptr, nullptr, nullptr};

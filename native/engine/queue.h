@@ -55,6 +55,7 @@ struct Queue {
   QueueKind kind = QueueKind::compute;
   int limit = 1;           // most threads
   void* stream = nullptr;  // RunContext::stream of what runs here
+  int stream_number = 0;   // of tickets; 0: what runs here is finished when its function returns
   ReadyList ready;
   std::vector<std::unique_ptr<Worker>> workers;  // started on demand
   std::vector<Worker*> idle;                     // sleeping, most recent last

@@ -59,7 +59,8 @@ bool Engine::execute(Op* op, int worker, DomainHold& hold) {
                      op,
                      nullptr,
                      nullptr,
-                     interrupts_.load(std::memory_order_relaxed)};
+                     interrupts_.load(std::memory_order_relaxed),
+                     op->queue->stream_number};
   switch (op->kind) {
     case OpKind::async:
       if (!op->error || op->run_on_error) {
@@ -97,15 +98,29 @@ void Engine::run_task(Op* op, RunContext& context, DomainHold& hold) {
     notify(&Observer::on_start, op, &context);
     RunningScope scope(op, this, hold.here());
     try {
+      if (has_streams_.load(std::memory_order_relaxed)) [[unlikely]]
+        order_streams(*op);
       op->type->run(op->state, context);
     } catch (abi::__forced_unwind&) {
       throw;
     } catch (...) {
       op->error = caught(*op);
     }
+    if (has_streams_.load(std::memory_order_relaxed)) [[unlikely]]
+      note_use(op);
   }
   notify(&Observer::on_end, op, &context);
   if (!op->type->finished) drop_state(op);
+}
+
+// Gives what the operation used its ticket, also if it failed: it may have enqueued something.
+void Engine::note_use(Op* op) noexcept {
+  try {
+    const Ticket ticket = note_streams(*op);
+    if (ticket && options_.kind == EngineKind::naive) wait_for(ticket);
+  } catch (...) {
+    if (!op->error) op->error = caught(*op);
+  }
 }
 
 // The parts run in order on this thread, which holds all their variables: so it may look at and set the
@@ -160,6 +175,8 @@ void Engine::run_async(Op* op, RunContext& context, DomainHold& hold) {
   {
     RunningScope scope(op, this, hold.here());
     try {
+      if (has_streams_.load(std::memory_order_relaxed)) [[unlikely]]
+        order_streams(*op);
       op->type->run(op->state, context);
     } catch (abi::__forced_unwind&) {
       throw;
@@ -210,6 +227,8 @@ void Engine::finish_async(Completion& completion, Ref<Error> error) {
     error->where = op->where();
   }
   op->error = error;
+  if (has_streams_.load(std::memory_order_relaxed)) [[unlikely]]
+    note_use(op);
   notify(&Observer::on_end, op, nullptr);
   Session s(*this);
   if (!completion.unlink(*this)) return s.finish();  // forked by the observer: this is the child

@@ -269,6 +269,7 @@ void Engine::nudge() {
 // operation; errors poison, they are not thrown here: callers cannot see where it ran. False: not possible,
 // nothing done.
 bool Engine::try_inline(Op* op, Context& here) {
+  if (has_streams_.load(std::memory_order_relaxed) && would_wait_for_streams(*op)) return false;
   Session s(*this);
   drain_all(s);
   DeviceState& device = *op->queue->device;
@@ -289,6 +290,7 @@ bool Engine::try_inline(Op* op, Context& here) {
 // language's lock is released meanwhile.
 bool Engine::try_brief(Op* op, Context& here) {
   if (on_engine_thread(here)) return false;
+  if (has_streams_.load(std::memory_order_relaxed) && would_wait_for_streams(*op)) return false;
   Session s(*this);
   drain_all(s);
   DeviceState& device = *op->queue->device;

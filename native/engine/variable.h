@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "engine/operation.h"
+#include "engine/tickets.h"
 
 namespace weft {
 
@@ -21,9 +22,14 @@ struct alignas(64) Var : Counted<Var> {
   explicit Var(
       Engine* owner, Dispose how = [](const Var* var) noexcept { delete var; })
       : engine(owner), dispose_(how) {}
+  ~Var() {
+    if (StreamUses* const all = uses.load(std::memory_order_relaxed)) [[unlikely]]
+      delete all;
+  }
 
   Engine* const engine;
   std::atomic<bool> deleted{false};
+  std::atomic<StreamUses*> uses{nullptr};  // owned; of what no stream has used: null
 
   alignas(64) Access* head = nullptr;  // oldest access that waits
   Access* tail = nullptr;

@@ -137,7 +137,8 @@ void Engine::submit_marker(OpKind kind, Var& var, Mode mode, Waiter* waiter, Ses
 
 void Engine::wait_for_var(Var& var, bool writes_only, Deadline deadline) {
   if (var.engine != this) throw EngineMisuse("the variable belongs to another engine");
-  if (declared_by_running(&var)) return;  // the engine has waited already, when it started the function
+  // The engine has waited already, when it started the function: for operations, not for their streams.
+  if (declared_by_running(&var)) return wait_for_streams(var, writes_only);
   refuse_inside("wait_for_var", &var);
   flush_bulk();
   Session s(*this);
@@ -163,6 +164,7 @@ void Engine::wait_for_var(Var& var, bool writes_only, Deadline deadline) {
     error = waiter->error;
   }
   if (error) throw OperationFailed({error});
+  wait_for_streams(var, writes_only);
 }
 
 bool Engine::is_ready(Var& var, bool to_write) {
@@ -172,7 +174,16 @@ bool Engine::is_ready(Var& var, bool to_write) {
   settle_inbox(s);
   const bool ready = (to_write ? var.idle() : var.readable()) && !var.error;
   s.finish();
-  return ready;
+  const StreamUses* const uses = var.uses.load(std::memory_order_acquire);
+  return ready && (!uses || (to_write ? uses->has_run() : !uses->write() || has_run(uses->write())));
+}
+
+// Operations of devices are finished when they are enqueued.
+void Engine::wait_for_all_streams() {
+  if (!has_streams_.load(std::memory_order_relaxed)) return;
+  const Blocking blocking;
+  for (int kind = 0; kind < kDeviceKinds; ++kind)
+    if (DeviceBackend* const backend = backend_of(static_cast<DeviceKind>(kind))) backend->wait_for_all();
 }
 
 // A waiter for everything that is pending; null if nothing is.
@@ -196,10 +207,9 @@ void Engine::wait_until_idle(Deadline deadline) {
   const Ref<Waiter> waiter = wait_all_marker(s);
   const bool lend = has_wide_work();
   s.finish();
-  if (!waiter) return;
-  switch (wait(*waiter, deadline, lend)) {
+  switch (waiter ? wait(*waiter, deadline, lend) : WaitResult::done) {
     case WaitResult::done:
-      break;
+      return wait_for_all_streams();
     case WaitResult::timed_out:
       throw TimedOut("wait_for_all: operations are still pending");
     case WaitResult::interrupted:

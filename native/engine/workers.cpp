@@ -61,7 +61,10 @@ Queue& Engine::queue_of(Device device, QueueKind kind) {
       new_state->queues[i].device = new_state.get();
       new_state->queues[i].kind = static_cast<QueueKind>(i);
       new_state->queues[i].limit = options_.kind == EngineKind::threaded ? limits[i] : 0;
-      if (backend) new_state->queues[i].stream = backend->stream(device.index, static_cast<QueueKind>(i));
+      if (!backend) continue;
+      new_state->queues[i].stream = backend->stream(device.index, static_cast<QueueKind>(i));
+      new_state->queues[i].stream_number = backend->stream_number(device.index, static_cast<QueueKind>(i));
+      if (new_state->queues[i].stream_number) has_streams_.store(true, std::memory_order_relaxed);
     }
     Session s(*this);
     state = new_state.release();

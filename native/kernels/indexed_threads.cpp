@@ -39,7 +39,6 @@ class Places {
   // The element that check k has found; null: none.
   const char* found(size_t k, const View& x) {
     const Device device = call_.context.device;
-    if (k == 0) backend_of(device.kind)->synchronize(device.index, call_.context.stream);
     const int64_t place = load_element(call_.scratch + kPlace * k, DType::int64, device).integer;
     return place < 0 ? nullptr : element_at(x, place);
   }
@@ -54,7 +53,6 @@ class IndexedThreads final : public Kernel {
   explicit IndexedThreads(IndexedForm form) : form_(std::move(form)) {}
 
   bool reaches_devices() const override { return true; }
-  bool enqueues() const override { return true; }
   size_t scratch_bytes(const View*) const override { return kPlace * form_.checks.size(); }
 
   void run(const Call& call) const override {
@@ -116,7 +114,6 @@ class CheckedLabels final : public Kernel {
       : function_(std::move(function)), find_(std::move(find)), copy_(std::move(copy)) {}
 
   bool reaches_devices() const override { return true; }
-  bool enqueues() const override { return true; }
   size_t scratch_bytes(const View*) const override { return kPlace; }
 
   void run(const Call& call) const override {

@@ -5,7 +5,6 @@
 
 #include "engine/engine.h"
 #include "program/step_log.h"
-#include "program/stream_work.h"
 #include "tensor/staging.h"
 
 namespace weft {
@@ -173,16 +172,13 @@ void Inner::run(Frame& frame, const View* inputs, const View* outputs, char* scr
   const Program& p = *program_;
   bind_values(frame, inputs, outputs, scratch);
   try {
-    StreamWork work(context);
     for (size_t t = 0; t < p.steps.size(); ++t) {
       const Program::Step& step = p.steps[t];
       const View* operands = gather(frame, step);
-      work.begin(*step.kernel);
       StepLog::run(
           p, t, [operands](size_t k) { return operands[k]; },
           [&] { step.kernel->run({operands, slots_.data() + step.first_slot, scratch + owned_, context}); });
     }
-    work.finish();
   } catch (...) {
     if (auto* const hook = abandoned.load(std::memory_order_acquire)) hook();
     throw;

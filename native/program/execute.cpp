@@ -11,7 +11,6 @@
 #include "program/prepacked.h"
 #include "program/run.h"
 #include "program/step_log.h"
-#include "program/stream_work.h"
 #include "storage/runtime.h"
 #include "tensor/staging.h"
 
@@ -236,13 +235,10 @@ void Program::run_alone(const Run& run, const RunContext& context) const {
   for (int k = 0; k < inputs_; ++k) operands[next++] = run.inputs[k]->view();
   for (size_t j = 0; j < outputs.size(); ++j) operands[next++] = run.outputs[j]->view();
   const Kernel& kernel = *steps[0].kernel;
-  const TempSpace scratch(device, kernel.scratch_bytes(operands.get()));
-  StreamWork work(context);
-  work.begin(kernel);
+  const TempSpace scratch(device, kernel.scratch_bytes(operands.get()), context.stream_number);
   StepLog::run(
       *this, 0, [&](size_t k) { return operands.get()[k]; },
       [&] { kernel.run({operands.get(), run.slots + steps[0].first_slot, scratch.get(), context}); });
-  work.finish();
   NanWatch::check(steps[0], device, [&](size_t k) { return operands.get()[k]; });
 }
 
@@ -260,12 +256,11 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
     for (size_t k = 0; k < prepacker_->values().size(); ++k)
       data[static_cast<size_t>(prepacker_->values()[k].number)] = prepacked->data(k);
   }
-  const TempSpace space(device, p.arena_size + p.scratch_size);
+  const TempSpace space(device, p.arena_size + p.scratch_size, context.stream_number);
   char* const arena = space.get();
   for (const Layout::Address& address : p.addresses)
     data[static_cast<size_t>(address.value)] =
         (address.base < 0 ? arena : data[static_cast<size_t>(address.base)]) + address.offset;
-  StreamWork work(context);
   std::optional<ArenaCheck> arena_check;
   if (check && p.arena_size && !hidden_memory_of(device)) arena_check.emplace(spans, arena, p.arena_size);
 
@@ -282,7 +277,6 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
     const size_t operands = step.operands.size();
     const uint64_t* slots = run.slots + step.first_slot;
     try {
-      work.begin(*step.kernel);
       const Bound* bound = p.bound[t].load(std::memory_order_acquire);
       if (!bound && p.binds[t]) bound = bind(t);
       if (bound) {
@@ -292,7 +286,6 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
         for (size_t k = 0; k < operands; ++k) views[k] = operand(t, k);
         step.kernel->run({views.data(), slots, arena + p.arena_size, context});
       }
-      if (NanWatch::is_on()) work.finish();
       NanWatch::check(step, device, [&](size_t k) { return operand(t, k); });
       if (arena_check)
         if (const int64_t at = arena_check->after(static_cast<int>(t)); at >= 0)
@@ -333,7 +326,6 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
       failures.failed(t, failure.error);
     }
   }
-  work.finish();
 }
 
 // Geometry is computed in registers. What others keep is made here for one run.
@@ -385,7 +377,7 @@ void Program::run_unbound(const Run& run, const RunContext& context, StepFailure
     if (values[i].kind == Value::Kind::prepacked)
       size += in_lines(extent_bytes(views[static_cast<size_t>(inputs_) + i]));
   }
-  const TempSpace space(device, size);
+  const TempSpace space(device, size, context.stream_number);
   char* const arena = space.get();
   for (size_t i = 0; i < values.size(); ++i) {
     const Value& value = values[i];
@@ -398,7 +390,6 @@ void Program::run_unbound(const Run& run, const RunContext& context, StepFailure
       view.data = views[static_cast<size_t>(value.base)].data +
                   run.registers[value.offset] * static_cast<int64_t>(size_of(value.dtype));
   }
-  StreamWork work(context);
   for (size_t t = 0; t < steps.size(); ++t) {
     if (failures.skips(t)) continue;
     const Step& step = steps[t];
@@ -411,19 +402,16 @@ void Program::run_unbound(const Run& run, const RunContext& context, StepFailure
       }
     }
     try {
-      work.begin(*step.kernel);
       StepLog::run(
           *this, t, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; },
           [&] {
             step.kernel->run({gather(step), run.slots + step.first_slot, arena + arena_size, context});
           });
-      if (NanWatch::is_on()) work.finish();
       NanWatch::check(step, device, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; });
     } catch (...) {
       failures.failed(t, failure_of(step));
     }
   }
-  work.finish();
 }
 
 }  // namespace weft

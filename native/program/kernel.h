@@ -79,8 +79,7 @@ class Kernel : public Counted<Kernel> {
   virtual bool reaches_devices() const { return false; }
   // Whether its input is on another device than its output.
   virtual bool crosses_devices() const { return false; }
-  // Whether `run` only enqueues work on the context's stream, behind what is there. What any other kernel
-  // touches has run before, and what it does has been done when it returns.
+  // Whether `run` only enqueues work on the context's stream, and the host waits for nothing.
   virtual bool enqueues() const { return false; }
   // Whether it opens parallel regions, or takes long, at any size.
   virtual bool wide() const { return false; }

@@ -189,6 +189,8 @@ void Program::finish() {
     single_kernel_ = outputs[j].value == static_cast<int>(uses.size() + j);
   const auto is_loop = [](const Step& step) { return step.kernel->loop_form() != nullptr; };
   brief_ = !wide && !is_copy && steps.size() <= kBriefSteps && std::ranges::all_of(steps, is_loop);
+  is_enqueued_ = hidden_memory_of(device) && !is_copy &&
+                 std::ranges::all_of(steps, [](const Step& step) { return step.kernel->enqueues(); });
   // The steps that touch each value, directly or through views.
   const auto root = [&](int value) {
     while (value >= inputs_ && values[static_cast<size_t>(value - inputs_)].kind == Value::Kind::view)
@@ -505,9 +507,9 @@ void Program::submit(const LaunchState& call, const uint64_t* filled) const {
   options.size_bytes = static_cast<uint64_t>(call.bytes);
   if (is_copy)
     options.queue = QueueKind::copy;
-  else if (wide || call.bytes >= kWideBytes)
+  else if (!is_enqueued_ && (wide || call.bytes >= kWideBytes))
     options.queue = QueueKind::wide;
-  op->cheap = !wide && call.bytes <= kCheapBytes;
+  op->cheap = is_enqueued_ || (!wide && call.bytes <= kCheapBytes);
   op->brief = brief_ && call.bytes <= kBriefBytes;
   op->type = &kRunType;
   op->state = &run;

@@ -234,6 +234,7 @@ class Program final : public Counted<Program> {
   std::vector<uint64_t> constant_slots_;     // with zeros where they are not known
   std::vector<size_t> call_slots_;
   bool brief_ = false;          // few loops: how long they take follows from the bytes
+  bool is_enqueued_ = false;    // on a device with streams, and the host waits for nothing
   bool single_kernel_ = false;  // one kernel, whose operands are the inputs and outputs as they come
   bool pointwise_ = false;      // one kernel that reads an element only to write that of the same position
   size_t wires_ = 0;            // with parts

@@ -120,6 +120,8 @@ Chunk::Chunk(Engine* engine, Device where, char* memory, size_t size, bool write
 Ref<Chunk> Chunk::allocate(Device device, size_t bytes) {
   Runtime& runtime = Runtime::get();
   Pool& pool = runtime.pool(device);
+  if (device.kind != DeviceKind::cpu) [[unlikely]]
+    runtime.collect_retired(device.kind);
   void* block = take_block();
   char* memory;
   try {
@@ -150,7 +152,11 @@ void Chunk::end(const Var* var) noexcept {
     const std::lock_guard lock(all.mutex);
     all.alive.erase(chunk->serial);
   }
-  if (chunk->pool_)
+  StreamUses* const uses = chunk->uses.load(std::memory_order_acquire);
+  if (chunk->pool_ && uses && !uses->has_run()) [[unlikely]]
+    Runtime::get().retire(*chunk->pool_, chunk->device, chunk->data,
+                          std::unique_ptr<StreamUses>(chunk->uses.exchange(nullptr)));
+  else if (chunk->pool_)
     chunk->pool_->release(chunk->data);
   else if (chunk->drop_)
     chunk->drop_(chunk->owner_);

@@ -1,7 +1,8 @@
 // chunk.h: a piece of memory together with its engine variable: what all views of one array share.
 //
 // Who owns: tensors, and the operations that use it until they have finished, each hold a reference. So when
-// the last one goes nothing is pending, and the memory returns at once, on the thread where that happens.
+// the last one goes nothing is pending, and the memory returns at once, on the thread where that happens;
+// what streams still use, when they have passed its tickets (Runtime::retire).
 #pragma once
 
 #include <atomic>

@@ -110,9 +110,12 @@ Pool& Runtime::pool(Device device) {
       new Pool(to_string(device), {.check = check_}, is_hidden ? backend->pages(device.index) : host_pages());
   new_pool->set_release_more([this, device] {  // operations that are pending hold memory, too
     const bool released = release_temporary(device);
-    if (Engine::on_engine_thread()) return released;
+    if (DeviceBackend* const streams = hidden_memory_of(device)) streams->wait_for_all();
+    collect_retired(device.kind);
+    if (Engine::on_engine_thread()) return released || hidden_memory_of(device);
     engine().wait_until_idle();
     release_temporary(device);
+    collect_retired(device.kind);
     return true;
   });
   slot.store(new_pool, std::memory_order_release);
@@ -130,11 +133,41 @@ bool Runtime::release_temporary(Device device) noexcept {
   Pool* pool = devices.pools[static_cast<size_t>(device.index)].load(std::memory_order_acquire);
   bool released = false;
   for (auto& slot : devices.pieces[static_cast<size_t>(device.index)])
-    if (const std::unique_ptr<Piece> piece{slot.exchange(nullptr, std::memory_order_acquire)}) {
-      pool->release(piece->data);
+    if (std::unique_ptr<Piece> piece{slot.exchange(nullptr, std::memory_order_acquire)}) {
+      release_piece(*pool, device, std::move(piece));
       released = true;
     }
   return released;
+}
+
+void Runtime::release_piece(Pool& pool, Device device, std::unique_ptr<Piece> piece) noexcept {
+  if (!piece->used || has_run(piece->used)) return pool.release(piece->data);
+  std::unique_ptr<StreamUses> uses(new (std::nothrow) StreamUses);
+  if (!uses) return;  // without memory for the note, its memory is lost
+  uses->set_write(piece->used);
+  retire(pool, device, piece->data, std::move(uses));
+}
+
+void Runtime::retire(Pool& pool, Device device, void* memory, std::unique_ptr<StreamUses> uses) noexcept {
+  RetiredList& retired = devices_of(device).retired;
+  const std::lock_guard guard(retired.mutex);
+  try {
+    retired.list.push_back({&pool, memory, std::move(uses)});
+    retired.count.store(retired.list.size(), std::memory_order_relaxed);
+  } catch (const std::bad_alloc&) {  // as above
+  }
+}
+
+void Runtime::collect_retired(DeviceKind kind) noexcept {
+  if (kind == DeviceKind::cpu) return;
+  Devices* const devices = others_[static_cast<size_t>(kind)].load(std::memory_order_acquire);
+  if (!devices || devices->retired.count.load(std::memory_order_relaxed) == 0) return;
+  RetiredList& retired = devices->retired;
+  const std::lock_guard guard(retired.mutex);
+  // The oldest first: streams pass their places in order, so behind one that waits most wait, too.
+  for (; !retired.list.empty() && retired.list.front().uses->has_run(); retired.list.pop_front())
+    retired.list.front().pool->release(retired.list.front().memory);
+  retired.count.store(retired.list.size(), std::memory_order_relaxed);
 }
 
 namespace {
@@ -150,7 +183,7 @@ constexpr size_t kSizeTolerance = 8;  // pieces up to so many times too large ar
 
 }  // namespace
 
-TempSpace::TempSpace(Device device, size_t bytes) : device_(device) {
+TempSpace::TempSpace(Device device, size_t bytes, int stream) : device_(device), stream_(stream) {
   if (bytes == 0 || (bytes <= kSmall && !hidden_memory_of(device) && take_thread_space())) return;
   take_piece(bytes);
 }
@@ -162,13 +195,13 @@ TempSpace::~TempSpace() {
     return;
   }
   Runtime& runtime = Runtime::get();
+  piece_->used = stream_ ? backend_of(device_.kind)->upcoming(stream_) : Ticket();
   for (auto& slot : runtime.devices_of(device_).pieces[static_cast<size_t>(device_.index)]) {
     Runtime::Piece* free = nullptr;
     if (slot.compare_exchange_strong(free, piece_, std::memory_order_release, std::memory_order_relaxed))
       return;
   }
-  runtime.pool(device_).release(piece_->data);
-  delete piece_;
+  runtime.release_piece(runtime.pool(device_), device_, std::unique_ptr<Runtime::Piece>(piece_));
 }
 
 bool TempSpace::take_thread_space() {
@@ -193,12 +226,13 @@ void TempSpace::take_piece(size_t bytes) {
     Runtime::Piece* free = nullptr;
     const bool replaced = piece->bytes < bytes && piece->bytes >= bytes / kSizeTolerance;
     if (replaced ||
-        !slot.compare_exchange_strong(free, piece, std::memory_order_release, std::memory_order_relaxed)) {
-      pool.release(piece->data);
-      delete piece;
-    }
+        !slot.compare_exchange_strong(free, piece, std::memory_order_release, std::memory_order_relaxed))
+      runtime.release_piece(pool, device_, std::unique_ptr<Runtime::Piece>(piece));
   }
+  if (piece_ && piece_->used) [[unlikely]]
+    order_after(stream_, piece_->used);
   if (!piece_) {
+    if (device_.kind != DeviceKind::cpu) runtime.collect_retired(device_.kind);
     auto piece = std::make_unique<Runtime::Piece>();
     piece->data = static_cast<char*>(pool.allocate(bytes));
     piece->bytes = bytes;

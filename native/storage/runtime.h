@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
 
@@ -31,6 +32,10 @@ class Runtime {
   int used_devices() const noexcept;  // the highest index of a cpu with a pool, plus 1
   // Gives temporary space that is not in use back to the device's pool; says whether there was any.
   bool release_temporary(Device device) noexcept;
+  // Gives memory back to its pool when what streams do with it has run: at the next look.
+  void retire(Pool& pool, Device device, void* memory, std::unique_ptr<StreamUses> uses) noexcept;
+  // The look: of all devices of a kind.
+  void collect_retired(DeviceKind kind) noexcept;
   void set_check(bool check) noexcept { check_ = check; }
   bool check() const noexcept { return check_; }
 
@@ -42,6 +47,18 @@ class Runtime {
   struct Piece {
     char* data;
     size_t bytes;
+    Ticket used;  // of the stream that used it last
+  };
+  // Memory that streams still use.
+  struct Retired {
+    Pool* pool;
+    void* memory;
+    std::unique_ptr<StreamUses> uses;
+  };
+  struct RetiredList {
+    ForkMutex mutex;
+    std::atomic<size_t> count{0};
+    std::deque<Retired> list;
   };
   static constexpr int kPieces = 16;  // of a device that wait to be used again; more go back to the pool
   // The thread that exchanges a piece for null owns it, so none waits, and a forked child finds nothing
@@ -54,7 +71,9 @@ class Runtime {
     std::array<std::atomic<Pool*>, kDevices> pools{};
     std::array<Generator, kDevices> generators;
     std::array<Pieces, kDevices> pieces{};
+    RetiredList retired;
   };
+  void release_piece(Pool& pool, Device device, std::unique_ptr<Piece> piece) noexcept;
   // Of the device's kind: made when the first of them is used. Raises DeviceError for a device that is not
   // there.
   Devices& devices_of(Device device);
@@ -75,11 +94,14 @@ class Runtime {
 // it ends. Larger pieces are the device's: one that is not in use serves the next request of about that size,
 // on any thread, so that there are never more than run at the same time, and programs that run in turn share
 // one. A piece that turns out too small is replaced, not kept beside the larger one.
+//
+// stream: whose work uses it, by number; the space may end before that has run. The next user's stream comes
+// after it. 0: the host's, which waits.
 class TempSpace {
  public:
   static constexpr size_t kSmall = 64 << 10;
 
-  TempSpace(Device device, size_t bytes);
+  TempSpace(Device device, size_t bytes, int stream = 0);
   ~TempSpace();
   TempSpace(const TempSpace&) = delete;
   TempSpace& operator=(const TempSpace&) = delete;
@@ -90,6 +112,7 @@ class TempSpace {
   void take_piece(size_t bytes);
 
   const Device device_;
+  const int stream_;
   char* data_ = nullptr;
   Runtime::Piece* piece_ = nullptr;  // null: none, or the thread's own
 };

@@ -3,7 +3,8 @@
 // Where the host can touch the memory these are the functions of kernels.h. Elsewhere bytes that lie as they
 // should are copied by the device's backend; what else there is to do, the host does on a copy of the bytes
 // that the array spans, which it brings back: right for every geometry and type, slow, and counted
-// (DeviceBackend::staged). Each has been done when it returns; ordering is the caller's (the engine's).
+// (DeviceBackend::staged). In an operation of a device, what only writes there is enqueued on its stream;
+// else each has been done when it returns. Ordering is the caller's (the engine's).
 #pragma once
 
 #include <memory>

@@ -125,11 +125,11 @@ def test_loops_and_conditions_read_what_decides_from_the_device():
 
 def test_errors_name_the_operator():
     x = wf.tensor([3.0, 1.0])
-    draw = wf.trace(lambda x: x + wf.random.uniform(0.0, 1.0, (2,)))
+    shuffle = wf.trace(lambda x: wf.random.permutation(x))
     with pytest.raises(
-        NotImplementedError, match=r"random_uniform: no kernel for these operands on gpu devices"
+        NotImplementedError, match=r"random_permutation: no kernel for these operands on gpu devices"
     ):
-        draw(x)
+        shuffle(x)
     assert (x + 1).tolist() == [4.0, 2.0]
 
 
@@ -202,6 +202,44 @@ def test_dropout_and_bernoulli_draw_the_processors_numbers(dtype, shape):
             wf.random.seed(5, device=device)
             results.append(draw(a.to_device(device), chances.to_device(device)).numpy())
         assert results[0].tobytes() == results[1].tobytes()
+
+
+DRAWS = {
+    "uniform": (
+        ("float16", "bfloat16", "float32", "float64"),
+        lambda s, t: wf.random.uniform(-1.5, 2.0, s, dtype=t),
+    ),
+    "one number": (("float16", "float32"), lambda s, t: wf.random.uniform(0.25, 0.25, s, dtype=t)),
+    "from zero": (("bfloat16", "float32", "float64"), lambda s, t: wf.random.uniform(-1e-3, 0.0, s, dtype=t)),
+    "normal": (
+        ("float16", "bfloat16", "float32", "float64"),
+        lambda s, t: wf.random.normal(0.5, 2.0, s, dtype=t),
+    ),
+    "integers": (
+        ("int8", "uint16", "int32", "int64", "uint64"),
+        lambda s, t: wf.random.randint(3, 100, s, dtype=t),
+    ),
+    "wide": (("int64",), lambda s, t: wf.random.randint(-(2**62), 2**62 + 5, s, dtype=t)),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("shape", [(), (65,), (3, 70), (4, 5, 29), (0, 3)])
+def test_programs_draw_the_processors_numbers(name, shape):
+    """float64 normals to rounding, since they take the device's own logarithm, sine and cosine; others bit for bit."""
+    dtypes, draw = DRAWS[name]
+    for dtype in dtypes:
+        results = []
+        for device in ("cpu:0", "gpu:0"):
+            with wf.device(device):
+                wf.random.seed(5, device=device)
+                traced = wf.trace(lambda draw=draw, dtype=dtype: (draw(shape, dtype), draw(shape, dtype)))
+                results.append([x.numpy() for x in (*traced(), *traced())])
+        for want, got in zip(*results, strict=True):
+            if (name, dtype) == ("normal", "float64"):
+                np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-15)
+            else:
+                assert got.tobytes() == want.tobytes()
 
 
 def test_indices_out_of_range_are_the_processors_errors():

@@ -12,7 +12,13 @@ from weft.expr.functions import expand
 from weft.expr.kernel import Each, Store
 from weft.expr.launches import thread_loop
 from weft.kernels import kernel
-from weft.ops.families.random import Bernoulli, Dropout
+from weft.ops.families.random import (
+    Bernoulli,
+    Dropout,
+    RandomIntegers,
+    RandomNormal,
+    RandomUniform,
+)
 from weft.ops.kernels import RESERVATION, Native
 from weft.ops.types import TensorType
 
@@ -85,3 +91,76 @@ def bernoulli(op: Bernoulli, p: TensorType) -> Iterator[Native]:
         return deciding(dtype, result, len(shape))
 
     yield Native(make, exact=False, numbers=(*RESERVATION, *sizes_of(p.shape)))
+
+
+@functools.cache
+def filling(name: str, value: Callable[[str, Scalar], Scalar]) -> Any:
+    """make() of a Native that fills an array with value(dtype, number of the element).
+
+    Parameters 3 and 4 are the numbers of the distribution.
+    """
+
+    @functools.cache
+    def code(dtype: str, rank: int) -> Any:
+        return drawing(name, [dtype], 0, rank, 5, lambda number: [e.cast(value(dtype, number), dtype)])
+
+    def make(_: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        dtype, shape, _ = outputs[0]
+        return code(dtype, len(shape))
+
+    return make
+
+
+def real_of(dtype: str) -> str:
+    """The type that numbers of a type are computed in."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+def below(x: Scalar) -> Scalar:
+    """The largest number of x's type below x."""
+    bits = {"float64": "uint64", "float32": "uint32"}.get(x.dtype, "uint16")
+    wide = "uint64" if bits == "uint64" else "uint32"
+    sign = 1 << {"uint64": 63, "uint32": 31, "uint16": 15}[bits]
+    word, one = e.cast(e.bitcast(x, bits), wide), e.constant(1, wide)
+    is_zero = (word & e.constant(sign - 1, wide)) == e.constant(0, wide)
+    is_negative = (word & e.constant(sign, wide)) != e.constant(0, wide)
+    word = e.where(is_zero, e.constant(sign + 1, wide), e.where(is_negative, word + one, word - one))
+    return e.bitcast(e.cast(word, bits), x.dtype)
+
+
+def uniform(dtype: str, number: Scalar) -> Scalar:
+    real = real_of(dtype)
+    low, high = (e.cast(e.parameter(k, "float64"), dtype) for k in (3, 4))
+    first, end = e.cast(low, real), e.cast(high, real)
+    last = e.where(first < end, e.cast(below(high), real), first)
+    u = draws.unit((draws.item64 if real == "float64" else draws.item32)(number), real)
+    x = first * (e.constant(1.0, real) - u) + end * u
+    return e.minimum(e.maximum(x, first), last)
+
+
+def normal(dtype: str, number: Scalar) -> Scalar:
+    real = real_of(dtype)
+    mean, std = (e.cast(e.parameter(k, "float64"), real) for k in (3, 4))
+    return mean + std * draws.normal(number, real)
+
+
+def integers(dtype: str, number: Scalar) -> Scalar:
+    return draws.integer(draws.item64(number), e.parameter(3, "int64"), e.parameter(4, "int64"))
+
+
+@kernel(RandomUniform, device="gpu")
+def random_uniform(op: RandomUniform) -> Iterator[Native]:
+    numbers = (*RESERVATION, (op.low, "float64"), (op.high, "float64"), *sizes_of(op.shape))
+    yield Native(filling("uniform", uniform), exact=False, numbers=numbers)
+
+
+@kernel(RandomNormal, device="gpu")
+def random_normal(op: RandomNormal) -> Iterator[Native]:
+    numbers = (*RESERVATION, (op.mean, "float64"), (op.std, "float64"), *sizes_of(op.shape))
+    yield Native(filling("normal", normal), exact=False, numbers=numbers)
+
+
+@kernel(RandomIntegers, device="gpu")
+def random_integers(op: RandomIntegers) -> Iterator[Native]:
+    numbers = (*RESERVATION, (op.low, "int64"), (op.high, "int64"), *sizes_of(op.shape))
+    yield Native(filling("integers", integers), exact=False, numbers=numbers)

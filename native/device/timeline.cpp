@@ -1,0 +1,113 @@
+// timeline.cpp: how far the streams of GPUs have come: tickets are places between events.
+//
+// A stream may wait for a later place than it has to, if the event has been recorded again meanwhile. That
+// cannot be a circle: what it waits for was enqueued before the wait, so follows from nothing enqueued after
+// it.
+#include "device/backend.h"
+
+namespace weft {
+namespace {
+
+constexpr unsigned kNoTimes = 2;  // an event without a clock
+
+void raise(std::atomic<uint64_t>& place, uint64_t to) noexcept {
+  uint64_t before = place.load(std::memory_order_relaxed);
+  while (before < to && !place.compare_exchange_weak(before, to, std::memory_order_release)) {
+  }
+}
+
+int device_of(int stream) noexcept { return stream / Ticket::kStreamsOfDevice % kDevicesOfKind; }
+
+}  // namespace
+
+Lane& GpuBackend::lane(int stream) {
+  return gpu(device_of(stream)).lanes[static_cast<size_t>(stream % Ticket::kStreamsOfDevice)];
+}
+
+Ticket GpuBackend::record(Gpu& device, Lane& lane) {
+  enter(device);
+  const std::lock_guard guard(lane.mutex);
+  const uint64_t place = lane.recorded.load(std::memory_order_relaxed) + 1;
+  driver::Event& event = lane.events[place % Lane::kEvents];
+  if (!event) {
+    check(table_.create_event(&event, kNoTimes), "cuEventCreate");
+  } else if (lane.passed.load(std::memory_order_relaxed) + Lane::kEvents < place) {
+    waits.fetch_add(1, std::memory_order_relaxed);
+    check(table_.synchronize_event(event), "cuEventSynchronize");
+    raise(lane.passed, place - Lane::kEvents);
+  }
+  check(table_.record_event(event, lane.stream), "cuEventRecord");
+  lane.recorded.store(place, std::memory_order_release);
+  return Ticket::of(lane.number, place);
+}
+
+Ticket GpuBackend::record(int stream) { return record(gpu(device_of(stream)), lane(stream)); }
+
+Ticket GpuBackend::upcoming(int stream) {
+  // The stream is in use, so its device is there; nothing is raised in a forked process, whose parent has it.
+  Gpu& device = *gpus_[static_cast<size_t>(device_of(stream))].load(std::memory_order_acquire);
+  const Lane& lane = device.lanes[static_cast<size_t>(stream % Ticket::kStreamsOfDevice)];
+  return Ticket::of(stream, lane.recorded.load(std::memory_order_acquire) + 1);
+}
+
+driver::Event GpuBackend::event_of(Ticket ticket) {
+  Gpu& device = gpu(device_of(ticket.stream()));
+  Lane& from = lane(ticket.stream());
+  if (from.passed.load(std::memory_order_acquire) >= ticket.place()) return nullptr;
+  if (from.recorded.load(std::memory_order_acquire) < ticket.place()) record(device, from);
+  enter(device);
+  return from.events[ticket.place() % Lane::kEvents];
+}
+
+bool GpuBackend::has_run(Ticket ticket) noexcept {
+  try {
+    Gpu& device = gpu(device_of(ticket.stream()));  // raises in a forked process
+    Lane& from = lane(ticket.stream());
+    if (from.passed.load(std::memory_order_acquire) >= ticket.place()) return true;
+    if (from.recorded.load(std::memory_order_acquire) < ticket.place()) return false;
+    enter(device);
+    // Under the lock the event is that of the place, or the place was passed.
+    const std::lock_guard guard(from.mutex);
+    if (from.passed.load(std::memory_order_relaxed) >= ticket.place()) return true;
+    if (table_.query_event(from.events[ticket.place() % Lane::kEvents]) != driver::success) return false;
+    raise(from.passed, ticket.place());
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+void GpuBackend::wait(Ticket ticket) {
+  driver::Event event = event_of(ticket);
+  if (!event) return;
+  waits.fetch_add(1, std::memory_order_relaxed);
+  check(table_.synchronize_event(event), "cuEventSynchronize");
+  raise(lane(ticket.stream()).passed, ticket.place());
+}
+
+void GpuBackend::order(int stream, Ticket ticket) {
+  driver::Event event = event_of(ticket);
+  if (!event) return;
+  Lane& to = lane(stream);
+  const auto from = static_cast<size_t>(ticket.stream());
+  const std::lock_guard guard(to.mutex);
+  if (to.ordered_after.size() <= from) to.ordered_after.resize(from + 1);
+  if (to.ordered_after[from] >= ticket.place()) return;
+  orders.fetch_add(1, std::memory_order_relaxed);
+  enter(gpu(device_of(stream)));
+  check(table_.wait_event(to.stream, event, 0), "cuStreamWaitEvent");
+  to.ordered_after[from] = ticket.place();
+}
+
+void GpuBackend::wait_for_all() {
+  for (int index = 0; index < count_ && index < kDevicesOfKind; ++index) {
+    if (!gpus_[static_cast<size_t>(index)].load(std::memory_order_acquire)) continue;
+    Gpu& device = gpu(index);
+    for (Lane& lane : device.lanes) {
+      const uint64_t place = lane.recorded.load(std::memory_order_acquire);
+      if (place > lane.passed.load(std::memory_order_acquire)) wait(Ticket::of(lane.number, place));
+    }
+  }
+}
+
+}  // namespace weft

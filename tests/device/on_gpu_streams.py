@@ -1,0 +1,211 @@
+"""Order between streams, where operations are finished when enqueued. test_gpu_streams.py runs it where GPUs are."""
+
+import ctypes
+import gc
+import os
+
+import numpy as np
+import pytest
+
+import weft as wf
+import weft.functional as F
+import weft.module as M
+import weft.optimizer as optim
+from weft import _core
+
+SEED = int(os.environ.get("WEFT_TEST_SEED", "0"))
+rng = np.random.default_rng(SEED)
+DEVICES = ["gpu:0", "gpu:1", "cpu:0"]
+LATE = SEED > 0
+
+
+def counts(name):
+    return _core.device_kind_counters("gpu")[name]
+
+
+def numbers(*shape):
+    return rng.integers(-9, 9, shape).astype("float32")
+
+
+def test_a_call_is_enqueued_and_nothing_waits():
+    x = wf.tensor(numbers(500, 7), device="gpu:0")
+    for call in (
+        lambda: x + x,
+        lambda: F.softmax(x),
+        lambda: x.sum(),
+        lambda: (x @ x.T).mean(),
+        lambda: x.T * 2,
+    ):
+        call().wait()
+        before = counts("waits")
+        for _ in range(5):
+            result = call()
+        assert counts("waits") == before
+        result.wait()
+        assert counts("waits") == before + 1
+
+
+def test_a_traced_step_waits_for_nothing():
+    with wf.device("gpu:0"):
+        net = M.Sequential(M.Linear(7, 9), M.ReLU(), M.Linear(9, 3))
+        optimizer = optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        manager = wf.GradManager().attach(net.parameters())
+
+        @wf.trace
+        def step(x, y):
+            with manager:
+                loss = ((net(x) - y) ** 2).mean()
+                manager.backward(loss)
+            optimizer.step().clear_grad()
+            return loss
+
+        x, y = wf.tensor(numbers(5, 7) / 9), wf.tensor(numbers(5, 3) / 9)
+        first = step(x, y).item()
+        step(x, y).wait()
+        before = {name: counts(name) for name in ("waits", "staged", "orders")}
+        for _ in range(5):
+            loss = step(x, y)
+        assert {name: counts(name) for name in before} == before
+        assert loss.item() < first
+
+
+def test_more_is_enqueued_than_a_stream_may_be_ahead():
+    x = wf.zeros(5, device="gpu:0")
+    for _ in range(1500):
+        x += 1
+    assert x.tolist() == [1500] * 5
+
+
+def test_memory_is_given_again_when_its_streams_have_passed():
+    """Arrays that go while a late stream uses them, and others that take memory meanwhile."""
+    wf.waitall()
+    _core.memory_stats("gpu:0")
+    a = numbers(3000)
+    for _ in range(20):
+        x = wf.tensor(a, device="gpu:0")
+        y = x * 2
+        del x
+        z = wf.full((3000,), 7.0, device="gpu:0")
+        w = y.to_device("gpu:1")
+        del y
+        v = wf.tensor(a + 1, device="gpu:0")
+        np.testing.assert_array_equal(w.numpy(), a * 2)
+        np.testing.assert_array_equal(z.numpy(), 7)
+        np.testing.assert_array_equal(v.numpy(), a + 1)
+    del w, z, v
+    gc.collect()
+    wf.waitall()
+    before = _core.memory_stats("gpu:0")["in_use_bytes"]
+    x = wf.zeros(1 << 20, device="gpu:0")
+    del x
+    wf.waitall()
+    assert _core.memory_stats("gpu:0")["in_use_bytes"] == before
+
+
+class Pair:
+    """An array and what it has to hold."""
+
+    def __init__(self, x, a):
+        self.x, self.a = x, a
+
+
+def random_step(pairs):
+    """One operation on random ones of the pairs."""
+    p, q = (pairs[int(k)] for k in rng.integers(0, len(pairs), 2))
+    kind = int(rng.integers(0, 8))
+    if kind == 0:
+        q = next((r for r in pairs if r.x.device is p.x.device and r is not p), p)
+        pairs.append(Pair(p.x - q.x, p.a - q.a))
+    elif kind == 1:
+        device = DEVICES[int(rng.integers(0, 3))]
+        pairs.append(Pair(p.x.to_device(device).copy(), p.a.copy()))
+    elif kind == 2:
+        p.x[...] = q.x.copy() if q is p else q.x
+        p.a[...] = q.a
+    elif kind == 3:
+        first, last = sorted(rng.integers(0, len(p.a) + 1, 2).tolist())
+        p.x[first:last] = q.x[first:last] if q is not p else 3
+        p.a[first:last] = q.a[first:last] if q is not p else 3
+    elif kind == 4:
+        p.x += 1
+        p.a += 1
+    elif kind == 5:
+        value = int(rng.integers(0, 9))
+        p.x[...] = value
+        p.a[...] = value
+    elif kind == 6:
+        p.x[::2] = q.x.T[::2] if q is not p else 1  # strided: staged
+        p.a[::2] = q.a.T[::2] if q is not p else 1
+    else:
+        host = numbers(*p.a.shape)
+        p.x[...] = wf.tensor(host)
+        p.a[...] = host
+    while len(pairs) > 7:
+        pairs.pop(int(rng.integers(0, len(pairs))))
+
+
+@pytest.mark.parametrize("graph", range(12))
+def test_random_graphs_over_two_devices(graph):
+    """Against NumPy, which does one thing after the other."""
+    pairs = []
+    for device in DEVICES:
+        a = numbers(24, 24)
+        pairs.append(Pair(wf.tensor(a, device=device), a.copy()))
+    for _ in range(40):
+        random_step(pairs)
+    for p in pairs:
+        np.testing.assert_array_equal(p.x.numpy(), p.a)
+
+
+@wf.trace
+def busy(x):
+    """Launches of one push: the stream is behind the host for some milliseconds, however slow that is."""
+    for _ in range(30):
+        x = x @ x
+    return x
+
+
+def chain():
+    """Each kind of order between streams: after a copy, before one, between devices; whether all is right."""
+    a, b = numbers(40, 40), numbers(40, 40)
+    work = busy(wf.zeros((2, 2), device="gpu:0"))
+    x = wf.tensor(a, device="gpu:0")
+    y = x + 1  # reads what was copied
+    x[...] = wf.tensor(b)  # after it was read
+    z = y.to_device("gpu:1")  # reads what another device computed
+    y[...] = 5  # after the other device has read it
+    w = z * 2
+    v = x + y
+    got = [t.numpy() for t in (w, v, y, x)]
+    work.wait()
+    return all((g == want).all() for g, want in zip(got, (2 * (a + 1), b + 5, 0 * a + 5, b), strict=True))
+
+
+@pytest.mark.skipif(not LATE, reason="streams that are never late show nothing")
+def test_each_wait_between_streams_is_needed():
+    driver = ctypes.CDLL(os.environ["WEFT_GPU_DRIVER"])
+    driver.weft_standin_skip_wait.argtypes = [ctypes.c_uint64]
+    waits = [ctypes.c_uint64() for _ in range(3)]
+
+    def number_of_waits():
+        driver.weft_standin_counts(*map(ctypes.byref, waits))
+        return waits[2].value
+
+    assert chain()
+    wf.waitall()
+    before = number_of_waits()
+    assert chain()
+    wf.waitall()
+    per_run = number_of_waits() - before
+    assert per_run >= 4
+    for k in range(1, per_run + 1):
+        for _ in range(60):
+            wf.waitall()
+            driver.weft_standin_skip_wait(number_of_waits() + k)
+            if not chain():
+                break
+        else:
+            raise AssertionError(f"wait {k} of {per_run} can be left out")
+    driver.weft_standin_skip_wait(0)
+    wf.waitall()
+    assert all(chain() for _ in range(5))
