@@ -431,7 +431,7 @@ def test_uniform_numbers_fill_their_cells_evenly():
 
 
 @pytest.mark.parametrize("function", ["uniform", "normal"])
-@pytest.mark.parametrize("given", [(2, 3), "a", None, wf.ones(2)], ids=str)
+@pytest.mark.parametrize("given", [(2, 3), "a", None], ids=str)
 def test_numbers_come_before_the_shape(function, given):
     for call in (lambda f: f(given), lambda f: f(0.0, given)):
         with pytest.raises(TypeError, match=rf"^{function}: \w+ must be a number, got "):

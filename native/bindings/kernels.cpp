@@ -89,10 +89,16 @@ void bind_kernels(nb::module_& m) {
       },
       "dims"_a, "position"_a, "mode"_a = "set",
       "x, an index array for each of dims, updates -> y (may be x).");
-  def(m, "kernel_attention", &make_attention, "causal"_a, "mask"_a,
-      "q, k, v, [mask] -> y, logs. Parameters: scale (float64), diagonal (int64).");
-  def(m, "kernel_attention_backward", &make_attention_backward, "causal"_a, "mask"_a,
-      "dy, q, k, v, [mask], y, logs -> dq, dk, dv. Parameters: scale (float64), diagonal (int64).");
+  for (const auto& [name, make] : {std::pair{"kernel_attention", &make_attention},
+                                   std::pair{"kernel_attention_backward", &make_attention_backward}})
+    def(
+        m, name,
+        [make = make](bool mask, bool ranges, bool slopes, bool dropout) {
+          return make({mask, ranges, slopes, dropout});
+        },
+        "mask"_a = false, "ranges"_a = false, "slopes"_a = false, "dropout"_a = false,
+        "[dy,] q, k, v, [mask], [ranges], [slopes], [words, of dropout], [y, logs] -> y, logs or dq, dk, dv. "
+        "Parameters: scale, cap (float64), before, after, offset (int64), p (float64).");
   def(m, "kernel_dropout", &make_dropout, "mask"_a = false,
       "x -> y, [mask]. Parameters: key, stream, offset, p (float64).");
   def(
@@ -104,6 +110,15 @@ void bind_kernels(nb::module_& m) {
   def(
       m, "kernel_random_integers", [] { return make_random_fill(Draw::integers); },
       "-> y. Parameters: key, stream, offset, low, high (int64).");
+  for (const auto& [name, distribution] : std::initializer_list<std::pair<const char*, Distribution>>{
+           {"kernel_gamma", Distribution::gamma},
+           {"kernel_gamma_slope", Distribution::gamma_slope},
+           {"kernel_poisson", Distribution::poisson},
+           {"kernel_binomial", Distribution::binomial},
+           {"kernel_multinomial", Distribution::multinomial}})
+    def(
+        m, name, [distribution = distribution] { return make_distribution(distribution); },
+        "parameters, uint64 bits -> y; gamma_slope: alpha, y -> dy/dalpha.");
   def(m, "kernel_drawn", &make_drawn, "kernel"_a, "inputs"_a, "outputs"_a, "parameters"_a, "offset"_a,
       "inputs, int64 words[2], int64 position -> outputs: the kernel's, from a stream that inputs give.");
   def(m, "kernel_position", &make_position,

@@ -1,11 +1,14 @@
-// attention.cpp: softmax(q k^T * scale + mask) v without the matrix of scores, and its gradient.
+// attention.cpp: softmax(scores) v without the matrix of scores, and its gradient.
 //
-// Forward (Milakov and Gimelshein 2018, arXiv:1805.02867; Dao and others 2022, arXiv:2205.14135): a block of
-// queries walks over tiles of keys with a running maximum and sum. Backward computes the weights again from
-// the saved logarithms of the sums. Everything inside is float32, for all types of arrays. Pieces of work
-// share nothing: blocks of queries in the forward direction; in the backward one, where a block of queries
-// adds to the gradients of all keys, heads, or groups of blocks with sums of their own. So results do not
-// depend on the threads.
+// Scores are q k^T * scale, then cap * tanh(scores / cap), less slope * |distance|, plus the mask; weights
+// are dropped after the softmax. All of it happens in a tile; tiles that no query of a block sees are passed
+// over. Heads of q share those of k and v in groups of neighbours. Forward (Milakov and Gimelshein 2018,
+// arXiv:1805.02867; Dao and others 2022, arXiv:2205.14135): a block of queries walks over tiles of keys with
+// a running maximum and sum. Backward computes the weights again from the saved logarithms of the sums.
+// Everything inside is float32, for all types of arrays. Pieces of work share nothing: blocks of queries in
+// the forward direction; in the backward one, where a block of queries adds to the gradients of all keys,
+// heads, or groups of blocks with sums of their own. So results do not depend on the threads.
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -16,10 +19,12 @@
 #include "kernels/attention_tile.h"
 #include "kernels/kernels.h"
 #include "kernels/rows.h"
+#include "storage/random.h"
 
 namespace weft {
 namespace {
 
+constexpr int64_t kFar = int64_t{1} << 60;  // beyond every key
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 int64_t padded(int64_t columns) { return (columns + 15) / 16 * 16; }
@@ -79,15 +84,68 @@ void transpose_out(const TileFunctions& tile, const float* from, const float* fa
 // What the two directions share.
 class Attention : public Kernel {
  protected:
-  Attention(bool causal, bool mask) : causal_(causal), mask_(mask) {}
+  explicit Attention(const AttentionForm& form) : form_(form) {}
 
+  // The optional operands, from the first one on, and the numbers of a call.
   struct Options {
-    float scale;
-    int64_t diagonal;  // query i sees keys up to i + diagonal
+    Options(const AttentionForm& form, const View* optional, const uint64_t* parameters) {
+      if (form.mask) mask = optional++;
+      if (form.ranges) ranges = optional++;
+      if (form.slopes) slopes = optional++;
+      if (form.dropout) words = optional++;
+      end = optional;
+      scale = static_cast<float>(load_as<double>(parameters));
+      cap = static_cast<float>(load_as<double>(parameters + 1));
+      const auto before = load_as<int64_t>(parameters + 2), after = load_as<int64_t>(parameters + 3);
+      offset = load_as<int64_t>(parameters + 4);
+      lowest = before < 0 ? -kFar : offset - before;
+      highest = after < 0 ? kFar : offset + after;
+      drop = load_as<double>(parameters + 5);
+    }
+    const View *mask = nullptr, *ranges = nullptr, *slopes = nullptr, *words = nullptr, *end;
+    float scale, cap;                 // cap: 0, none
+    int64_t lowest, highest, offset;  // query i sees keys i + lowest ... i + highest
+    double drop;
   };
-  Options options_of(const Call& call) const {
-    const auto scale = static_cast<float>(load_as<double>(call.parameters));
-    return {scale, causal_ ? load_as<int64_t>(call.parameters + 1) : 0};
+
+  // A block of queries of one head: where they are, and which keys each of them sees.
+  struct Block {
+    int64_t b = 0, h = 0, head = 0, row = 0, count = 0;  // head: numbered over the batch
+    int64_t begin = 0, end = 0;          // of the keys that any query sees; begin: a multiple of kKeys
+    int64_t all_begin = 0, all_end = 0;  // of those that all see
+    int64_t first[kRows] = {}, last[kRows] = {};  // of each query: first ... last - 1
+    float slope = 0;
+  };
+
+  static Block block_of(const Options& options, int64_t b, int64_t h, int64_t heads, int64_t row,
+                        int64_t queries, int64_t keys) {
+    Block block;
+    block.b = b;
+    block.h = h;
+    block.head = b * heads + h;
+    block.row = row;
+    block.count = std::min(kRows, queries - row);
+    block.begin = block.all_end = keys;
+    for (int64_t r = 0; r < block.count; ++r) {
+      int64_t first = std::max<int64_t>(row + r + options.lowest, 0);
+      int64_t last = std::min(row + r + options.highest + 1, keys);
+      if (const View* const ranges = options.ranges) {
+        const int64_t* const range = reinterpret_cast<const int64_t*>(ranges->data) + b * ranges->strides[0] +
+                                     h * ranges->strides[1] + (row + r) * ranges->strides[2];
+        first = std::max(first, range[0]);
+        last = std::min(last, range[ranges->strides[3]]);
+      }
+      block.first[r] = first;
+      block.last[r] = last;
+      block.all_begin = std::max(block.all_begin, first);
+      block.all_end = std::min(block.all_end, last);
+      if (first >= last) continue;
+      block.begin = std::min(block.begin, first / kKeys * kKeys);
+      block.end = std::max(block.end, last);
+    }
+    if (options.slopes)
+      block.slope = reinterpret_cast<const float*>(options.slopes->data)[h * options.slopes->strides[0]];
+    return block;
   }
 
   static void check(const View& view, const char* function) {
@@ -96,21 +154,47 @@ class Attention : public Kernel {
                      name_of(view.dtype));
   }
 
-  // Keys that a block of queries sees.
-  int64_t visible_keys(const Options& options, int64_t row, int64_t count, int64_t keys) const {
-    return causal_ ? std::clamp<int64_t>(row + count + options.diagonal, 0, keys) : keys;
+  // scores[key][lane] for keys [key, key + keys) and a block's queries. `capped`: where the scores are stored
+  // before what is added to them, for the gradient of the cap.
+  void score(const Options& options, const Block& block, const float* queries, int64_t depth,
+             const Scalars& k, int64_t key, int64_t keys, float* scores, float* capped) const {
+    const int64_t lanes = padded(block.count);
+    tile_.multiply(keys, depth, k, queries, kRows, scores, kRows, lanes, false);
+    if (options.cap != 0) {
+      tile_.soft_cap(scores, keys, lanes, options.cap);
+      if (capped) std::copy_n(scores, keys * kRows, capped);
+    }
+    if (options.slopes)
+      for (int64_t c = 0; c < keys; ++c) {
+        const auto distance = static_cast<float>(block.row + options.offset - key - c);
+        for (int64_t r = 0; r < lanes; ++r)
+          scores[c * kRows + r] -= block.slope * std::abs(distance + static_cast<float>(r));
+      }
+    if (options.mask)
+      apply(matrix_of(*options.mask, block.b, block.h), block.row, block.count, key, keys, scores);
+    if (key >= block.all_begin && key + keys <= block.all_end) return;
+    for (int64_t c = 0; c < keys; ++c)
+      for (int64_t r = 0; r < block.count; ++r)
+        if (key + c < block.first[r] || key + c >= block.last[r]) scores[c * kRows + r] = kNothing;
   }
 
-  // scores[key][lane] for keys [key, key + keys) and queries [row, row + count), masked.
-  void score(const Options& options, const float* queries, int64_t depth, const Scalars& k, int64_t row,
-             int64_t count, int64_t key, int64_t keys, const Matrix* mask, float* scores) const {
-    tile_.multiply(keys, depth, k, queries, kRows, scores, kRows, padded(count), false);
-    if (mask) apply(*mask, row, count, key, keys, scores);
-    if (!causal_ || key + keys - 1 <= row + options.diagonal) return;
-    for (int64_t c = 0; c < keys; ++c) {
-      const int64_t hidden = std::clamp<int64_t>(key + c - options.diagonal - row, 0, kRows);
-      std::fill_n(scores + c * kRows, hidden, kNothing);
-    }
+  // Multiplies a tile by 0 or 1 / (1 - p). Its bits are items of 32 bits of the stream that `words` names:
+  // tile t of all has items t * kKeys * kRows and so on, transposed as scores are.
+  void drop(const Options& options, const Block& block, int64_t queries, int64_t all_keys, int64_t key,
+            int64_t keys, float* tile) const {
+    const auto* const words = reinterpret_cast<const uint64_t*>(options.words->data);
+    const int64_t row_blocks = (queries + kRows - 1) / kRows, key_tiles = (all_keys + kKeys - 1) / kKeys;
+    const int64_t number = (block.head * row_blocks + block.row / kRows) * key_tiles + key / kKeys;
+    constexpr int64_t kItems = kKeys * kRows;
+    const int64_t one = 1;
+    std::array<uint32_t, kItems> bits;
+    fill_bits({reinterpret_cast<char*>(bits.data()), DType::uint32, 1, &kItems, &one},
+              {words[0], words[options.words->strides[0]],
+               static_cast<uint64_t>(number) * blocks_for(Draw::bits, DType::uint32, kItems)});
+    const auto threshold = static_cast<uint32_t>(std::min(options.drop * 0x1p32, 0x1p32 - 1));
+    const float factor = options.drop < 1 ? static_cast<float>(1 / (1 - options.drop)) : 0.f;
+    for (int64_t i = 0; i < keys * kRows; ++i)
+      tile[i] *= bits[static_cast<size_t>(i)] >= threshold ? factor : 0.f;
   }
 
   static void apply(const Matrix& mask, int64_t row, int64_t count, int64_t key, int64_t keys,
@@ -128,7 +212,7 @@ class Attention : public Kernel {
     }
   }
 
-  const bool causal_, mask_;
+  const AttentionForm form_;
   const TileFunctions& tile_ = tile_functions();
 };
 
@@ -158,32 +242,33 @@ class Space {
   float* next_;
 };
 
-// q, k, v, [mask] -> y, logarithm of the sums.
+// q, k, v, [mask], [ranges], [slopes], [words] -> y, logarithm of the sums.
 class AttentionForward final : public Attention {
  public:
-  AttentionForward(bool causal, bool mask) : Attention(causal, mask) {}
+  explicit AttentionForward(const AttentionForm& form) : Attention(form) {}
 
   void run(const Call& call) const override {
-    const View *q = call.operands, *rest = q + (mask_ ? 4 : 3);
-    for (int i = 0; i < 3; ++i) check(q[i], "attention");
-    const int64_t heads = q->shape[1], blocks = (q->shape[2] + kRows - 1) / kRows;
-    const Options options = options_of(call);
-    parallel_for(q->shape[0] * heads * blocks, 1, [&](int64_t begin, int64_t end) {
+    const View* const in = call.operands;
+    for (int i = 0; i < 3; ++i) check(in[i], "attention");
+    const Options options(form_, in + 3, call.parameters);
+    const View *y = options.end, *logs = y + 1;
+    const int64_t heads = in->shape[1], blocks = (in->shape[2] + kRows - 1) / kRows;
+    const int64_t shared = in[1].shape[1] ? heads / in[1].shape[1] : 1;
+    parallel_for(in->shape[0] * heads * blocks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t unit = begin; unit < end; ++unit) {
         const int64_t b = unit / blocks / heads, h = unit / blocks % heads;
-        Matrix mask;
-        if (mask_) mask = matrix_of(q[3], b, h);
-        run_block(options, matrix_of(q[0], b, h), matrix_of(q[1], b, h), matrix_of(q[2], b, h),
-                  mask_ ? &mask : nullptr, matrix_of(rest[0], b, h), matrix_of(rest[1], b, h),
-                  unit % blocks * kRows);
+        run_block(options,
+                  block_of(options, b, h, heads, unit % blocks * kRows, in->shape[2], in[1].shape[2]),
+                  matrix_of(in[0], b, h), matrix_of(in[1], b, h / shared), matrix_of(in[2], b, h / shared),
+                  matrix_of(*y, b, h), matrix_of(*logs, b, h));
       }
     });
   }
 
  private:
-  void run_block(const Options& options, const Matrix& q, const Matrix& k, const Matrix& v,
-                 const Matrix* mask, const Matrix& y, const Matrix& logs, int64_t row) const {
-    const int64_t count = std::min(kRows, q.rows - row), lanes = padded(count);
+  void run_block(const Options& options, const Block& block, const Matrix& q, const Matrix& k,
+                 const Matrix& v, const Matrix& y, const Matrix& logs) const {
+    const int64_t row = block.row, count = block.count, lanes = padded(count);
     const int64_t wide = std::max(q.columns, v.columns);
     Space space((2 * wide + kKeys) * kRows + kKeys * (q.columns + v.columns) + 3 * kRows + kRows * wide);
     float *queries = space.take(q.columns * kRows), *sums = space.take(v.columns * kRows);
@@ -194,13 +279,13 @@ class AttentionForward final : public Attention {
     std::fill_n(sums, v.columns * kRows, 0.f);
     std::fill_n(maximum, kRows, kNothing);
     std::fill_n(sum, kRows, 0.f);
-    const int64_t visible = visible_keys(options, row, count, k.rows);
-    for (int64_t key = 0; key < visible; key += kKeys) {
-      const int64_t keys = std::min(kKeys, visible - key);
-      score(options, queries, q.columns, float_rows(k, key, keys, key_space), row, count, key, keys, mask,
-            scores);
+    for (int64_t key = block.begin; key < block.end; key += kKeys) {
+      const int64_t keys = std::min(kKeys, block.end - key);
+      score(options, block, queries, q.columns, float_rows(k, key, keys, key_space), key, keys, scores,
+            nullptr);
       tile_.online_softmax(scores, keys, lanes, maximum, sum, rescale);
-      if (key > 0) tile_.scale(sums, v.columns, lanes, rescale);
+      if (options.words) drop(options, block, q.rows, k.rows, key, keys, scores);
+      if (key > block.begin) tile_.scale(sums, v.columns, lanes, rescale);
       const Scalars values = float_rows(v, key, keys, value_space);
       tile_.multiply(v.columns, keys, {values.data, values.step, values.row}, scores, kRows, sums, kRows,
                      lanes, true);
@@ -255,39 +340,36 @@ class Sums {
   int64_t row_;
 };
 
-// dy, q, k, v, [mask], y, logarithms -> dq, dk, dv.
+// dy, q, k, v, [mask], [ranges], [slopes], [words], y, logarithms -> dq, dk, dv.
 class AttentionBackward final : public Attention {
  public:
-  AttentionBackward(bool causal, bool mask) : Attention(causal, mask) {}
+  explicit AttentionBackward(const AttentionForm& form) : Attention(form) {}
 
   void run(const Call& call) const override {
     const View* in = call.operands;
-    const View* rest = in + (mask_ ? 5 : 4);
     for (int i = 0; i < 4; ++i) check(in[i], "attention_backward");
-    const int64_t heads = in[0].shape[1], all = in[0].shape[0] * heads;
-    const Options options = options_of(call);
-    const auto head_of = [&](int64_t i) {
-      const int64_t b = i / heads, h = i % heads;
-      return Head{matrix_of(in[0], b, h),
-                  matrix_of(in[1], b, h),
-                  matrix_of(in[2], b, h),
-                  matrix_of(in[3], b, h),
-                  mask_ ? matrix_of(in[4], b, h) : Matrix{},
-                  matrix_of(rest[0], b, h),
-                  matrix_of(rest[1], b, h),
-                  matrix_of(rest[2], b, h),
-                  matrix_of(rest[3], b, h),
-                  matrix_of(rest[4], b, h)};
+    const Options options(form_, in + 4, call.parameters);
+    const View* rest = options.end;
+    const int64_t heads = in[1].shape[1], key_heads = in[2].shape[1], all = in[2].shape[0] * key_heads;
+    const int64_t shared = key_heads ? heads / key_heads : 1, queries = in[1].shape[2];
+    const int64_t row_blocks = (queries + kRows - 1) / kRows, blocks = shared * row_blocks;
+    const auto head_of = [&](int64_t b, int64_t h) {
+      return Head{matrix_of(in[0], b, h),          matrix_of(in[1], b, h),   matrix_of(in[2], b, h / shared),
+                  matrix_of(in[3], b, h / shared), matrix_of(rest[0], b, h), matrix_of(rest[1], b, h),
+                  matrix_of(rest[2], b, h)};
     };
-    const int64_t groups = groups_for(all, in[1].shape[2]);
+    const int64_t groups = groups_for(all, blocks);
     std::vector<std::unique_ptr<KeySums>> sums(static_cast<size_t>(all * groups));
     parallel_for(all * groups, 1, [&](int64_t begin, int64_t end) {
       for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t group = unit % groups;
-        const Head head = head_of(unit / groups);
-        auto unit_sums = std::make_unique<KeySums>(head.dk, head.dv, group == 0);
-        for (int64_t row = group * kRows; row < head.q.rows; row += groups * kRows)
-          run_block(options, head, row, unit_sums->dk, unit_sums->dv);
+        const int64_t group = unit % groups, b = unit / groups / key_heads, g = unit / groups % key_heads;
+        auto unit_sums =
+            std::make_unique<KeySums>(matrix_of(rest[3], b, g), matrix_of(rest[4], b, g), group == 0);
+        for (int64_t number = group; number < blocks; number += groups) {
+          const int64_t h = g * shared + number / row_blocks, row = number % row_blocks * kRows;
+          run_block(options, block_of(options, b, h, heads, row, queries, in[2].shape[2]), head_of(b, h),
+                    unit_sums->dk, unit_sums->dv);
+        }
         if (groups == 1) {
           unit_sums->finish();
         } else {
@@ -301,7 +383,7 @@ class AttentionBackward final : public Attention {
 
  private:
   struct Head {
-    Matrix dy, q, k, v, mask, y, logs, dq, dk, dv;
+    Matrix dy, q, k, v, y, logs, dq;
   };
 
   struct KeySums {
@@ -316,10 +398,9 @@ class AttentionBackward final : public Attention {
 
   // Where there are few heads, the blocks of queries of each are dealt out to some groups, whose sums for the
   // keys are added in their order. How many depends on the shape alone, so that the threads change no bit.
-  static int64_t groups_for(int64_t heads, int64_t queries) {
+  static int64_t groups_for(int64_t heads, int64_t blocks) {
     constexpr int64_t kWanted = 16, kMost = 8;
     if (heads == 0) return 1;
-    const int64_t blocks = (queries + kRows - 1) / kRows;
     return std::clamp<int64_t>(std::min((kWanted + heads - 1) / heads, blocks), 1, kMost);
   }
 
@@ -336,18 +417,19 @@ class AttentionBackward final : public Attention {
     }
   }
 
-  void run_block(const Options& options, const Head& head, int64_t row, const Sums& dk,
+  void run_block(const Options& options, const Block& block, const Head& head, const Sums& dk,
                  const Sums& dv) const {
     const Matrix &q = head.q, &k = head.k, &v = head.v;
-    const int64_t count = std::min(kRows, q.rows - row), lanes = padded(count), d = q.columns, e = v.columns;
+    const int64_t row = block.row, count = block.count, lanes = padded(count), d = q.columns, e = v.columns;
     const int64_t wide = std::max(dk.width(), dv.width());
-    Space space(kRows * (3 * d + 3 * e + 2 * wide + 2 * kKeys + wide + 2) + kKeys * (d + e));
+    Space space(kRows * (3 * d + 3 * e + 2 * wide + 3 * kKeys + wide + 2) + kKeys * (d + e));
     float *queries = space.take(d * kRows), *rows_q = space.take(kRows * wide);
     float *dy_columns = space.take(e * kRows), *rows_dy = space.take(kRows * wide);
     float *sums = space.take(d * kRows), *weights = space.take(kKeys * kRows);
     float *dscores = space.take(kKeys * kRows), *spare = space.take(kRows * wide);
     float *shift = space.take(kRows), *mean = space.take(kRows), *outputs = space.take(e * kRows);
     float *key_space = space.take(kKeys * d), *value_space = space.take(kKeys * e);
+    float* capped = space.take(kKeys * kRows);
 
     const Scalars from_q = float_rows(q, row, count, spare);
     tile_.transpose_in(from_q, count, d, options.scale, queries);
@@ -364,15 +446,17 @@ class AttentionBackward final : public Attention {
     }
     std::fill_n(sums, d * kRows, 0.f);
 
-    const int64_t visible = visible_keys(options, row, count, k.rows);
-    for (int64_t key = 0; key < visible; key += kKeys) {
-      const int64_t keys = std::min(kKeys, visible - key);
+    for (int64_t key = block.begin; key < block.end; key += kKeys) {
+      const int64_t keys = std::min(kKeys, block.end - key);
       const Scalars from_k = float_rows(k, key, keys, key_space);
       const Scalars from_v = float_rows(v, key, keys, value_space);
-      score(options, queries, d, from_k, row, count, key, keys, mask_ ? &head.mask : nullptr, weights);
+      score(options, block, queries, d, from_k, key, keys, weights, capped);
       tile_.exponentials(weights, keys, lanes, shift);
       tile_.multiply(keys, e, from_v, dy_columns, kRows, dscores, kRows, lanes, false);
+      if (options.words) drop(options, block, q.rows, k.rows, key, keys, dscores);
       tile_.score_gradients(dscores, weights, keys, lanes, mean);
+      if (options.cap != 0) tile_.cap_gradients(dscores, capped, keys, lanes, options.cap);
+      if (options.words) drop(options, block, q.rows, k.rows, key, keys, weights);
       tile_.multiply(keys, count, {weights, kRows, 1}, rows_dy, dv.width(), dv.at(key), dv.row(), dv.width(),
                      true);
       tile_.multiply(keys, count, {dscores, kRows, 1}, rows_q, dk.width(), dk.at(key), dk.row(), dk.width(),
@@ -388,9 +472,9 @@ class AttentionBackward final : public Attention {
 
 }  // namespace
 
-Ref<Kernel> make_attention(bool causal, bool mask) { return Ref<Kernel>(new AttentionForward(causal, mask)); }
-Ref<Kernel> make_attention_backward(bool causal, bool mask) {
-  return Ref<Kernel>(new AttentionBackward(causal, mask));
+Ref<Kernel> make_attention(const AttentionForm& form) { return Ref<Kernel>(new AttentionForward(form)); }
+Ref<Kernel> make_attention_backward(const AttentionForm& form) {
+  return Ref<Kernel>(new AttentionBackward(form));
 }
 
 }  // namespace weft

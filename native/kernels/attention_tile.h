@@ -34,6 +34,10 @@ struct TileFunctions {
   // dscores become weights * (dscores - mean).
   void (*score_gradients)(float* dscores, const float* weights, int64_t keys, int64_t lanes,
                           const float* mean);
+  // scores become cap * tanh(scores / cap).
+  void (*soft_cap)(float* scores, int64_t keys, int64_t lanes, float cap);
+  // dscores become dscores * (1 - (capped / cap)^2).
+  void (*cap_gradients)(float* dscores, const float* capped, int64_t keys, int64_t lanes, float cap);
   // to[column][kRows] = rows * factor; the used lanes behind `count` are 0.
   void (*transpose_in)(const Scalars& rows, int64_t count, int64_t columns, float factor, float* to);
   // sums[lane] = sum over i of a[i][lane] * b[i][lane].

@@ -42,12 +42,21 @@ Ref<Kernel> make_index_put(std::vector<int> dims, int position, Combine mode);
 
 // softmax(q k^T * scale + mask) v for q[b,h,n,d], k[b,h,m,d], v[b,h,m,e] of float32, bfloat16 or float16.
 //   q, k, v, [mask] -> y[b,h,n,e], float32 logs[b,h,n]
-//   dy, q, k, v, [mask], y, logs -> dq, dk, dv
-// The mask is [b,h,n,m] (strides of 0 where it is broadcast): bool, true for what is seen, or numbers that
-// are added. A query that sees nothing gives 0 and the logarithm -inf. Parameters: scale (float64), diagonal
-// (int64; read if causal): query i sees keys up to i + diagonal.
-Ref<Kernel> make_attention(bool causal, bool mask);
-Ref<Kernel> make_attention_backward(bool causal, bool mask);
+//   dy, q, k, v, [options], y, logs -> dq, dk, dv
+// with heads of k and v (b,g) that divide those of q, and these in the place of [options], as far as the form
+// has them:
+//   mask [b,h,n,m] (strides of 0 where it is broadcast): bool, true for what is seen, or numbers that are
+//   added ranges int64[b,h,n,2]: a query sees keys ranges[..,0] ... ranges[..,1] - 1 only slopes float32[h]:
+//   slope * |i + offset - j| is taken off the scores words uint64[2]: key and stream of the bits that say
+//   which weights are dropped
+// A query that sees nothing gives 0 and the logarithm -inf. Parameters: scale, cap (float64; 0: none),
+// before, after, offset (int64): query i is at i + offset and sees so many keys before and behind it, -1:
+// all; p (float64): the share that is dropped.
+struct AttentionForm {
+  bool mask = false, ranges = false, slopes = false, dropout = false;
+};
+Ref<Kernel> make_attention(const AttentionForm& form);
+Ref<Kernel> make_attention_backward(const AttentionForm& form);
 
 // x -> y, [mask]: y = x / (1 - p) with probability 1 - p, else 0; mask (bool or uint8): what was kept. x of
 // any float type. Parameters: key, stream, offset (uint64) of blocks_for(Draw::bits, uint32, count) reserved
@@ -63,6 +72,12 @@ Ref<Kernel> make_permutation();
 // -> y: random numbers, as storage/random.h defines them. Parameters: key, stream, offset, and the limits or
 // mean and deviation: float64, of integers int64.
 Ref<Kernel> make_random_fill(Draw kind);
+// Distributions that are drawn by rejection, from uint64 bits of each element or row (distributions.cpp);
+// types of other operands are any. gamma: alpha, bits -> y; gamma_slope: alpha, y -> dy/dalpha; poisson:
+// rate, bits -> y; binomial: trials, p, bits -> y, all of one shape. multinomial: trials[.., 1], p[.., k],
+// bits[.., 1] -> y[.., k].
+enum class Distribution : uint8_t { gamma, gamma_slope, poisson, binomial, multinomial };
+Ref<Kernel> make_distribution(Distribution distribution);
 // A random kernel of so many inputs, outputs and parameters, which draws from where two more inputs say:
 // int64 words[2], the key and the stream, and int64 position of no dimensions, to which `offset` is added.
 // () -> int64 words[2], int64 position: where the kernel's reservation of a random stream begins.

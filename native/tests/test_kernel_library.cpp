@@ -580,15 +580,17 @@ TEST(kernels_of_attention) {
     bools.dtype = DType::bool_;
     const double scale = 0.5;
     const int64_t diagonal = c.m - c.n;
-    std::vector<uint64_t> parameters{slot(scale), static_cast<uint64_t>(diagonal)};
+    std::vector<uint64_t> parameters{slot(scale), slot(0), ~uint64_t{0}, 0, static_cast<uint64_t>(diagonal),
+                                     slot(0)};
+    if (!c.causal) parameters[3] = ~uint64_t{0};
     std::vector<View> operands{q.view(), k.view(), v.view()};
     if (c.mask) operands.push_back(c.mask == 1 ? bools : numbers.view());
     std::vector<View> backward{dy.view()};
     backward.insert(backward.end(), operands.begin(), operands.end());
     operands.insert(operands.end(), {y.view(), logs.view()});
-    run(make_attention(c.causal, c.mask != 0), operands, parameters);
+    run(make_attention({.mask = c.mask != 0}), operands, parameters);
     backward.insert(backward.end(), {y.view(), logs.view(), dq.view(), dk.view(), dv.view()});
-    run(make_attention_backward(c.causal, c.mask != 0), backward, parameters);
+    run(make_attention_backward({.mask = c.mask != 0}), backward, parameters);
 
     std::vector<double> all_dk(static_cast<size_t>(k.size())), all_dv(static_cast<size_t>(v.size()));
     const auto near = [](double a, float b) {

@@ -125,9 +125,11 @@ TEST(levels_attention_of_odd_sizes) {
       const int64_t log_shape[] = {1, 1, n}, log_strides[] = {n, n, 1};
       views[4] = view_of(logs, log_shape, log_strides, 3);
       const double scale = 0.5;
-      uint64_t parameters[2] = {};
+      uint64_t parameters[6] = {};  // scale, cap, before, after, offset, p
       store_as(parameters, scale);
-      make_attention(false, false)->run({views, parameters, nullptr});
+      store_as(parameters + 2, int64_t{-1});
+      store_as(parameters + 3, int64_t{-1});
+      make_attention({})->run({views, parameters, nullptr});
       for (int64_t i = 0; i < n; ++i) {
         std::vector<double> weights;
         double total = 0;

@@ -1032,14 +1032,14 @@ def kernel_index_get(dims: Sequence[int], position: int) -> Kernel:
 def kernel_index_put(dims: Sequence[int], position: int, mode: str = 'set') -> Kernel:
     """x, an index array for each of dims, updates -> y (may be x)."""
 
-def kernel_attention(causal: bool, mask: bool) -> Kernel:
+def kernel_attention(mask: bool = False, ranges: bool = False, slopes: bool = False, dropout: bool = False) -> Kernel:
     """
-    q, k, v, [mask] -> y, logs. Parameters: scale (float64), diagonal (int64).
+    [dy,] q, k, v, [mask], [ranges], [slopes], [words, of dropout], [y, logs] -> y, logs or dq, dk, dv. Parameters: scale, cap (float64), before, after, offset (int64), p (float64).
     """
 
-def kernel_attention_backward(causal: bool, mask: bool) -> Kernel:
+def kernel_attention_backward(mask: bool = False, ranges: bool = False, slopes: bool = False, dropout: bool = False) -> Kernel:
     """
-    dy, q, k, v, [mask], y, logs -> dq, dk, dv. Parameters: scale (float64), diagonal (int64).
+    [dy,] q, k, v, [mask], [ranges], [slopes], [words, of dropout], [y, logs] -> y, logs or dq, dk, dv. Parameters: scale, cap (float64), before, after, offset (int64), p (float64).
     """
 
 def kernel_dropout(mask: bool = False) -> Kernel:
@@ -1053,6 +1053,21 @@ def kernel_random_normal() -> Kernel:
 
 def kernel_random_integers() -> Kernel:
     """-> y. Parameters: key, stream, offset, low, high (int64)."""
+
+def kernel_gamma() -> Kernel:
+    """parameters, uint64 bits -> y; gamma_slope: alpha, y -> dy/dalpha."""
+
+def kernel_gamma_slope() -> Kernel:
+    """parameters, uint64 bits -> y; gamma_slope: alpha, y -> dy/dalpha."""
+
+def kernel_poisson() -> Kernel:
+    """parameters, uint64 bits -> y; gamma_slope: alpha, y -> dy/dalpha."""
+
+def kernel_binomial() -> Kernel:
+    """parameters, uint64 bits -> y; gamma_slope: alpha, y -> dy/dalpha."""
+
+def kernel_multinomial() -> Kernel:
+    """parameters, uint64 bits -> y; gamma_slope: alpha, y -> dy/dalpha."""
 
 def kernel_drawn(kernel: Kernel, inputs: int, outputs: int, parameters: int, offset: int) -> Kernel:
     """

@@ -8,6 +8,8 @@ from weft import _core
 
 from .support import run, strided_like
 
+CAUSAL = (0.125, 0.0, np.uint64(2**64 - 1), 0, 0, 0.0)
+
 
 def reference(q, k, v, dy, scale, mask=None, diagonal=None):
     """y, logs, dq, dk, dv."""
@@ -59,10 +61,11 @@ def check(
     y, dq, dk, dv = out(dy.shape, kind), out(q.shape, kind), out(k.shape, kind), out(v.shape, kind)
     logs = out((b, h, n), np.float32)
     masks = [] if mask is None else [np.broadcast_to(mask, (b, h, n, m))]
-    parameters = (float(scale), np.uint64(np.int64(diagonal or 0)))
-    causal = diagonal is not None
-    run(_core.kernel_attention(causal, bool(masks)), q, k, v, *masks, y, logs, parameters=parameters)
-    backward = _core.kernel_attention_backward(causal, bool(masks))
+    everything = np.uint64(2**64 - 1)
+    after = everything if diagonal is None else np.uint64(0)
+    parameters = (float(scale), 0.0, everything, after, np.uint64(np.int64(diagonal or 0)), 0.0)
+    run(_core.kernel_attention(bool(masks)), q, k, v, *masks, y, logs, parameters=parameters)
+    backward = _core.kernel_attention_backward(bool(masks))
     run(backward, dy, q, k, v, *masks, y, logs, dq, dk, dv, parameters=parameters)
     wanted = reference(q, k, v, dy, scale, mask, diagonal)
     exact = np.dtype(kind) == np.float32
@@ -131,9 +134,9 @@ def test_the_same_bits_for_any_number_of_threads():
         for threads in (1, 2, 8):
             _core.set_team_size(threads)
             y, logs = np.empty_like(q), np.empty((2, 3, 200), np.float32)
-            run(_core.kernel_attention(True, False), q, q, q, y, logs, parameters=(0.125, 0))
+            run(_core.kernel_attention(), q, q, q, y, logs, parameters=CAUSAL)
             d = [np.empty_like(q) for _ in range(3)]
-            run(_core.kernel_attention_backward(True, False), q, q, q, q, y, logs, *d, parameters=(0.125, 0))
+            run(_core.kernel_attention_backward(), q, q, q, q, y, logs, *d, parameters=CAUSAL)
             results.append([y, logs, *d])
     finally:
         _core.set_team_size(before)
@@ -147,4 +150,4 @@ def test_types_that_are_refused():
 
     x, logs = np.zeros((1, 1, 2, 2)), np.zeros((1, 1, 2), np.float32)
     with pytest.raises(DTypeError, match="attention: float32, bfloat16 or float16 is needed, got float64"):
-        run(_core.kernel_attention(False, False), x, x, x, x.copy(), logs, parameters=(1.0, 0))
+        run(_core.kernel_attention(), x, x, x, x.copy(), logs, parameters=CAUSAL)

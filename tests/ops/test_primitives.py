@@ -46,6 +46,7 @@ PRIMITIVES = {
     "Batched",
     "ToDevice",
     "PythonOp",
+    "OfBits",
     "UniformLike",
 }
 

@@ -27,7 +27,6 @@ _RECORD = (
 )
 _GRADIENT = "gradients are computed by gm.backward(loss) inside 'with gm:', where gm is a weft.GradManager"
 _CLEAR = "gradients are cleared by optimizer.clear_grad()"
-_CATEGORICAL = "use weft.argmax(logits - log(-log(u)), axis=-1), u = weft.random.uniform(shape=logits.shape)"
 
 # By the object that is read; functions are read from weft and from weft.functional.
 FUNCTIONS = {
@@ -70,7 +69,6 @@ FUNCTIONS = {
     "amin": "use weft.min(x, axis)",
     "fori_loop": "use weft.foreach, or weft.while_loop",
     "index_add": "use weft.put_along_axis(x, indices, values, axis, mode='add')",
-    "multinomial": _CATEGORICAL,
     "numel": "use x.size",
     "scan": "use weft.foreach(body, xs, states), or weft.cumulative_sum and cumulative_prod",
     "scatter_add": "use weft.put_along_axis(x, indices, values, axis, mode='add')",
@@ -124,23 +122,17 @@ NAMESPACE = {
     "pmap": "use weft.distributed.DataParallel",
 }
 RANDOM = {
-    "RandomState": "use weft.random.seed; each device has one stream",
-    "choice": "use weft.random.randint for indices, or weft.random.permutation(n) for different ones",
-    "default_rng": "use weft.random.seed; each device has one stream",
+    "RandomState": "use weft.random.Generator",
+    "default_rng": "use weft.random.Generator",
     "get_rng_state": "use weft.random.get_state",
     "manual_seed": "use weft.random.seed",
     "rand": "use weft.random.uniform",
     "randn": "use weft.random.normal",
     "random": "use weft.random.uniform",
     "set_rng_state": "use weft.random.set_state",
-    "shuffle": "use x[weft.random.permutation(n)]",
     "standard_normal": "use weft.random.normal",
     "bernoulli": "use weft.random.uniform(shape=shape) < p",
-    "categorical": _CATEGORICAL,
-    "exponential": "use -weft.log(1 - weft.random.uniform(shape=shape))",
-    "multinomial": _CATEGORICAL,
-    "PRNGKey": "use weft.random.seed; each device has one stream",
-    "key": "use weft.random.seed; each device has one stream",
+    "PRNGKey": "use weft.random.key",
 }
 DATA = {
     "IterableDataset": "use StreamDataset",

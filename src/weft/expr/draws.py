@@ -1,8 +1,8 @@
 """Random numbers as expressions: what native/storage/random.cpp computes, bit for bit, one element at a time.
 
-Parameters 0 to 2 of a draw are the key, the stream and the offset of its reservation. Element i of an array, in
-row-major order, takes item i, of 32 or 64 bits. A group of 16 blocks has the lower halves of its blocks, then the upper
-ones, of 64 bits each.
+A source is a key, a stream and an offset; of a draw they are parameters 0 to 2, its reservation. Element i of an array,
+in row-major order, takes item i, of 32 or 64 bits. A group of 16 blocks has the lower halves of its blocks, then the
+upper ones, of 64 bits each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from weft.expr import scalar as e
 
-__all__ = ["item32", "item64", "place"]
+__all__ = ["item32", "item64", "place", "reservation"]
 
 Scalar = e.Scalar
 ROUNDS = 10
@@ -25,9 +25,13 @@ def _word(value: int) -> Scalar:
     return e.constant(value, "uint64")
 
 
-def _philox(position: Scalar) -> list[Scalar]:
+def reservation() -> Sequence[Scalar]:
+    """The source of a draw's kernel."""
+    return [e.parameter(k, "uint64") for k in range(3)]
+
+
+def _philox(position: Scalar, key: Scalar, stream: Scalar) -> list[Scalar]:
     """The four words of the block at a position, each in the lower half of 64 bits."""
-    key, stream = (e.parameter(k, "uint64") for k in (0, 1))
     low, half = _word(MASK), _word(32)
     x0, x1, x2, x3 = position & low, position >> half, stream & low, stream >> half
     k0, k1 = key & low, key >> half
@@ -38,23 +42,24 @@ def _philox(position: Scalar) -> list[Scalar]:
     return [x0, x1, x2, x3]
 
 
-def _block(half: Scalar) -> tuple[list[Scalar], Scalar]:
+def _block(half: Scalar, source: Sequence[Scalar]) -> tuple[list[Scalar], Scalar]:
     """The words of the block with this half, and whether it is its upper one; halves are numbered as they come."""
     group, rest = half >> _word(5), half & _word(31)
-    position = e.parameter(2, "uint64") + group * _word(LANES) + (rest & _word(LANES - 1))
-    return _philox(position), rest >= _word(LANES)
+    key, stream, offset = source
+    position = offset + group * _word(LANES) + (rest & _word(LANES - 1))
+    return _philox(position, key, stream), rest >= _word(LANES)
 
 
-def item64(number: Scalar) -> Scalar:
+def item64(number: Scalar, source: Sequence[Scalar] | None = None) -> Scalar:
     """The item of 64 bits with this number, uint64."""
-    (x0, x1, x2, x3), is_upper = _block(number)
+    (x0, x1, x2, x3), is_upper = _block(number, source or reservation())
     low, high = e.where(is_upper, x2, x0), e.where(is_upper, x3, x1)
     return low | high << _word(32)
 
 
-def item32(number: Scalar) -> Scalar:
+def item32(number: Scalar, source: Sequence[Scalar] | None = None) -> Scalar:
     """The item of 32 bits with this number, in the lower half of a uint64."""
-    (x0, x1, x2, x3), is_upper = _block(number >> _word(1))
+    (x0, x1, x2, x3), is_upper = _block(number >> _word(1), source or reservation())
     is_odd = (number & _word(1)) == _word(1)
     return e.where(is_odd, e.where(is_upper, x3, x1), e.where(is_upper, x2, x0))
 

@@ -718,6 +718,9 @@ def outer(x1: Operand, x2: Operand, /) -> Tensor:
 def pack_int4(q: Operand, /, group_size: int) -> Tensor:
     """Two integers of 4 bits in each byte: what quantized_linear reads."""
 
+def packed_ranges(query_starts: Operand, key_starts: Operand | None=None, *, size: int) -> Tensor:
+    """The keys that each of `size` packed queries sees: those of its own sequence."""
+
 def pad(x: Operand, /, pad: Sequence[int], mode: str='constant', value: float=0.0) -> Tensor:
     """x with borders: pad[0] before and pad[1] after the last axis, pad[2] and pad[3] the one before, and so on."""
 
@@ -817,14 +820,17 @@ def rnn(x: Operand, h0: Operand, *parameters: Operand | Sequence[Operand], nonli
 def roll(x: Operand, /, shift: int | Sequence[int], axis: int | Sequence[int] | None=None) -> Tensor:
     """The elements moved along axes; what leaves at one end comes in at the other."""
 
+def rotary_embedding(x: Operand, positions: Operand | None=None, *, base: float=10000.0, layout: str='halves', features: int | None=None, offset: int=0) -> Tensor:
+    """Pairs of features, each rotated by an angle that grows with the position: position * base^(-2 i / d) for pair i."""
+
 def round(x: Operand, /) -> Tensor:
     """The whole number nearest to x; of two equally near ones the even one."""
 
 def rsqrt(x: Operand, /) -> Tensor:
     """1 / sqrt(x): inf for 0, NaN for negative numbers."""
 
-def scaled_dot_product_attention(q: Operand, k: Operand, v: Operand, mask: Operand | None=None, is_causal: bool=False, scale: float | None=None) -> Tensor:
-    """softmax(scale q k^T + mask) v."""
+def scaled_dot_product_attention(q: Operand, k: Operand, v: Operand, mask: Operand | None=None, ranges: Operand | None=None, slopes: Operand | None=None, key: Operand | None=None, is_causal: bool=False, scale: float | None=None, *, window: Sequence[int] | None=None, offset: int=0, soft_cap: float | None=None, dropout: float=0.0) -> Tensor:
+    """softmax(scale q k^T + mask) v, without the matrix of scores on processors."""
 
 def searchsorted(x1: Operand, x2: Operand, sorter: Operand | None=None, *, side: str='left') -> Tensor:
     """Where values would be inserted into a sorted array so that it stays sorted."""

@@ -45,7 +45,7 @@ class _Layer(Module):
     ) -> None:
         made: dict[str, Any] = {"dtype": dtype, "device": device}
         self.activation, self.norm_first = activation, norm_first
-        self.self_attn = MultiheadAttention(d_model, nhead, **made)
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, **made)
         self.linear1 = Linear(d_model, dim_feedforward, **made)
         self.linear2 = Linear(dim_feedforward, d_model, **made)
         self.norm1 = LayerNorm(d_model, layer_norm_eps, **made)
@@ -67,7 +67,7 @@ class TransformerEncoderLayer(_Layer):
 
     forward(x, mask=None, is_causal=False): mask as MultiheadAttention's, which fits [n, nhead, t, t]. dim_feedforward:
     the network's inner size; activation: a function, F.relu by default; norm_first: normalization before each part
-    instead of after the sum. Dropout is that of the parts' results and of the inner layer; attention weights have none.
+    instead of after the sum. Dropout is that of the parts' results, of the inner layer and of the attention weights.
     Batches come first, as batch_first=True of PyTorch's, whose parameters have the same names.
     Source: Vaswani et al. 2017, Attention is all you need; Xiong et al. 2020 (norm_first).
 
@@ -95,7 +95,7 @@ class TransformerDecoderLayer(_Layer):
     def __init__(self, d_model: int, nhead: int, *args: Any, **keywords: Any) -> None:
         super().__init__(d_model, nhead, *args, **keywords)
         made: dict[str, Any] = {"dtype": self.linear1.weight.dtype, "device": self.linear1.weight.device}
-        self.multihead_attn = MultiheadAttention(d_model, nhead, **made)
+        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout=self.dropout.p, **made)
         self.norm3 = LayerNorm(d_model, self.norm1.eps, **made)
 
     def forward(

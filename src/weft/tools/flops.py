@@ -87,7 +87,6 @@ _rules: dict[str, Rule] = {
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution),
     "convolution_input_gradient": lambda op, x, y: Count(_size(x[0]) * math.prod(x[1].shape[1:])),
     "convolution_weight_gradient": lambda op, x, y: Count(_size(x[1]) * math.prod(y[0].shape[1:])),
-    "causal_mask": lambda op, x, y: Count(),
 }
 
 

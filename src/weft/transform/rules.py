@@ -15,6 +15,7 @@ from weft.base.dtype import float64, int64
 from weft.graph.inner import stopped
 from weft.ops import functions as F
 from weft.ops import registry
+from weft.ops.families.attention import shared_heads
 from weft.ops.node import Node, make_node
 from weft.transform.batching import Batch, changed, rule
 
@@ -163,8 +164,15 @@ def pooling(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
 
 @rule("scaled_dot_product_attention", "scaled_dot_product_attention_gradient")
 def attention(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
-    """One more leading axis where the kernel has room for it, else together with the first one."""
+    """One more leading axis where the kernel has room for it, else together with the first one.
+
+    With ranges, slopes, a key or shared heads, which belong to certain axes, the composition is batched.
+    """
     op: Any = node.op
+    first = 0 if op.name == "scaled_dot_product_attention" else 1
+    q, k = node.inputs[first : first + 2]
+    if any(v is not None for v in node.inputs[4 if first == 0 else 7 :]) or shared_heads(q, k) > 1:
+        return NotImplemented
     rank = max(v.ndim for v in node.inputs if v is not None)
     if rank < 4:
         operands = [
@@ -342,6 +350,33 @@ def filling(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     if batch.randomness == "same":
         return [(y, False) for y in batch.again(node, op, inputs)]
     return batch.again(node, changed(op, shape=(batch.size, *op.shape)), inputs)
+
+
+@rule("key_like")
+def key_like(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """A key for each example, from one of the stream."""
+    check_randomness(batch, node)
+    if batch.randomness == "same":
+        return [(y, False) for y in batch.again(node, node.op, inputs)]  # type: ignore[arg-type]
+    keys = registry.get("random_integers")(
+        shape=(batch.size, 2), dtype=node.outputs[0].dtype, high=2**63 - 1, device=node.outputs[0].device
+    )
+    return batch.again(node, keys, [], {})
+
+
+@rule("gamma_of_bits", "gamma_slope", "poisson_of_bits", "binomial_of_bits", "multinomial_of_bits")
+def of_bits(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """Each element, or row, for itself."""
+    return batch.again(node, node.op, batch.spread_all(inputs, flags))  # type: ignore[arg-type]
+
+
+@rule("uniform_like")
+def uniform_like(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    check_randomness(batch, node)
+    (y,) = node.outputs
+    shape = y.shape if batch.randomness == "same" else (batch.size, *y.shape)
+    numbers = registry.get("random_uniform")(shape=shape, dtype=y.dtype, device=y.device)
+    return [(v, batch.randomness != "same") for v in batch.again(node, numbers, [], {})]
 
 
 @rule("bernoulli")

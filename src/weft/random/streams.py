@@ -1,17 +1,4 @@
-"""Random numbers that depend only on the seed and the order of the calls, never on threads or devices' speed.
-
-Each device has its own stream. A call reserves its part of the stream at once; the engine computes the numbers later.
-Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011). Until seed() is called every process differs, forked children included.
-After seed() a forked child continues from its parent's state, so that all children draw the same numbers: seed each of
-them, for example with ``seed(base + worker)``, where they should differ.
-
->>> import weft as wf
->>> wf.random.seed(0)
->>> a = wf.random.uniform(shape=3)
->>> wf.random.seed(0)
->>> bool((a.numpy() == wf.random.uniform(shape=3).numpy()).all())
-True
-"""
+"""The streams of random numbers that devices have; numbers and permutations drawn from them."""
 
 from __future__ import annotations
 
@@ -24,9 +11,8 @@ from weft import _core
 from weft.arrays.creation import arange
 from weft.arrays.tensor import Tensor
 from weft.base.device import Device, as_device, cpu
-from weft.base.dtype import DType, as_dtype
+from weft.base.dtype import DType, as_dtype, uint64
 from weft.base.errors import DeviceError, DTypeError, names_keywords
-from weft.base.name_hints import add_hints as _add_hints
 from weft.ops import registry
 from weft.ops.families.random import RandomIntegers, RandomNormal, RandomPermutation, RandomUniform
 from weft.ops.node import Tracer, Value, apply, created
@@ -102,38 +88,48 @@ def _stream_of(device: Device | str) -> Device:
 
 @names_keywords
 def uniform(
-    low: float = 0.0,
-    high: float = 1.0,
+    low: Any = 0.0,
+    high: Any = 1.0,
     shape: int | Sequence[int] = (),
     dtype: DType | str | Any = "float32",
     device: Device | str | None = None,
+    key: Any = None,
 ) -> Tensor:
     """Uniformly distributed numbers in [low, high).
 
-    24 random bits each, 53 for float64. Raises ValueError unless low <= high, DTypeError unless dtype is a float.
+    24 random bits each, 53 for float64. low, high: numbers, or arrays that fit each other and the shape, which by
+    default is theirs; key: a key or a Generator, by default the device's stream. Raises ValueError unless low <= high,
+    DTypeError unless dtype is a float.
 
     >>> seed(0)
     >>> x = uniform(-1, 1, shape=(2, 3))
     >>> x.shape, bool(abs(x.numpy()).max() <= 1)
     ((2, 3), True)
     """
+    if key is not None or any_arrays(low, high):
+        return keyed("keyed_uniform", key, (low, high), shape, float_dtype("uniform", dtype), device)
     _check_numbers("uniform", low=low, high=high)
     if not low <= high or not math.isfinite(high - low):
         raise ValueError(f"uniform: low and high must be finite, low not above high, got {low} and {high}")
-    return _filled(RandomUniform, _core.random_uniform, low, high, shape, _float("uniform", dtype), device)
+    return filled(
+        RandomUniform, _core.random_uniform, low, high, shape, float_dtype("uniform", dtype), device
+    )
 
 
 @names_keywords
 def normal(
-    mean: float = 0.0,
-    std: float = 1.0,
+    mean: Any = 0.0,
+    std: Any = 1.0,
     shape: int | Sequence[int] = (),
     dtype: DType | str | Any = "float32",
     device: Device | str | None = None,
+    key: Any = None,
 ) -> Tensor:
     """Normally distributed numbers (Box and Muller 1958).
 
-    dtype: a float, or a complex type: then real and imaginary parts have the variance std**2 / 2 each.
+    mean, std: numbers, or arrays that fit each other and the shape, which by default is theirs; key: a key or a
+    Generator, by default the device's stream. dtype: a float, or a complex type: then real and imaginary parts have
+    the variance std**2 / 2 each.
     Raises ValueError if std is negative, TypeError unless both are numbers, DTypeError for another dtype.
 
     >>> seed(0)
@@ -141,6 +137,8 @@ def normal(
     >>> bool(abs(x.mean()) < 0.05 and abs(x.std() - 1) < 0.05)
     True
     """
+    if key is not None or any_arrays(mean, std):
+        return keyed("keyed_normal", key, (mean, std), shape, float_dtype("normal", dtype), device)
     _check_numbers("normal", mean=mean, std=std)
     if not std >= 0:
         raise ValueError(f"normal: std must be at least 0, got {std}")
@@ -149,18 +147,22 @@ def normal(
         sizes = (shape,) if isinstance(shape, int) else tuple(shape)
         parts = normal(0.0, std / math.sqrt(2), (*sizes, 2), kind.real, device)
         return registry.function("view_as_complex")(parts) + mean
-    return _filled(RandomNormal, _core.random_normal, mean, std, shape, _float("normal", kind), device)
+    return filled(RandomNormal, _core.random_normal, mean, std, shape, float_dtype("normal", kind), device)
 
 
 @names_keywords
 def randint(
-    low: int,
-    high: int | None = None,
+    low: Any,
+    high: Any = None,
     shape: int | Sequence[int] = (),
     dtype: DType | str | Any = "int64",
     device: Device | str | None = None,
+    key: Any = None,
 ) -> Tensor:
     """Integers in [low, high), equally likely up to a share of 2**-32 for ranges up to 2**32; randint(n) is [0, n).
+
+    low, high: integers, or arrays of them that fit each other and the shape, which by default is theirs; key: a key or
+    a Generator, by default the device's stream.
 
     Raises ValueError unless low < high and dtype holds both ends, DTypeError unless dtype is an integer.
 
@@ -168,6 +170,9 @@ def randint(
     >>> sorted(set(randint(3, shape=100).numpy().tolist()))
     [0, 1, 2]
     """
+    if key is not None or any_arrays(low, high):
+        low, high = (0, low) if high is None else (low, high)
+        return keyed("keyed_integers", key, (low, high), shape, as_dtype(dtype), device)
     low, high = (0, operator.index(low)) if high is None else (operator.index(low), operator.index(high))
     kind = as_dtype(dtype)
     if not kind.is_integer:
@@ -176,14 +181,16 @@ def randint(
     least, most = (0, 2**bits) if kind.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
     if not least <= low < high <= min(most, 2**63 - 1):
         raise ValueError(f"randint: needs low < high within {kind}, below 2**63: got {low} and {high}")
-    return _filled(RandomIntegers, _core.random_integers, low, high, shape, kind, device)
+    return filled(RandomIntegers, _core.random_integers, low, high, shape, kind, device)
 
 
 @names_keywords
-def permutation(x: int | Tensor, device: Device | str | None = None) -> Tensor:
+def permutation(x: int | Tensor, device: Device | str | None = None, key: Any = None) -> Tensor:
     """0 ... x-1 in random order, or x's slices along its first dimension in random order, as a new tensor.
 
-    device: of an integer's result, and only with one. Raises ValueError if x is negative, ShapeError if it is 0-d.
+    device: of an integer's result, and only with one. key: a key or a Generator, by default the device's stream, whose
+    numbers give another order. Raises ValueError if x is negative, ShapeError if it
+    is 0-d.
 
     >>> seed(0)
     >>> sorted(permutation(5).numpy().tolist())
@@ -192,11 +199,39 @@ def permutation(x: int | Tensor, device: Device | str | None = None) -> Tensor:
     if isinstance(x, Tensor | Value):
         if device is not None:
             raise ValueError("permutation: a tensor's slices stay on its device; device goes with an integer")
-        return _permuted(x)
+        return _permuted(x, key)
     count = operator.index(x)
     if count < 0:
         raise ValueError(f"permutation: x must be at least 0, got {count}")
-    return _permuted(arange(count, device=device))
+    return _permuted(arange(count, device=device), key)
+
+
+def any_arrays(*parameters: Any) -> bool:
+    """Whether one of the parameters of a distribution is no number: an array, a value of a graph, a symbol."""
+    return any(hasattr(x, "__weft_apply__") or isinstance(x, Tensor | Value) for x in parameters)
+
+
+def keyed(
+    operator_name: str,
+    key: Any,
+    parameters: Sequence[Any],
+    shape: int | Sequence[int] | None,
+    dtype: DType | None,
+    device: Device | str | None,
+    **attributes: Any,
+) -> Any:
+    """What an operator of weft.ops.families.keyed draws, with a key of a stream where none is given."""
+    if hasattr(key, "next_key"):
+        key = key.next_key()
+    elif key is None:
+        arrays = [x for x in parameters if any_arrays(x)]
+        key = (
+            registry.function("key_like")(arrays[:1])
+            if arrays
+            else filled(RandomIntegers, _core.random_integers, 0, 2**63 - 1, 2, uint64, device)
+        )
+    sizes = (shape,) if isinstance(shape, int) else shape if shape is None else tuple(shape)
+    return registry.function(operator_name)(key, *parameters, shape=sizes or None, dtype=dtype, **attributes)
 
 
 def _check_numbers(function: str, **numbers: Any) -> None:
@@ -207,8 +242,10 @@ def _check_numbers(function: str, **numbers: Any) -> None:
             raise TypeError(f"{function}: {name} must be a number, got {value!r}{hint}")
 
 
-def _permuted(x: Any) -> Any:
+def _permuted(x: Any, key: Any) -> Any:
     """By the operator where a graph is being written down."""
+    if key is not None:
+        return keyed("shuffled_slices", key, (x,), None, None, None)
     if _core.layers() is not None:
         return registry.function(RandomPermutation.name)(x)
     if (capture := _core.capture()) is not None:
@@ -217,7 +254,7 @@ def _permuted(x: Any) -> Any:
     return apply(RandomPermutation, (x,), {}) if is_recorded else _core.random_permutation(x)
 
 
-def _filled(
+def filled(
     op: Any,
     function: Callable[..., Tensor],
     a: float,
@@ -238,11 +275,8 @@ def _filled(
     return created(op, attributes)
 
 
-def _float(function: str, dtype: DType | str | Any) -> DType:
+def float_dtype(function: str, dtype: DType | str | Any) -> DType:
     kind = as_dtype(dtype)
     if not kind.is_floating:
         raise DTypeError(f"{function}: dtype must be a float, got {kind}")
     return kind
-
-
-_add_hints(globals())
