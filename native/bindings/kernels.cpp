@@ -35,6 +35,7 @@ void bind_linalg(nb::module_& m) {
   def(m, "has_lapack", &lapack::is_set);
   def(m, "kernel_cholesky", &make_cholesky, "upper"_a, "x -> l or u.");
   def(m, "kernel_lu_factor", &make_lu_factor, "x -> lu, int32 pivots, int32 permutation.");
+  def(m, "kernel_det", &make_det, "x -> y.");
   def(m, "kernel_solve", &make_solve, "vectors"_a, "a, b -> x.");
   def(m, "kernel_solve_triangular", &make_solve_triangular, "upper"_a, "unit"_a, "vectors"_a, "a, b -> x.");
   def(m, "kernel_inverse", &make_inverse, "x -> y.");

@@ -13,6 +13,8 @@ Ref<Kernel> make_cholesky(bool upper);
 // x[.., m, n] -> lu[.., m, n], int32 pivots[.., min(m, n)], int32 permutation[.., m]: row k changed places
 // with row pivots[k], and so row k of L U is row permutation[k] of x. A zero pivot is no error.
 Ref<Kernel> make_lu_factor();
+// x[.., n, n] -> y[..], the determinants.
+Ref<Kernel> make_det();
 // a[.., n, n], b[.., n, k] -> x[.., n, k]; vectors: b[.., n] -> x[.., n].
 Ref<Kernel> make_solve(bool vectors);
 Ref<Kernel> make_solve_triangular(bool upper, bool unit, bool vectors);

@@ -112,6 +112,45 @@ class LuFactor final : public Kernel {
   }
 };
 
+// x[.., n, n] -> y[..]: the product of the pivots.
+class Det final : public Kernel {
+ public:
+  void run(const Call& call) const override {
+    const auto lead = lead_of(call.operands[1], 0);
+    const Stack x(call.operands[0], 2, lead), y(call.operands[1], 0, lead);
+    const int64_t count = product_of(lead), n = x.rows();
+    with_number("det", call.operands[0].dtype, [&]<class T>(std::type_identity<T>) {
+      for_matrices(count, n * n * n, [&](int64_t begin, int64_t end) {
+        if constexpr (Small<T>)
+          if (small::takes(count, n, n)) return small::det<T>(x, y, begin, end);
+        multiply<T>(x, y, begin, end);
+      });
+    });
+  }
+
+ private:
+  // The transpose, which is what is read in rows, has the same determinant.
+  template <class T>
+  static void multiply(const Stack& x, const Stack& y, int64_t begin, int64_t end) {
+    const int64_t n = x.rows();
+    std::vector<T> a(static_cast<size_t>(n * n));
+    Integers rows(n);
+    for (int64_t k = begin; k < end; ++k) {
+      T product{1};
+      x.at(k).read(a.data(), n);
+      Integer size(n), info;
+      if (n > 0)
+        lapack::call<T>(Routine::getrf, size.address(), size.address(), a.data(), size.address(),
+                        rows.address(), info.address());
+      for (int64_t i = 0; i < n; ++i) {
+        const T pivot = a[static_cast<size_t>(i * n + i)];
+        product *= rows[i] == i + 1 ? pivot : -pivot;
+      }
+      y.at(k).set(0, 0, product);
+    }
+  }
+};
+
 // a[.., n, n], b[.., n, k] or b[n] -> x; without b the inverse of a.
 class Solve final : public Kernel {
  public:
@@ -131,7 +170,8 @@ class Solve final : public Kernel {
       for_matrices(count, n * n * (n + columns), [&](int64_t begin, int64_t end) {
         if constexpr (Small<T>)
           if (small::takes(count, n, n + columns))
-            return small::solve<T>(a, inverse_ ? nullptr : &b, x, begin, end, failure);
+            return inverse_ ? small::inverse<T>(a, x, begin, end, failure)
+                            : small::solve<T>(a, b, x, begin, end, failure);
         if (inverse_)
           invert<T>(a, x, begin, end, failure);
         else
@@ -210,10 +250,10 @@ class SolveTriangular final : public Kernel {
     Failure failure;
     with_number("solve_triangular", call.operands[0].dtype, [&]<class T>(std::type_identity<T>) {
       for_matrices(count, n * n * columns, [&](int64_t begin, int64_t end) {
-        for (int64_t k = begin; k < end && !unit_; ++k) find_zero<T>(a.at(k), k, failure);
         if constexpr (Small<T>)
           if (small::takes(count, n, columns))
-            return small::solve_triangular<T>(a, b, x, upper_, unit_, begin, end);
+            return small::solve_triangular<T>(a, b, x, upper_, unit_, begin, end, failure);
+        for (int64_t k = begin; k < end && !unit_; ++k) find_zero<T>(a.at(k), k, failure);
         solve<T>(a, b, x, begin, end);
       });
     });
@@ -253,6 +293,7 @@ class SolveTriangular final : public Kernel {
 
 Ref<Kernel> make_cholesky(bool upper) { return Ref<Kernel>(new Cholesky(upper)); }
 Ref<Kernel> make_lu_factor() { return Ref<Kernel>(new LuFactor); }
+Ref<Kernel> make_det() { return Ref<Kernel>(new Det); }
 Ref<Kernel> make_solve(bool vectors) { return Ref<Kernel>(new Solve("solve", false, vectors)); }
 Ref<Kernel> make_inverse() { return Ref<Kernel>(new Solve("inv", true, false)); }
 Ref<Kernel> make_solve_triangular(bool upper, bool unit, bool vectors) {

@@ -73,15 +73,16 @@ struct Matrix {
 };
 
 // The matrices that the last axes of a view hold, numbered in row-major order of `lead`, leading sizes that
-// the view's own broadcast to. own_axes: 2, or 1 for vectors, each of which is a column.
+// the view's own broadcast to. own_axes: 2, 1 for vectors, each of which is a column, or 0 for numbers.
 class Stack {
  public:
   Stack(const View& view, int own_axes, std::span<const int64_t> lead) : lead_(lead) {
     const auto size = static_cast<int64_t>(size_of(view.dtype));
     const int own = view.ndim - own_axes;
     const auto step = [&](int d) { return view.strides[d] * size; };
-    first_ = own_axes == 2 ? Matrix{view.data, view.shape[own], view.shape[own + 1], step(own), step(own + 1)}
-                           : Matrix{view.data, view.shape[own], 1, step(own), size};
+    first_ = {view.data, 1, 1, size, size};
+    if (own_axes > 0) first_.rows = view.shape[own], first_.row_step = step(own);
+    if (own_axes > 1) first_.columns = view.shape[own + 1], first_.column_step = step(own + 1);
     const int missing = static_cast<int>(lead.size()) - own;
     for (int d = 0; d < own; ++d) moves_[missing + d] = view.shape[d] == 1 ? 0 : step(d);
   }

@@ -20,11 +20,15 @@ template <class T>
 void cholesky(const Stack& x, const Stack& y, bool upper, int64_t begin, int64_t end, Failure& failure);
 template <class T>
 void lu_factor(const Stack& x, const Stack& lu, const Stack& pivots, int64_t begin, int64_t end);
-// b: null for the identity.
+// y: one number for each matrix.
 template <class T>
-void solve(const Stack& a, const Stack* b, const Stack& x, int64_t begin, int64_t end, Failure& failure);
+void det(const Stack& x, const Stack& y, int64_t begin, int64_t end);
+template <class T>
+void solve(const Stack& a, const Stack& b, const Stack& x, int64_t begin, int64_t end, Failure& failure);
+template <class T>
+void inverse(const Stack& x, const Stack& y, int64_t begin, int64_t end, Failure& failure);
 template <class T>
 void solve_triangular(const Stack& a, const Stack& b, const Stack& x, bool upper, bool unit, int64_t begin,
-                      int64_t end);
+                      int64_t end, Failure& failure);
 
 }  // namespace weft::small

@@ -128,7 +128,7 @@ _MODULE_OF = {
         "ShapeError",
     ),
     "weft.base.structure": ("tree_leaves", "tree_map"),
-    "weft.control_flow": ("cond", "foreach", "while_loop"),
+    "weft.control_flow": ("associative_scan", "cond", "foreach", "while_loop"),
     "weft.arrays.creation": (
         "arange",
         "asarray",

@@ -976,6 +976,9 @@ def kernel_cholesky(upper: bool) -> Kernel:
 def kernel_lu_factor() -> Kernel:
     """x -> lu, int32 pivots, int32 permutation."""
 
+def kernel_det() -> Kernel:
+    """x -> y."""
+
 def kernel_solve(vectors: bool) -> Kernel:
     """a, b -> x."""
 

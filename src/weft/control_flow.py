@@ -21,7 +21,7 @@ from weft.arrays import tracer as tracer  # so that recorded functions hold arra
 from weft.arrays.creation import asarray, empty
 from weft.base.dtype import bool_
 from weft.base.errors import DTypeError, ShapeError
-from weft.base.structure import Structure, flatten
+from weft.base.structure import Structure, flatten, tree_leaves, tree_map
 from weft.executor.control import CondBranch, ForeachLoop, WhileLoop
 from weft.gradients.gradient import is_recorded
 from weft.graph.capture import Capture, type_of
@@ -40,7 +40,7 @@ from weft.recording.control_flow_effects import (
     write_back_found,
 )
 
-__all__ = ["cond", "foreach", "while_loop"]
+__all__ = ["associative_scan", "cond", "foreach", "while_loop"]
 
 Array = _core.Tensor | Value
 
@@ -444,3 +444,59 @@ def _check_same(
             raise DTypeError(f"{name}: {this} {mine}, {that} {theirs}")
         if mine.shape != theirs.shape:
             raise ShapeError(f"{name}: {this} {mine}, {that} {theirs}")
+
+
+def associative_scan(
+    fn: Callable[[Any, Any], Any], elems: Any, *, reverse: bool = False, axis: int = 0
+) -> Any:
+    """Combine elements along an axis by an associative function: y[k] = x[0] o x[1] o ... o x[k].
+
+    fn(a, b): takes two equal parts of elems, slices along the axis in order, and gives their combinations, of the same
+    types; elems: an array, or a structure of arrays, with n elements along the axis; reverse: y[k] = x[n - 1] o ... o
+    x[k]. Returns the same structure. fn is called about 2 log2(n) times on whole slices, instead of n times on
+    elements. In a trace these calls are a part of the program; gradients and vmap follow from fn.
+    Raises ShapeError if numbers of elements differ, ValueError for a structure without arrays.
+    Source: Blelloch 1990, Prefix sums and their applications; JAX's lax.associative_scan.
+
+    >>> import weft as wf
+    >>> wf.associative_scan(lambda a, b: a * b, wf.tensor([1., 2., 3., 4.])).tolist()
+    [1.0, 2.0, 6.0, 24.0]
+    """
+    leaves = tree_leaves(elems)
+    if not leaves:
+        raise ValueError("associative_scan: elems has no arrays")
+    sizes = {int(x.shape[axis]) for x in leaves if -x.ndim <= axis < x.ndim}
+    if len(sizes) != 1 or not all(-x.ndim <= axis < x.ndim for x in leaves):
+        shapes = ", ".join(str(tuple(x.shape)) for x in leaves)
+        raise ShapeError(
+            f"associative_scan: all arrays need the same size along axis {axis}: shapes are {shapes}"
+        )
+
+    def part(tree: Any, start: int, stop: int, step: int = 1) -> Any:
+        return tree_map(
+            lambda x: F.slice(x, starts=(start,), stops=(stop,), steps=(step,), axes=(axis,)), tree
+        )
+
+    def in_turn(even: Any, odd: Any) -> Any:
+        """Elements of two arrays, even[0], odd[0], even[1], ...; even may have one more."""
+        place, count = axis % even.ndim, odd.shape[axis]
+        pairs = F.stack([F.slice(even, starts=(0,), stops=(count,), axes=(axis,)), odd], axis=place + 1)
+        shape = (*odd.shape[:place], 2 * count, *odd.shape[place + 1 :])
+        rest = F.slice(even, starts=(count,), stops=(even.shape[axis],), axes=(axis,))
+        return F.concat([F.reshape(pairs, shape=shape), rest], axis=axis)
+
+    def scan(tree: Any, n: int) -> Any:
+        if n < 2:
+            return tree
+        odd = scan(fn(part(tree, 0, n - 1, 2), part(tree, 1, n, 2)), n // 2)
+        first = part(tree, 0, 1)
+        if n < 3:
+            return tree_map(in_turn, first, odd)
+        later = fn(part(odd, 0, (n - 1) // 2), part(tree, 2, n, 2))
+        even = tree_map(lambda x, y: F.concat([x, y], axis=axis), first, later)
+        return tree_map(in_turn, even, odd)
+
+    def turned(tree: Any) -> Any:
+        return tree_map(lambda x: F.flip(x, axis=axis), tree) if reverse else tree
+
+    return turned(scan(turned(elems), sizes.pop()))
