@@ -8,6 +8,8 @@ import re
 MODULES = (
     "weft",
     "weft.functional",
+    "weft.linalg",
+    "weft.fft",
     "weft.module",
     "weft.module.init",
     "weft.optimizer",

@@ -14,7 +14,9 @@
 #include "bindings/convert.h"
 #include "engine/team.h"
 #include "kernels/indexed_threads.h"
+#include "kernels/lapack.h"
 #include "kernels/level.h"
+#include "kernels/linalg.h"
 
 namespace weft {
 namespace {
@@ -27,9 +29,25 @@ Combine combine_of(const std::string& name) {
   throw ValueError("mode is one of 'set', 'add', 'max', 'min'; got '" + name + "'");
 }
 
+void bind_linalg(nb::module_& m) {
+  def(m, "set_lapack", &lapack::set, "addresses"_a, "integer_bytes"_a,
+      "The addresses of LAPACK's routines, by type and routine as kernels/lapack.h lists them.");
+  def(m, "has_lapack", &lapack::is_set);
+  def(m, "kernel_cholesky", &make_cholesky, "upper"_a, "x -> l or u.");
+  def(m, "kernel_lu_factor", &make_lu_factor, "x -> lu, int32 pivots, int32 permutation.");
+  def(m, "kernel_solve", &make_solve, "vectors"_a, "a, b -> x.");
+  def(m, "kernel_solve_triangular", &make_solve_triangular, "upper"_a, "unit"_a, "vectors"_a, "a, b -> x.");
+  def(m, "kernel_inverse", &make_inverse, "x -> y.");
+  def(m, "kernel_qr", &make_qr, "x -> q, r.");
+  def(m, "kernel_svd", &make_svd, "full"_a, "left"_a, "right"_a, "x -> [u,] s, [vh].");
+  def(m, "kernel_eigh", &make_eigh, "vectors"_a, "x -> eigenvalues, [vectors].");
+  def(m, "kernel_eig", &make_eig, "vectors"_a, "x -> eigenvalues, [vectors].");
+}
+
 }  // namespace
 
 void bind_kernels(nb::module_& m) {
+  bind_linalg(m);
   // For tests: results do not depend on it.
   def(
       m, "set_team_size",

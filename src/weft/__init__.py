@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from weft import data as data
     from weft import distributed as distributed
     from weft import engine as engine
+    from weft import fft as fft
     from weft import functional as functional
     from weft import kvstore as kvstore
+    from weft import linalg as linalg
     from weft import metrics as metrics
     from weft import models as models
     from weft import module as module
@@ -81,7 +83,7 @@ if TYPE_CHECKING:
     from weft.base.structure import tree_leaves as tree_leaves
     from weft.base.structure import tree_map as tree_map
     from weft.control_flow import *  # noqa: F403
-    from weft.functional import *  # noqa: F403 - those of the same name below come first
+    from weft.functional import *  # type: ignore[no-redef]  # noqa: F403 - those of the same name come first
     from weft.gradients.gradient import *  # noqa: F403
     from weft.gradients.recovery import clear_errors as clear_errors
     from weft.gradients.transformation import Transformation as Transformation
@@ -187,8 +189,10 @@ _SUBPACKAGES = (
     "data",
     "distributed",
     "engine",
+    "fft",
     "functional",
     "kvstore",
+    "linalg",
     "metrics",
     "models",
     "module",

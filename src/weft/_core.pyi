@@ -963,6 +963,40 @@ def isa() -> tuple[str, str, bool]:
     so that the processor's other instructions are not used.
     """
 
+def set_lapack(addresses: Sequence[int], integer_bytes: int) -> None:
+    """
+    The addresses of LAPACK's routines, by type and routine as kernels/lapack.h lists them.
+    """
+
+def has_lapack() -> bool: ...
+
+def kernel_cholesky(upper: bool) -> Kernel:
+    """x -> l or u."""
+
+def kernel_lu_factor() -> Kernel:
+    """x -> lu, int32 pivots, int32 permutation."""
+
+def kernel_solve(vectors: bool) -> Kernel:
+    """a, b -> x."""
+
+def kernel_solve_triangular(upper: bool, unit: bool, vectors: bool) -> Kernel:
+    """a, b -> x."""
+
+def kernel_inverse() -> Kernel:
+    """x -> y."""
+
+def kernel_qr() -> Kernel:
+    """x -> q, r."""
+
+def kernel_svd(full: bool, left: bool, right: bool) -> Kernel:
+    """x -> [u,] s, [vh]."""
+
+def kernel_eigh(vectors: bool) -> Kernel:
+    """x -> eigenvalues, [vectors]."""
+
+def kernel_eig(vectors: bool) -> Kernel:
+    """x -> eigenvalues, [vectors]."""
+
 def set_team_size(threads: int) -> int: ...
 
 def set_kernel_isa(level: str) -> str:

@@ -34,6 +34,8 @@ PRIMITIVES = {
     "Take",
     "CrossEntropyRows",
     "CheckLabels",
+    # what LAPACK computes
+    "Factorization",
     # random numbers
     "Random",
     "Dropout",

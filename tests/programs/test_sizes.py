@@ -204,3 +204,9 @@ def test_the_gradient_of_a_custom_function_of_an_array_whose_size_is_computed():
     """Its backward is written down for sizes that stay symbols."""
     steps = [("hypot", 1, 2, 3), ("divided", 0, 0, 14), ("sine", 0, 5, 9)]
     assert outcomes(Sized(0, steps, (0,), [(3,), (2,), (5,)], True)) == ["same"] * 3 + ["loaded"] * 3
+
+
+def test_a_rule_that_compares_sizes_is_asked_for_each_call():
+    """roll by 2 of a part that has one element is the part; of more elements it is not."""
+    steps = [("subtract", 1, 0, 5), ("mean", 1, 6, 10), ("part", 2, 7, 9), ("roll", 2, 7, 11)]
+    assert outcomes(Sized(73994403160, steps, (0,), [(2,), (5,), (3,)], True)) == ["same", "refused"]

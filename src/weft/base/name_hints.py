@@ -27,7 +27,6 @@ _RECORD = (
 )
 _GRADIENT = "gradients are computed by gm.backward(loss) inside 'with gm:', where gm is a weft.GradManager"
 _CLEAR = "gradients are cleared by optimizer.clear_grad()"
-_LINALG = "weft has no linear algebra beyond products yet; numpy.linalg takes x.numpy()"
 
 # By the object that is read; functions are read from weft and from weft.functional.
 FUNCTIONS = {
@@ -68,17 +67,12 @@ FUNCTIONS = {
     "addmm": "use c + a @ b",
     "amax": "use weft.max(x, axis)",
     "amin": "use weft.min(x, axis)",
-    "cholesky": _LINALG,
-    "det": _LINALG,
     "fori_loop": "use weft.foreach, or weft.while_loop",
     "index_add": "use weft.put_along_axis(x, indices, values, axis, mode='add')",
-    "inv": _LINALG,
     "numel": "use x.size",
     "scan": "use weft.foreach(body, xs, states), or weft.cumulative_sum and cumulative_prod",
     "scatter_add": "use weft.put_along_axis(x, indices, values, axis, mode='add')",
-    "solve": _LINALG,
     "stop_gradient": "use x.detach()",
-    "svd": _LINALG,
 }
 NAMESPACE = {
     "Parameter": "use weft.module.Parameter",
@@ -90,7 +84,6 @@ NAMESPACE = {
     "double": "use weft.float64",
     "dtype": "element types are weft.DType, such as weft.float32",
     "enable_grad": _RECORD,
-    "fft": "weft has no Fourier transform yet",
     "float": "use weft.float32, or Python's float",
     "from_numpy": "use weft.asarray, which shares the array's memory",
     "gluon": "layers are in weft.module",
@@ -104,7 +97,6 @@ NAMESPACE = {
     "jit": "use weft.trace",
     "compile": "use weft.trace",
     "kv": "use weft.kvstore",
-    "linalg": "use weft.matmul, weft.vector_norm, weft.einsum; weft has no solvers and decompositions yet",
     "long": "use weft.int64",
     "manual_seed": "use weft.random.seed",
     "metric": "use weft.metrics",

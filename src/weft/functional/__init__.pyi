@@ -166,6 +166,12 @@ def celu(x: Operand, /, alpha: float=1.0) -> Tensor:
 def channel_shuffle(x: Operand, /, groups: int) -> Tensor:
     """The channels of several groups in turn: one of each group, then the next of each."""
 
+def cholesky(x: Operand, /, *, upper: bool=False) -> Tensor:
+    """The lower triangular L with L L^H = x, of positive definite Hermitian matrices."""
+
+def cholesky_solve(b: Operand, factor: Operand, /, *, upper: bool=False) -> Tensor:
+    """The x with a x = b, from the Cholesky factor of a."""
+
 def chunk(x: Operand, /, chunks: int, axis: int=0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal size along an axis, the last one smaller if need be."""
 
@@ -223,6 +229,9 @@ def count_nonzero(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepd
 def cov(x: Operand, /, *, correction: float=1.0) -> Tensor:
     """The covariances of variables, which are the rows of x; columns are observations."""
 
+def cross(x1: Operand, x2: Operand, /, *, axis: int=-1) -> Tensor:
+    """The cross product of vectors of 3 elements along an axis."""
+
 def cross_entropy(x: Operand, target: Operand, weight: Operand | None=None, ignore_index: int=-100, reduction: str='mean', label_smoothing: float=0.0) -> Tensor:
     """-weight[t] log(softmax(x)[t]): the loss of predicting class t by logits x; or -sum(weight t log(softmax(x)))."""
 
@@ -250,6 +259,9 @@ def depth_to_space(x: Operand, /, block_size: int) -> Tensor:
 def dequantize(q: Operand, scale: Operand, zero_point: Operand | None=None, axis: int | None=None) -> Tensor:
     """(q - zero_point) * scale."""
 
+def det(x: Operand, /) -> Tensor:
+    """The determinant of square matrices: by its formula for up to 3 rows, else from the LU factorization."""
+
 def diagonal(x: Operand, /, offset: int=0, axis1: int=0, axis2: int=1) -> Tensor:
     """A view of the elements at equal indices of two axes, as a new last dimension."""
 
@@ -261,6 +273,18 @@ def divide(a: Operand, b: Operand, /) -> Tensor:
 
 def dropout(x: Operand, /, p: float=0.5, training: bool=True) -> Tensor:
     """Zeros with probability p, else x / (1 - p), if training; else x."""
+
+def eig(x: Operand, /) -> tuple[Tensor, Tensor]:
+    """The eigenvalues of square matrices, in no order, and eigenvectors of length 1 as columns."""
+
+def eigh(x: Operand, /) -> tuple[Tensor, Tensor]:
+    """The eigenvalues of Hermitian matrices, the least first, and their eigenvectors, the columns of a unitary matrix."""
+
+def eigvals(x: Operand, /) -> Tensor:
+    """The eigenvalues of square matrices, in no order."""
+
+def eigvalsh(x: Operand, /) -> Tensor:
+    """The eigenvalues of Hermitian matrices, the least first."""
 
 def einsum(equation: str, *x: Operand | Sequence[Operand]) -> Tensor:
     """Sums of products by Einstein's convention: einsum("ij,jk->ik", a, b) is the product of matrices."""
@@ -295,11 +319,26 @@ def exp2(x: Operand, /) -> Tensor:
 def expand_dims(x: Operand, /, axis: int | Sequence[int]=0) -> Tensor:
     """A view with new dimensions of size 1 at these indices of the result's."""
 
+def expm(x: Operand, /) -> Tensor:
+    """The exponential of square matrices, the sum of x^k / k!: Pade's approximation of x / 2^s, squared s times."""
+
 def expm1(x: Operand, /) -> Tensor:
     """exp(x) - 1, exact to the last digits near 0."""
 
 def fake_quantize(x: Operand, scale: Operand, zero_point: Operand | None=None, axis: int | None=None, dtype: DType | str | type[Any]=..., *, estimator: Literal['straight_through', 'learned_step', 'threshold']='straight_through', gradient_factor: float=1.0, low: int | None=None, high: int | None=None) -> Tensor:
     """dequantize(quantize(x)) with a gradient, for training: x as it will be after quantization."""
+
+def fft(x: Operand, /, n: int | None=None, axis: int=-1, *, norm: Literal['backward', 'ortho', 'forward']='backward') -> Tensor:
+    """The discrete Fourier transform along an axis: y[k] = sum over j of x[j] exp(-2 pi i j k / n)."""
+
+def fft2(x: Operand, /, s: Sequence[int] | None=None, axes: Sequence[int] | None=(-2, -1), *, norm: Literal['backward', 'ortho', 'forward']='backward') -> Tensor:
+    """The discrete Fourier transform along two axes, by default the last ones: fftn."""
+
+def fftn(x: Operand, /, s: Sequence[int] | None=None, axes: Sequence[int] | None=None, *, norm: Literal['backward', 'ortho', 'forward']='backward') -> Tensor:
+    """The discrete Fourier transform along several axes."""
+
+def fftshift(x: Operand, /, *, axes: int | Sequence[int] | None=None) -> Tensor:
+    """The frequency 0 moved from the first place to the middle, along axes."""
 
 def flatten(x: Operand, /, start_axis: int=0, end_axis: int=-1) -> Tensor:
     """x with the dimensions from start_axis to end_axis as one; a view where strides allow it."""
@@ -370,6 +409,9 @@ def hardtanh(x: Operand, /, min_val: float=-1.0, max_val: float=1.0) -> Tensor:
 def heaviside(a: Operand, b: Operand, /) -> Tensor:
     """0 where a is negative, 1 where it is positive, b where it is 0; NaN stays."""
 
+def hfft(x: Operand, /, n: int | None=None, axis: int=-1, *, norm: Literal['backward', 'ortho', 'forward']='backward') -> Tensor:
+    """The Fourier transform, n real numbers, of a signal with conjugate symmetry, given n // 2 + 1 numbers of it."""
+
 def hinge_embedding_loss(x: Operand, target: Operand, /, margin: float=1.0, reduction: str='mean') -> Tensor:
     """x where target is 1, else max(0, margin - x): of distances x of pairs that are alike (1) or not (-1)."""
 
@@ -384,6 +426,21 @@ def huber_loss(x: Operand, target: Operand, /, reduction: str='mean', delta: flo
 
 def hypot(a: Operand, b: Operand, /) -> Tensor:
     """sqrt(a**2 + b**2), without overflow on the way."""
+
+def ifft(x: Operand, /, n: int | None=None, axis: int=-1, *, norm: Literal['backward', 'ortho', 'forward']='backward') -> Tensor:
+    """The inverse of fft: y[j] = 1 / n times the sum over k of x[k] exp(2 pi i j k / n)."""
+
+def ifft2(x: Operand, /, s: Sequence[int] | None=None, axes: Sequence[int] | None=(-2, -1), *, norm: Literal['backward', 'ortho', 'forward']='backward') -> Tensor:
+    """The inverse of fft2: ifftn along two axes, by default the last ones."""
+
+def ifftn(x: Operand, /, s: Sequence[int] | None=None, axes: Sequence[int] | None=None, *, norm: Literal['backward', 'ortho', 'forward']='backward') -> Tensor:
+    """The inverse of fftn."""
+
+def ifftshift(x: Operand, /, *, axes: int | Sequence[int] | None=None) -> Tensor:
+    """The frequency 0 moved from the middle to the first place, along axes: the inverse of fftshift."""
+
+def ihfft(x: Operand, /, n: int | None=None, axis: int=-1, *, norm: Literal['backward', 'ortho', 'forward']='backward') -> Tensor:
+    """The inverse of hfft: n // 2 + 1 numbers of a signal with conjugate symmetry, from its real transform."""
 
 def imag(x: Operand, /) -> Tensor:
     """The imaginary parts."""
@@ -415,6 +472,18 @@ def integer_matmul(a: Operand, b: Operand, /) -> Tensor:
 def interpolate(x: Operand, /, size: int | Sequence[int] | None=None, scale_factor: float | Sequence[float] | None=None, mode: str='nearest', align_corners: bool | None=None, *, antialias: bool=False) -> Tensor:
     """Images of other sizes, by the elements near each place or by averages."""
 
+def inv(x: Operand, /) -> Tensor:
+    """The inverse of square matrices. solve(x, b) is quicker and more accurate than inv(x) @ b."""
+
+def irfft(x: Operand, /, n: int | None=None, axis: int=-1, *, norm: Literal['backward', 'ortho', 'forward']='backward') -> Tensor:
+    """The inverse of rfft: the n real numbers with these first n // 2 + 1 frequencies."""
+
+def irfft2(x: Operand, /, s: Sequence[int] | None=None, axes: Sequence[int] | None=(-2, -1), *, norm: Literal['backward', 'ortho', 'forward']='backward') -> Tensor:
+    """The inverse of rfft2: irfftn along two axes, by default the last ones."""
+
+def irfftn(x: Operand, /, s: Sequence[int] | None=None, axes: Sequence[int] | None=None, *, norm: Literal['backward', 'ortho', 'forward']='backward') -> Tensor:
+    """The inverse of rfftn."""
+
 def isclose(a: Operand, b: Operand, /, rtol: float=1e-05, atol: float=1e-08, equal_nan: bool=False) -> Tensor:
     """Whether |a - b| <= atol + rtol * |b|."""
 
@@ -429,6 +498,9 @@ def isnan(x: Operand, /) -> Tensor:
 
 def kl_div(x: Operand, target: Operand, /, reduction: str='mean', log_target: bool=False) -> Tensor:
     """target (log(target) - x): what x, logarithms of probabilities, lacks of the probabilities target."""
+
+def kron(a: Operand, b: Operand, /) -> Tensor:
+    """The Kronecker product: blocks of b, one for each element of a, times that element."""
 
 def l1_loss(x: Operand, target: Operand, /, reduction: str='mean') -> Tensor:
     """|x - target|: the absolute error. The gradient at 0 is 0."""
@@ -508,6 +580,15 @@ def lp_pool3d(x: Operand, /, norm_type: float, kernel_size: int | Sequence[int],
 def lstm(x: Operand, h0: Operand, c0: Operand, *parameters: Operand | Sequence[Operand], bidirectional: bool=False, hidden_size: int | None=None, num_layers: int | None=None) -> tuple[Tensor, Tensor, Tensor]:
     """Layers of long short-term memory: at every step i, f, g, o = x W_ih^T + b_ih + h W_hh^T + b_hh,"""
 
+def lstsq(a: Operand, b: Operand, /, *, rtol: float | None=None) -> Tensor:
+    """The least-squares solution of a x = b: of all x with the least |a x - b| that with the least |x|."""
+
+def lu(x: Operand, /) -> tuple[Tensor, Tensor, Tensor]:
+    """The LU decomposition x = p l u: a permutation matrix, a lower triangle with ones on its diagonal, an upper one."""
+
+def lu_factor(x: Operand, /) -> tuple[Tensor, Tensor, Tensor]:
+    """LU factorization with partial pivoting, L and U in one matrix: row k of L U is row permutation[k] of x."""
+
 def margin_ranking_loss(x1: Operand, x2: Operand, target: Operand, /, margin: float=0.0, reduction: str='mean') -> Tensor:
     """max(0, margin - target (x1 - x2)): target 1 where x1 should be greater than x2, -1 where it should be less."""
 
@@ -516,6 +597,18 @@ def masked_fill(x: Operand, mask: Operand, /, value: float) -> Tensor:
 
 def matmul(a: Operand, b: Operand, /) -> Tensor:
     """The product of matrices: y[..., i, j] = sum over k of a[..., i, k] b[..., k, j]."""
+
+def matrix_norm(x: Operand, /, *, keepdims: bool=False, ord: str | float='fro') -> Tensor:
+    """The norm of matrices, over the last two axes."""
+
+def matrix_power(x: Operand, /, n: int) -> Tensor:
+    """The n-th power of square matrices, by squaring; of negative n that of the inverse; for 0 the identity."""
+
+def matrix_rank(x: Operand, /, *, rtol: float | None=None) -> Tensor:
+    """The number of singular values that count: greater than rtol times the greatest one."""
+
+def matrix_trace(x: Operand, /, *, offset: int=0, dtype: DType | str | type[Any] | None=None) -> Tensor:
+    """The sum of each matrix's diagonal."""
 
 def matrix_transpose(x: Operand, /) -> Tensor:
     """A view with the last two dimensions exchanged."""
@@ -576,6 +669,9 @@ def moveaxis(x: Operand, /, source: int | Sequence[int], destination: int | Sequ
 
 def mse_loss(x: Operand, target: Operand, /, reduction: str='mean') -> Tensor:
     """(x - target)^2: the squared error."""
+
+def multi_dot(*x: Operand | Sequence[Operand]) -> Tensor:
+    """The product of several matrices in the order that takes the fewest multiplications."""
 
 def multi_margin_loss(x: Operand, target: Operand, p: int=1, margin: float=1.0, weight: Operand | None=None, reduction: str='mean') -> Tensor:
     """The mean over classes i of max(0, margin - x[target] + x[i])^p, i unlike target."""
@@ -649,6 +745,9 @@ def pdist(x: Operand, /, p: float=2.0) -> Tensor:
 def permute_dims(x: Operand, /, axes: Sequence[int]) -> Tensor:
     """A view with the dimensions in the order of axes."""
 
+def pinv(x: Operand, /, *, rtol: float | None=None) -> Tensor:
+    """The Moore-Penrose inverse of matrices: for each singular value that counts its reciprocal, else 0."""
+
 def pixel_shuffle(x: Operand, /, upscale_factor: int) -> Tensor:
     """Channels become places: each r^2 channels (c, r, r) give blocks of r x r pixels of one channel."""
 
@@ -678,6 +777,9 @@ def prod(x: Operand, /, axis: int | Sequence[int] | None=None, *, dtype: DType |
 
 def put_along_axis(x: Operand, indices: Operand, updates: Operand, /, axis: int=-1, mode: str='set') -> Tensor:
     """x, but y[..., indices[..., j, ...], ...] is combined with updates[..., j, ...], in the order of j."""
+
+def qr(x: Operand, /, mode: str='reduced') -> tuple[Tensor, Tensor]:
+    """The QR decomposition: x = q r with orthonormal columns of q and an upper triangular r."""
 
 def quantile(x: Operand, /, q: float | Sequence[float], axis: int | Sequence[int] | None=None, *, keepdims: bool=False, interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint']='linear') -> Tensor:
     """The numbers below which shares q of a row's elements are: 0 the least, 0.5 the median, 1 the greatest."""
@@ -712,6 +814,15 @@ def repeat(x: Operand, /, repeats: int, axis: int | None=None) -> Tensor:
 def reshape(x: Operand, /, shape: int | Sequence[int], *, copy: bool | None=None) -> Tensor:
     """The same elements in another shape, in row-major order; one size may be -1."""
 
+def rfft(x: Operand, /, n: int | None=None, axis: int=-1, *, norm: Literal['backward', 'ortho', 'forward']='backward') -> Tensor:
+    """The first n // 2 + 1 numbers of the Fourier transform of real numbers; the others are their conjugates."""
+
+def rfft2(x: Operand, /, s: Sequence[int] | None=None, axes: Sequence[int] | None=(-2, -1), *, norm: Literal['backward', 'ortho', 'forward']='backward') -> Tensor:
+    """The Fourier transform of real numbers along two axes, by default the last ones: rfftn."""
+
+def rfftn(x: Operand, /, s: Sequence[int] | None=None, axes: Sequence[int] | None=None, *, norm: Literal['backward', 'ortho', 'forward']='backward') -> Tensor:
+    """The Fourier transform of real numbers along several axes; along the last one the first n // 2 + 1 numbers."""
+
 def rms_norm(x: Operand, normalized_shape: int | Sequence[int], weight: Operand | None=None, eps: float | None=None) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight, with the mean of each row of the last dimensions."""
 
@@ -736,7 +847,7 @@ def rsqrt(x: Operand, /) -> Tensor:
 def scaled_dot_product_attention(q: Operand, k: Operand, v: Operand, mask: Operand | None=None, ranges: Operand | None=None, slopes: Operand | None=None, key: Operand | None=None, is_causal: bool=False, scale: float | None=None, *, window: Sequence[int] | None=None, offset: int=0, soft_cap: float | None=None, dropout: float=0.0) -> Tensor:
     """softmax(scale q k^T + mask) v, without the matrix of scores on processors."""
 
-def searchsorted(x1: Operand, x2: Operand, /, *, side: str='left') -> Tensor:
+def searchsorted(x1: Operand, x2: Operand, sorter: Operand | None=None, *, side: str='left') -> Tensor:
     """Where values would be inserted into a sorted array so that it stays sorted."""
 
 def segment_max(x: Operand, segments: Operand, /, length: int) -> Tensor:
@@ -790,6 +901,9 @@ def sinh(x: Operand, /) -> Tensor:
 def slice(x: Operand, /, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int] | None=None, axes: Sequence[int] | None=None) -> Tensor:
     """A view of the elements from starts to before stops, every steps-th, along axes, as Python's slices take them."""
 
+def slogdet(x: Operand, /) -> tuple[Tensor, Tensor]:
+    """The sign of the determinant and the logarithm of its absolute value, which does not overflow."""
+
 def smooth_l1_loss(x: Operand, target: Operand, /, reduction: str='mean', beta: float=1.0) -> Tensor:
     """|d| - beta / 2 where |d| >= beta, else d^2 / (2 beta), with d = x - target."""
 
@@ -810,6 +924,12 @@ def softshrink(x: Operand, /, lambd: float=0.5) -> Tensor:
 
 def softsign(x: Operand, /) -> Tensor:
     """x / (1 + |x|)."""
+
+def solve(a: Operand, b: Operand, /) -> Tensor:
+    """The x with a x = b, for square matrices a, by elimination with partial pivoting."""
+
+def solve_triangular(a: Operand, b: Operand, /, *, upper: bool=False, unit: bool=False) -> Tensor:
+    """The x with a x = b, for triangular matrices a: the other triangle is not read."""
 
 def sort(x: Operand, /, axis: int=-1, *, descending: bool=False, stable: bool=True) -> Tensor:
     """x sorted along an axis, the least first; NaN last."""
@@ -840,6 +960,12 @@ def subtract(a: Operand, b: Operand, /) -> Tensor:
 
 def sum(x: Operand, /, axis: int | Sequence[int] | None=None, *, dtype: DType | str | type[Any] | None=None, keepdims: bool=False) -> Tensor:
     """The sum along axes."""
+
+def svd(x: Operand, /, *, full_matrices: bool=True) -> tuple[Tensor, Tensor, Tensor]:
+    """The singular value decomposition x = u diag(s) vh, with the greatest values first."""
+
+def svdvals(x: Operand, /) -> Tensor:
+    """The singular values of matrices, the greatest first."""
 
 def swapaxes(x: Operand, /, axis1: int, axis2: int) -> Tensor:
     """A view with two dimensions exchanged."""

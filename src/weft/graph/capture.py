@@ -37,7 +37,7 @@ from weft.ops.kernels import View
 from weft.ops.node import Node, Tracer, Value, apply, bind, constant, input_value, make_node, traced, value_of
 from weft.ops.op import Op
 from weft.ops.shapes import row_major
-from weft.ops.sizes import NeedsSizes
+from weft.ops.sizes import NeedsSizes, are_guarded
 from weft.ops.types import TensorType
 
 __all__ = ["Capture", "ProgramCapture", "Recorded", "no_capture", "type_of"]
@@ -612,6 +612,8 @@ def _view_of(op: Op, x: TensorType | None) -> View | None:
             return None
         return choice if isinstance(choice, View) else None
 
+    if are_guarded():  # by this call's sizes
+        return find()
     return _views.get((op.__weft_key__, None if x is None else x.__weft_key__), find)
 
 

@@ -11,6 +11,7 @@ from weft.ops import functions as F
 from weft.ops import registry
 from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op, parameters
+from weft.ops.sizes import are_guarded
 
 __all__ = ["backward_graph", "gradients", "joint_graph", "node_gradient", "reaching", "recorded_gradients"]
 
@@ -216,8 +217,10 @@ def recorded_gradients(
     """As gradients, for functions that are recorded again and again: for a graph of a key that was met, no rule runs.
 
     Operators' rules are pure, so the nodes that they make depend on the graph's key alone; they are made again from
-    those of the first time.
+    those of the first time. Where sizes answer comparisons they depend on the answers, too, and rules run each time.
     """
+    if are_guarded():
+        return gradients(ys, xs, dys, constant)
     nodes = Graph((), [*ys, *xs]).nodes
     leaves = [v for node in nodes if node.op is None and not (v := node.outputs[0]).is_constant]
     graph = Graph(leaves, [*ys, *xs])

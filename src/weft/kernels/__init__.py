@@ -33,6 +33,7 @@ from weft.base.typing import Any
 from weft.ops import registry
 from weft.ops.node import Node
 from weft.ops.op import Op, set_declared_residuals
+from weft.ops.sizes import are_guarded
 from weft.ops.types import TensorType
 
 TYPE_CHECKING = False
@@ -174,7 +175,8 @@ def first_choice(node: Node) -> Any:
         return node.choice
     except AttributeError:
         types = tuple([None if v is None else v.type for v in node.inputs])
-        node.choice = _first(node.op, types, node.device)
+        find = _first.__wrapped__ if are_guarded() else _first  # which would keep what these sizes answered
+        node.choice = find(node.op, types, node.device)
         return node.choice
 
 

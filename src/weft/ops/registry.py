@@ -76,6 +76,17 @@ def public_names() -> list[str]:
     return [name for name in names() if name not in internal]
 
 
+def public_names_of(module: str) -> frozenset[str]:
+    """The names of a module's operators that users see; does not import it.
+
+    >>> "fft" in public_names_of("weft.ops.families.fourier")
+    True
+    """
+    from weft.ops.index import INTERNAL, MODULE_OF
+
+    return frozenset(name for name, defined in MODULE_OF.items() if defined == module) - INTERNAL
+
+
 def get(name: str) -> type[Any]:
     """The operator's class. Raises AttributeError if there is none of that name.
 

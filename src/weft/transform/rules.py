@@ -287,12 +287,14 @@ def index_put(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
 def searchsorted(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     """Leading axes, which both have unless x1 is one row for all."""
     op: Any = node.op
-    x1, x2 = inputs
+    x1, x2, sorter = (*inputs, None)[:3]
+    if sorter is not None:
+        return batch.through(op.decompose, inputs, flags)
     old = node.inputs[0]
     assert old is not None
     if old.ndim == 1 and not flags[0]:
         return batch.again(node, op, inputs)
-    x1, x2 = batch.spread_all(inputs, flags)
+    x1, x2 = batch.spread_all([x1, x2], flags[:2])
     if old.ndim > 1:
         return batch.again(node, op, [x1, x2])
     rows = F.reshape(x2, shape=(batch.size, math.prod(x2.shape[1:])))
@@ -422,3 +424,23 @@ def permutation(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     keys = registry.get("random_uniform")(shape=(batch.size, count), dtype=float64, device=x.device)
     order = F.argsort(batch.again(node, keys, [], {})[0], axis=1)
     return _take_slices(batch, x, flags[0], order, True, 0)
+
+
+# Stacks of matrices and signals: the batch is one more leading axis, of what a library computes.
+
+
+@rule("solve", "solve_triangular")
+def equations(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    """Vectors as columns, since a batch of them would be a matrix."""
+    a, b = inputs
+    rank_a, rank_b = (v.ndim for v in node.inputs if v is not None)
+    rank = max(rank_a, rank_b, 2)
+    columns = F.expand_dims(b, axis=-1) if rank_b == 1 else b
+    operands = [batch.aligned(a, flags[0], rank), batch.aligned(columns, flags[1], rank)]
+    (x,) = batch.again(node, node.op, operands)  # type: ignore[arg-type]
+    return [F.squeeze(x, axis=-1) if rank_b == 1 else x]
+
+
+@rule("Factorization", "inv", "Transform")
+def stacks(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
+    return batch.again(node, node.op, inputs)  # type: ignore[arg-type]

@@ -173,6 +173,8 @@ class _:
         yield Sample(arrays((5, 2, 3)), arrays((5, 3, 4)), equation="bij,bjk->bik")
         yield Sample(arrays((5, 2, 3)), arrays((3, 4)), equation="...ij,...jk->...ik")
         yield Sample(arrays((2, 3)), arrays((3, 4)), arrays((4, 2)), equation="ij,jk,kl->il")
+        yield Sample(arrays((2, 3)), arrays((3, 4)), arrays((4,)), equation="ij,jk,k->i")
+        yield Sample(arrays((2, 3)), arrays((3,)), arrays((2,)), arrays((4,)), equation="ij,j,i,k->k")
         yield Sample(arrays((2, 3, 4)), arrays((2, 4)), equation="abc,ac->b")
         yield Sample(arrays((2, 3)), arrays((2, 3)), equation="ij,ij->i")
         yield Sample(arrays((3, 3)), equation="ii")

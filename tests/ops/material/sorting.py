@@ -81,8 +81,9 @@ class _:
 
 @material(Searchsorted)
 class _:
-    def reference(self, x1, x2):
+    def reference(self, x1, x2, sorter=None):
         side = self.side
+        x1 = x1 if sorter is None else np.take_along_axis(x1, sorter, -1)
         if np.ndim(x1) == 1:
             return np.searchsorted(x1, x2, side)
         places = [np.searchsorted(x1[k], x2[k], side) for k in np.ndindex(x1.shape[:-1])]
@@ -98,8 +99,12 @@ class _:
         yield Sample(arrays((2, 3), values=[[0, 1, 2], [0, 0, 1]]), arrays((2, 4)))
         signed = arrays((4,), values=[-1, 0, 0, 1])
         yield Sample(signed, arrays((2, 3)), dtypes=("int8", "int64", "float32", "float64"))
+        order = arrays((4,), values=[2, 0, 3, 1], dtype="int64")
+        yield Sample(arrays((4,), values=[0, 2, -1, 1]), arrays((2, 3)), order, dtypes=("int8", "float32"))
 
     @classmethod
     def errors(cls):
         yield ValueError, "side must be", Sample(arrays((3,)), arrays((3,)), side="middle")
+        order = arrays((2,), dtype="int64")
+        yield ShapeError, "sorter needs x1's shape", Sample(arrays((3,)), arrays((3,)), order)
         yield ShapeError, "x1 needs one dimension", Sample(arrays((2, 3)), arrays((3, 4)))

@@ -37,6 +37,8 @@ def topk(op: Topk, x: TensorType) -> Iterator[Native]:
 
 
 @kernel(Searchsorted)
-def searchsorted(op: Searchsorted, x1: TensorType, x2: TensorType) -> Iterator[Native]:
-    if x1.dtype is x2.dtype and x2.ndim > 0 and x1.shape[:-1] == x2.shape[:-1]:
+def searchsorted(
+    op: Searchsorted, x1: TensorType, x2: TensorType, sorter: TensorType | None = None
+) -> Iterator[Native]:
+    if sorter is None and x1.dtype is x2.dtype and x2.ndim > 0 and x1.shape[:-1] == x2.shape[:-1]:
         yield Native(lambda _, __: _core.kernel_searchsorted(right=op.side == "right"), exact=False)

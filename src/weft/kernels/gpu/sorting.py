@@ -117,12 +117,14 @@ def topk(op: Topk, x: TensorType) -> Iterator[Decomposed]:
 
 
 @kernel(Searchsorted, device="gpu")
-def searchsorted(op: Searchsorted, x1: TensorType, x2: TensorType) -> Iterator[Decomposed]:
+def searchsorted(
+    op: Searchsorted, x1: TensorType, x2: TensorType, sorter: TensorType | None = None
+) -> Iterator[Decomposed]:
     """The number of elements before each value: all are compared."""
-    if x1.dtype is not x2.dtype or x2.ndim == 0 or x1.shape[:-1] != x2.shape[:-1]:
+    if sorter is not None or x1.dtype is not x2.dtype or x2.ndim == 0 or x1.shape[:-1] != x2.shape[:-1]:
         return
 
-    def decompose(x1: Any, x2: Any) -> Any:
+    def decompose(x1: Any, x2: Any, _: Any = None) -> Any:
         a, b = F.expand_dims(x1, axis=-2), F.expand_dims(x2, axis=-1)
         if a.dtype is bool_:
             a, b = F.cast(a, dtype=uint8), F.cast(b, dtype=uint8)

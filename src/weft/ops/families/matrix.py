@@ -463,9 +463,9 @@ class Einsum(Product, rule="*x -> y: promote", prefix="equation"):
     equation: a letter for each dimension, the operands separated by commas; "..." stands for leading dimensions that
     fit by broadcasting. Letters not in the result are summed; without "->" the result has those that occur once,
     sorted.
-    x: numbers. Returns the promoted type. Operands are joined from left to right, two at a time.
-    A letter repeated within one operand means its diagonal. Raises ValueError for an equation that says nothing,
-    ShapeError if sizes of one letter differ.
+    x: numbers. Returns the promoted type. Two operands at a time are joined, those first whose product takes the fewest
+    multiplications. A letter repeated within one operand means its diagonal. Raises ValueError for an equation that
+    says nothing, ShapeError if sizes of one letter differ.
     Source: Einstein 1916; NumPy's einsum.
 
     >>> import weft as wf
@@ -526,14 +526,30 @@ class Einsum(Product, rule="*x -> y: promote", prefix="equation"):
         return self.promoted(**operands).like([sizes[c] for c in result])
 
     def decompose(self, *x: Any) -> Any:
-        letters, result, _ = self._parse([v.type for v in x])
+        letters, result, sizes = self._parse([v.type for v in x])
         parts = [_diagonal(value, term) for value, term in zip(cast_all(x), letters, strict=True)]
-        value, term = parts[0]
-        for k in range(1, len(parts)):
-            keep = set(result).union(*letters[k + 1 :])
-            value, term = _join(value, term, *parts[k], keep)
-        value, term = _summed(value, term, set(result))
+        while len(parts) > 1:
+            i, j = cheapest_pair([term for _, term in parts], sizes)
+            second, first = parts.pop(j), parts.pop(i)
+            keep = set(result).union(*(term for _, term in parts))
+            parts.append(_join(*first, *second, keep))
+        value, term = _summed(*parts[0], set(result))
         return F.permute_dims(value, axes=tuple(term.index(c) for c in result))
+
+
+def cheapest_pair(terms: Sequence[str], sizes: dict[str, Any]) -> tuple[int, int]:
+    """The two of several operands whose product takes the fewest multiplications; the first two if sizes are open.
+
+    >>> cheapest_pair(["ij", "jk", "k"], {"i": 100, "j": 100, "k": 100})
+    (1, 2)
+    """
+    if len(terms) == 2 or any(isinstance(n, Size) for n in sizes.values()):
+        return 0, 1
+
+    def cost(pair: tuple[int, int]) -> int:
+        return math.prod(sizes[c] for c in set(terms[pair[0]] + terms[pair[1]]))
+
+    return min(((i, j) for j in range(len(terms)) for i in range(j)), key=cost)
 
 
 def _diagonal(value: Any, term: str) -> tuple[Any, str]:

@@ -104,11 +104,12 @@ class Topk(
 
 
 @op
-class Searchsorted(Op, family="sorting", rule="x1, x2[*s] -> y[*s]: int64"):
+class Searchsorted(Op, family="sorting", rule="x1, x2[*s], sorter?: int -> y[*s]: int64"):
     """Where values would be inserted into a sorted array so that it stays sorted.
 
     x1: numbers [..., n], ascending along the last axis; x2: numbers [...], with one-dimensional x1 of any shape, else
-    [..., m] with x1's leading sizes. side: "left", before equal ones, or "right", behind them. Both are promoted.
+    [..., m] with x1's leading sizes. sorter: integers of x1's shape, the indices that sort x1, which need not be sorted
+    then: argsort(x1). side: "left", before equal ones, or "right", behind them. Both are promoted.
     Returns int64 of x2's shape. Raises ValueError for another side, ShapeError if leading sizes differ.
     Source: array API 2024.12, searchsorted.
 
@@ -123,13 +124,17 @@ class Searchsorted(Op, family="sorting", rule="x1, x2[*s] -> y[*s]: int64"):
         if self.side not in ("left", "right"):
             raise ValueError(f"{self.name}: side must be 'left' or 'right', got {self.side!r}")
 
-    def infer(self, x1: TensorType, x2: TensorType) -> Any:
+    def infer(self, x1: TensorType, x2: TensorType, sorter: TensorType | None = None) -> Any:
         self.require_order(x1=x1, x2=x2)
+        if sorter is not None and sorter.shape != x1.shape:
+            raise self.fail(ShapeError, "sorter needs x1's shape", x1=x1, sorter=sorter)
         if x1.ndim == 0 or (x1.ndim > 1 and x1.shape[:-1] != x2.shape[:-1]):
             raise self.fail(ShapeError, "x1 needs one dimension, or x2's leading ones", x1=x1, x2=x2)
-        return super().infer(x1, x2)
+        return super().infer(x1, x2, sorter)
 
-    def decompose(self, x1: Any, x2: Any) -> Any:
+    def decompose(self, x1: Any, x2: Any, sorter: Any = None) -> Any:
+        if sorter is not None:
+            return F.searchsorted(F.take_along_axis(x1, sorter, axis=-1), x2, side=self.side)
         if x1.dtype is x2.dtype and x2.ndim > 0 and x1.shape[:-1] == x2.shape[:-1]:
             return NotImplemented
         a, b = cast_all((x1, x2))

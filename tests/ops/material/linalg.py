@@ -1,0 +1,230 @@
+"""What tests know of the operators of weft.ops.families.linalg.
+
+Samples are stacks of matrices: of one matrix, rows that are all the same would be singular.
+"""
+
+import numpy as np
+from tests.ops.material import material
+
+from weft.base.errors import DTypeError, ShapeError
+from weft.ops.families.linalg import Cholesky, Eig, Eigh, Inv, LuFactor, Qr, Solve, SolveTriangular, Svd
+from weft.ops.samples import Sample, arrays
+
+REAL = ("float32", "float64")
+POSITIVE = [
+    [[4.0, 1.0, 0.5], [1.0, 3.0, 0.25], [0.5, 0.25, 2.0]],
+    [[2.0, 0.5, 0.75], [0.5, 1.5, 1], [0.75, 1, 3.0]],
+]
+REGULAR = [
+    [[2.0, 1.0, 0.5], [-1.0, 3.0, 0.25], [0.5, 0.75, 2.0]],
+    [[0.25, 2.0, 0.5], [1.5, 0.5, 1], [-0.5, 1, 4.0]],
+]
+HALF = "takes float32 or float64 or complex types"
+
+
+def positive(**options):
+    return arrays((2, 3, 3), values=POSITIVE, **options)
+
+
+def regular(**options):
+    return arrays((2, 3, 3), values=REGULAR, **options)
+
+
+def turned(x):
+    return np.conj(np.swapaxes(x, -1, -2))
+
+
+def square_errors(name):
+    yield ShapeError, f"{name}: x has 2 rows, x expects 3", Sample(arrays((2, 3)))
+    yield ShapeError, "at least 2 dimensions", Sample(arrays((3,)))
+    yield DTypeError, HALF, Sample(arrays((2, 2), dtype="float16"))
+
+
+@material(Cholesky)
+class _:
+    def reference(self, x):
+        y = np.linalg.cholesky((x + turned(x)) / 2)
+        return turned(y) if self.upper else y
+
+    @classmethod
+    def samples(cls):
+        for upper in (False, True):
+            yield Sample(positive(), upper=upper)
+        yield Sample(arrays((1, 40, 40), values=np.eye(40) * 3 + 1), tolerance=3)
+        yield Sample(arrays((2, 0, 0)))
+
+    @classmethod
+    def errors(cls):
+        yield from square_errors("cholesky")
+
+
+def lu_of(x):
+    """LU factorization by elimination with partial pivoting, one matrix after the other."""
+    lu = np.array(x)
+    m, n = x.shape[-2:]
+    pivots = np.zeros((*x.shape[:-2], min(m, n)), np.int32)
+    permutation = np.zeros((*x.shape[:-2], m), np.int32)
+    for index in np.ndindex(x.shape[:-2]):
+        a, order = lu[index], np.arange(m)
+        for k in range(min(m, n)):
+            p = k + np.argmax(np.abs(a[k:, k].real) + np.abs(a[k:, k].imag))
+            pivots[(*index, k)] = p
+            a[[k, p]], order[[k, p]] = a[[p, k]], order[[p, k]]
+            if a[k, k] != 0:
+                a[k + 1 :, k] /= a[k, k]
+            a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
+        permutation[index] = order
+    return lu, pivots, permutation
+
+
+@material(LuFactor)
+class _:
+    def reference(self, x):
+        return lu_of(x)
+
+    @classmethod
+    def samples(cls):
+        yield Sample(regular(), tolerance=3)
+        yield Sample(arrays((2, 4, 2), distinct=True), tolerance=3, dtypes=REAL)
+        yield Sample(arrays((2, 2, 4), distinct=True), tolerance=3, dtypes=REAL)
+        yield Sample(arrays((2, 3, 0)))
+
+    @classmethod
+    def errors(cls):
+        yield ShapeError, "at least 2 dimensions", Sample(arrays((3,)))
+        yield DTypeError, HALF, Sample(arrays((2, 2), dtype="float16"))
+
+
+def solution(a, b):
+    return np.linalg.solve(a, b[:, None])[..., 0] if b.ndim == 1 else np.linalg.solve(a, b)
+
+
+@material(Solve)
+class _:
+    def reference(self, a, b):
+        return solution(a, b)
+
+    @classmethod
+    def samples(cls):
+        yield Sample(regular(), arrays((2, 3, 2)), tolerance=5)
+        yield Sample(regular(), arrays((3,)), tolerance=5)
+        yield Sample(regular(), arrays((4, 1, 3, 1)), tolerance=5)
+        yield Sample(regular(dtype="float32"), arrays((3, 2), dtype="float64"), tolerance=5)
+        yield Sample(arrays((2, 0, 0)), arrays((2, 0, 3)))
+
+    @classmethod
+    def errors(cls):
+        yield ShapeError, "a has 3 rows, b has 2", Sample(arrays((3, 3)), arrays((2, 1)))
+        yield ShapeError, "a has 2 rows", Sample(arrays((2, 3)), arrays((2, 1)))
+        yield DTypeError, HALF, Sample(arrays((2, 2), dtype="float16"), arrays((2,), dtype="float16"))
+
+
+@material(SolveTriangular)
+class _:
+    def reference(self, a, b):
+        triangle = np.triu(a, int(self.unit)) if self.upper else np.tril(a, -int(self.unit))
+        return solution(triangle + np.eye(a.shape[-1]) * self.unit, b)
+
+    @classmethod
+    def samples(cls):
+        for upper in (False, True):
+            for unit in (False, True):
+                yield Sample(positive(), arrays((2, 3, 2)), upper=upper, unit=unit, tolerance=5)
+        yield Sample(positive(), arrays((3,)), tolerance=5)
+        yield Sample(positive(), arrays((4, 1, 3, 1)), upper=True, tolerance=5)
+        yield Sample(arrays((2, 0, 0)), arrays((2, 0, 3)))
+
+    @classmethod
+    def errors(cls):
+        yield from Solve.errors()
+
+
+@material(Inv)
+class _:
+    def reference(self, x):
+        return np.linalg.inv(x)
+
+    @classmethod
+    def samples(cls):
+        yield Sample(regular(), tolerance=5)
+        yield Sample(arrays((1, 40, 40), values=np.eye(40) * 3 + 1), tolerance=5)
+        yield Sample(arrays((2, 0, 0)))
+
+    @classmethod
+    def errors(cls):
+        yield from square_errors("inv")
+
+
+@material(Qr)
+class _:
+    def reference(self, x):
+        return tuple(np.linalg.qr(x, self.mode))
+
+    @classmethod
+    def samples(cls):
+        for shape in ((2, 3, 3), (2, 2, 4)):
+            yield Sample(arrays(shape, distinct=True), tolerance=20)
+            yield Sample(arrays(shape, distinct=True), mode="complete", tolerance=20)
+        yield Sample(arrays((2, 4, 2), distinct=True), tolerance=20)
+        yield Sample(arrays((2, 4, 2), distinct=True), mode="complete", tolerance=20, gradient=False)
+        yield Sample(arrays((2, 3, 0)), mode="complete", gradient=False)
+
+    @classmethod
+    def errors(cls):
+        yield ShapeError, "at least 2 dimensions", Sample(arrays((3,)))
+        yield ValueError, "mode must be 'reduced' or 'complete'", Sample(arrays((3, 3)), mode="r")
+
+
+@material(Svd)
+class _:
+    def reference(self, x):
+        """By the transpose, as the kernel computes it: so signs are the same."""
+        u, s, vh = np.linalg.svd(np.swapaxes(x, -1, -2), self.full_matrices)
+        return np.swapaxes(vh, -1, -2), s, np.swapaxes(u, -1, -2)
+
+    @classmethod
+    def samples(cls):
+        yield Sample(regular(), tolerance=20, dtypes=REAL)
+        for shape in ((2, 4, 2), (2, 2, 4)):
+            yield Sample(arrays(shape, distinct=True), tolerance=30, full_matrices=False, dtypes=REAL)
+            yield Sample(arrays(shape, distinct=True), tolerance=30, dtypes=REAL, gradient=False)
+        yield Sample(arrays((2, 3, 0)), gradient=False)
+
+    @classmethod
+    def errors(cls):
+        yield ShapeError, "at least 2 dimensions", Sample(arrays((3,)))
+        yield DTypeError, HALF, Sample(arrays((2, 2), dtype="bfloat16"))
+
+
+@material(Eigh)
+class _:
+    def reference(self, x):
+        """Of the conjugate's upper triangle, as the kernel computes it: so signs are the same."""
+        values, vectors = np.linalg.eigh(np.conj(x + turned(x)) / 2, "U")
+        return values, np.conj(vectors)
+
+    @classmethod
+    def samples(cls):
+        yield Sample(positive(), tolerance=20, dtypes=REAL)
+        yield Sample(arrays((2, 0, 0)))
+
+    @classmethod
+    def errors(cls):
+        yield from square_errors("eigh")
+
+
+@material(Eig)
+class _:
+    def reference(self, x):
+        values, vectors = np.linalg.eig(x)
+        return values + 0j, vectors + 0j
+
+    @classmethod
+    def samples(cls):
+        """Of one precision, as signs may differ between precisions."""
+        yield Sample(positive(), tolerance=20, gradient=False, dtypes=("float64", "complex128"))
+        yield Sample(arrays((2, 0, 0)), gradient=False)
+
+    @classmethod
+    def errors(cls):
+        yield from square_errors("eig")
