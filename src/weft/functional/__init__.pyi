@@ -133,6 +133,15 @@ def bitwise_right_shift(a: Operand, b: Operand, /) -> Tensor:
 def bitwise_xor(a: Operand, b: Operand, /) -> Tensor:
     """The bits in which a and b differ: a ^ b."""
 
+def box_decode(x: Operand, anchors: Operand, /, *, limit: float | None=None, scales: Sequence[float]=(1.0, 1.0, 1.0, 1.0)) -> Tensor:
+    """The boxes that differ so from anchors: the inverse of box_encode."""
+
+def box_encode(x: Operand, anchors: Operand, /, *, scales: Sequence[float]=(1.0, 1.0, 1.0, 1.0)) -> Tensor:
+    """Boxes as differences to anchors: centers over the anchor's size, and logarithms of sizes, times scales."""
+
+def box_iou(a: Operand, b: Operand, /, kind: str='iou') -> Tensor:
+    """The overlap of each box of a with each of b: area of the intersection over that of the union."""
+
 def broadcast_arrays(*x: Operand | Sequence[Operand]) -> tuple[Tensor, ...]:
     """Views of arrays, repeated to the shape that all fit."""
 
@@ -703,6 +712,9 @@ def nextafter(a: Operand, b: Operand, /) -> Tensor:
 def nll_loss(x: Operand, target: Operand, weight: Operand | None=None, ignore_index: int=-100, reduction: str='mean') -> Tensor:
     """-weight[t] x[t]: the loss of predicting class t by logarithms of probabilities x."""
 
+def nms(boxes: Operand, scores: Operand, classes: Operand | None=None, *, threshold: float=0.5) -> Tensor:
+    """Which boxes stay if those that overlap a better one by more than a threshold go (non-maximum suppression)."""
+
 def normalize(x: Operand, /, p: float=2.0, axis: int | Sequence[int]=1, eps: float=1e-12) -> Tensor:
     """x / max(|x|, eps), with the p-norm along axes."""
 
@@ -816,6 +828,9 @@ def rms_norm(x: Operand, normalized_shape: int | Sequence[int], weight: Operand 
 
 def rnn(x: Operand, h0: Operand, *parameters: Operand | Sequence[Operand], nonlinearity: str='tanh', bidirectional: bool=False, hidden_size: int | None=None, num_layers: int | None=None) -> tuple[Tensor, Tensor]:
     """Layers of plain recurrent units: h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu of it."""
+
+def roi_align(x: Operand, boxes: Operand, images: Operand, /, output_size: Sequence[int], spatial_scale: float=1.0, *, points: int=2, is_aligned: bool=True) -> Tensor:
+    """Regions of images, each as output_size bins: the mean of points of a bin, read between elements."""
 
 def roll(x: Operand, /, shift: int | Sequence[int], axis: int | Sequence[int] | None=None) -> Tensor:
     """The elements moved along axes; what leaves at one end comes in at the other."""
@@ -1020,6 +1035,12 @@ def view_as_complex(x: Operand, /) -> Tensor:
 
 def view_as_real(x: Operand, /) -> Tensor:
     """The parts of complex numbers along a new last axis of size 2: a copy."""
+
+def warp_affine(x: Operand, matrix: Operand, /, size: Sequence[int], *, mode: str='bilinear', padding_mode: str='zeros') -> Tensor:
+    """Images mapped by matrices: element (x, y) of the result is read at matrix (x, y, 1), in elements of the image."""
+
+def warp_perspective(x: Operand, matrix: Operand, /, size: Sequence[int], *, mode: str='bilinear', padding_mode: str='zeros') -> Tensor:
+    """Images mapped by projective matrices, read at the places that these give."""
 
 def where(condition: Operand, x1: Operand, x2: Operand, /) -> Tensor:
     """x1 where the condition holds, else x2."""
