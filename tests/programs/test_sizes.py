@@ -84,6 +84,20 @@ class Sized:
             return wf.grad(lambda x, w: (wf.sin(y := f(x, w)) * 1.3 + y * y).sum())
         return f
 
+    def differences(self, x, w):
+        """The gradient with respect to x by central differences."""
+
+        def loss(x):
+            y = self.value(REFERENCE, x, w)
+            return (np.sin(y) * 1.3 + y * y).sum()
+
+        result = np.empty_like(x)
+        for place in np.ndindex(x.shape):
+            step = np.zeros_like(x)
+            step[place] = 1e-6
+            result[place] = (loss(x + step) - loss(x - step)) / 2e-6
+        return result
+
     def arguments(self, number):
         rng = np.random.default_rng((self.seed, number))
         return rng.uniform(-1.2, 1.2, self.shapes[number]), rng.uniform(-1.2, 1.2, 2)
@@ -110,9 +124,14 @@ def outcome(f, *arrays):
 def compared(program, traced, number):
     """What is wrong with a call, or "same", "raised"; "refused" where one program for all sizes cannot be."""
     x, w = program.arguments(number)
-    want, got = outcome(program.ours(), x, w), outcome(traced, x, w)
+    want, got, tolerance = outcome(program.ours(), x, w), outcome(traced, x, w), 1e-9
     if isinstance(got, GraphError) and "cannot be recorded" in str(got):
         return "refused"
+    if isinstance(want, ValueError) and "shares its memory with others" in str(want):
+        want, tolerance = (
+            program.differences(x, w),
+            1e-5,
+        )  # eager calls refuse gradients of views that are written
     if isinstance(want, Exception) or isinstance(got, Exception):
         if isinstance(want, Exception) and isinstance(got, Exception):
             return "raised"
@@ -126,7 +145,7 @@ def compared(program, traced, number):
             f"call {number} of {x.shape} has the shape {got.shape}, eagerly {want.shape}, not {oracle.shape}"
         )
     for name, made in (("traced", got), ("eager", want)):
-        if not np.allclose(made, oracle, rtol=1e-9, atol=1e-9, equal_nan=True):
+        if not np.allclose(made, oracle, rtol=tolerance, atol=tolerance, equal_nan=True):
             return f"{name} call {number} of {x.shape} is {made.tolist()}, not {oracle.tolist()}"
     return "same"
 
@@ -210,3 +229,9 @@ def test_a_rule_that_compares_sizes_is_asked_for_each_call():
     """roll by 2 of a part that has one element is the part; of more elements it is not."""
     steps = [("subtract", 1, 0, 5), ("mean", 1, 6, 10), ("part", 2, 7, 9), ("roll", 2, 7, 11)]
     assert outcomes(Sized(73994403160, steps, (0,), [(2,), (5,), (3,)], True)) == ["same", "refused"]
+
+
+def test_the_gradient_through_a_written_part_of_repeated_elements():
+    """Which eager calls refuse: the program computes it, as differences say."""
+    steps = [("repeated", 0, 2, 7), ("written", 0, 7, 13)]
+    assert outcomes(Sized(73994504201, steps, (0,), [(5,)], True))[0] == "same"
