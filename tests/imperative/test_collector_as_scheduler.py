@@ -27,6 +27,13 @@ pytestmark = [
 ACCEPTED = (IndexError, KeyError, RuntimeError, TypeError, ValueError)  # where a container changes
 
 
+@pytest.fixture(autouse=True)
+def few_objects():
+    """A collection before each place is quick: what other tests have left is not walked through."""
+    gc.collect()
+    gc.freeze()
+
+
 class At:
     """Calls `interfere` at the n-th collection within the block; counts them all."""
 

@@ -207,6 +207,7 @@ layer(
 # These take several arrays, layers or other attributes: tests/module/test_operator_layers.py.
 SEVERAL = {"Sequential", "Bilinear", "Transformer", "TransformerEncoder", "TransformerDecoder"}
 SEVERAL |= {
+    "SymbolModule",  # tests/module/test_of_symbol.py
     "GRUCell",
     "LSTMCell",
     "RNNCell",

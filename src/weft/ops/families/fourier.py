@@ -224,7 +224,7 @@ class Ifft(Fft, inverse=True):
     """The inverse of fft: y[j] = 1 / n times the sum over k of x[k] exp(2 pi i j k / n).
 
     x: numbers [..., m, ...]; n: the number of points, by default m: x is cut, or zeros are appended; norm: "forward"
-    for sums without the factor, "ortho" for 1 / sqrt(n). Returns and raises as fft.
+    for sums without the factor, "ortho" for 1 / sqrt(n); axis: the one that is transformed. Returns and raises as fft.
     Source: array API 2024.12, fft.ifft.
 
     >>> import weft as wf
@@ -305,8 +305,8 @@ class Hfft(ToReal):
 class Ihfft(AlongAxis, inverse=True, rule="x: number -> y: result()"):
     """The inverse of hfft: n // 2 + 1 numbers of a signal with conjugate symmetry, from its real transform.
 
-    x: integers or floats [..., m, ...]; n: the number of points, by default m; norm: as ifft. Returns complex64, for
-    float64 complex128, [..., n // 2 + 1, ...]. Raises as rfft.
+    x: integers or floats [..., m, ...]; n: the number of points, by default m; axis, norm: as for ifft. Returns
+    complex64, for float64 complex128, [..., n // 2 + 1, ...]. Raises as rfft.
     Source: array API 2024.12, fft.ihfft.
 
     >>> import weft as wf
@@ -432,6 +432,9 @@ class Irfftn(AlongAxes, inverse=True):
 class Fft2(Fftn, name="fft2"):
     """The discrete Fourier transform along two axes, by default the last ones: fftn.
 
+    x, s, axes, norm: as for fftn. Returns and raises as fftn.
+    Source: NumPy 2, fft.fft2.
+
     >>> import weft as wf
     >>> wf.fft.fft2(wf.ones((3, 2, 2))).shape
     (3, 2, 2)
@@ -443,6 +446,9 @@ class Fft2(Fftn, name="fft2"):
 @op
 class Ifft2(Ifftn, name="ifft2"):
     """The inverse of fft2: ifftn along two axes, by default the last ones.
+
+    x, s, axes, norm: as for ifftn. Returns and raises as ifftn.
+    Source: NumPy 2, fft.ifft2.
 
     >>> import weft as wf
     >>> wf.fft.ifft2(wf.ones((3, 2, 2))).shape
@@ -456,6 +462,9 @@ class Ifft2(Ifftn, name="ifft2"):
 class Rfft2(Rfftn, name="rfft2"):
     """The Fourier transform of real numbers along two axes, by default the last ones: rfftn.
 
+    x, s, axes, norm: as for rfftn. Returns and raises as rfftn.
+    Source: NumPy 2, fft.rfft2.
+
     >>> import weft as wf
     >>> wf.fft.rfft2(wf.ones((3, 2, 4))).shape
     (3, 2, 3)
@@ -467,6 +476,9 @@ class Rfft2(Rfftn, name="rfft2"):
 @op
 class Irfft2(Irfftn, name="irfft2"):
     """The inverse of rfft2: irfftn along two axes, by default the last ones.
+
+    x, s, axes, norm: as for irfftn. Returns and raises as irfftn.
+    Source: NumPy 2, fft.irfft2.
 
     >>> import weft as wf
     >>> wf.fft.irfft2(wf.ones((3, 2, 3))).shape

@@ -15,7 +15,7 @@ from weft.ops.pointwise import cast_to
 
 
 @op
-class RotaryEmbedding(Composed, family="attention", rule="x[*s]: float, positions?: int -> y[*s]: x"):
+class RotaryEmbedding(Composed, family="arithmetic", rule="x[*s]: float, positions?: int -> y[*s]: x"):
     """Pairs of features, each rotated by an angle that grows with the position: position * base^(-2 i / d) for pair i.
 
     x: float[..., n, d], d even; positions: integers that fit [..., n], by default 0 ... n - 1; offset, which is given
@@ -87,7 +87,7 @@ def _columns(x: Any, start: int, stop: int) -> Any:
 
 @op
 class PackedRanges(
-    Composed, family="attention", rule="query_starts[starts]: int, key_starts[starts]?: int -> y: int64"
+    Composed, family="indexing", rule="query_starts[starts]: int, key_starts[starts]?: int -> y: int64"
 ):
     """The keys that each of `size` packed queries sees: those of its own sequence.
 
