@@ -15,7 +15,7 @@ from weft.ops.pointwise import cast_to
 
 
 @op
-class RotaryEmbedding(Composed, family="arithmetic", rule="x[*s]: float, positions?: int -> y[*s]: x"):
+class RotaryEmbedding(Composed, family="rearrangement", rule="x[*s]: float, positions?: int -> y[*s]: x"):
     """Pairs of features, each rotated by an angle that grows with the position: position * base^(-2 i / d) for pair i.
 
     x: float[..., n, d], d even; positions: integers that fit [..., n], by default 0 ... n - 1; offset, which is given
