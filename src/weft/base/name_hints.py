@@ -7,7 +7,7 @@ Every public module answers for the names that it does not have: `weft`, `weft.f
 >>> wf.cat
 Traceback (most recent call last):
     ...
-AttributeError: weft has no 'cat'; use weft.concat(arrays, axis=0)
+AttributeError: weft has no 'cat'; use weft.concat(arrays, axis=0)...
 """
 
 from __future__ import annotations
