@@ -16,14 +16,15 @@ import weft as wf
 from weft.base.dtype import as_dtype
 from weft.ops.op import Op
 
-from .support import OPERATORS, assert_near, cases, listed, some
+from .support import OPERATORS, assert_near, cases, floats, listed, some
 from .test_every_op import DIFFERENTIABLE, fixed_inputs, gradient_cases, loss_of, weights_of
 
 torch = pytest.importorskip("torch")
 
 # Functions that PyTorch will rename; numbers that a narrow type does not have.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
-OTHER_WORDS = {"axis": "dim", "keepdims": "keepdim"}
+OTHER_WORDS = {"axis": "dim", "axes": "dim", "keepdims": "keepdim"}
+READ_EVERYWHERE = {"axis", "keepdims"}  # by PyTorch's functions that are not written in Python
 REFUSED = (
     TypeError,
     RuntimeError,
@@ -33,9 +34,9 @@ REFUSED = (
 
 def function_of(name):
     """PyTorch's function of this name, or None."""
-    places = (torch.nn.functional, torch, torch.special, torch.linalg)
-    spellings = (name, name.replace("_", ""))
-    return next((getattr(p, n) for n, p in itertools.product(spellings, places) if hasattr(p, n)), None)
+    places = (torch.nn.functional, torch.linalg, torch.fft, torch, torch.special)
+    spellings = itertools.product((name, name.replace("_", "")), places)
+    return next((f for n, p in spellings if callable(f := getattr(p, n, None))), None)
 
 
 def has_torch_reference(cls):
@@ -64,17 +65,20 @@ def ways(op, inputs):
 
 def renamed(f, named):
     """With PyTorch's words for what it calls otherwise."""
-    known = inspect.signature(f).parameters if inspect.isfunction(f) else OTHER_WORDS
+    known = inspect.signature(f).parameters if inspect.isfunction(f) else READ_EVERYWHERE
     return {name if name in known else OTHER_WORDS.get(name, name): v for name, v in named.items()}
 
 
 def by_torch(case, inputs):
-    """What PyTorch gives for these of its tensors, in the order of the node's inputs; None if it refuses them."""
+    """What PyTorch gives for these of its tensors, in the order of the node's inputs.
+
+    None if it refuses them, NotImplemented if the operator's torch_reference() says that it has no such function.
+    """
     op = case.node.op
     try:
         if type(op).torch_reference is not Op.torch_reference:
-            made = op.torch_reference(torch, *inputs)
-            return None if made is NotImplemented else listed(made)
+            outputs = op.torch_reference(torch, *inputs)
+            return outputs if outputs is NotImplemented else listed(outputs)
         f = function_of(op.name)
         refused = None
         for positional, named in ways(op, inputs):
@@ -88,7 +92,9 @@ def by_torch(case, inputs):
 
 
 def array(y):
-    return (y.float() if y.dtype is torch.bfloat16 else y).numpy()  # NumPy has no bfloat16 of its own
+    return (y.float() if y.dtype is torch.bfloat16 else y).numpy(
+        force=True
+    )  # NumPy has no bfloat16 of its own
 
 
 def torch_inputs(case, arrays):
@@ -100,46 +106,69 @@ def torch_inputs(case, arrays):
     ]
 
 
+def of_both(found):
+    """The cases of types that NumPy has, so that both sides read them."""
+    return [c for c in found if all(as_dtype(a.dtype).name != "bfloat16" for a in c.arrays)]
+
+
 def comparable(cls, request):
-    """Cases of types that both have: floats, or integers where no floats are taken."""
-    found = list(cases(cls, ("float64", "float32"))) or list(cases(cls, ("int64",)))
-    both = (case for case in found if all(as_dtype(a.dtype).name != "bfloat16" for a in case.arrays))
-    return some(request, f"torch {cls.name}", both, 10)
+    """Cases of floating-point and complex types, or of integers where the operator takes no others."""
+    found = list(cases(cls, ("float64", "float32", "complex128"))) or list(cases(cls, ("int64",)))
+    return some(request, f"torch {cls.name}", of_both(found), 10)
+
+
+def answered(cls, answers):
+    """Those of (case, what PyTorch gives, ...) that can be compared, of which there must be some."""
+    found = [answer for answer in answers if isinstance(answer[1], list)]
+    if answers and all(answer[1] is NotImplemented for answer in answers):
+        pytest.skip(f"PyTorch has no {cls.name} of this meaning")
+    assert found or not answers, (
+        f"PyTorch refuses every call of {cls.name}: its torch_reference() should say what to call"
+    )
+    return found
 
 
 @pytest.mark.parametrize(
     "cls", [cls for cls in OPERATORS if has_torch_reference(cls) and not cls.random], ids=lambda c: c.name
 )
 def test_value(cls, request):
-    compared = 0
-    for case in comparable(cls, request):
-        want = by_torch(case, torch_inputs(case, [torch.tensor(a) for a in case.arrays]))
-        if want is None:
-            continue
-        compared += 1
+    chosen = comparable(cls, request)
+    assert chosen
+    answers = [(c, by_torch(c, torch_inputs(c, [torch.tensor(a) for a in c.arrays]))) for c in chosen]
+    for case, want in answered(cls, answers):
         for y, w in zip(case.call([wf.tensor(a) for a in case.arrays]), want, strict=True):
             assert_near(y, array(w), case.sample.tolerance, repr(case), case.dtype)
-    assert compared, (
-        f"PyTorch refuses every call of {cls.name}: its torch_reference() should say what to call"
-    )
+
+
+def traced_by_torch(case):
+    """(case, what PyTorch gives, {k: the leaf of the k-th float array}); it has no derivatives of some operands."""
+    wanted = floats(case.arrays)
+    differentiable = [a for k, a in enumerate(wanted) if k not in fixed_inputs(case)]
+    for chosen in (differentiable, wanted[:1]):
+        operands = [torch.tensor(a, requires_grad=k in chosen) for k, a in enumerate(case.arrays)]
+        outputs = by_torch(case, torch_inputs(case, operands))
+        if outputs is not None:
+            break
+    return case, outputs, {wanted.index(k): operands[k] for k in chosen}
+
+
+def torch_loss(case, outputs):
+    """loss_of() for PyTorch's outputs."""
+    weights = [w if w is None else torch.tensor(w.numpy()) for w in weights_of(case)]
+    sums = [(y * w).sum() for y, w in zip(outputs, weights, strict=True) if w is not None]
+    return sum(part.real if part.is_complex() else part for part in sums)
 
 
 @pytest.mark.parametrize(
     "cls", [cls for cls in DIFFERENTIABLE if has_torch_reference(cls)], ids=lambda c: c.name
 )
 def test_gradient(cls, request):
-    for case in gradient_cases(cls, request, 3):
+    """Of complex operands, too: PyTorch's convention is that of docs/design/complex.md."""
+    answers = [traced_by_torch(case) for case in of_both(gradient_cases(cls, request, 3))]
+    for case, outputs, leaves in answered(cls, answers):
         loss, x = loss_of(case)
-        leaves = [torch.tensor(a, requires_grad=a.dtype == np.float64) for a in case.arrays]
-        made = by_torch(case, torch_inputs(case, leaves))
-        if made is None:
-            continue
-        weights = [w if w is None else torch.tensor(w.numpy()) for w in weights_of(case)]
-        total = sum((y * w).sum() for y, w in zip(made, weights, strict=True) if w is not None)
-        want = torch.autograd.grad(total, [t for t in leaves if t.requires_grad], allow_unused=True)
+        want = torch.autograd.grad(torch_loss(case, outputs), list(leaves.values()), allow_unused=True)
         got = wf.grad(loss, tuple(range(len(x))))(*(wf.tensor(a) for a in x))
-        for k, (g, w) in enumerate(zip(got, want, strict=True)):
-            if k not in fixed_inputs(case):
-                assert_near(
-                    g, np.zeros(g.shape) if w is None else w.numpy(), case.sample.tolerance, repr(case)
-                )
+        for k, w in zip(leaves, want, strict=True):
+            w = np.zeros(got[k].shape) if w is None else array(w)
+            assert_near(got[k], w, case.sample.tolerance, repr(case))

@@ -28,6 +28,7 @@ from weft.ops.families.arithmetic import (
     Pow,
     Reciprocal,
     Remainder,
+    Sign,
     Subtract,
 )
 from weft.ops.samples import Array, Sample, arrays
@@ -264,3 +265,9 @@ class _:
 class _:
     def reference(self, x):
         return np.true_divide(1, x)
+
+
+@material(Sign)
+class _:
+    def torch_reference(self, torch, x):
+        return torch.sgn(x)

@@ -68,7 +68,7 @@ class _:
         return y, np.broadcast_to(logs, y.shape[:-1])
 
     def torch_reference(self, torch, q, k, v, mask=None, *options):
-        if options or self.window or self.offset or self.soft_cap:
+        if any(o is not None for o in options) or self.window or self.offset or self.soft_cap:
             return NotImplemented
         return torch.nn.functional.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=self.is_causal, scale=self.scale

@@ -24,9 +24,12 @@ class _:
         return np.flip(found, axis) if self.reverse else found
 
     def torch_reference(self, torch, x):
-        if self.reverse or self.include_initial:
-            return NotImplemented
-        return getattr(torch, f"cum{self.combine}")(x, dim=self.axis or 0)
+        axis, dtype = self.axis or 0, None if self.dtype is None else getattr(torch, self.dtype.name)
+        turned = x.flip(axis) if self.reverse else x
+        y = getattr(torch, f"cum{self.combine}")(turned, dim=axis, dtype=dtype)
+        if self.include_initial:
+            y = torch.cat([torch.full_like(y.narrow(axis, 0, 1), self.start), y], axis)
+        return y.flip(axis) if self.reverse else y
 
     @classmethod
     def samples(cls):
@@ -37,7 +40,8 @@ class _:
                     yield Sample(
                         Array((2, 3), low=0.5, high=2.0), axis=axis, reverse=reverse, include_initial=initial
                     )
-        yield Sample(arrays((2, 3)), axis=1, dtype="float64", gradient=False)
+        for dtype in ("float64", "int64"):
+            yield Sample(arrays((2, 3)), axis=1, dtype=dtype, gradient=False)
         yield Sample(arrays((0, 3)), axis=0)
 
     @classmethod
@@ -56,11 +60,10 @@ class _:
         return np.flip(found, axis) if self.reverse else found
 
     def torch_reference(self, torch, x):
-        return (
-            getattr(torch, f"cum{self.combine}")(x, dim=self.axis or 0)[0]
-            if not self.reverse
-            else NotImplemented
-        )
+        axis = self.axis or 0
+        turned = x.flip(axis) if self.reverse else x
+        y, _ = getattr(torch, f"cum{self.combine}")(turned, dim=axis)
+        return y.flip(axis) if self.reverse else y
 
     @classmethod
     def samples(cls):

@@ -118,6 +118,16 @@ class _:
         mode = {"replicate": "edge", "circular": "wrap"}.get(self.mode, self.mode)
         return np.pad(x, self._widths(np.ndim(x)), mode=mode)
 
+    def torch_reference(self, torch, x):
+        mode = "replicate" if self.mode == "edge" else self.mode
+        lead = (
+            len(self.pad) // 2 + 1 - x.ndim if mode != "constant" else 0
+        )  # it wants channels before what it mirrors
+        y = torch.nn.functional.pad(
+            x[(None,) * lead], self.pad, mode, self.value if mode == "constant" else None
+        )
+        return y[(0,) * lead]
+
     @classmethod
     def samples(cls):
         for mode in MODES:

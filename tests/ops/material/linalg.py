@@ -34,6 +34,12 @@ def turned(x):
     return np.conj(np.swapaxes(x, -1, -2))
 
 
+def in_phase(torch, vectors, wanted):
+    """PyTorch's vectors, columns, each with the sign or phase that it has in an array: any is right."""
+    inner = (vectors.detach().conj() * torch.tensor(wanted)).sum(-2, keepdim=True)
+    return vectors * inner.sgn()
+
+
 def square_errors(name):
     yield ShapeError, f"{name}: x has 2 rows, x expects 3", Sample(arrays((2, 3)))
     yield ShapeError, "at least 2 dimensions", Sample(arrays((3,)))
@@ -45,6 +51,9 @@ class _:
     def reference(self, x):
         y = np.linalg.cholesky((x + turned(x)) / 2)
         return turned(y) if self.upper else y
+
+    def torch_reference(self, torch, x):
+        return torch.linalg.cholesky((x + x.mH) / 2, upper=self.upper)
 
     @classmethod
     def samples(cls):
@@ -81,6 +90,11 @@ def lu_of(x):
 class _:
     def reference(self, x):
         return lu_of(x)
+
+    def torch_reference(self, torch, x):
+        lu, pivots = torch.linalg.lu_factor(x)
+        permutation = torch.lu_unpack(lu, pivots, unpack_data=False)[0].real.argmax(-2)
+        return lu, pivots - 1, permutation.expand(x.shape[:-1])
 
     @classmethod
     def samples(cls):
@@ -124,6 +138,11 @@ class _:
     def reference(self, a, b):
         triangle = np.triu(a, int(self.unit)) if self.upper else np.tril(a, -int(self.unit))
         return solution(triangle + np.eye(a.shape[-1]) * self.unit, b)
+
+    def torch_reference(self, torch, a, b):
+        columns = b[:, None] if b.ndim == 1 else b
+        x = torch.linalg.solve_triangular(a, columns, upper=self.upper, unitriangular=self.unit)
+        return x[..., 0] if b.ndim == 1 else x
 
     @classmethod
     def samples(cls):
@@ -182,6 +201,13 @@ class _:
         u, s, vh = np.linalg.svd(np.swapaxes(x, -1, -2), self.full_matrices)
         return np.swapaxes(vh, -1, -2), s, np.swapaxes(u, -1, -2)
 
+    def torch_reference(self, torch, x):
+        if self.full_matrices and x.shape[-1] != x.shape[-2]:
+            return NotImplemented  # some vectors are any basis of what is left
+        u, s, vh = torch.linalg.svd(x, full_matrices=self.full_matrices)
+        wanted_u, _, wanted_vh = self.reference(x.detach().numpy())
+        return in_phase(torch, u, wanted_u), s, in_phase(torch, vh.mT, wanted_vh.swapaxes(-1, -2)).mT
+
     @classmethod
     def samples(cls):
         yield Sample(regular(), tolerance=20, dtypes=REAL)
@@ -203,6 +229,10 @@ class _:
         values, vectors = np.linalg.eigh(np.conj(x + turned(x)) / 2, "U")
         return values, np.conj(vectors)
 
+    def torch_reference(self, torch, x):
+        values, vectors = torch.linalg.eigh((x + x.mH) / 2)
+        return values, in_phase(torch, vectors, self.reference(x.detach().numpy())[1])
+
     @classmethod
     def samples(cls):
         yield Sample(positive(), tolerance=20, dtypes=REAL)
@@ -218,6 +248,10 @@ class _:
     def reference(self, x):
         values, vectors = np.linalg.eig(x)
         return values + 0j, vectors + 0j
+
+    def torch_reference(self, torch, x):
+        values, vectors = torch.linalg.eig(x)
+        return values, in_phase(torch, vectors, self.reference(x.detach().numpy())[1])
 
     @classmethod
     def samples(cls):

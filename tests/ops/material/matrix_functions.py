@@ -113,6 +113,9 @@ class _:
         p = np.swapaxes(np.eye(m)[permutation], -1, -2)
         return p, np.tril(lu[..., :k], -1) + np.eye(m, k), np.triu(lu[..., :k, :])
 
+    def torch_reference(self, torch, x):
+        return torch.linalg.lu(x)
+
     @classmethod
     def samples(cls):
         yield Sample(regular(), tolerance=3)
@@ -130,6 +133,10 @@ class _:
         triangle = np.triu(factor) if self.upper else np.tril(factor)
         a = turned(triangle) @ triangle if self.upper else triangle @ turned(triangle)
         return np.linalg.solve(a, b)
+
+    def torch_reference(self, torch, b, factor):  # whose gradient reads both triangles
+        triangle = factor.triu() if self.upper else factor.tril()
+        return torch.cholesky_solve(b, triangle, upper=self.upper)
 
     @classmethod
     def samples(cls):
@@ -166,6 +173,11 @@ class _:
 class _:
     def reference(self, a, b):
         return np.linalg.pinv(a, self.rtol if self.rtol is not None else 1e-6) @ b
+
+    def torch_reference(self, torch, a, b):
+        columns = (b[:, None] if b.ndim == 1 else b).expand(*a.shape[:-1], -1)
+        x = torch.linalg.lstsq(a, columns, rcond=self.rtol).solution
+        return x[..., 0] if b.ndim == 1 else x
 
     @classmethod
     def samples(cls):
@@ -238,6 +250,9 @@ class _:
         for _ in range(10):
             small = small @ small
         return small
+
+    def torch_reference(self, torch, x):
+        return torch.linalg.matrix_exp(x)
 
     @classmethod
     def samples(cls):

@@ -30,14 +30,21 @@ from weft.ops.samples import Array, Sample, arrays
 from weft.ops.types import normalize_axes
 
 
+def rows_of(op, x):
+    """A PyTorch tensor with the axes of a reduction as its last one, and the shape of the result.
+
+    PyTorch takes no axes to mean all of them, and some of its functions take but one.
+    """
+    axes = normalize_axes(op.name, op.axis, x.ndim)
+    left = [d for d in range(x.ndim) if d not in axes]
+    rows = x.permute(*left, *axes).flatten(len(left)) if axes else x[..., None]
+    return rows, [1 if d in axes else n for d, n in enumerate(x.shape) if op.keepdims or d not in axes]
+
+
 @material(Reduction)
 class _:
     def torch_reference(self, torch, x):
-        """On rows: PyTorch takes no axes to mean all of them, and some of its functions take but one."""
-        axes = normalize_axes(self.name, self.axis, x.ndim)
-        left = [d for d in range(x.ndim) if d not in axes]
-        rows = x.permute(*left, *axes).flatten(len(left)) if axes else x[..., None]
-        shape = [1 if d in axes else n for d, n in enumerate(x.shape) if self.keepdims or d not in axes]
+        rows, shape = rows_of(self, x)
         return self.peer_of_rows(torch, rows).reshape(shape)
 
     def peer_of_rows(self, torch, rows):
@@ -65,10 +72,15 @@ class _:
         dtype = None if self.dtype is None else self.dtype.numpy
         return np.sum(x, axis=self.axis, keepdims=self.keepdims, dtype=dtype)
 
+    def peer_of_rows(self, torch, rows):
+        dtype = None if self.dtype is None else getattr(torch, self.dtype.name)
+        return torch.sum(rows, dim=-1, dtype=dtype)
+
     @classmethod
     def samples(cls):
         yield from super(Sum, cls).samples()
         yield Sample(arrays((2, 3)), axis=1, dtype="float64")
+        yield Sample(arrays((2, 3)), axis=1, dtype="int64", gradient=False)
         yield Sample(arrays((0, 3)), axis=0)
 
 
@@ -78,11 +90,16 @@ class _:
         dtype = None if self.dtype is None else self.dtype.numpy
         return np.prod(x, axis=self.axis, keepdims=self.keepdims, dtype=dtype)
 
+    def peer_of_rows(self, torch, rows):
+        dtype = None if self.dtype is None else getattr(torch, self.dtype.name)
+        return torch.prod(rows, dim=-1, dtype=dtype)
+
     @classmethod
     def samples(cls):
         yield from super(Prod, cls).samples()
         yield Sample(arrays((0, 3)), axis=0)
         yield Sample(arrays((2, 3)), dtype="float64")
+        yield Sample(arrays((2, 3)), dtype="int8", gradient=False)
 
 
 @material(Mean)

@@ -22,6 +22,7 @@ from weft.ops.families.shape import (
     ViewGradient,
 )
 from weft.ops.samples import Sample, arrays
+from weft.ops.types import normalize_axes
 
 
 @material(ViewGradient)
@@ -202,6 +203,9 @@ class _:
     def reference(self, x):
         return np.flip(x, self.axis)
 
+    def torch_reference(self, torch, x):
+        return torch.flip(x, normalize_axes(self.name, self.axis, x.ndim))
+
     @classmethod
     def samples(cls):
         for axis in (None, 0, -1, (0, 2), ()):
@@ -244,6 +248,9 @@ class _:
 class _:
     def reference(self, x):
         return np.diagonal(x, self.offset, self.axis1, self.axis2)
+
+    def torch_reference(self, torch, x):
+        return torch.diagonal(x, self.offset, self.axis1, self.axis2)
 
     @classmethod
     def samples(cls):

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 from tests.ops.material import material
+from tests.ops.material.reduction import rows_of
 
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops.families.statistics import (
@@ -34,9 +35,10 @@ class _:
         return np.quantile(x, self.q, axis=self.axis, method=self.interpolation, keepdims=self.keepdims)
 
     def torch_reference(self, torch, x):
-        if isinstance(self.axis, tuple) or isinstance(self.q, tuple):
-            return NotImplemented
-        return torch.quantile(x, self.q, self.axis, self.keepdims, interpolation=self.interpolation)
+        rows, shape = rows_of(self, x)
+        q = torch.tensor(self.q, dtype=x.dtype)
+        y = torch.quantile(rows, q, dim=-1, interpolation=self.interpolation)
+        return y.reshape((*q.shape, *shape))
 
     @classmethod
     def samples(cls):
@@ -63,8 +65,9 @@ class _:
     def reference(self, x):
         return np.median(np.asarray(x), axis=self.axis, keepdims=self.keepdims)
 
-    def torch_reference(self, torch, x):  # which gives the lower one of two
-        return NotImplemented
+    def torch_reference(self, torch, x):  # whose median is the lower one of two
+        rows, shape = rows_of(self, x)
+        return torch.quantile(rows, 0.5, dim=-1).reshape(shape)
 
     @classmethod
     def samples(cls):
@@ -87,7 +90,10 @@ class _:
             return getattr(np, self.name)(np.asarray(x), axis=self.axis, keepdims=self.keepdims)
 
     def torch_reference(self, torch, x):
-        return NotImplemented
+        if not hasattr(torch, self.name):
+            return NotImplemented  # it has nanmean and nansum alone
+        rows, shape = rows_of(self, x)
+        return getattr(torch, self.name)(rows, dim=-1).reshape(shape)
 
     @classmethod
     def samples(cls):
@@ -114,7 +120,9 @@ class _:
         return y if weights is None else y.astype(np.asarray(weights).dtype)
 
     def torch_reference(self, torch, x, weights=None):
-        return torch.bincount(x, weights, self.length)
+        if weights is None:
+            return torch.bincount(x, None, self.length)
+        return weights.new_zeros(self.length).index_add(0, x, weights)  # bincount has no gradient
 
     @classmethod
     def samples(cls):
@@ -141,7 +149,7 @@ class _:
         return np.histogram(np.asarray(x), self.bins, self.range)[0]
 
     def torch_reference(self, torch, x):
-        return NotImplemented
+        return torch.histogram(x, self.bins, range=self.range).hist
 
     @classmethod
     def samples(cls):

@@ -37,14 +37,14 @@ class Cumulative(Op, family="reduction", rule="x -> y: result()", positional=("a
 
     def result(self, x: TensorType) -> DType:
         """The output's dtype."""
-        return same_kind(self.dtype, x)
+        return same_kind(self, self.dtype, x)
 
     def kernels(self, x: TensorType) -> Iterator[Loop]:
         is_complex_product = self.combine == "prod" and self.result(x).is_complex
         if not self.include_initial and not is_complex_product:
             row = Row(inputs=1)
             value = summable(e.load(0, x.dtype.name), self.dtype)
-            row.scan(self.combine, value, self.start, same_kind(self.dtype, x).name, self.reverse)
+            row.scan(self.combine, value, self.start, same_kind(self, self.dtype, x).name, self.reverse)
             yield row.loop(normalize_axes(self.name, self.axis, x.ndim))
 
     def decompose(self, x: Any) -> Any:
@@ -67,7 +67,8 @@ class CumulativeSum(Cumulative):
 
     x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's,
     for small integers and booleans int64 (uint64); include_initial: 0 comes first, and the size is n + 1; reverse: from
-    the end. Returns x's shape. Raises ShapeError without an axis, IndexError if it is out of range.
+    the end. Returns x's shape. Raises ShapeError without an axis, IndexError if it is out of range, DTypeError for
+    complex x and another dtype.
     Source: array API 2024.12, cumulative_sum; reverse is ours.
 
     >>> import weft as wf
@@ -88,7 +89,8 @@ class CumulativeProd(Cumulative, combine="prod", start=1):
     x: any dtype [..., n, ...]; axis: which n, needed unless x has one dimension; dtype: the result's, by default x's,
     for small integers and booleans int64 (uint64); include_initial: 1 comes first, and the size is n + 1; reverse: from
     the end. Returns x's shape. Derivatives of every order hold for zeros, too, but for second ones along a dynamic
-    axis. Raises ShapeError without an axis, IndexError if it is out of range.
+    axis. Raises ShapeError without an axis, IndexError if it is out of range, DTypeError for complex x and another
+    dtype.
     Source: array API 2024.12, cumulative_prod; reverse is ours.
 
     >>> import weft as wf

@@ -562,7 +562,8 @@ class MatrixTrace(Composed, family="linalg", rule="x[*b,rows,columns]: number|co
     """The sum of each matrix's diagonal.
 
     x: numbers [..., m, n]; offset: which diagonal, to the right of the main one; dtype: of the result, by default x's,
-    of integers int64 or uint64, as sum has it. Returns [...]. Raises ShapeError for fewer than 2 dimensions.
+    of integers int64 or uint64, as sum has it. Returns [...]. Raises ShapeError for fewer than 2 dimensions, DTypeError
+    for complex x and another dtype.
     Source: array API 2024.12, linalg.trace.
 
     >>> import weft as wf
@@ -576,7 +577,7 @@ class MatrixTrace(Composed, family="linalg", rule="x[*b,rows,columns]: number|co
     def sum_dtype(self, x: TensorType) -> DType:
         from weft.ops.families.reduction import same_kind
 
-        return same_kind(self.dtype, x)
+        return same_kind(self, self.dtype, x)
 
     def decompose(self, x: Any) -> Any:
         self.match(x.type)

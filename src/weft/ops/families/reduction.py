@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from weft.base.dtype import DType, bool_, int64, uint64
+from weft.base.errors import DTypeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
 from weft.ops.kernels import Loop, Row, Several, to_accumulation
@@ -61,9 +62,14 @@ class Reduction(Op, family="reduction", primitive=True, rule="x -> y: result()",
         return F.broadcast_like(dy, x)
 
 
-def same_kind(dtype: DType | None, x: TensorType) -> DType:
-    """What sums and products give: dtype, else that of x, wide for integers and booleans."""
+def same_kind(op: Op, dtype: DType | None, x: TensorType) -> DType:
+    """What sums and products give: dtype, else that of x, wide for integers and booleans.
+
+    Raises DTypeError if x is complex and dtype is not.
+    """
     if dtype is not None:
+        if x.dtype.is_complex and not dtype.is_complex:
+            raise op.fail(DTypeError, f"{dtype} has no imaginary parts", x=x)
         return dtype
     if x.dtype.is_inexact:
         return x.dtype
@@ -71,12 +77,10 @@ def same_kind(dtype: DType | None, x: TensorType) -> DType:
 
 
 def summable(x: Scalar, dtype: DType | None) -> Scalar:
-    """x in the type that it is added or multiplied in."""
-    wide = to_accumulation(x)
+    """x, as the result's type if there is one, in the type that it is added or multiplied in."""
+    wide = to_accumulation(x if dtype is None else e.cast(x, dtype.name))
     if wide.dtype in e.BITS_OF_INTEGERS:
         wide = e.cast(wide, "uint64" if wide.dtype in e.UNSIGNED else "int64")
-    if dtype is not None and dtype.is_inexact:
-        wide = to_accumulation(e.cast(wide, dtype.name))
     return wide
 
 
@@ -86,7 +90,7 @@ class Sum(Reduction, aot_dtypes=("float32",)):
 
     x: any dtype [...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype, or dtype;
     small integers and booleans give int64 (uint64). Integers wrap. An empty sum is 0. Floats are summed in float32
-    blocks joined in float64. Raises IndexError if an axis is out of range.
+    blocks joined in float64. Raises IndexError if an axis is out of range, DTypeError for complex x and another dtype.
     Source: array API 2024.12, sum.
 
     >>> import weft as wf
@@ -97,7 +101,7 @@ class Sum(Reduction, aot_dtypes=("float32",)):
     dtype: DType | None = None
 
     def result(self, x: TensorType) -> DType:
-        return same_kind(self.dtype, x)
+        return same_kind(self, self.dtype, x)
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return row.sum(summable(x, self.dtype))
@@ -112,7 +116,8 @@ class Prod(Reduction):
 
     x: any dtype [...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype, or dtype;
     small integers and booleans give int64 (uint64). Integers wrap. An empty product is 1. Raises IndexError if an axis
-    is out of range. Derivatives of every order hold for zeros, too: nothing is divided by an element.
+    is out of range, DTypeError for complex x and another dtype. Derivatives of every order hold for zeros, too:
+    nothing is divided by an element.
     Source: array API 2024.12, prod.
 
     >>> import weft as wf
@@ -123,7 +128,7 @@ class Prod(Reduction):
     dtype: DType | None = None
 
     def result(self, x: TensorType) -> DType:
-        return same_kind(self.dtype, x)
+        return same_kind(self, self.dtype, x)
 
     def fold(self, row: Row, x: Scalar, count: Any) -> Scalar:
         return row.prod(summable(x, self.dtype))

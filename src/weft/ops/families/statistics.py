@@ -132,7 +132,7 @@ class WithoutNaN(Composed, family="statistics", rule="x: number|bool -> y: x", p
 
     def result(self, x: TensorType) -> DType:
         """Sums' and products' dtype."""
-        return same_kind(None, x)
+        return same_kind(self, None, x)
 
     def with_others(self, x: Any, value: float) -> Any:
         """x with a value in the place of NaN."""
