@@ -323,7 +323,8 @@ Tensor Program::make_output(const Value& value, std::span<const Tensor* const> i
     for (size_t d = 0; d < ndim; ++d) strides[d] = registers_[value.strides[d]];
     const Tensor& base = *inputs[static_cast<size_t>(value.base)];
     const int64_t offset = registers_[value.offset] * static_cast<int64_t>(base.itemsize());
-    return base.as_strided(base.data + offset, dims, {strides, ndim});
+    auto* first = base.data == nullptr ? nullptr : base.data + offset;  // without elements there is no memory
+    return base.as_strided(first, dims, {strides, ndim});
   }
   Tensor x = Tensor::empty(dims, value.dtype, value.device);
   for (size_t d = 0; d < value.strides.size(); ++d) x.strides[d] = registers_[value.strides[d]];

@@ -152,3 +152,17 @@ def test_errors():
     with pytest.raises(IndexError):
         M.MultiheadAttention(8, 2)(wf.zeros((1, 3, 8)), cache=cache).numpy()
     wf.clear_errors()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_slopes_have_no_gradient(dtype):
+    """In tiles and in the composition."""
+    q, k, v = (wf.random.normal(shape=(2, 2, 3, 4), dtype=dtype) for _ in range(3))
+    slopes = wf.tensor([0.3, 0.6], dtype=dtype)
+
+    def loss(q, slopes):
+        return (F.scaled_dot_product_attention(q, k, v, slopes=slopes) ** 2).sum()
+
+    dq, dslopes = wf.grad(loss, (0, 1))(q, slopes)
+    assert abs(dq).max().item() > 0
+    assert not dslopes.any().item()

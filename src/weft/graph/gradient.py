@@ -133,7 +133,12 @@ def _gradient_of_decomposition(
     for output, dy in zip(outputs, dys, strict=True):
         if output is not None and dy is not None:
             _add(cotangents, output, dy)
-    floats = [v.dtype.is_differentiable and not v.type.weak for v in graph.inputs]
+    fixed = {k for k, spec in enumerate(op.inputs) if spec.name in op.fixed}
+    floats = [
+        v.dtype.is_differentiable and not v.type.weak and k not in fixed
+        for k, v in enumerate(stand_ins)
+        if v is not None
+    ]
     values = {s: v for s, v in zip(stand_ins, inputs, strict=True) if s is not None and v is not None}
     _propagate(graph, floats, cotangents, _Recomputed(values))
     return [None if v is None else cotangents.get(v) for v in stand_ins]
