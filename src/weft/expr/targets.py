@@ -143,8 +143,10 @@ def _standin_text(code: ThreadCode) -> str:
 def _ptx_text(code: ThreadCode) -> str:
     """The entry, and the functions as intrinsics of PTX."""
     argument = f"ptr byval([{max(code.words, 1)} x i64]) align 8 %arguments"
+    # 512 threads in flight, 128 registers for each: without a number the assembler spills to have more of them.
+    bounds = f'"nvvm.reqntid"="{code.threads}" "nvvm.minctasm"="{max(512 // code.threads, 1)}"'
     lines = [
-        _entry(code, f'ptx_kernel void @{code.name}({argument}) convergent "nvvm.reqntid"="{code.threads}"'),
+        _entry(code, f"ptx_kernel void @{code.name}({argument}) convergent {bounds}"),
         "@weft_shared_memory = external addrspace(3) global [0 x i8], align 16",
         "declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32) convergent",
     ]
