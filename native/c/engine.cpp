@@ -152,7 +152,8 @@ class Released {
  public:
   explicit Released(const weft_operation* given) noexcept : given_(given) {}
   ~Released() {
-    const bool has_release = given_ && given_->size >= offsetof(weft_operation, release) + sizeof(given_->release);
+    const bool has_release =
+        given_ && given_->size >= offsetof(weft_operation, release) + sizeof(given_->release);
     if (has_release && given_->release) given_->release(given_->data);
   }
   void taken() noexcept { given_ = nullptr; }

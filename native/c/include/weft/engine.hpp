@@ -1,5 +1,5 @@
-// weft/engine.hpp: the dependency engine for C++17, on top of weft/engine.h: handles that free themselves, any
-// callables, exceptions.
+// weft/engine.hpp: the dependency engine for C++17, on top of weft/engine.h: handles that free themselves,
+// any callables, exceptions.
 //
 //     weft::Engine engine;
 //     weft::Variable archive(engine);
@@ -49,8 +49,8 @@ class Engine;
 class Variable {
  public:
   explicit Variable(Engine& engine);
-  // Until all that was pushed on it has run; writes_only: what produces its value. Raises EngineError if it is
-  // poisoned, and after timeout_s seconds (below 0: never).
+  // Until all that was pushed on it has run; writes_only: what produces its value. Raises EngineError if it
+  // is poisoned, and after timeout_s seconds (below 0: never).
   void wait(bool writes_only = false, double timeout_s = -1) {
     detail::check(weft_wait_for_variable(get(), writes_only, timeout_s));
   }
@@ -94,10 +94,11 @@ class Engine {
   }
   weft_engine* get() const noexcept { return handle_.get(); }
 
-  // f(Context), which may throw: what it writes is poisoned then. It is moved, and destroyed after it has run.
+  // f(Context), which may throw: what it writes is poisoned then. It is moved, and destroyed after it has
+  // run.
   template <class F>
-  void push(F&& f, std::initializer_list<const Variable*> reads, std::initializer_list<const Variable*> writes,
-            const PushOptions& options = {}) {
+  void push(F&& f, std::initializer_list<const Variable*> reads,
+            std::initializer_list<const Variable*> writes, const PushOptions& options = {}) {
     using Function = std::decay_t<F>;
     const std::vector<weft_variable*> in = handles(reads), out = handles(writes);
     weft_operation operation{};
