@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from weft.control_flow import *  # noqa: F403
     from weft.functional import *  # type: ignore[no-redef]  # noqa: F403 - those of the same name come first
     from weft.gradients.gradient import *  # noqa: F403
+    from weft.gradients.recomputation import recompute as recompute
     from weft.gradients.recovery import clear_errors as clear_errors
     from weft.gradients.transformation import Transformation as Transformation
     from weft.ops.simple import simple_op as simple_op
@@ -154,7 +155,8 @@ _MODULE_OF = {
     ),
     "weft.transform.derivatives": ("hessian", "jacobian", "jvp", "linearize", "vjp"),
     "weft.transform.vmap": ("vmap",),
-    "weft.gradients.gradient": ("Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"),
+    "weft.gradients.gradient": ("Function", "GradManager", "grad", "no_grad", "value_and_grad"),
+    "weft.gradients.recomputation": ("recompute",),
     "weft.traces.export": ("load_program",),
     "weft.traces.lazy": ("lazy",),
     "weft.arrays.serialization": ("FileFormatError", "load", "load_metadata", "save"),
