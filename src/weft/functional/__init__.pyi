@@ -97,7 +97,7 @@ def avg_pool2d(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Se
 def avg_pool3d(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, count_include_pad: bool=True, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> Tensor:
     """The average of every window."""
 
-def batch_norm(x: Operand, running_mean: Operand | None=None, running_var: Operand | None=None, weight: Operand | None=None, bias: Operand | None=None, training: bool=False, momentum: float=0.1, eps: float=1e-05) -> Tensor:
+def batch_norm(x: Operand, running_mean: Operand | None=None, running_var: Operand | None=None, weight: Operand | None=None, bias: Operand | None=None, training: bool=False, momentum: float=0.1, eps: float=1e-05, *, correction: Literal[1, 0]=1) -> Tensor:
     """(x - mean) / sqrt(variance + eps) * weight + bias for each channel, the sizes of axis 1."""
 
 def bernoulli(p: Operand, /, *, dtype: DType | str | type[Any] | None=None) -> Tensor:
