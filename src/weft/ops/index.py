@@ -446,6 +446,7 @@ ELSEWHERE: dict[str, str] = {
     "again": "weft.graph.inner",
     "batched": "weft.transform.batched",
     "cond_branch": "weft.executor.control",
+    "constant": "weft.graph.constant_array",
     "custom_vjp": "weft.graph.custom_vjp",
     "drawn": "weft.graph.inner",
     "exchange_end": "weft.distributed.collective",
