@@ -835,7 +835,7 @@ def roi_align(x: Operand, boxes: Operand, images: Operand, /, output_size: Seque
 def roll(x: Operand, /, shift: int | Sequence[int], axis: int | Sequence[int] | None=None) -> Tensor:
     """The elements moved along axes; what leaves at one end comes in at the other."""
 
-def rotary_embedding(x: Operand, positions: Operand | None=None, *, base: float=10000.0, layout: str='halves', features: int | None=None, offset: int=0) -> Tensor:
+def rotary_embedding(x: Operand, positions: Operand | None=None, frequencies: Operand | None=None, *, base: float=10000.0, layout: str='halves', features: int | None=None, offset: int=0) -> Tensor:
     """Pairs of features, each rotated by an angle that grows with the position: position * base^(-2 i / d) for pair i."""
 
 def round(x: Operand, /) -> Tensor:
