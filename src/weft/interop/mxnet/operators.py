@@ -17,8 +17,9 @@ from weft.ops import functions as F
 from weft.ops.composed import Composed
 from weft.ops.op import Op, op
 from weft.ops.pointwise import cast_to
-from weft.ops.shapes import Partial
+from weft.ops.shapes import Partial, merge
 from weft.ops.types import TensorType
+from weft.symbol.solvers import Shapes, Solver, solver
 
 __all__ = [
     "AsDtypeOf",
@@ -70,15 +71,22 @@ class Output(Op, public=False, family="interop"):
         self.require_floats(x=x)
         return x.like()
 
-    def solve_shapes(
-        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
-    ) -> tuple[list[Partial], list[Partial]]:
-        x = inputs[0] if inputs[0] is not None else outputs[0]
+    def likely_label(self, x: Partial) -> Partial:
+        """The shape that a label is likely to have: that of x."""
+        return x
+
+
+@solver(Output)
+class OutputSolver(Solver):
+    """The result has the shape of x."""
+
+    def shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> Shapes:
+        x = merge(inputs[0], outputs[0])
         return [x, inputs[1]], [x]
 
-    def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
-        """A label is of x's shape."""
-        return [inputs[0], inputs[0] if inputs[1] is None else inputs[1]]
+    def likely_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
+        x, label = inputs
+        return [x, self.op.likely_label(x) if label is None and x is not None else label]
 
 
 @op
@@ -99,12 +107,10 @@ class SoftmaxOutput(Output):
     smooth_alpha: float = 0.0
     out_grad: bool = False
 
-    def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
-        """A label is a class for each row."""
-        x, label = inputs
-        if label is None and x is not None:
-            label = (x[0], *x[2:]) if self.multi_output else x[:-1]
-        return [x, label]
+    def likely_label(self, x: Partial) -> Partial:
+        """A class for each row."""
+        assert x is not None
+        return (x[0], *x[2:]) if self.multi_output else x[:-1]
 
     def rows(self, x: Any) -> tuple[Any, int]:
         """x so that classes are along one axis, and that axis."""
@@ -178,10 +184,10 @@ class SVMOutput(Output, name="svm_output"):
     margin: float = 1.0
     is_linear: bool = False
 
-    def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
-        """A label is a class for each row."""
-        x, label = inputs
-        return [x, x[:1] if label is None and x is not None else label]
+    def likely_label(self, x: Partial) -> Partial:
+        """A class for each row."""
+        assert x is not None
+        return x[:1]
 
     def decompose(self, x: Any, label: Any) -> Any:
         return F.positive(x)
