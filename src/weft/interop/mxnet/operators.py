@@ -23,12 +23,11 @@ from weft.symbol.solvers import Shapes, Solver, solver
 
 __all__ = [
     "AsDtypeOf",
-    "GradientMultiplier",
+    "MXNetMakeLoss",
     "MXNetOperator",
-    "MakeLoss",
-    "RegressionOutput",
-    "SVMOutput",
-    "SoftmaxOutput",
+    "MXNetRegressionOutput",
+    "MXNetSVMOutput",
+    "MXNetSoftmaxOutput",
 ]
 
 
@@ -62,7 +61,7 @@ class AsDtypeOf(Op, public=False, family="interop", rule="x[*s], like[*t] -> y[*
         return cast_to(x, like.dtype)
 
 
-class Output(Op, public=False, family="interop"):
+class OutputForTraining(Op, public=False, family="interop"):
     """Base: the gradient of x is known from x and label, times scale, whatever is asked of y."""
 
     scale: float = 1.0
@@ -76,7 +75,7 @@ class Output(Op, public=False, family="interop"):
         return x
 
 
-@solver(Output)
+@solver(OutputForTraining)
 class OutputSolver(Solver):
     """The result has the shape of x."""
 
@@ -90,7 +89,7 @@ class OutputSolver(Solver):
 
 
 @op
-class SoftmaxOutput(Output):
+class MXNetSoftmaxOutput(OutputForTraining, name="mxnet_softmax_output"):
     """softmax(x), whose gradient is that of the cross-entropy with label, times scale.
 
     x: float[n, ...]: classes are along axis 1 (multi_output), along the last one (preserve_shape), or all but the
@@ -159,7 +158,7 @@ class SoftmaxOutput(Output):
 
 
 @op
-class RegressionOutput(Output):
+class MXNetRegressionOutput(OutputForTraining, name="mxnet_regression_output"):
     """x (kind "linear", "absolute") or sigmoid(x) ("logistic"); the gradient is y - label, or its sign ("absolute").
 
     It is multiplied by scale, and divided by the number of labels of one example.
@@ -178,7 +177,7 @@ class RegressionOutput(Output):
 
 
 @op
-class SVMOutput(Output, name="svm_output"):
+class MXNetSVMOutput(OutputForTraining, name="mxnet_svm_output"):
     """x, whose gradient is that of a hinge loss, of its square unless is_linear. x: float[n, classes]; label: [n]."""
 
     margin: float = 1.0
@@ -203,7 +202,9 @@ class SVMOutput(Output, name="svm_output"):
 
 
 @op
-class MakeLoss(Op, public=False, family="interop", rule="x[*s]: float -> y[*s]: x"):
+class MXNetMakeLoss(
+    Op, name="mxnet_make_loss", public=False, family="interop", rule="x[*s]: float -> y[*s]: x"
+):
     """x, which is a loss: its gradient is scale.
 
     normalization: "null", "batch" (divided by the size of axis 0), "valid" (by the number of elements above
@@ -224,16 +225,3 @@ class MakeLoss(Op, public=False, family="interop", rule="x[*s]: float -> y[*s]: 
             count = F.sum(cast_to(F.greater(x, self.valid_thresh), x.dtype))
             return F.filled_like(x, value=self.scale) / F.maximum(count, 1.0)
         return F.filled_like(x, value=self.scale)
-
-
-@op
-class GradientMultiplier(Op, public=False, family="interop", rule="x[*s]: float -> y[*s]: x"):
-    """x, whose gradient is multiplied by scale."""
-
-    scale: float
-
-    def decompose(self, x: Any) -> Any:
-        return F.positive(x)
-
-    def vjp(self, dy: Any) -> Any:
-        return dy * self.scale
