@@ -19,6 +19,7 @@ from weft.ops.sizes import NeedsSizes
 from weft.symbol.inference import Inference, infer, open_type
 from weft.symbol.names import attributes, scoped_name
 from weft.symbol.parameters import is_naming, variable_for
+from weft.symbol.solvers import solver_of
 
 __all__ = ["Outputs", "compose", "constant_array", "single"]
 
@@ -42,8 +43,8 @@ _ABSENT = _Absent()
 def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Value, ...]:
     """The outputs of a new node: cls applied to symbols, numbers, arrays and None.
 
-    name and attr among the keywords are the node's. Learnable inputs that are missing, those that the operator
-    writes, and all that it names by made_inputs, become variables. Raises TypeError for arguments that do not fit,
+    name and attr among the keywords are the node's. Learnable inputs that are missing, those that the operator writes,
+    and all that its solver names by input_names become variables. Raises TypeError for arguments that do not fit,
     GraphError for what graphs cannot hold.
     """
     keywords = dict(kwargs)
@@ -77,14 +78,15 @@ def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple
         else:
             raise TypeError(f"{cls.name}: {spec.name} must be given")
     rest = inputs[len(fixed) :]
-    parts = op.made_inputs()
+    solver = solver_of(op)
+    parts = solver.input_names()
     for value in rest:
         if value is None and len(operands) < len(parts):
             operands.append(new_variable(parts[len(operands)]))
             continue
         operands.extend(value.values if isinstance(value, Outputs) else (_operand(cls, value),))
     if not rest and cls.inputs and cls.inputs[-1].variadic and cls.inputs[-1].name in automatic:
-        operands.extend(new_variable(part) for part in op.learnable_parts())
+        operands.extend(new_variable(part) for part in solver.learnable_parts())
     count = _count_by_sizes(op, operands) if op.count_outputs(len(operands)) is None else None
     node = SymbolNode(op, operands, name, attrs, is_open=is_open, where=user_line(), count=count)
     check_written(node)

@@ -29,6 +29,7 @@ from weft.ops.types import TensorType
 from weft.symbol.defaults import learnable_variables
 from weft.symbol.lower import Lowered, lower
 from weft.symbol.placement import Placement
+from weft.symbol.solvers import names_of_outputs
 
 __all__ = ["Forward", "PlanTable", "Plans", "Signature", "size_bytes"]
 
@@ -194,7 +195,7 @@ class Plans:
             (name, lowered[value])
             for node in lowered.nodes
             if node.op is not None
-            for value, name in zip(node.outputs, node.output_names(), strict=True)
+            for value, name in zip(node.outputs, names_of_outputs(node), strict=True)
         ]
 
     def _backward_of(self, signature: Signature, values: _Training, saved: Sequence[Strides]) -> Any:

@@ -35,7 +35,7 @@ from weft.graph.symbols import (
 )
 from weft.graph.text import symbol_from_json, symbol_to_json
 from weft.ops import registry
-from weft.ops.node import ArrayMethods, Value, add_operators, method_of
+from weft.ops.node import ArrayFace, Value, add_operators, method_of
 from weft.ops.op import Op
 from weft.ops.shapes import Partial
 from weft.symbol import drawing
@@ -48,6 +48,7 @@ from weft.symbol.inference import Inference
 from weft.symbol.names import attributes, scoped_name
 from weft.symbol.parameters import is_naming, naming
 from weft.symbol.plans import Plans, PlanTable
+from weft.symbol.solvers import names_of_outputs
 from weft.symbol.subscript import ReverseDims, Subscript, SubscriptAssign, split_key
 
 __all__ = ["Symbol", "from_json", "full", "group", "load", "ones", "var", "zeros"]
@@ -55,7 +56,7 @@ __all__ = ["Symbol", "from_json", "full", "group", "load", "ones", "var", "zeros
 DTypeLike = DType | str | Any
 
 
-class Symbol(Outputs, ArrayMethods):
+class Symbol(Outputs, ArrayFace):
     """One output of an operator or several, before anything is known of sizes. Equal only to itself.
 
     Functions of operators take symbols as they take arrays, and beside their own arguments name= and attr=. Arrays
@@ -133,7 +134,7 @@ class Symbol(Outputs, ArrayMethods):
 
     def list_outputs(self) -> list[str]:
         """The names of the outputs."""
-        return [_node(value).output_names()[value.index] for value in self.values]
+        return [names_of_outputs(_node(value))[value.index] for value in self.values]
 
     def get_internals(self) -> Symbol:
         """All outputs of all operators and variables that this one needs, and its own.
