@@ -23,10 +23,8 @@ from weft.symbol.solvers import Shapes, Solver, solver
 
 __all__ = [
     "AsDtypeOf",
-    "MXNetMakeLoss",
     "MXNetOperator",
     "MXNetRegressionOutput",
-    "MXNetSVMOutput",
     "MXNetSoftmaxOutput",
 ]
 
@@ -174,54 +172,3 @@ class MXNetRegressionOutput(OutputForTraining, name="mxnet_regression_output"):
         if self.kind == "absolute":
             difference = F.sign(difference)
         return difference * (self.scale / max(1, math.prod(label.shape[1:]))), None
-
-
-@op
-class MXNetSVMOutput(OutputForTraining, name="mxnet_svm_output"):
-    """x, whose gradient is that of a hinge loss, of its square unless is_linear. x: float[n, classes]; label: [n]."""
-
-    margin: float = 1.0
-    is_linear: bool = False
-
-    def likely_label(self, x: Partial) -> Partial:
-        """A class for each row."""
-        assert x is not None
-        return x[:1]
-
-    def decompose(self, x: Any, label: Any) -> Any:
-        return F.positive(x)
-
-    def vjp(self, x: Any, label: Any) -> Any:
-        labels = cast_to(F.expand_dims(label, axis=1), int64)
-        is_class = F.equal(labels, F.reshape(numbered(x, x.shape[1]), shape=(1, -1)))
-        missing = F.where(is_class, self.margin - x, self.margin + x)
-        sign = F.where(is_class, -1.0, 1.0)
-        is_missed = cast_to(F.greater(missing, 0.0), x.dtype)
-        slope = is_missed if self.is_linear else is_missed * missing * 2.0
-        return cast_to(sign * slope * self.scale, x.dtype), None
-
-
-@op
-class MXNetMakeLoss(
-    Op, name="mxnet_make_loss", public=False, family="interop", rule="x[*s]: float -> y[*s]: x"
-):
-    """x, which is a loss: its gradient is scale.
-
-    normalization: "null", "batch" (divided by the size of axis 0), "valid" (by the number of elements above
-    valid_thresh, at least 1).
-    """
-
-    scale: float = 1.0
-    normalization: str = "null"
-    valid_thresh: float = 0.0
-
-    def decompose(self, x: Any) -> Any:
-        return F.positive(x)
-
-    def vjp(self, x: Any) -> Any:
-        if self.normalization == "batch":
-            return F.filled_like(x, value=self.scale / x.shape[0])
-        if self.normalization == "valid":
-            count = F.sum(cast_to(F.greater(x, self.valid_thresh), x.dtype))
-            return F.filled_like(x, value=self.scale) / F.maximum(count, 1.0)
-        return F.filled_like(x, value=self.scale)
