@@ -24,8 +24,8 @@ from weft.symbol.solvers import Shapes, Solver, solver
 __all__ = [
     "AsDtypeOf",
     "MXNetOperator",
-    "RegressionOutput",
-    "SoftmaxOutput",
+    "MXNetRegressionOutput",
+    "MXNetSoftmaxOutput",
 ]
 
 
@@ -59,7 +59,7 @@ class AsDtypeOf(Op, public=False, family="interop", rule="x[*s], like[*t] -> y[*
         return cast_to(x, like.dtype)
 
 
-class Output(Op, public=False, family="interop"):
+class OutputForTraining(Op, public=False, family="interop"):
     """Base: the gradient of x is known from x and label, times scale, whatever is asked of y."""
 
     scale: float = 1.0
@@ -73,7 +73,7 @@ class Output(Op, public=False, family="interop"):
         return x
 
 
-@solver(Output)
+@solver(OutputForTraining)
 class OutputSolver(Solver):
     """The result has the shape of x."""
 
@@ -87,7 +87,7 @@ class OutputSolver(Solver):
 
 
 @op
-class SoftmaxOutput(Output, name="mxnet_softmax_output"):
+class MXNetSoftmaxOutput(OutputForTraining, name="mxnet_softmax_output"):
     """softmax(x), whose gradient is that of the cross-entropy with label, times scale.
 
     x: float[n, ...]: classes are along axis 1 (multi_output), along the last one (preserve_shape), or all but the
@@ -156,7 +156,7 @@ class SoftmaxOutput(Output, name="mxnet_softmax_output"):
 
 
 @op
-class RegressionOutput(Output, name="mxnet_regression_output"):
+class MXNetRegressionOutput(OutputForTraining, name="mxnet_regression_output"):
     """x (kind "linear", "absolute") or sigmoid(x) ("logistic"); the gradient is y - label, or its sign ("absolute").
 
     It is multiplied by scale, and divided by the number of labels of one example.
