@@ -91,6 +91,8 @@ class _Reader(Cursor):
         """The dense array of a sparse one."""
         described = [(self.dtype(what), self.shape(what)) for _ in range(_AUXILIARY[storage])]
         values = self.part(dtype, stored_shape, what)
+        if any(name not in ("int32", "int64") for name, _ in described):
+            raise self.source.fail(f"{what} has indices of {', '.join(name for name, _ in described)}")
         indices = [self.part(name, sizes, f"indices of {what}") for name, sizes in described]
         about = f"{self.source.where}: {what}"
         size_bytes = size_bytes_of(shape, ITEM_BYTES[dtype], about)
