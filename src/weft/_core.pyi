@@ -1091,6 +1091,9 @@ def kernel_masked_select() -> Kernel:
 def kernel_masked_assign() -> Kernel:
     """x, mask, values[number] -> y (may be x)."""
 
+def kernel_check_indices(function: str, axes: Sequence[int]) -> Kernel:
+    """indices of each axis -> int64 0. Parameters: the axes' sizes."""
+
 def kernel_check_labels(function: str) -> Kernel:
     """integers -> int64. Parameters: classes, ignored."""
 

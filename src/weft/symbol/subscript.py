@@ -31,8 +31,8 @@ __all__ = ["ReverseDims", "Subscript", "SubscriptAssign", "split_key"]
 INDEX = "index"  # in the place of an array of integers, which is an input
 
 
-def split_key(key: Any, is_index: type) -> tuple[tuple[Any, ...], list[Any]]:
-    """A key as an attribute, and the arrays in it, of the class is_index. Raises TypeError for other parts."""
+def split_key(key: Any, is_index: tuple[type, ...]) -> tuple[tuple[Any, ...], list[Any]]:
+    """A key as an attribute, and the arrays in it, of the classes is_index. Raises TypeError for other parts."""
     parts: list[Any] = []
     indices = []
     for part in key if isinstance(key, tuple) else (key,):
@@ -50,8 +50,8 @@ def split_key(key: Any, is_index: type) -> tuple[tuple[Any, ...], list[Any]]:
             parts.append(part)
         else:
             raise TypeError(
-                "symbol: [...] chooses outputs by int or name, and elements by slices, ..., None, symbols of integers"
-                f" and integers beside them, got {part!r}"
+                "symbol: [...] chooses outputs by int or name, and elements by slices, ..., None, symbols and arrays of"
+                f" integers, and integers beside them, got {part!r}"
             )
     return tuple(parts), indices
 

@@ -59,8 +59,9 @@ DTypeLike = DType | str | Any
 class Symbol(Outputs, ArrayFace):
     """One output of an operator or several, before anything is known of sizes. Equal only to itself.
 
-    Functions of operators take symbols as they take arrays, and beside their own arguments name= and attr=. Arithmetic,
-    comparisons (== and != too, element by element) and methods are those of arrays. len, iteration and [...] with an
+    Functions of operators take symbols as they take arrays, and beside their own arguments name= and attr=. Arrays
+    beside symbols are constants: the elements that they have now. Arithmetic, comparisons (== and != too, element by
+    element) and methods are those of arrays. len, iteration and [...] with an
     int or a name are about outputs; other keys are about elements, as those of arrays.
     Only ``x[key] = value`` changes what a symbol stands for.
 
@@ -180,7 +181,8 @@ class Symbol(Outputs, ArrayFace):
     def __getitem__(self, key: Any) -> Symbol:
         """An output, by its index or name; for any other key the elements that an array has there.
 
-        Keys of elements are slices, ``...``, None, symbols of integers, tuples of these, and integers in tuples.
+        Keys of elements are slices, ``...``, None, symbols and arrays of integers, tuples of these, and integers in
+        tuples.
         Raises IndexError, GraphError for a name that is not there or there twice, TypeError for other keys.
 
         >>> x = var("x")
@@ -194,7 +196,7 @@ class Symbol(Outputs, ArrayFace):
                 raise GraphError(f"symbol: {count} {key!r}; there are: {', '.join(self.list_outputs())}")
             return Symbol([self.values[matches[0]]])
         if isinstance(key, bool) or not isinstance(key, int):
-            parts, indices = split_key(key, Symbol)
+            parts, indices = split_key(key, _ARRAYS)
             return self.__weft_apply__(Subscript, (self, *indices), {"key": parts})
         if not -len(self) <= key < len(self):
             raise IndexError(f"symbol: output {key} of {len(self)}")
@@ -203,8 +205,8 @@ class Symbol(Outputs, ArrayFace):
     def __setitem__(self, key: Any, value: Any) -> None:
         """From now on this object stands for an array with other elements; what was composed of it before stays.
 
-        key: as for elements; value: a symbol or a number. Raises GraphError in a function of control flow for a symbol
-        from outside of it.
+        key: as for elements; value: a symbol, a number or an array. Raises GraphError in a function of control flow for
+        a symbol from outside of it.
 
         >>> x = var("x")
         >>> y = x * 1
@@ -216,7 +218,7 @@ class Symbol(Outputs, ArrayFace):
         if isinstance(key, int | str) and not isinstance(key, bool):
             raise TypeError(f"symbol: [{key!r}] is an output; [{key!r}, ...] = ... assigns elements")
         check_assigned(single("symbol", self))
-        parts, indices = split_key(key, Symbol)
+        parts, indices = split_key(key, _ARRAYS)
         self.values = self.__weft_apply__(SubscriptAssign, (self, value, *indices), {"key": parts}).values
         self._plan_table = PlanTable()
 
@@ -502,8 +504,8 @@ class Symbol(Outputs, ArrayFace):
             file.write(text)
 
 
-# Arrays, too: if they have no names, the operator says what is wrong.
-_OPERANDS = (Symbol, bool, int, float, Tensor, np.generic, np.ndarray)
+_ARRAYS = (Symbol, Tensor, np.ndarray)
+_OPERANDS = (*_ARRAYS, bool, int, float, np.generic)
 add_operators(Symbol, lambda other: isinstance(other, _OPERANDS), equality=True)
 
 

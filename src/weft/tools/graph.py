@@ -87,7 +87,11 @@ def _of_symbol(symbol: Symbol, shapes: dict[str, Any]) -> Program:
     }
     lowered = lower(symbol.values, types, False, Placement(symbol.values, cpu(0), {}))
     outputs = [lowered[value] for value in symbol.values]
-    return (symbol.name, Graph([lowered.inputs[name] for name in names], outputs), ())
+    return (
+        symbol.name,
+        Graph([*(lowered.inputs[name] for name in names), *lowered.constants.values()], outputs),
+        (),
+    )
 
 
 def _document(program: Program) -> dict[str, Any]:
