@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from weft.arrays.serialization import replace_file
+from weft.arrays.replacing import replace_file
 from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError
 from weft.base.typing import Any
