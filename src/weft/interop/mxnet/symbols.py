@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from weft.base.device import Device, as_device
 from weft.base.errors import GraphError
 from weft.interop import mxnet_params
-from weft.interop.mxnet import by_sizes, by_symbols
+from weft.interop.mxnet import by_sizes, by_symbols, layers_by_sizes  # noqa: F401 - the last adds to by_sizes
 from weft.interop.mxnet.attributes import Attributes
 from weft.interop.mxnet.operators import MXNetOperator
 from weft.interop.source import FileFormatError, open_source, short
