@@ -241,9 +241,6 @@ MODULES = {
     "HybridBlock": "use Module, and weft.trace for its calls",
     "HybridSequential": "use Sequential, and weft.trace for its calls",
     "LayerList": "use a Python list as an attribute: modules in it belong to the module",
-    "ModuleDict": "use a Python dict as an attribute: modules in it belong to the module",
-    "ModuleList": "use a Python list as an attribute: modules in it belong to the module",
-    "ParameterList": "assign each Parameter to an attribute of its own, with setattr for many",
     "Swish": "use SiLU",
     "functional": "use weft.functional",
 }

@@ -20,7 +20,10 @@ from weft.optimizer.lazy import *  # noqa: F403
 from weft.optimizer.lbfgs import *  # noqa: F403
 from weft.optimizer.methods import *  # noqa: F403
 from weft.optimizer.optimizer import Optimizer as Optimizer
+from weft.optimizer.schedule_free import *  # noqa: F403
+from weft.optimizer.special import *  # noqa: F403
 from weft.optimizer.whole_tensors import *  # noqa: F403
+from weft.optimizer.wrappers import *  # noqa: F403
 
 
 def __getattr__(name: str) -> object:
