@@ -1,4 +1,7 @@
-"""Layers of MXNet whose meaning in weft's operators depends on sizes; by_sizes.py has the other operators."""
+"""Layers of MXNet whose meaning in weft's operators depends on sizes; with them the table of by_sizes is complete.
+
+Source: Apache MXNet 1.9, src/operator, and the documentation of its operators.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ from collections.abc import Sequence
 from weft.base.dtype import int64
 from weft.base.typing import Any
 from weft.interop.mxnet.attributes import Attributes
-from weft.interop.mxnet.by_sizes import OUTPUTS, along, by_sizes
+from weft.interop.mxnet.by_sizes import CONVERSIONS, OUTPUTS, along, by_sizes
 from weft.interop.mxnet.values import created
 from weft.ops import functions as F
 from weft.ops.pointwise import cast_to
+
+__all__ = ["CONVERSIONS", "OUTPUTS"]
 
 
 def per_axis(sizes: Sequence[int], count: int, default: int) -> tuple[int, ...]:
