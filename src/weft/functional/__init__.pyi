@@ -928,7 +928,7 @@ def roll(x: Operand, /, shift: int | Sequence[int], axis: int | Sequence[int] | 
 def rot90(x: Operand, /, k: int=1, axes: Sequence[int]=(0, 1)) -> Tensor:
     """x turned k times by a right angle, from the first towards the second of two axes: a view."""
 
-def rotary_embedding(x: Operand, positions: Operand | None=None, *, base: float=10000.0, layout: str='halves', features: int | None=None, offset: int=0) -> Tensor:
+def rotary_embedding(x: Operand, positions: Operand | None=None, frequencies: Operand | None=None, *, base: float=10000.0, layout: str='halves', features: int | None=None, offset: int=0) -> Tensor:
     """Pairs of features, each rotated by an angle that grows with the position: position * base^(-2 i / d) for pair i."""
 
 def round(x: Operand, /) -> Tensor:
