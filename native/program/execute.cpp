@@ -262,7 +262,6 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
     at(address.value) = (address.base < 0 ? arena : at(address.base)) + address.offset;
   std::optional<ArenaCheck> arena_check;
   if (check && p.arena_size && !hidden_memory_of(device)) arena_check.emplace(spans, arena, p.arena_size);
-
   char* pointers[LoopPattern::kOperands];
   std::vector<View> views(p.most_operands);
   const auto operand = [&](size_t t, size_t k) {
@@ -273,16 +272,15 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
   const auto run_kernel = [&](size_t t) {
     const Step& step = steps[t];
     const size_t operands = step.operands.size();
-    const uint64_t* slots = run.slots + step.first_slot;
     try {
       const Bound* bound = p.bound[t].load(std::memory_order_acquire);
       if (!bound && p.binds[t]) bound = bind(t);
       if (bound) {
         for (size_t k = 0; k < operands; ++k) pointers[k] = at(step.operands[k]);
-        bound->run(pointers, slots, context);
+        bound->run(pointers, run.slots + step.first_slot, context);
       } else {
         for (size_t k = 0; k < operands; ++k) views[k] = operand(t, k);
-        step.kernel->run({views.data(), slots, arena + p.arena_size, context});
+        step.kernel->run({views.data(), run.slots + step.first_slot, arena + p.arena_size, context});
       }
       NanWatch::check(step, device, [&](size_t k) { return operand(t, k); });
       if (arena_check)

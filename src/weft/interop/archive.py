@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from typing import NamedTuple
 
-from weft.interop.source import Source, short
+from weft.interop.source import FileSource, short
 
 __all__ = ["SIGNATURE", "Archive", "Member"]
 
@@ -36,7 +36,7 @@ class Member(NamedTuple):
 class Archive:
     """The members of an archive by name, in its order. Raises FileFormatError for what is not one."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: FileSource) -> None:
         self.source = source
         self.members: dict[str, Member] = {}
         with open(os.dup(source.fd), "rb") as file:

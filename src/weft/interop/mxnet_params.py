@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from weft.arrays.serialization import replace_file
+from weft.arrays.replacing import replace_file
 from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError
 from weft.base.typing import Any
-from weft.interop.source import ITEM_BYTES, Cursor, Source, short, size_bytes_of
+from weft.interop.source import ITEM_BYTES, Cursor, FileSource, short, size_bytes_of
 
 __all__ = ["SIGNATURE", "read", "save_params"]
 
@@ -135,7 +135,7 @@ def _outside(indices: np.ndarray[Any, Any], size: int) -> bool:
     return bool(((indices < 0) | (indices >= size)).any())
 
 
-def read(source: Source) -> Any:
+def read(source: FileSource) -> Any:
     """The arrays of a file, by name; a list if it has no names."""
     reader = _Reader(source, len(SIGNATURE))
     reader.number("Q", "the reserved number")

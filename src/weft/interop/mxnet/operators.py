@@ -42,6 +42,7 @@ class MXNetOperator(Composed, public=False, family="interop"):
         return ("y",) if self.count == 1 else tuple(f"y{k}" for k in range(self.count))
 
     def decompose(self, *x: Any) -> Any:
+        from weft.interop.mxnet import layers_by_sizes  # noqa: F401 - adds conversions
         from weft.interop.mxnet.attributes import Attributes
         from weft.interop.mxnet.layers_by_sizes import CONVERSIONS
 
