@@ -129,6 +129,8 @@ void bind_kernels(nb::module_& m) {
   def(m, "kernel_nonzero", &make_nonzero, "x -> int64 indices [number, ndim].");
   def(m, "kernel_masked_select", &make_masked_select, "x, mask -> y[number].");
   def(m, "kernel_masked_assign", &make_masked_assign, "x, mask, values[number] -> y (may be x).");
+  def(m, "kernel_check_indices", &make_check_indices, "function"_a, "axes"_a,
+      "indices of each axis -> int64 0. Parameters: the axes' sizes.");
   def(m, "kernel_check_labels", &make_check_labels, "function"_a,
       "integers -> int64. Parameters: classes, ignored.");
   // loops: (operand, dimension) that gives the size of each; operands: (operand, dimension that moves in each
@@ -160,6 +162,10 @@ void bind_kernels(nb::module_& m) {
       "sorted[.., n], values[.., m] -> int64[.., m].");
   def(m, "kernel_two_bits", &make_two_bits, "threshold"_a,
       "x f32[n], residual f32[n] -> uint8[4 * ceil(n / 16)], what is left f32[n].");
+  def(m, "kernel_grouped_linear", &make_grouped_linear, "bias"_a,
+      "x f32[.., k], weight uint8[n, k / 2] of pairs of 4 bits, scale f32[n, groups], [bias f32[n]] -> "
+      "f32[.., n]; "
+      "all row-major.");
   def(m, "kernel_unique", &make_unique_kernel,
       "x[n] -> values[n], int64 first[n], inverse[n], counts[n], number.");
 }

@@ -96,6 +96,9 @@ Ref<Kernel> make_masked_select();
 // may be the same memory as x; a stride of 0 puts one value everywhere. One type for x, values and y.
 Ref<Kernel> make_masked_assign();
 
+// indices of each axis -> int64 0, of no dimensions. Parameters: the axes' sizes (int64). IndexError for an
+// index outside of -size..size-1; `function` is whose it is.
+Ref<Kernel> make_check_indices(std::string function, std::vector<int> axes);
 // labels -> int64 y of their shape. Parameters: classes, ignored (int64). IndexError for a label that is
 // neither in 0..classes-1 nor `ignored`; `function` is whose it is.
 Ref<Kernel> make_check_labels(std::string function);
@@ -106,6 +109,9 @@ Ref<Kernel> make_searchsorted(bool right);
 // x f32[n], residual f32[n] -> uint8[4 * ceil(n / 16)], what is left f32[n], which may be where the residual
 // is.
 Ref<Kernel> make_two_bits(float threshold);
+// x f32[.., k], weight uint8[n, k / 2] of pairs of 4 bits, scale f32[n, groups], bias f32[n] if there is one
+// -> y f32[.., n], all row-major: x times the transposed weight.
+Ref<Kernel> make_grouped_linear(bool bias);
 // x[n] -> values[n], first[n], inverse[n], counts[n], number: the different elements, ascending, each with
 // its first index and how often it occurs; for each element of x, which of them it is; and how many there
 // are. Only the first `number` entries of values, first and counts are written. All but values are int64.

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from weft import engine as engine
     from weft import fft as fft
     from weft import functional as functional
+    from weft import interop as interop
     from weft import kvstore as kvstore
     from weft import linalg as linalg
     from weft import metrics as metrics
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from weft import optimizer as optimizer
     from weft import quantization as quantization
     from weft import random as random
+    from weft import sparse as sparse
     from weft import storage as storage
     from weft import symbol as symbol
     from weft import testing as testing
@@ -83,10 +85,12 @@ if TYPE_CHECKING:
     from weft.base.structure import tree_leaves as tree_leaves
     from weft.base.structure import tree_map as tree_map
     from weft.control_flow import *  # noqa: F403
-    from weft.functional import *  # type: ignore[no-redef]  # noqa: F403 - those of the same name come first
+    from weft.functional import *  # type: ignore[no-redef,assignment]  # noqa: F403 - those of the same name come first
     from weft.gradients.gradient import *  # noqa: F403
+    from weft.gradients.recomputation import recompute as recompute
     from weft.gradients.recovery import clear_errors as clear_errors
     from weft.gradients.transformation import Transformation as Transformation
+    from weft.interop.weights import load as load
     from weft.ops.simple import simple_op as simple_op
     from weft.storage.devices import device as device
     from weft.traces.export import load_program as load_program
@@ -146,7 +150,11 @@ _MODULE_OF = {
         "zeros_like",
     ),
     "weft.arrays.data_dependent": (
+        "argwhere",
+        "flatnonzero",
+        "masked_select",
         "nonzero",
+        "repeat",
         "unique_all",
         "unique_counts",
         "unique_inverse",
@@ -154,10 +162,12 @@ _MODULE_OF = {
     ),
     "weft.transform.derivatives": ("hessian", "jacobian", "jvp", "linearize", "vjp"),
     "weft.transform.vmap": ("vmap",),
-    "weft.gradients.gradient": ("Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"),
+    "weft.gradients.gradient": ("Function", "GradManager", "grad", "no_grad", "value_and_grad"),
+    "weft.gradients.recomputation": ("recompute",),
     "weft.traces.export": ("load_program",),
     "weft.traces.lazy": ("lazy",),
-    "weft.arrays.serialization": ("FileFormatError", "load", "load_metadata", "save"),
+    "weft.arrays.serialization": ("FileFormatError", "load_metadata", "save"),
+    "weft.interop.weights": ("load",),
     "weft.arrays.standard": (
         "__array_api_version__",
         "__array_namespace_info__",
@@ -191,6 +201,7 @@ _SUBPACKAGES = (
     "engine",
     "fft",
     "functional",
+    "interop",
     "kvstore",
     "linalg",
     "metrics",
@@ -201,6 +212,7 @@ _SUBPACKAGES = (
     "optimizer",
     "quantization",
     "random",
+    "sparse",
     "storage",
     "symbol",
     "testing",

@@ -1,6 +1,7 @@
-"""``python -m weft.info [--env]``: what is installed and how it is set; a bug report should hold it.
+"""``python -m weft.info [--env] [--cflags] [--libs]``: what is installed and how it is set, for bug reports.
 
---env prints only the table of environment switches.
+--env prints only the table of environment switches; --cflags and --libs what a compiler and a linker of C need for
+programs that use weft's engine (docs/c.md).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from weft import _core
 from weft import engine as _engine  # noqa: F401 - registers element types and errors with native code
 from weft.base import flags
 
-__all__ = ["describe", "lower_levels", "main"]
+__all__ = ["c_flags", "describe", "library_flags", "lower_levels", "main"]
 
 _ISA_LEVELS = ("avx512_bf16", "avx512_vnni", "avx512f", "avx2", "sse4_2", "asimd")
 
@@ -49,6 +50,30 @@ def describe() -> str:
         if os.environ.get(name):
             lines.append(f"{name:<18} {os.environ[name]}")
     return "\n".join(lines)
+
+
+def c_flags() -> str:
+    """What a compiler needs to find weft/engine.h.
+
+    >>> c_flags().startswith("-I")
+    True
+    """
+    return f"-I{_installed('include')}"
+
+
+def library_flags() -> str:
+    """What a linker needs for programs that use weft/engine.h; they find the library where it lies now.
+
+    >>> library_flags().split()[-1]
+    '-l:libweft_engine.so.1'
+    """
+    folder = _installed("lib")
+    return f"-L{folder} -Wl,-rpath,{folder} -l:libweft_engine.so.1"
+
+
+def _installed(folder: str) -> str:
+    """A folder beside the native module, where packages of weft have it."""
+    return os.path.join(os.path.dirname(os.path.abspath(_core.__file__)), folder)
 
 
 def _instructions() -> str:
@@ -128,11 +153,13 @@ def _spin_policy() -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the report, or with --env the table of switches; returns the exit status."""
-    if arguments and list(arguments) != ["--env"]:
-        print(f"usage: python -m weft.info [--env]; got: {' '.join(arguments)}", file=sys.stderr)
+    """Print the report, or what the switches ask for; returns the exit status."""
+    facts = {"--env": flags.render, "--cflags": c_flags, "--libs": library_flags}
+    if not set(arguments) <= set(facts):
+        usage = " ".join(f"[{name}]" for name in facts)
+        print(f"usage: python -m weft.info {usage}; got: {' '.join(arguments)}", file=sys.stderr)
         return 2
-    print(flags.render() if arguments else describe())
+    print(" ".join(facts[name]() for name in arguments) if arguments else describe())
     return 0
 
 

@@ -889,3 +889,15 @@ def test_numbers_given_at_run_time_may_differ_from_example_to_example(x):
     got = wf.vmap(wf.grad(lambda a, e: (F.layer_norm(a, 3, eps=e) * a).sum()))(x, eps)
     of = lambda k: wf.grad(lambda a: (F.layer_norm(a, 3, eps=eps[k].item()) * a).sum())(x[k])  # noqa: E731
     near(got, wf.stack([of(k) for k in range(4)]))
+
+
+def test_derivatives_of_the_gradients_of_an_operator_that_becomes_several():
+    """What a batched operator becomes is ordered where the operator was, before what its parts read."""
+    x = wf.tensor(np.linspace(0.2, 0.9, 6).reshape(3, 2))
+
+    def second(cumulated):
+        gradient = wf.grad(lambda x: (cumulated(x) ** 2).sum())
+        return wf.jvp(gradient, (x,), (wf.cos(x),))[1].numpy()
+
+    want = second(lambda x: wf.cumulative_prod(x, axis=1))
+    np.testing.assert_allclose(second(wf.vmap(wf.cumulative_prod)), want, rtol=1e-12)

@@ -3,12 +3,13 @@
 A file is the header's length (8 bytes, little endian), the header (JSON in UTF-8, padded with spaces), and the bytes
 of the tensors: dense, row-major, little endian, one after the other without holes. Nothing in it is ever executed.
 Source: https://github.com/huggingface/safetensors (Format). The upper part of this module has bytes, descriptors and
-names of types; save, load and load_metadata, at the end, know tensors.
+names of types; save, load_safetensors (weft.load of this format) and load_metadata, at the end, know tensors.
 """
 
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import math
 import mmap as memory_map
@@ -23,14 +24,22 @@ from weft import _core
 from weft.arrays.tensor import Tensor
 from weft.base.device import Device, as_device
 from weft.base.errors import DTypeError, ShapeError
+from weft.ops import functions as F
 
-__all__ = ["FileFormatError", "load", "load_metadata", "save"]
+__all__ = ["FileFormatError", "load_metadata", "save"]
 
 MAX_HEADER_BYTES = 100_000_000  # what other readers of the format accept
 DATA_ALIGNMENT_BYTES = 64  # of the first tensor in the file, and so in a mapping of it
 MAX_TENSOR_BYTES = 2**63 - 1  # strides are int64
 METADATA = "__metadata__"
 STRUCTURE = "weft.structure"  # the key of the metadata that says how lists and dictionaries held the tensors
+PAIRS = (
+    "weft.complex128"  # the key of the metadata that names float64 tensors [..., 2] that are complex128 [...]
+)
+SPARSE = {
+    "csr": "weft.sparse.csr",
+    "row_sparse": "weft.sparse.csr",
+}  # kinds of storage, and who makes arrays of them
 MAX_DEPTH = 32
 MAX_STRUCTURE_BYTES = 50_000_000
 
@@ -50,7 +59,11 @@ _CODE_AND_BYTES = {
     "float64": ("F64", 8),
     "complex64": ("C64", 8),
 }
-_DTYPE_OF_CODE = {code: dtype for dtype, (code, _) in _CODE_AND_BYTES.items()}
+# Floats of 8 bits have no dtype in weft: they are read as float16, which has all their values.
+_FLOAT8 = {"F8_E4M3": "e4m3", "F8_E5M2": "e5m2"}
+_DTYPE_OF_CODE = {code: dtype for dtype, (code, _) in _CODE_AND_BYTES.items()} | {
+    code: code for code in _FLOAT8
+}
 
 Bytes = bytes | bytearray | memoryview | memory_map.mmap
 
@@ -70,7 +83,7 @@ class FileFormatError(ValueError):
 
 
 class Entry(NamedTuple):
-    """One tensor of a file: begin is in bytes from the end of the header."""
+    """One tensor of a file: begin is in bytes from the end of the header. dtype: weft's, or the code of a float8."""
 
     name: str
     dtype: str
@@ -79,7 +92,9 @@ class Entry(NamedTuple):
 
     @property
     def item_bytes(self) -> int:
-        return _CODE_AND_BYTES[self.dtype][1]
+        if self.dtype in _FLOAT8:
+            return 1
+        return 16 if self.dtype == "complex128" else _CODE_AND_BYTES[self.dtype][1]
 
     @property
     def size_bytes(self) -> int:
@@ -224,7 +239,7 @@ def _parse_entry(name: str, described: Any, where: str) -> tuple[Entry, int]:
     if code not in _DTYPE_OF_CODE:
         raise DTypeError(f"{subject()} is {_short(code)}; weft reads {', '.join(_DTYPE_OF_CODE)}")
     dtype = _DTYPE_OF_CODE[code]
-    bytes_ = _CODE_AND_BYTES[dtype][1]
+    bytes_ = Entry(name, dtype, (), 0).item_bytes
     for size in shape:  # zeros left out, as strides are
         bytes_ *= size or 1
         if bytes_ > MAX_TENSOR_BYTES:  # at once: the product of a long shape would take very long
@@ -463,34 +478,29 @@ def save(
     """
     tensors_by_name, structure = _flattened(tensors)
     texts = dict(_checked_metadata(metadata))
-    if STRUCTURE in texts:
-        raise ValueError(f"save: the metadata {STRUCTURE!r} is save's own")
+    for key in (STRUCTURE, PAIRS):
+        if key in texts:
+            raise ValueError(f"save: the metadata {key!r} is save's own")
     if structure is not None:
         texts[STRUCTURE] = structure
-    entries = lay_out((name, tensor.dtype.name, tensor.shape) for name, tensor in tensors_by_name.items())
+    described = {name: (tensor.dtype.name, tuple(tensor.shape)) for name, tensor in tensors_by_name.items()}
+    pairs = [name for name, (dtype, _) in described.items() if dtype == "complex128"]
+    if pairs:
+        texts[PAIRS] = json.dumps(pairs, ensure_ascii=False, separators=(",", ":"))
+        described |= {name: ("float64", (*described[name][1], 2)) for name in pairs}
+    entries = lay_out((name, *described[name]) for name in described)
     header = build_header(entries, texts)
     replace_file(path, _chunks(header, entries, tensors_by_name))
 
 
-def load(path: str | os.PathLike[str], device: Device | str | None = None, mmap: bool = True) -> Any:
-    """The tensors of a safetensors file by name, in the order of their data, on a device (None: the current one).
+def load_safetensors(
+    path: str | os.PathLike[str], device: Device | str | None = None, mmap: bool = True
+) -> Any:
+    """What weft.load returns, of a safetensors file; any other is an error. weft.load reads other formats, too.
 
-    Of a file that save made of lists or nested dictionaries: these, as they were.
-    With mmap the file is mapped copy-on-write: memory is read when it is first used (only bools at once, to check
-    them), and writing to a tensor changes this process's pages, never the file. save may replace the file meanwhile; a
-    program that overwrites or truncates it in place changes or breaks (SIGBUS) the tensors. The mapping and one file
-    descriptor live as long as the last tensor. Without mmap everything is read now, into memory of each tensor's own;
-    so are, in either case, tensors that other writers left unaligned.
     Raises FileFormatError (a ValueError) if the file is corrupt, truncated, a folder or of another format; DTypeError
-    if it has an element type that weft lacks, such as F8_E4M3; DeviceError for a device that is not; OSError if it
+    if it has an element type that weft lacks, such as F8_E8M0; DeviceError for a device that is not; OSError if it
     cannot be opened.
-
-    >>> import tempfile, weft as wf
-    >>> with tempfile.NamedTemporaryFile() as file:
-    ...     wf.save(file.name, {"x": wf.tensor([1.0, 2.0])})
-    ...     x = wf.load(file.name)["x"]
-    >>> x.shape, x.dtype.name
-    ((2,), 'float32')
     """
     target = as_device(device)
     where = f"load: {os.fsdecode(path)!r}"
@@ -499,11 +509,12 @@ def load(path: str | os.PathLike[str], device: Device | str | None = None, mmap:
         header, texts = parse_header(text, where)
         entries = parse_entries(header, data_bytes, where)
         structure = parse_structure(texts.get(STRUCTURE), {entry.name for entry in entries}, where)
+        entries = paired(entries, texts.get(PAIRS), where)
         mapped = None
         if mmap and data_bytes:
             mapped = map_privately(fd, data_begin + data_bytes)
         tensors = {entry.name: _tensor(entry, fd, mapped, data_begin, target, where) for entry in entries}
-        return tensors if structure is None else _rebuilt(structure, tensors)
+        return tensors if structure is None else _rebuilt(structure, tensors, where)
 
 
 def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -521,12 +532,37 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     where = f"load_metadata: {os.fsdecode(path)!r}"
     with open_regular(path, where) as fd:
         texts = parse_header(read_header(fd, where)[0], where)[1]
-        texts.pop(STRUCTURE, None)
-        return texts
+        return {key: text for key, text in texts.items() if key not in (STRUCTURE, PAIRS)}
+
+
+def paired(entries: Sequence[Entry], text: str | None, where: str) -> list[Entry]:
+    """Entries with those as complex128 that a file's metadata names, which the format has no type for.
+
+    Raises FileFormatError, beginning with where, unless these are float64 and end in a size of 2.
+    """
+    if text is None:
+        return list(entries)
+    try:
+        names = json.loads(text)
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise FileFormatError(f"{where}: the metadata {PAIRS!r} is not a list of names")
+    waiting, found = set(names), []
+    for entry in entries:
+        if entry.name in waiting and entry.dtype == "float64" and entry.shape[-1:] == (2,):
+            waiting.discard(entry.name)
+            entry = Entry(entry.name, "complex128", entry.shape[:-1], entry.begin)
+        found.append(entry)
+    if waiting:
+        raise FileFormatError(
+            f"{where}: the metadata {PAIRS!r} names {_short(min(waiting))}, no float64[..., 2]"
+        )
+    return found
 
 
 # How tensors were held, as JSON: a text is the name of a tensor, {"d": {key: ...}} a dictionary, {"l": [...]} a list,
-# {"t": [...]} a tuple.
+# {"t": [...]} a tuple, {"s": [kind, shape, {part: ...}]} a sparse array.
 
 
 def _flattened(tensors: Any) -> tuple[dict[str, Any], str | None]:
@@ -571,6 +607,15 @@ def _structure_of(value: Any, name: str, tensors: dict[str, Any], depth: int) ->
         return {
             "d": {k: _structure_of(x, _join(name, k, depth), tensors, depth + 1) for k, x in value.items()}
         }
+    if hasattr(value, "__weft_parts__"):
+        kind, shape, stored = value.__weft_parts__()
+        return {
+            "s": [
+                kind,
+                list(shape),
+                {k: _structure_of(x, _join(name, k, 1), tensors, depth) for k, x in stored.items()},
+            ]
+        }
     if type(value) in (list, tuple):
         parts = [
             _structure_of(x, _join(name, str(k), depth), tensors, depth + 1) for k, x in enumerate(value)
@@ -606,6 +651,8 @@ def parse_structure(text: str | None, names: set[str], where: str) -> Any:
             continue
         kind = next(iter(part)) if isinstance(part, dict) and len(part) == 1 else None
         content = None if kind is None else part[kind]
+        if kind == "s" and content is not None and _is_sparse(content):
+            kind, content = "d", content[2]
         fits = (kind == "d" and isinstance(content, dict)) or (
             kind in ("l", "t") and isinstance(content, list)
         )
@@ -618,13 +665,28 @@ def parse_structure(text: str | None, names: set[str], where: str) -> Any:
     return structure
 
 
-def _rebuilt(structure: Any, tensors: Mapping[str, Any]) -> Any:
+def _is_sparse(content: Any) -> bool:
+    """Whether it describes a sparse array: its kind, its sizes, and its parts by name."""
+    if not isinstance(content, list) or len(content) != 3 or not isinstance(content[0], str):
+        return False
+    names = content[2].values() if isinstance(content[2], dict) else (None,)
+    return content[0] in SPARSE and _are_sizes(content[1]) and all(isinstance(name, str) for name in names)
+
+
+def _rebuilt(structure: Any, tensors: Mapping[str, Any], where: str) -> Any:
     if isinstance(structure, str):
         return tensors[structure]
     ((kind, content),) = structure.items()
     if kind == "d":
-        return {key: _rebuilt(part, tensors) for key, part in content.items()}
-    items = [_rebuilt(part, tensors) for part in content]
+        return {key: _rebuilt(part, tensors, where) for key, part in content.items()}
+    if kind == "s":
+        storage, shape, parts = content
+        module = importlib.import_module(SPARSE[storage])
+        try:
+            return module.from_parts(storage, shape, {key: tensors[name] for key, name in parts.items()})
+        except (LookupError, TypeError, ValueError) as fault:
+            raise FileFormatError(f"{where}: the parts of a {storage} array do not fit: {fault}") from None
+    items = [_rebuilt(part, tensors, where) for part in content]
     return items if kind == "l" else tuple(items)
 
 
@@ -660,10 +722,13 @@ def _tensor(
         buffer, offset = read_at(fd, begin, entry.size_bytes, where), 0
     if entry.dtype == "bool":
         check_bools(buffer, offset, entry.size_bytes, f"{where}: tensor {_short(entry.name)}")
+    stored = "uint8" if entry.dtype in _FLOAT8 else entry.dtype
+    x: Any
     try:
         if not _core.hides_memory(device):
-            return _core.tensor_from_buffer(buffer, offset, entry.shape, entry.dtype, device)
-        x = _core.tensor_from_buffer(buffer, offset, entry.shape, entry.dtype)
-        return _core.copy_of(x, entry.dtype, device)
+            x = _core.tensor_from_buffer(buffer, offset, entry.shape, stored, device)
+        else:
+            x = _core.copy_of(_core.tensor_from_buffer(buffer, offset, entry.shape, stored), stored, device)
     except ShapeError as error:  # more axes than a tensor can have
         raise FileFormatError(f"{where}: tensor {_short(entry.name)}: {error}") from error
+    return F.from_float8(x, _FLOAT8[entry.dtype], "float16") if entry.dtype in _FLOAT8 else x

@@ -42,7 +42,6 @@ FUNCTIONS = {
     "ge": "use weft.greater_equal or >=",
     "gt": "use weft.greater or >",
     "hstack": "use weft.concat(arrays, axis=1)",
-    "interp": "use weft.functional.interpolate",
     "le": "use weft.less_equal or <=",
     "lt": "use weft.less or <",
     "mm": "use weft.matmul or @",
@@ -242,9 +241,6 @@ MODULES = {
     "HybridBlock": "use Module, and weft.trace for its calls",
     "HybridSequential": "use Sequential, and weft.trace for its calls",
     "LayerList": "use a Python list as an attribute: modules in it belong to the module",
-    "ModuleDict": "use a Python dict as an attribute: modules in it belong to the module",
-    "ModuleList": "use a Python list as an attribute: modules in it belong to the module",
-    "ParameterList": "assign each Parameter to an attribute of its own, with setattr for many",
     "Swish": "use SiLU",
     "functional": "use weft.functional",
 }

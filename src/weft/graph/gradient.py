@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Sequence
 
 from weft.base.table import Table
 from weft.base.typing import Any
-from weft.graph.graph import Graph
+from weft.graph.graph import Graph, in_order
 from weft.ops import functions as F
 from weft.ops import registry
 from weft.ops.node import Node, Value, input_value
@@ -203,13 +203,16 @@ def _between(inputs: Sequence[Value], outputs: Sequence[Value | None]) -> list[N
     """The nodes that compute outputs from inputs, each after those that it reads; constants are none of them."""
     ends = set(inputs)
     nodes: dict[Node, None] = {}  # in order: several nodes may have one Node.order
+    given: dict[Node, None] = {}
     stack = [v for v in outputs if v is not None]
     while stack:
         value = stack.pop()
-        if value not in ends and value.node.op is not None and value.node not in nodes:
+        if value in ends or value.node.op is None:
+            given[value.node] = None
+        elif value.node not in nodes:
             nodes[value.node] = None
             stack.extend(value.node.reads)
-    return sorted(nodes, key=lambda node: node.order)
+    return in_order(nodes, given)
 
 
 _rules: Table[_Rule] = Table(1024)

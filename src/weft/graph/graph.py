@@ -14,7 +14,7 @@ graph(x0: f32[2]@cpu:0)
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from weft.base.exact import Key, Same, exact
 from weft.base.typing import Any
@@ -24,7 +24,7 @@ from weft.ops.node import Node, Value, input_value
 from weft.ops.op import Op
 from weft.ops.types import TensorType
 
-__all__ = ["Graph", "graph_of", "interpret", "ordered"]
+__all__ = ["Graph", "graph_of", "in_order", "interpret", "ordered"]
 
 
 class Graph:
@@ -145,18 +145,20 @@ def _sorted(outputs: Sequence[Value | None]) -> tuple[Node, ...]:
             for v in reversed(node.reads):
                 if v.node not in nodes:
                     stack.append(v.node)
-    return tuple(_in_order(sorted(nodes, key=_order)))
+    return tuple(in_order(nodes))
 
 
 _order = operator.attrgetter("order")
 
 
-def _in_order(nodes: Sequence[Node]) -> list[Node]:
+def in_order(found: Collection[Node], given: Collection[Node] = ()) -> list[Node]:
     """Nodes sorted by Node.order, where nodes that took over the order of an earlier one come after what they read.
 
     Such a node waits until all that it reads is there, and then comes next: its order is before that of all the rest.
+    given: what is there already, and not among the nodes that are returned.
     """
-    finished: dict[Node, None] = {}
+    nodes = sorted(found, key=_order)
+    finished: dict[Node, None] = dict.fromkeys(given)
     waits: dict[int, int] = {}  # how many reads of a waiting node are of nodes that are not done
     readers: dict[Node, list[int]] = {}  # indices of nodes that wait for a node, once for each read
     ready: list[int] = []  # a heap of indices of nodes that have waited
@@ -184,7 +186,7 @@ def _in_order(nodes: Sequence[Node]) -> list[Node]:
                 break
             node = nodes[heapq.heappop(ready)]
             finished[node] = None
-    return list(finished)
+    return list(finished)[len(given) :]
 
 
 def graph_of(function: Callable[..., Any], types: Sequence[TensorType | None]) -> Graph:

@@ -1,4 +1,4 @@
-"""Models to read, to train and to measure: each is one short file of modules, and a frozen value says how large it is.
+"""Models to read, to train and to measure: short files of modules, and frozen values that say how large they are.
 
 >>> import weft as wf
 >>> from weft import models
@@ -8,20 +8,26 @@
 """
 
 from weft.base.name_hints import add_hints as _add_hints
-from weft.models.gpt import GPT as GPT
-from weft.models.gpt import Cache as Cache
-from weft.models.gpt import GPTConfig as GPTConfig
-from weft.models.lstm import LSTMLanguageModel as LSTMLanguageModel
-from weft.models.mlp import MLP as MLP
-from weft.models.mobilenet import MobileNetV2 as MobileNetV2
-from weft.models.mobilenet import MobileNetV2Config as MobileNetV2Config
-from weft.models.mobilenet import mobilenet_v2 as mobilenet_v2
-from weft.models.resnet import ResNet as ResNet
-from weft.models.resnet import ResNetConfig as ResNetConfig
-from weft.models.resnet import resnet18 as resnet18
-from weft.models.resnet import resnet34 as resnet34
-from weft.models.resnet import resnet50 as resnet50
-from weft.models.resnet import resnet101 as resnet101
-from weft.models.resnet import resnet152 as resnet152
+from weft.models.bert import *  # noqa: F403
+from weft.models.classic import *  # noqa: F403
+from weft.models.convnext import *  # noqa: F403
+from weft.models.densenet import *  # noqa: F403
+from weft.models.efficientnet import *  # noqa: F403
+from weft.models.generative import *  # noqa: F403
+from weft.models.gpt import *  # noqa: F403
+from weft.models.gpt2 import *  # noqa: F403
+from weft.models.inception import *  # noqa: F403
+from weft.models.llama import *  # noqa: F403
+from weft.models.lstm import *  # noqa: F403
+from weft.models.mlp import *  # noqa: F403
+from weft.models.mobilenet import *  # noqa: F403
+from weft.models.resnet import *  # noqa: F403
+from weft.models.resnet_v2 import *  # noqa: F403
+from weft.models.shufflenet import *  # noqa: F403
+from weft.models.squeezenet import *  # noqa: F403
+from weft.models.swin import *  # noqa: F403
+from weft.models.translation import *  # noqa: F403
+from weft.models.unet import *  # noqa: F403
+from weft.models.vit import *  # noqa: F403
 
 _add_hints(globals())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, overload
 
 from weft import functional as F
@@ -11,6 +11,7 @@ from weft.module.module import Module
 
 __all__ = [
     "AlphaDropout",
+    "Concurrent",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
@@ -18,7 +19,9 @@ __all__ = [
     "FeatureAlphaDropout",
     "Flatten",
     "Identity",
+    "Lambda",
     "Sequential",
+    "Unflatten",
 ]
 
 
@@ -121,6 +124,59 @@ class Flatten(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.flatten(x, self.start_axis, self.end_axis)
+
+
+class Unflatten(Module):
+    """One dimension as several: of [n, 12] with axis 1 and sizes (3, 4) [n, 3, 4]; one size may be -1.
+
+    Raises ShapeError, at a call, if the sizes do not multiply to the dimension's.
+
+    >>> import weft as wf
+    >>> Unflatten(1, (3, -1))(wf.zeros((2, 12))).shape
+    (2, 3, 4)
+    """
+
+    repr_attributes = ("axis", "sizes")
+
+    def __init__(self, axis: int, sizes: Sequence[int]) -> None:
+        self.axis, self.sizes = axis, tuple(sizes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        axis = self.axis % x.ndim
+        return F.reshape(x, (*x.shape[:axis], *self.sizes, *x.shape[axis + 1 :]))
+
+
+class Lambda(Module):
+    """A function as a module, to stand among others.
+
+    >>> import weft as wf
+    >>> Sequential(Lambda(wf.exp), Lambda(lambda x: x + 1))(wf.zeros(2))
+    tensor([2., 2.], dtype=float32, device=cpu:0)
+    """
+
+    repr_attributes = ("function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def forward(self, *inputs: Any, **keywords: Any) -> Any:
+        return self.function(*inputs, **keywords)
+
+
+class Concurrent(Sequential):
+    """Modules beside each other: each is called with the same argument, and the results are joined along an axis.
+
+    >>> import weft as wf
+    >>> Concurrent(Identity(), Lambda(wf.exp), axis=1)(wf.zeros((2, 3))).shape
+    (2, 6)
+    """
+
+    def __init__(self, *layers: Module | Mapping[str, Module], axis: int = -1) -> None:
+        super().__init__(*layers)
+        self.axis = axis
+
+    def forward(self, x: Any) -> Any:
+        return F.concat([layer(x) for layer in self], axis=self.axis)
 
 
 class Dropout(Module):

@@ -13,16 +13,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
+from weft import _core, random
 from weft import functional as F
-from weft import random
-from weft.arrays.creation import asarray
+from weft.arrays.creation import asarray, eye
 from weft.arrays.tensor import Tensor
 from weft.base.errors import ShapeError
 from weft.base.name_hints import add_hints as _add_hints
 from weft.gradients.gradient import no_grad
 
 __all__ = [
+    "bilinear_",
     "constant_",
+    "dirac_",
+    "eye_",
     "fans",
     "gain",
     "kaiming_normal_",
@@ -30,6 +35,7 @@ __all__ = [
     "normal_",
     "ones_",
     "orthogonal_",
+    "sparse_",
     "trunc_normal_",
     "uniform_",
     "xavier_normal_",
@@ -221,6 +227,91 @@ def orthogonal_(x: Tensor, gain: float = 1.0) -> None:
     q = q * np.sign(np.diag(r))  # without it the signs would not be evenly spread
     values = (q if rows >= columns else q.T).reshape(x.shape) * gain
     _write(x, asarray(np.ascontiguousarray(values)).astype(x.dtype).to_device(x.device))
+
+
+def eye_(x: Tensor) -> None:
+    """1 on the diagonal, 0 elsewhere; x: a matrix, of a linear layer that begins as the identity.
+
+    Raises ShapeError for other than 2 dimensions.
+
+    >>> import weft as wf
+    >>> x = wf.zeros((2, 3))
+    >>> eye_(x)
+    >>> x.tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
+    if x.ndim != 2:
+        raise ShapeError(f"eye_: needs 2 dimensions: x is {_core.describe(x)}")
+    _write(x, eye(*x.shape, dtype=x.dtype, device=x.device))
+
+
+def dirac_(x: Tensor, groups: int = 1) -> None:
+    """1 in the middle of each kernel whose input and output are the same channel of its group, 0 elsewhere.
+
+    x: a convolution's weight [out, in / groups, ...], which then gives its input. Raises ShapeError for less than 3
+    dimensions, or if groups does not divide out.
+    Source: Zagoruyko, Komodakis 2017, DiracNets: Training very deep neural networks without skip-connections.
+
+    >>> import weft as wf
+    >>> x = wf.zeros((2, 2, 3))
+    >>> dirac_(x)
+    >>> x.tolist()
+    [[[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]], [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]
+    """
+    if x.ndim < 3 or groups < 1 or x.shape[0] % groups:
+        raise ShapeError(f"dirac_: needs a kernel and outputs in {groups} groups: x is {_core.describe(x)}")
+    values = np.zeros(x.shape, "float32")
+    middle = tuple(size // 2 for size in x.shape[2:])
+    of_group = x.shape[0] // groups
+    for k in range(x.shape[0]):
+        if k % of_group < x.shape[1]:
+            values[(k, k % of_group, *middle)] = 1
+    _write(x, asarray(values, device=x.device).astype(x.dtype))
+
+
+def sparse_(x: Tensor, sparsity: float, std: float = 0.01) -> None:
+    """Normal numbers of which the share `sparsity` of each column, rounded up, is 0; x: a matrix [out, in].
+
+    Raises ShapeError for other than 2 dimensions, ValueError unless sparsity is in 0 ... 1.
+    Source: Martens 2010, Deep learning via Hessian-free optimization.
+
+    >>> import weft as wf
+    >>> x = wf.ones((10, 3))
+    >>> sparse_(x, 0.3)
+    >>> (x == 0).sum(axis=0).tolist()
+    [3, 3, 3]
+    """
+    if x.ndim != 2:
+        raise ShapeError(f"sparse_: needs 2 dimensions: x is {_core.describe(x)}")
+    if not 0 <= sparsity <= 1:
+        raise ValueError(f"sparse_: sparsity must be in 0..1, got {sparsity}")
+    zeros = math.ceil(sparsity * x.shape[0])
+    order = F.argsort(random.uniform(0.0, 1.0, x.shape, "float32", x.device), axis=0)
+    rank = F.argsort(order, axis=0)
+    numbers = random.normal(0.0, std, x.shape, "float32", x.device)
+    _write(x, F.where(rank < zeros, 0.0, numbers).astype(x.dtype))
+
+
+def bilinear_(x: Tensor) -> None:
+    """Weights of linear interpolation, for transposed convolutions that enlarge images; x: [channels, ..., kh, kw].
+
+    A kernel of size 2 s - s mod 2 with stride s enlarges by s. Raises ShapeError for less than 3 dimensions.
+    Source: Long, Shelhamer, Darrell 2014, Fully convolutional networks for semantic segmentation.
+
+    >>> import weft as wf
+    >>> x = wf.zeros((1, 1, 4))
+    >>> bilinear_(x)
+    >>> x.tolist()
+    [[[0.25, 0.75, 0.75, 0.25]]]
+    """
+    if x.ndim < 3:
+        raise ShapeError(f"bilinear_: needs at least 3 dimensions: x is {_core.describe(x)}")
+    values = np.ones((), "float64")
+    for size in x.shape[2:]:
+        factor = (size + 1) // 2
+        centre = factor - 1 if size % 2 else factor - 0.5
+        values = values[..., None] * (1 - abs(np.arange(size) - centre) / factor)
+    _write(x, asarray(values.astype("float32"), device=x.device).astype(x.dtype))
 
 
 _add_hints(globals())

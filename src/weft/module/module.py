@@ -16,6 +16,7 @@ from weft.base.errors import DTypeError, ShapeError, names_keywords
 from weft.base.name_hints import add_name_hints, visible_names
 from weft.base.structure import walked
 from weft.gradients.gradient import no_grad
+from weft.module.gradient_hooks import GradientHook, call_with_hooks
 from weft.module.state import IncompatibleKeys, compare, write
 from weft.recording.dependence import changed, containers_in, depends_on, state_of
 from weft.recording.paths import module_calls, report
@@ -25,6 +26,7 @@ __all__ = ["Handle", "Module", "Parameter"]
 Self = TypeVar("Self", bound="Module")
 
 PARAMETER, BUFFER, UNSAVED_BUFFER = "parameter", "buffer", "unsaved buffer"
+UNSIZED = "parameter without a size"  # of a layer that learns the size of its input at its first call
 
 if TYPE_CHECKING:
 
@@ -126,7 +128,7 @@ class Module:
     """
 
     # Slots, so that vars() has nothing but what users assigned.
-    __slots__ = ("__dict__", "__weakref__", "_hooks", "_pre_hooks", "_roles")
+    __slots__ = ("__dict__", "__weakref__", "_gradient_hooks", "_hooks", "_pre_hooks", "_roles")
 
     training: bool = True
     repr_attributes: ClassVar[tuple[str, ...]] = ()  # attributes in repr
@@ -138,6 +140,7 @@ class Module:
     _roles: dict[str, str]
     _hooks: dict[int, Callable[..., Any]]
     _pre_hooks: dict[int, Callable[..., Any]]
+    _gradient_hooks: dict[int, Callable[..., Any]]
 
     def __new__(cls: type[Self], *args: Any, **kwargs: Any) -> Self:
         if (args or kwargs) and cls.__init__ is object.__init__:
@@ -146,7 +149,7 @@ class Module:
                 f"  hint: a call of the module is {cls.__name__}()(x)"
             )
         module = super().__new__(cls)  # here, so that a forgotten super().__init__() does no harm
-        for name in ("_roles", "_hooks", "_pre_hooks"):
+        for name in ("_roles", "_hooks", "_pre_hooks", "_gradient_hooks"):
             object.__setattr__(module, name, {})
         return module
 
@@ -170,7 +173,10 @@ class Module:
                 if replaced is not None:
                     args = replaced if isinstance(replaced, tuple) else (replaced,)
         try:
-            y = self.forward(*args, **kwargs)
+            if self._gradient_hooks:
+                y = self._forward_with_gradient_hooks(args, kwargs)
+            else:
+                y = self.forward(*args, **kwargs)
         except Exception as problem:
             if type(problem) is TypeError and _is_of_the_call(problem):
                 raise self._wrong_arguments(problem) from None
@@ -271,11 +277,25 @@ class Module:
 
     def __weft_state__(self) -> Any:
         """What programs depend on: the attributes, and the hooks."""
-        return state_of(({"training": self.training, **vars(self)}, self._hooks, self._pre_hooks))
+        return state_of(
+            (
+                {"training": self.training, **vars(self)},
+                *(self._hooks, self._pre_hooks, self._gradient_hooks),
+            )
+        )
 
     def __weft_contents__(self) -> Iterator[Any]:
         """The lists and dictionaries among the attributes, which can change without any call of the module's."""
         return (inner for value in vars(self).values() for inner in containers_in(value))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """A parameter that is computed from others, see weft.module.parametrize."""
+            parametrization = vars(self).get("parametrizations", {}).get(name)
+            if parametrization is not None:
+                return parametrization()
+            return object.__getattribute__(self, name)  # raises what it raised before
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
@@ -359,6 +379,11 @@ class Module:
         listed: set[int] = set()
         for path, module in self.named_modules(prefix):
             for name, role in module._roles.items():
+                if role == UNSIZED:
+                    raise ValueError(
+                        f"{path or type(self).__name__}: {type(module).__name__} has no parameters before its first "
+                        "call; call the module once with an example"
+                    )
                 x = vars(module)[name]
                 if role in roles and id(x) not in listed:
                     listed.add(id(x))
@@ -462,27 +487,33 @@ class Module:
 
     def check_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Raise what load_state_dict would raise, and change nothing."""
-        compare(type(self).__name__, self.state_dict(), self._without_ignored(state), strict)
+        compare(type(self).__name__, self.state_dict(), self._own_names(state), strict)
 
-    def _without_ignored(self, state: Any) -> Any:
-        """A state without the entries that modules of this tree ignore."""
+    def _own_names(self, state: Any) -> Any:
+        """A state without the entries that modules of this tree ignore, and with the first names of shared tensors."""
         if not isinstance(state, Mapping):
             return state
-        names = {
-            f"{path}.{name}" if path else name
-            for path, module in self.named_modules()
-            for name in module.ignored_state
-        }
-        return {name: value for name, value in state.items() if name not in names} if names else state
+        first = {id(x): name for name, x in self.state_dict().items()}
+        names: dict[str, str | None] = {}  # of entries that are ignored, or stored under another name
+        for path, module in self.named_modules():
+            prefix = f"{path}." if path else ""
+            names |= dict.fromkeys((prefix + name for name in module.ignored_state), None)
+            shared = {prefix + name: first.get(id(vars(module)[name])) for name in module._roles}
+            names |= {name: stored for name, stored in shared.items() if stored not in (None, name)}
+        if names.keys().isdisjoint(state):
+            return state
+        others = {names[name]: value for name, value in state.items() if names.get(name) is not None}
+        return others | {name: value for name, value in state.items() if name not in names}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Write these values, tensors or NumPy arrays, into the parameters and buffers of the same names.
 
         Everything is checked before anything is written. strict: the names must be exactly those of state_dict();
         without it missing names keep their values and unexpected names are skipped. Returns the names of both kinds.
-        Values of another floating-point type are converted. Entries of PyTorch that weft does not need (`ignored_state`
-        of the layers, such as num_batches_tracked) are skipped. Raises ValueError that lists all names that are
-        missing, unexpected, of another shape or of another kind.
+        Values of another floating-point type are converted. A shared tensor may have any of its names, the first one
+        counts if there are several. Entries of PyTorch that weft does not need (`ignored_state` of the layers, such as
+        num_batches_tracked) are skipped. Raises ValueError that lists all names that are missing, unexpected, of
+        another shape or of another kind.
 
         >>> import weft.module as M
         >>> a, b = M.Linear(2, 3), M.Linear(2, 3)
@@ -495,7 +526,7 @@ class Module:
           missing: bias
           of another shape: weight is f32[3,2]@cpu:0, here f32[4,2]@cpu:0
         """
-        state = self._without_ignored(state)
+        state = self._own_names(state)
         pairs, difference = compare(type(self).__name__, self.state_dict(), state, strict)
         write(pairs)
         return difference
@@ -518,6 +549,27 @@ class Module:
     def register_forward_pre_hook(self, hook: Callable[[Module, tuple[Any, ...]], Any]) -> Handle:
         """Call hook(module, args) before forward; what it returns, unless None, takes the place of args."""
         return Handle(self._pre_hooks, hook)
+
+    def register_backward_hook(self, hook: GradientHook) -> Handle:
+        """Call hook(module, dx, dy) with the gradients of a call, once they are known.
+
+        dx: of the tensors among the positional arguments, in order; None where an argument has no gradient. dy: of the
+        result's tensors. What it returns, unless None, takes the place of dx. A trace has to have both the call and the
+        backward pass; it calls hooks while it records, and what they do with weft's functions is part of the program.
+
+        >>> import weft as wf
+        >>> import weft.module as M
+        >>> layer, x = M.Linear(2, 1, bias=False), wf.ones((3, 2))
+        >>> with layer.register_backward_hook(lambda module, dx, dy: (dx[0] * 0 + dy[0].sum(),)):
+        ...     dx = wf.grad(lambda x: layer(x).sum())(x)
+        >>> dx.tolist()
+        [[3.0, 3.0], [3.0, 3.0], [3.0, 3.0]]
+        """
+        return Handle(self._gradient_hooks, hook)
+
+    def _forward_with_gradient_hooks(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        hooks = tuple(self._gradient_hooks.values())
+        return call_with_hooks(self, hooks, args, lambda *x: self.forward(*x, **keywords))
 
     __dir__ = visible_names
 

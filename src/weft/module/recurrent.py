@@ -6,11 +6,12 @@ from typing import Any, ClassVar
 
 from weft import _core
 from weft import functional as F
-from weft.arrays.creation import zeros
+from weft.arrays.creation import arange, full, zeros
 from weft.arrays.tensor import Tensor
 from weft.base.device import Device
 from weft.base.dtype import DType, float64
 from weft.base.errors import ShapeError
+from weft.control_flow import foreach
 from weft.module.linear import check_dims, hint_at_float64, parameter, uniform_fan_in_
 from weft.module.module import Module
 from weft.ops import functions as operators
@@ -22,7 +23,8 @@ class _Recurrent(Module):
     """Base: for every layer and direction weight_ih, weight_hh, bias_ih and bias_hh, named as PyTorch does."""
 
     gates: ClassVar[int]
-    states: ClassVar[int] = 1
+    function: ClassVar[str]  # of weft.functional
+    state_names: ClassVar[tuple[str, ...]] = ("h0",)
     repr_attributes = ("input_size", "hidden_size", "num_layers", "bidirectional")
 
     def __init__(
@@ -43,12 +45,11 @@ class _Recurrent(Module):
             )
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
-        rows = self.gates * hidden_size
         for layer in range(num_layers):
-            inputs = input_size if layer == 0 else hidden_size * self._directions
-            shapes = ((rows, inputs), (rows, hidden_size), (rows,), (rows,))
+            inputs = input_size if layer == 0 else self._state_sizes[0] * self._directions
+            shapes = self._shapes(inputs)
             for names in self._names(layer):
-                for name, shape in zip(names, shapes, strict=True):
+                for name, shape in zip(names, shapes.values(), strict=True):
                     setattr(self, name, parameter(shape, dtype, device))
         self.reset()
 
@@ -56,9 +57,20 @@ class _Recurrent(Module):
     def _directions(self) -> int:
         return 2 if self.bidirectional else 1
 
+    @property
+    def _state_sizes(self) -> tuple[int, ...]:
+        """Features of each state; the first is the output as well."""
+        return (self.hidden_size,) * len(self.state_names)
+
+    def _shapes(self, inputs: int) -> dict[str, tuple[int, ...]]:
+        """The shapes of the parameters of a layer's direction, by the kinds that their names begin with."""
+        rows = self.gates * self.hidden_size
+        shapes = {"weight_ih": (rows, inputs), "weight_hh": (rows, self._state_sizes[0])}
+        return {**shapes, "bias_ih": (rows,), "bias_hh": (rows,)}
+
     def _names(self, layer: int) -> list[list[str]]:
         """The names of a layer's parameters, by direction."""
-        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        kinds = self._shapes(0)
         return [[f"{kind}_l{layer}{end}" for kind in kinds] for end in ("", "_reverse")[: self._directions]]
 
     def _parameters_of(self, *layers: int) -> list[Tensor]:
@@ -68,34 +80,42 @@ class _Recurrent(Module):
         """Draw new initial values, uniform within 1 / sqrt(hidden_size)."""
         uniform_fan_in_(self.hidden_size, *self._parameters_of(*range(self.num_layers)))
 
-    def _run(self, x: Tensor, states: list[Tensor], parameters: list[Tensor]) -> tuple[Tensor, ...]:
-        raise NotImplementedError
+    def _run(
+        self, x: Tensor, states: list[Tensor], parameters: list[Tensor], bidirectional: bool
+    ) -> tuple[Tensor, ...]:
+        y: tuple[Tensor, ...] = getattr(F, self.function)(
+            x, *states, *parameters, bidirectional=bidirectional
+        )
+        return y
 
     def _first_states(self, x: Tensor) -> list[Tensor]:
         layers = self.num_layers * self._directions
         if not hasattr(x, "shape"):  # a symbol: n is not known yet
             row = F.sum(x, axis=(0, 2), keepdims=True)
-            return [
-                operators.filled_like(F.tile(row, (layers, 1, self.hidden_size))) for _ in range(self.states)
-            ]
-        shape = (layers, x.shape[1], self.hidden_size)
-        return [zeros(shape, dtype=x.dtype, device=x.device) for _ in range(self.states)]
+            return [operators.filled_like(F.tile(row, (layers, 1, size))) for size in self._state_sizes]
+        shapes = [(layers, x.shape[1], size) for size in self._state_sizes]
+        return [zeros(shape, dtype=x.dtype, device=x.device) for shape in shapes]
 
-    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+    def forward(self, x: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
         check_dims(self, x, 3)
         self._check_features(x)
         if self.batch_first:
             x = F.swapaxes(x, 0, 1)
         states = self._first_states(x) if state is None else self._listed_states(state)
-        if self.dropout and self.training and self.num_layers > 1:
+        if lengths is not None or self._is_stepped:
+            y, last = self._direction_by_direction(x, states, lengths)
+        elif self.dropout and self.training and self.num_layers > 1:
             y, last = self._layer_by_layer(x, states)
         else:
-            y, *last = self._run(x, states, self._parameters_of(*range(self.num_layers)))
+            parameters = self._parameters_of(*range(self.num_layers))
+            y, *last = self._run(x, states, parameters, self.bidirectional)
         if getattr(y, "dtype", None) is float64:
             hint_at_float64(self, x, self._parameters_of(0)[1])
         if self.batch_first:
             y = F.swapaxes(y, 0, 1)
-        return y, (tuple(last) if self.states > 1 else last[0])
+        return y, (tuple(last) if len(self.state_names) > 1 else last[0])
+
+    _is_stepped = False  # whether no operator has all of it
 
     def _check_features(self, x: Any) -> None:
         """Raise ShapeError unless x has the features that weight_ih takes; a symbol's are not known yet."""
@@ -108,8 +128,9 @@ class _Recurrent(Module):
     def _listed_states(self, state: Any) -> list[Any]:
         """The states of a call as a list. Raises TypeError if there are more or fewer than the layer has."""
         states = list(state) if isinstance(state, tuple | list) else [state]
-        if len(states) != self.states:
-            expected = "a pair (h0, c0) of arrays" if self.states == 2 else "one array h0"
+        names = self.state_names
+        if len(states) != len(names):
+            expected = f"a pair ({', '.join(names)}) of arrays" if len(names) > 1 else f"one array {names[0]}"
             shape = f"[{self.num_layers * self._directions}, n, {self.hidden_size}]"
             raise TypeError(
                 f"{type(self).__name__}: state must be {expected} of the shape {shape}, got {len(states)} arrays: "
@@ -124,31 +145,136 @@ class _Recurrent(Module):
             if layer:
                 x = F.dropout(x, self.dropout)
             layer_states = [s[layer * step : (layer + 1) * step] for s in states]
-            x, *last = self._run(x, layer_states, self._parameters_of(layer))
+            x, *last = self._run(x, layer_states, self._parameters_of(layer), self.bidirectional)
             ends.append(last)
         return x, [F.concat(list(each), axis=0) for each in zip(*ends, strict=True)]
+
+    def _direction_by_direction(
+        self, x: Tensor, states: list[Tensor], lengths: Tensor | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Each sequence up to its length, in the other direction from there to its beginning."""
+        if lengths is None:
+            lengths = full((x.shape[1],), x.shape[0], dtype="int64", device=x.device)
+        is_inside = (arange(x.shape[0], device=x.device)[:, None] < lengths)[:, :, None]
+        ends = []
+        for layer in range(self.num_layers):
+            if layer:
+                x = F.dropout(x, self.dropout, training=self.training)
+            outputs = []
+            for direction, names in enumerate(self._names(layer)):
+                k = layer * self._directions + direction
+                inputs = F.sequence_reverse(x, lengths) if direction else x
+                parameters = [getattr(self, name) for name in names]
+                y, *last = self._until(inputs, [s[k : k + 1] for s in states], parameters, is_inside, lengths)
+                outputs.append(F.sequence_reverse(y, lengths) if direction else y)
+                ends.append(last)
+            x = F.concat(outputs, axis=-1)
+        return x, [F.concat(list(each), axis=0) for each in zip(*ends, strict=True)]
+
+    def _until(
+        self,
+        x: Tensor,
+        states: list[Tensor],
+        parameters: list[Tensor],
+        is_inside: Tensor,
+        lengths: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Output, 0 behind the length, and states at the length, of one layer and direction."""
+        y, *_ = self._run(x, states, parameters, False)
+        return self._ended(y, states[0], is_inside, lengths)
+
+    def _ended(self, y: Tensor, h0: Tensor, is_inside: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """y with 0 behind the lengths, and what it is at the last place of each; h0 where there is none."""
+        count = lengths.astype("int64")[None, :, None]
+        at_end = F.take_along_axis(y, F.broadcast_to(F.maximum(count - 1, 0), h0.shape), axis=0)
+        return F.where(is_inside, y, 0), F.where(count > 0, at_end, h0)
 
 
 class LSTM(_Recurrent):
     """Layers of long short-term memory: x [t, n, input_size] -> y [t, n, hidden_size], (h, c).
 
-    forward(x, (h0, c0)): states [layers * directions, n, hidden_size], zeros by default; it returns the last ones.
-    batch_first: x and y are [n, t, ...]. dropout: the probability of zeros between layers, in training. bidirectional:
-    y has both directions, [..., 2 hidden_size]. Parameters of layer k: weight_ih_l{k} [4 hidden_size, inputs],
+    forward(x, (h0, c0), lengths): states [layers * directions, n, hidden_size], zeros by default; it returns the last
+    ones. lengths: int[n], the steps of each sequence, by default t; behind them y is 0, the states are those at the
+    last step, where the other direction begins. batch_first: x and y are [n, t, ...]. dropout: the probability of zeros
+    between layers, in training. bidirectional: y has both directions, [..., 2 hidden_size]. proj_size: h becomes
+    weight_hr h, of so many features; it is computed step by step.
+    Parameters of layer k: weight_ih_l{k} [4 hidden_size, inputs],
     weight_hh_l{k} [4 hidden_size, hidden_size], bias_ih_l{k}, bias_hh_l{k} [4 hidden_size], gates in the order i, f, g,
-    o; those of the other direction end with _reverse. See weft.functional.lstm.
+    o, and with proj_size weight_hr_l{k} [proj_size, hidden_size]; those of the other direction end with _reverse. See
+    weft.functional.lstm.
+    Source: Sak, Senior, Beaufays 2014, Long short-term memory based recurrent neural network architectures (proj_size).
 
     >>> import weft as wf
     >>> y, (h, c) = LSTM(3, 4, num_layers=2, batch_first=True)(wf.zeros((5, 7, 3)))
     >>> y.shape, h.shape, c.shape
     ((5, 7, 4), (2, 5, 4), (2, 5, 4))
+    >>> y, (h, c) = LSTM(3, 4, proj_size=2)(wf.ones((7, 2, 3)), lengths=wf.tensor([7, 3]))
+    >>> h.shape, c.shape, y[3:, 1].sum().item()
+    ((1, 2, 2), (1, 2, 4), 0.0)
     """
 
     gates = 4
-    states = 2
+    function = "lstm"
+    state_names = ("h0", "c0")
 
-    def _run(self, x: Tensor, states: list[Tensor], parameters: list[Tensor]) -> tuple[Tensor, ...]:
-        return F.lstm(x, *states, *parameters, bidirectional=self.bidirectional)
+    def __init__(
+        self, input_size: int, hidden_size: int, *args: Any, proj_size: int = 0, **keywords: Any
+    ) -> None:
+        if not 0 <= proj_size < hidden_size:
+            raise ValueError(f"LSTM: proj_size must be from 0 to {hidden_size - 1}, got {proj_size}")
+        self.proj_size = proj_size
+        super().__init__(input_size, hidden_size, *args, **keywords)
+
+    @property
+    def _is_stepped(self) -> bool:  # type: ignore[override]
+        return self.proj_size > 0
+
+    @property
+    def _state_sizes(self) -> tuple[int, ...]:
+        return (self.proj_size or self.hidden_size, self.hidden_size)
+
+    def _shapes(self, inputs: int) -> dict[str, tuple[int, ...]]:
+        projection = {"weight_hr": (self.proj_size, self.hidden_size)} if self.proj_size else {}
+        return {**super()._shapes(inputs), **projection}
+
+    def _until(
+        self,
+        x: Tensor,
+        states: list[Tensor],
+        parameters: list[Tensor],
+        is_inside: Tensor,
+        lengths: Tensor,
+    ) -> tuple[Tensor, ...]:
+        if self.proj_size:
+            return self._projected(x, states, parameters, is_inside)
+        # c stays as it is behind the length: one more input there closes the gate i and opens f, exactly.
+        weight, *others = parameters
+        outside = 1 - is_inside.astype(x.dtype)
+        gate = zeros((self.hidden_size, 1), dtype=weight.dtype, device=weight.device)
+        column = F.concat([gate - CLOSED, gate + CLOSED, gate, gate], axis=0)
+        parameters = [F.concat([weight, column], axis=1), *others]
+        y, _, c = self._run(F.concat([x, outside], axis=-1), states, parameters, False)
+        return *self._ended(y, states[0], is_inside, lengths), c
+
+    def _projected(
+        self, x: Tensor, states: list[Tensor], parameters: list[Tensor], is_inside: Tensor
+    ) -> tuple[Tensor, ...]:
+        weight_ih, weight_hh, bias_ih, bias_hh, weight_hr = parameters
+
+        def step(inputs: Any, state: Any) -> Any:
+            (from_x, is_here), (h, c) = inputs, state
+            i, f, g, o = F.chunk(from_x + F.linear(h, weight_hh, bias_hh), 4, axis=-1)
+            next_c = F.sigmoid(f) * c + F.sigmoid(i) * F.tanh(g)
+            next_h = F.linear(F.sigmoid(o) * F.tanh(next_c), weight_hr)
+            state = F.where(is_here, next_h, h), F.where(is_here, next_c, c)
+            return F.where(is_here, next_h, 0), state
+
+        inputs = (F.linear(x, weight_ih, bias_ih), is_inside)
+        y, (h, c) = foreach(step, inputs, tuple(s[0] for s in states))
+        return y, h[None], c[None]
+
+
+CLOSED = 1e4  # sigmoid(-CLOSED) is 0 and sigmoid(CLOSED) is 1 in every type, and float16 has it
 
 
 class GRU(_Recurrent):
@@ -163,9 +289,7 @@ class GRU(_Recurrent):
     """
 
     gates = 3
-
-    def _run(self, x: Tensor, states: list[Tensor], parameters: list[Tensor]) -> tuple[Tensor, ...]:
-        return F.gru(x, *states, *parameters, bidirectional=self.bidirectional)
+    function = "gru"
 
 
 class RNN(_Recurrent):
@@ -177,9 +301,7 @@ class RNN(_Recurrent):
     """
 
     gates = 1
-
-    def _run(self, x: Tensor, states: list[Tensor], parameters: list[Tensor]) -> tuple[Tensor, ...]:
-        return F.rnn(x, *states, *parameters, bidirectional=self.bidirectional)
+    function = "rnn"
 
 
 class _Cell(Module):

@@ -10,7 +10,7 @@ from weft import functional as F
 from weft.arrays.tensor import Tensor
 from weft.base.device import Device
 from weft.base.dtype import DType
-from weft.module.attention import MultiheadAttention
+from weft.module.attention import KeyValueCache, MultiheadAttention
 from weft.module.container import Dropout
 from weft.module.linear import Linear
 from weft.module.module import Module
@@ -65,10 +65,11 @@ class _Layer(Module):
 class TransformerEncoderLayer(_Layer):
     """Attention of a sequence to itself and a network at each place: x [n, t, d_model] -> the same shape.
 
-    forward(x, mask=None, is_causal=False): mask as MultiheadAttention's, which fits [n, nhead, t, t]. dim_feedforward:
-    the network's inner size; activation: a function, F.relu by default; norm_first: normalization before each part
-    instead of after the sum. Dropout is that of the parts' results, of the inner layer and of the attention weights.
-    Batches come first, as batch_first=True of PyTorch's, whose parameters have the same names.
+    forward(x, mask=None, is_causal=False, *, ranges=None, cache=None): as MultiheadAttention's; mask fits
+    [n, nhead, t, t]. dim_feedforward: the network's inner size; activation: a function, F.relu by default; norm_first:
+    normalization before each part instead of after the sum. Dropout is that of the parts' results, of the inner layer
+    and of the attention weights. Batches come first, as batch_first=True of PyTorch's, whose parameters have the same
+    names.
     Source: Vaswani et al. 2017, Attention is all you need; Xiong et al. 2020 (norm_first).
 
     >>> import weft as wf
@@ -76,16 +77,19 @@ class TransformerEncoderLayer(_Layer):
     (3, 5, 8)
     """
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-        x = self._added(x, lambda v: self.self_attn(v, mask=mask, is_causal=is_causal), self.norm1)
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, is_causal: bool = False, **options: Any
+    ) -> Tensor:
+        x = self._added(x, lambda v: self.self_attn(v, None, None, mask, is_causal, **options), self.norm1)
         return self._added(x, self._feed_forward, self.norm2)
 
 
 class TransformerDecoderLayer(_Layer):
     """Attention of a sequence to itself and to a memory, and a network at each place: x [n, t, d_model] -> the same.
 
-    forward(x, memory, mask=None, memory_mask=None, is_causal=False): memory [n, s, d_model]; memory_mask fits
-    [n, nhead, t, s]. See TransformerEncoderLayer.
+    forward(x, memory, mask=None, memory_mask=None, is_causal=False, *, ranges=None, cache=None, memory_ranges=None):
+    memory [n, s, d_model]; memory_mask fits [n, nhead, t, s], memory_ranges are those of the memory. See
+    TransformerEncoderLayer.
 
     >>> import weft as wf
     >>> TransformerDecoderLayer(8, 2, 16)(wf.zeros((3, 5, 8)), wf.zeros((3, 7, 8))).shape
@@ -105,31 +109,53 @@ class TransformerDecoderLayer(_Layer):
         mask: Tensor | None = None,
         memory_mask: Tensor | None = None,
         is_causal: bool = False,
+        *,
+        memory_ranges: Tensor | None = None,
+        **options: Any,
     ) -> Tensor:
-        x = self._added(x, lambda v: self.self_attn(v, mask=mask, is_causal=is_causal), self.norm1)
-        x = self._added(x, lambda v: self.multihead_attn(v, memory, mask=memory_mask), self.norm2)
+        def seen(v: Tensor) -> Tensor:
+            return self.multihead_attn(v, memory, mask=memory_mask, ranges=memory_ranges)
+
+        x = self._added(x, lambda v: self.self_attn(v, None, None, mask, is_causal, **options), self.norm1)
+        x = self._added(x, seen, self.norm2)
         return self._added(x, self._feed_forward, self.norm3)
 
 
 class _Stack(Module):
     """Base: copies of a layer, each with the result of the one before, and a normalization at the end or None."""
 
-    def __init__(self, layer: Module, num_layers: int, norm: Module | None = None) -> None:
+    def __init__(self, layer: _Layer, num_layers: int, norm: Module | None = None) -> None:
         if num_layers < 1:
             raise ValueError(f"{type(self).__name__}: needs at least 1 layer, got {num_layers}")
         self.layers = [copy.deepcopy(layer) for _ in range(num_layers)]
         self.norm = norm
 
-    def forward(self, x: Tensor, *others: Any, **options: Any) -> Tensor:
-        for layer in self.layers:
-            x = layer(x, *others, **options)
+    def forward(self, x: Tensor, *others: Any, caches: Any = None, **options: Any) -> Tensor:
+        for k, layer in enumerate(self.layers):
+            own = {} if caches is None else {"cache": caches[k]}
+            x = layer(x, *others, **options, **own)
         return x if self.norm is None else self.norm(x)
+
+    def cache(self, batch: int, capacity: int) -> list[KeyValueCache]:
+        """Empty caches for `caches`, one for each layer: of so many sequences, and places of each.
+
+        >>> import weft as wf
+        >>> net = TransformerEncoder(TransformerEncoderLayer(8, 2, 16), 2).eval()
+        >>> caches = net.cache(3, 10)
+        >>> net(wf.zeros((3, 1, 8)), caches=caches).shape, caches[1].length.item()
+        ((3, 1, 8), 1)
+        """
+        attention = self.layers[0].self_attn
+        weight = attention.out_proj.weight
+        sizes = (batch, attention.num_kv_heads, capacity, attention.embed_dim // attention.num_heads)
+        return [KeyValueCache(*sizes, dtype=weight.dtype, device=weight.device) for _ in self.layers]
 
 
 class TransformerEncoder(_Stack):
     """num_layers copies of an encoder layer, and a normalization at the end or None.
 
-    forward(x, mask=None, is_causal=False). The copies begin with the layer's values, as in PyTorch.
+    forward(x, mask=None, is_causal=False, *, ranges=None, caches=None): with the caches of `cache` it goes on from what
+    it has read. The copies begin with the layer's values, as in PyTorch.
 
     >>> import weft as wf
     >>> TransformerEncoder(TransformerEncoderLayer(8, 2, 16), 2)(wf.zeros((3, 5, 8))).shape
@@ -140,7 +166,8 @@ class TransformerEncoder(_Stack):
 class TransformerDecoder(_Stack):
     """num_layers copies of a decoder layer, and a normalization at the end or None.
 
-    forward(x, memory, mask=None, memory_mask=None, is_causal=False). The copies begin with the layer's values.
+    forward(x, memory, mask=None, memory_mask=None, is_causal=False, *, ranges=None, memory_ranges=None, caches=None).
+    The copies begin with the layer's values. See TransformerEncoder.
 
     >>> import weft as wf
     >>> net = TransformerDecoder(TransformerDecoderLayer(8, 2, 16), 2)

@@ -1,4 +1,4 @@
-"""Clipping of gradients before a step."""
+"""Gradients that are changed before a step: clipped, or centred."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.arrays.creation import zeros
 from weft.arrays.tensor import Tensor
 from weft.gradients.gradient import no_grad
 
-__all__ = ["clip_grad_norm", "clip_grad_value"]
+__all__ = ["center_grad", "clip_grad_norm", "clip_grad_value"]
 
 
 def _with_gradients(params: Tensor | Iterable[Tensor]) -> list[tuple[Tensor, Tensor]]:
@@ -75,3 +75,22 @@ def clip_grad_value(params: Tensor | Iterable[Tensor], max_value: float) -> None
     with no_grad():
         for p, g in _with_gradients(params):
             p.grad = F.clip(g, -max_value, max_value)
+
+
+def center_grad(params: Tensor | Iterable[Tensor]) -> None:
+    """Take the mean over all axes but the first off each gradient of two or more dimensions.
+
+    The others are left alone: gradient centralization is for weights [out, in, ...].
+    Source: Yong, Huang, Hua, Zhang 2020, Gradient centralization.
+
+    >>> import weft as wf
+    >>> w = wf.zeros((2, 2))
+    >>> w.grad = wf.tensor([[3., 1.], [4., 4.]])
+    >>> center_grad([w])
+    >>> w.grad.tolist()
+    [[1.0, -1.0], [0.0, 0.0]]
+    """
+    with no_grad():
+        for p, g in _with_gradients(params):
+            if g.ndim > 1:
+                p.grad = g - F.mean(g, axis=tuple(range(1, g.ndim)), keepdims=True)

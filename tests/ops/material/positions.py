@@ -12,11 +12,13 @@ from weft.ops.samples import Array, Sample, arrays
 
 @material(RotaryEmbedding)
 class _:
-    def reference(self, x, positions=None):
+    def reference(self, x, positions=None, frequencies=None):
         """As a product of complex numbers."""
         width = x.shape[-1] if self.features is None else self.features
         positions = (np.arange(x.shape[-2]) if positions is None else positions) + self.offset
-        turn = np.exp(1j * positions[..., None] * self.base ** (-2 * np.arange(width // 2) / max(width, 1)))
+        if frequencies is None:
+            frequencies = self.base ** (-2 * np.arange(width // 2) / max(width, 1))
+        turn = np.exp(1j * positions[..., None] * frequencies)
         part, y = x[..., :width], np.array(x)
         if self.layout == "halves":
             pairs = (part[..., : width // 2] + 1j * part[..., width // 2 :]) * turn
@@ -39,12 +41,16 @@ class _:
             )
         yield Sample(arrays((3, 4)), offset=7)
         yield Sample(arrays((0, 4)))
+        places = Array((3,), values=(4, 0, 9), dtype="int32")
+        yield Sample(arrays((2, 3, 4)), places, Array((2,), values=(0.5, 0.125)))
 
     @classmethod
     def errors(cls):
         yield ShapeError, "3 features cannot be rotated in pairs", Sample(arrays((2, 3)))
         yield ShapeError, "at least 2 dimensions", Sample(arrays((4,)))
         yield ValueError, "layout must be", Sample(arrays((2, 4)), layout="thirds")
+        places = Array((2,), values=(4, 0), dtype="int32")
+        yield ShapeError, "2 pairs", Sample(arrays((2, 4)), places, arrays((3,)))
         yield DTypeError, "rotary_embedding", Sample(arrays((2, 4)), arrays((2,)))
 
 

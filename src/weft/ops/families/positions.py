@@ -15,16 +15,21 @@ from weft.ops.pointwise import cast_to
 
 
 @op
-class RotaryEmbedding(Composed, family="rearrangement", rule="x[*s]: float, positions?: int -> y[*s]: x"):
+class RotaryEmbedding(
+    Composed,
+    family="rearrangement",
+    rule="x[*s]: float, positions?: int, frequencies[pairs]?: float -> y[*s]: x",
+):
     """Pairs of features, each rotated by an angle that grows with the position: position * base^(-2 i / d) for pair i.
 
     x: float[..., n, d], d even; positions: integers that fit [..., n], by default 0 ... n - 1; offset, which is given
-    when it runs, is added to them. layout: "halves", pair i has the features i and i + d / 2 (GPT-NeoX, Llama), or
-    "interleaved", 2 i and 2 i + 1 (RoFormer, GPT-J). features: how many of the d are rotated, the first ones; by
-    default all. Angles are computed in float32, of float64 in float64. Returns x's shape and dtype. Products of
-    rotated queries and keys depend on the difference of their positions alone.
-    Raises ShapeError for an odd number of features or less than 2 dimensions, DTypeError for other than floats and
-    integer positions.
+    when it runs, is added to them. frequencies: float[d / 2], the angle of each pair for one position, in the place of
+    base^(-2 i / d). layout: "halves", pair i has the features i and i + d / 2 (GPT-NeoX, Llama), or "interleaved", 2 i
+    and 2 i + 1 (RoFormer, GPT-J). features: how many of the d are rotated, the first ones; by default all. Angles are
+    computed in float32, of float64 in float64. Returns x's shape and dtype. Products of rotated queries and keys depend
+    on the difference of their positions alone.
+    Raises ShapeError for an odd number of features, less than 2 dimensions or another number of frequencies, DTypeError
+    for other than floats and integer positions.
     Source: Su et al. 2021, RoFormer: Enhanced transformer with rotary position embedding.
 
     >>> import weft as wf
@@ -43,19 +48,21 @@ class RotaryEmbedding(Composed, family="rearrangement", rule="x[*s]: float, posi
         if self.layout not in ("halves", "interleaved"):
             raise ValueError(f"{self.name}: layout must be 'halves' or 'interleaved', got {self.layout!r}")
 
-    def decompose(self, x: Any, positions: Any = None) -> Any:
+    def decompose(self, x: Any, positions: Any = None, frequencies: Any = None) -> Any:
         if x.ndim < 2:
             raise self.fail(ShapeError, "x needs at least 2 dimensions", x=x.type)
         width = x.shape[-1] if self.features is None else self.features
         if width % 2 or width > x.shape[-1]:
             raise self.fail(ShapeError, f"{width} features cannot be rotated in pairs", x=x.type)
+        if frequencies is not None and frequencies.shape != (width // 2,):
+            raise self.fail(ShapeError, f"{width // 2} pairs", x=x.type, frequencies=frequencies.type)
         part = x if width == x.shape[-1] else _columns(x, 0, width)
-        cosine, sine = self._angles(part, positions)
+        cosine, sine = self._angles(part, positions, frequencies)
         rotated = self._rotated(cast_to(part, cosine.dtype), cosine, sine)
         rotated = F.cast(rotated, dtype=x.dtype)
         return rotated if part is x else F.concat([rotated, _columns(x, width, x.shape[-1])], axis=-1)
 
-    def _angles(self, x: Any, positions: Any) -> tuple[Any, Any]:
+    def _angles(self, x: Any, positions: Any, frequencies: Any) -> tuple[Any, Any]:
         """Cosine and sine of the angle of each position and pair, [..., n, pairs]."""
         dtype = float64 if x.dtype is float64 else float32
         pairs = x.shape[-1] // 2
@@ -64,10 +71,10 @@ class RotaryEmbedding(Composed, family="rearrangement", rule="x[*s]: float, posi
             position = F.places_like(like, axis=-2)
         else:
             position = F.expand_dims(cast_to(positions, int64), axis=-1)
-        rate = F.exp(
-            F.cast(F.places_like(like, axis=-1), dtype=float64) * (-math.log(self.base) / max(pairs, 1))
-        )
-        angle = F.cast(position + self.offset, dtype=dtype) * F.cast(rate, dtype=dtype)
+        if frequencies is None:
+            pair = F.cast(F.places_like(like, axis=-1), dtype=float64)
+            frequencies = F.exp(pair * (-math.log(self.base) / max(pairs, 1)))
+        angle = F.cast(position + self.offset, dtype=dtype) * F.cast(frequencies, dtype=dtype)
         return F.cos(angle), F.sin(angle)
 
     def _rotated(self, x: Any, cosine: Any, sine: Any) -> Any:
