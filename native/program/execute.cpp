@@ -5,6 +5,7 @@
 
 #include "engine/device_kind.h"
 #include "engine/error.h"
+#include "engine/late_checks.h"
 #include "program/arena_check.h"
 #include "program/loop.h"
 #include "program/nan_watch.h"
@@ -176,12 +177,16 @@ class Program::StepFailures {
   std::vector<uint8_t> states_;  // of values, once something has failed
 };
 
+// What errors call a step.
+std::string Program::name_of(const Step& step) const {
+  return step.name == name ? name : step.name + " in " + name;
+}
+
 // The exception that is being handled, as an error of the step.
 Ref<Error> Program::failure_of(const Step& step) const {
   const Ref<Error> error = error_from_current_exception();
   if (error->operation.empty()) {
-    error->operation = step.name;
-    if (step.name != name) error->operation.append(" in ").append(name);
+    error->operation = name_of(step);
     error->where = step.where;
   }
   return error;
@@ -189,6 +194,7 @@ Ref<Error> Program::failure_of(const Step& step) const {
 
 void Program::execute(const Run& run, const RunContext& context) const {
   StepFailures failures(*this);
+  const size_t inherited_checks = context.late ? context.late->size() : 0;
   kernels.fetch_add(steps.size() - hoisted.size(), std::memory_order_relaxed);
   if (DeviceBackend* backend = device.kind == DeviceKind::cpu ? nullptr : backend_of(device.kind))
       [[unlikely]]
@@ -212,6 +218,9 @@ void Program::execute(const Run& run, const RunContext& context) const {
     set_outcomes([](const Output&) { return OnFailure::poison; });
     throw;
   }
+  if (context.late && !single_kernel_) [[unlikely]]  // of one step: see finish
+    for (size_t k = inherited_checks; k < context.late->size(); ++k)
+      (*context.late)[k]->set_name(name_of(steps[0]), steps[0].where);
   for (const auto& [output, to] : run.copies)
     if (failures.is_good(outputs[output]))
       copy_elements(to->view(), to->device(), run.outputs[output]->view(), run.outputs[output]->device());
