@@ -359,6 +359,11 @@ def check_memory(device: object | None = None) -> int: ...
 
 def trim_memory(device: object | None = None) -> int: ...
 
+def reset_device(device: object | None) -> None:
+    """
+    Gives a GPU a new context and new memory; its arrays are lost. Raises DeviceError.
+    """
+
 def reset_memory_peaks(device: object | None = None) -> None: ...
 
 def view_as(x: object, dtype: object) -> object: ...
@@ -434,6 +439,13 @@ def tensor_from_buffer(buffer: object, offset: int, shape: object, dtype: object
 def memory(arg: object, /) -> object: ...
 
 def dlpack_of(x: object, stream: object | None, max_version: object | None, dl_device: object | None, copy: object | None) -> object: ...
+
+def dlpack_device_of(arg: object, /) -> object: ...
+
+def dlpack_stream(type: int, index: int) -> object:
+    """
+    The address of the stream that an array of another library has to be ready for; None on a cpu.
+    """
 
 def from_dlpack_capsule(capsule: object, device: object | None = None) -> object: ...
 
@@ -1106,6 +1118,9 @@ def kernel_check_labels(function: str) -> Kernel:
 
 def make_indexed_threads(function: str, loops: Sequence[tuple[int, int]], operands: Sequence[tuple[int, Sequence[int], Sequence[int]]], checks: Sequence[tuple[int, int, int]], find: Sequence[Kernel], loop: Kernel, copy: Kernel | None) -> Kernel:
     """Elements at indices, on a GPU: kernels/indexed_threads.h."""
+
+def make_permuted_threads(gather: Kernel) -> Kernel:
+    """x -> y, on a GPU. Parameters: key, stream, offset."""
 
 def make_checked_labels(function: str, find: Kernel, copy: Kernel) -> Kernel:
     """integers -> int64. Parameters: classes, ignored."""
