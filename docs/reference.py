@@ -9,6 +9,7 @@ MODULES = (
     "weft",
     "weft.functional",
     "weft.linalg",
+    "weft.sparse",
     "weft.fft",
     "weft.module",
     "weft.module.init",

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from weft import optimizer as optimizer
     from weft import quantization as quantization
     from weft import random as random
+    from weft import sparse as sparse
     from weft import storage as storage
     from weft import symbol as symbol
     from weft import testing as testing
@@ -83,7 +84,7 @@ if TYPE_CHECKING:
     from weft.base.structure import tree_leaves as tree_leaves
     from weft.base.structure import tree_map as tree_map
     from weft.control_flow import *  # noqa: F403
-    from weft.functional import *  # type: ignore[no-redef]  # noqa: F403 - those of the same name come first
+    from weft.functional import *  # type: ignore[no-redef,assignment]  # noqa: F403 - those of the same name come first
     from weft.gradients.gradient import *  # noqa: F403
     from weft.gradients.recovery import clear_errors as clear_errors
     from weft.gradients.transformation import Transformation as Transformation
@@ -146,7 +147,11 @@ _MODULE_OF = {
         "zeros_like",
     ),
     "weft.arrays.data_dependent": (
+        "argwhere",
+        "flatnonzero",
+        "masked_select",
         "nonzero",
+        "repeat",
         "unique_all",
         "unique_counts",
         "unique_inverse",
@@ -201,6 +206,7 @@ _SUBPACKAGES = (
     "optimizer",
     "quantization",
     "random",
+    "sparse",
     "storage",
     "symbol",
     "testing",

@@ -11,6 +11,7 @@ import textwrap
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import weft as wf
@@ -311,6 +312,37 @@ def test_lone_surrogates_are_refused(path, where):
 def test_a_dtype_that_the_format_lacks_is_refused_with_the_name_of_the_tensor():
     with pytest.raises(DTypeError, match="save: tensor 'x' is complex128; files hold bool, int8"):
         serialization.lay_out([("x", "complex128", (1,))])
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_complex128_is_saved_as_pairs_of_floats(path, mmap):
+    rng = np.random.default_rng(0)
+    arrays = {
+        name: (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype("complex128")
+        for name, shape in (("a", (3, 5)), ("b", ()), ("c", (0, 2)), ("d", (1,)))
+    }
+    real = {"e": wf.tensor([[1.0, 2.0]], dtype="float64"), "f": wf.tensor([1], dtype="int8")}
+    save(path, {name: wf.tensor(x) for name, x in arrays.items()} | real, {"k": "v"})
+    assert load_metadata(path) == {"k": "v"}
+    again = load(path, mmap=mmap)
+    for name, x in arrays.items():
+        assert again[name].dtype.name == "complex128"
+        np.testing.assert_array_equal(again[name].numpy(), x)
+    assert [again[name].dtype.name for name in "ef"] == ["float64", "int8"]
+    save(path, {"a": [wf.tensor(arrays["a"]).T]})
+    np.testing.assert_array_equal(load(path, mmap=mmap)["a"][0].numpy(), arrays["a"].T)
+    with pytest.raises(ValueError, match="is save's own"):
+        save(path, {}, {serialization.PAIRS: "[]"})
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[1]", '["z"]', '["f"]', '["e"]', '["a","a"]'])
+def test_names_of_complex_tensors_that_do_not_fit_are_refused(path, text):
+    entries = [serialization.Entry("a", "float64", (2, 2), 0), serialization.Entry("e", "float64", (3,), 32)]
+    if text == '["a","a"]':
+        assert [e.dtype for e in serialization.paired(entries, text, "load")] == ["complex128", "float64"]
+        return
+    with pytest.raises(serialization.FileFormatError, match=r"weft\.complex128"):
+        serialization.paired(entries, text, "load")
 
 
 def test_a_header_that_no_reader_would_accept_is_not_written(path, monkeypatch):

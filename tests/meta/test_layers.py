@@ -33,7 +33,7 @@ LAYERS = [
     ["transform"],
     ["control_flow", "python_op", "traces"],
     ["functional", "random", "symbol"],
-    ["fft", "linalg"],
+    ["fft", "linalg", "sparse"],
     [
         "module",
         "optimizer",

@@ -9,6 +9,7 @@ names of types; save, load and load_metadata, at the end, know tensors.
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import math
 import mmap as memory_map
@@ -31,6 +32,13 @@ DATA_ALIGNMENT_BYTES = 64  # of the first tensor in the file, and so in a mappin
 MAX_TENSOR_BYTES = 2**63 - 1  # strides are int64
 METADATA = "__metadata__"
 STRUCTURE = "weft.structure"  # the key of the metadata that says how lists and dictionaries held the tensors
+PAIRS = (
+    "weft.complex128"  # the key of the metadata that names float64 tensors [..., 2] that are complex128 [...]
+)
+SPARSE = {
+    "csr": "weft.sparse.csr",
+    "row_sparse": "weft.sparse.csr",
+}  # kinds of storage, and who makes arrays of them
 MAX_DEPTH = 32
 MAX_STRUCTURE_BYTES = 50_000_000
 
@@ -79,7 +87,7 @@ class Entry(NamedTuple):
 
     @property
     def item_bytes(self) -> int:
-        return _CODE_AND_BYTES[self.dtype][1]
+        return 16 if self.dtype == "complex128" else _CODE_AND_BYTES[self.dtype][1]
 
     @property
     def size_bytes(self) -> int:
@@ -463,11 +471,17 @@ def save(
     """
     tensors_by_name, structure = _flattened(tensors)
     texts = dict(_checked_metadata(metadata))
-    if STRUCTURE in texts:
-        raise ValueError(f"save: the metadata {STRUCTURE!r} is save's own")
+    for key in (STRUCTURE, PAIRS):
+        if key in texts:
+            raise ValueError(f"save: the metadata {key!r} is save's own")
     if structure is not None:
         texts[STRUCTURE] = structure
-    entries = lay_out((name, tensor.dtype.name, tensor.shape) for name, tensor in tensors_by_name.items())
+    described = {name: (tensor.dtype.name, tuple(tensor.shape)) for name, tensor in tensors_by_name.items()}
+    pairs = [name for name, (dtype, _) in described.items() if dtype == "complex128"]
+    if pairs:
+        texts[PAIRS] = json.dumps(pairs, ensure_ascii=False, separators=(",", ":"))
+        described |= {name: ("float64", (*described[name][1], 2)) for name in pairs}
+    entries = lay_out((name, *described[name]) for name in described)
     header = build_header(entries, texts)
     replace_file(path, _chunks(header, entries, tensors_by_name))
 
@@ -499,11 +513,12 @@ def load(path: str | os.PathLike[str], device: Device | str | None = None, mmap:
         header, texts = parse_header(text, where)
         entries = parse_entries(header, data_bytes, where)
         structure = parse_structure(texts.get(STRUCTURE), {entry.name for entry in entries}, where)
+        entries = paired(entries, texts.get(PAIRS), where)
         mapped = None
         if mmap and data_bytes:
             mapped = map_privately(fd, data_begin + data_bytes)
         tensors = {entry.name: _tensor(entry, fd, mapped, data_begin, target, where) for entry in entries}
-        return tensors if structure is None else _rebuilt(structure, tensors)
+        return tensors if structure is None else _rebuilt(structure, tensors, where)
 
 
 def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -521,12 +536,37 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     where = f"load_metadata: {os.fsdecode(path)!r}"
     with open_regular(path, where) as fd:
         texts = parse_header(read_header(fd, where)[0], where)[1]
-        texts.pop(STRUCTURE, None)
-        return texts
+        return {key: text for key, text in texts.items() if key not in (STRUCTURE, PAIRS)}
+
+
+def paired(entries: Sequence[Entry], text: str | None, where: str) -> list[Entry]:
+    """Entries with those as complex128 that a file's metadata names, which the format has no type for.
+
+    Raises FileFormatError, beginning with where, unless these are float64 and end in a size of 2.
+    """
+    if text is None:
+        return list(entries)
+    try:
+        names = json.loads(text)
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise FileFormatError(f"{where}: the metadata {PAIRS!r} is not a list of names")
+    waiting, found = set(names), []
+    for entry in entries:
+        if entry.name in waiting and entry.dtype == "float64" and entry.shape[-1:] == (2,):
+            waiting.discard(entry.name)
+            entry = Entry(entry.name, "complex128", entry.shape[:-1], entry.begin)
+        found.append(entry)
+    if waiting:
+        raise FileFormatError(
+            f"{where}: the metadata {PAIRS!r} names {_short(min(waiting))}, no float64[..., 2]"
+        )
+    return found
 
 
 # How tensors were held, as JSON: a text is the name of a tensor, {"d": {key: ...}} a dictionary, {"l": [...]} a list,
-# {"t": [...]} a tuple.
+# {"t": [...]} a tuple, {"s": [kind, shape, {part: ...}]} a sparse array.
 
 
 def _flattened(tensors: Any) -> tuple[dict[str, Any], str | None]:
@@ -571,6 +611,15 @@ def _structure_of(value: Any, name: str, tensors: dict[str, Any], depth: int) ->
         return {
             "d": {k: _structure_of(x, _join(name, k, depth), tensors, depth + 1) for k, x in value.items()}
         }
+    if hasattr(value, "__weft_parts__"):
+        kind, shape, stored = value.__weft_parts__()
+        return {
+            "s": [
+                kind,
+                list(shape),
+                {k: _structure_of(x, _join(name, k, 1), tensors, depth) for k, x in stored.items()},
+            ]
+        }
     if type(value) in (list, tuple):
         parts = [
             _structure_of(x, _join(name, str(k), depth), tensors, depth + 1) for k, x in enumerate(value)
@@ -606,6 +655,8 @@ def parse_structure(text: str | None, names: set[str], where: str) -> Any:
             continue
         kind = next(iter(part)) if isinstance(part, dict) and len(part) == 1 else None
         content = None if kind is None else part[kind]
+        if kind == "s" and content is not None and _is_sparse(content):
+            kind, content = "d", content[2]
         fits = (kind == "d" and isinstance(content, dict)) or (
             kind in ("l", "t") and isinstance(content, list)
         )
@@ -618,13 +669,28 @@ def parse_structure(text: str | None, names: set[str], where: str) -> Any:
     return structure
 
 
-def _rebuilt(structure: Any, tensors: Mapping[str, Any]) -> Any:
+def _is_sparse(content: Any) -> bool:
+    """Whether it describes a sparse array: its kind, its sizes, and its parts by name."""
+    if not isinstance(content, list) or len(content) != 3 or not isinstance(content[0], str):
+        return False
+    names = content[2].values() if isinstance(content[2], dict) else (None,)
+    return content[0] in SPARSE and _are_sizes(content[1]) and all(isinstance(name, str) for name in names)
+
+
+def _rebuilt(structure: Any, tensors: Mapping[str, Any], where: str) -> Any:
     if isinstance(structure, str):
         return tensors[structure]
     ((kind, content),) = structure.items()
     if kind == "d":
-        return {key: _rebuilt(part, tensors) for key, part in content.items()}
-    items = [_rebuilt(part, tensors) for part in content]
+        return {key: _rebuilt(part, tensors, where) for key, part in content.items()}
+    if kind == "s":
+        storage, shape, parts = content
+        module = importlib.import_module(SPARSE[storage])
+        try:
+            return module.from_parts(storage, shape, {key: tensors[name] for key, name in parts.items()})
+        except (LookupError, TypeError, ValueError) as fault:
+            raise FileFormatError(f"{where}: the parts of a {storage} array do not fit: {fault}") from None
+    items = [_rebuilt(part, tensors, where) for part in content]
     return items if kind == "l" else tuple(items)
 
 

@@ -42,7 +42,6 @@ FUNCTIONS = {
     "ge": "use weft.greater_equal or >=",
     "gt": "use weft.greater or >",
     "hstack": "use weft.concat(arrays, axis=1)",
-    "interp": "use weft.functional.interpolate",
     "le": "use weft.less_equal or <=",
     "lt": "use weft.less or <",
     "mm": "use weft.matmul or @",

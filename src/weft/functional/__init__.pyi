@@ -58,6 +58,9 @@ def affine_grid(theta: Operand, /, size: Sequence[int], align_corners: bool=Fals
 def all(x: Operand, /, axis: int | Sequence[int] | None=None, *, keepdims: bool=False) -> Tensor:
     """Whether all are true along axes."""
 
+def anchor_boxes(x: Operand, /, sizes: Sequence[float], ratios: Sequence[float]=(0.5, 1.0, 2.0), stride: float | Sequence[float]=1.0, offset: float=0.0) -> Tensor:
+    """Boxes of several sizes and shapes around each element of a feature map, in elements of the image."""
+
 def angle(x: Operand, /) -> Tensor:
     """The angles of the points in the plane of complex numbers, in radians, from -pi to pi."""
 
@@ -72,6 +75,9 @@ def argmin(x: Operand, /, axis: int | None=None, *, keepdims: bool=False) -> Ten
 
 def argsort(x: Operand, /, axis: int=-1, *, descending: bool=False, stable: bool=True) -> Tensor:
     """The indices that sort x along an axis, the least first; NaN last."""
+
+def argwhere(x: Operand, /, size: int, fill_value: int=0) -> Tensor:
+    """The indices of the elements that are not zero, in row-major order, as rows of a result of a given size."""
 
 def asin(x: Operand, /) -> Tensor:
     """The angle in radians, from -pi/2 to pi/2, whose sine is x: NaN outside of -1..1."""
@@ -106,6 +112,9 @@ def bernoulli(p: Operand, /, *, dtype: DType | str | type[Any] | None=None) -> T
 def bilinear(x1: Operand, x2: Operand, weight: Operand, bias: Operand | None=None) -> Tensor:
     """y[..., o] = sum over i, j of x1[..., i] weight[o, i, j] x2[..., j], + bias[o]."""
 
+def bilinear_sampler(x: Operand, grid: Operand, /) -> Tensor:
+    """Images read between elements at the places of a grid, 0 beyond the image."""
+
 def binary_cross_entropy(x: Operand, target: Operand, weight: Operand | None=None, reduction: str='mean') -> Tensor:
     """-(target log(x) + (1 - target) log(1 - x)), with logarithms of at least -100."""
 
@@ -132,6 +141,9 @@ def bitwise_right_shift(a: Operand, b: Operand, /) -> Tensor:
 
 def bitwise_xor(a: Operand, b: Operand, /) -> Tensor:
     """The bits in which a and b differ: a ^ b."""
+
+def block_diag(*x: Operand | Sequence[Operand]) -> Tensor:
+    """Matrices as blocks along the diagonal of one, 0 elsewhere."""
 
 def box_decode(x: Operand, anchors: Operand, /, *, limit: float | None=None, scales: Sequence[float]=(1.0, 1.0, 1.0, 1.0)) -> Tensor:
     """The boxes that differ so from anchors: the inverse of box_encode."""
@@ -211,6 +223,9 @@ def copysign(a: Operand, b: Operand, /) -> Tensor:
 def corrcoef(x: Operand, /) -> Tensor:
     """The correlations of variables, which are the rows of x: covariances divided by both deviations."""
 
+def correlation(x1: Operand, x2: Operand, /, *, kernel_size: int=1, max_displacement: int=1, stride: int=1, displacement_stride: int=1, padding: int=0, multiply: bool=True) -> Tensor:
+    """How alike the patches of two images are, for each place and displacement: the mean of their products."""
+
 def cos(x: Operand, /) -> Tensor:
     """The cosine of x radians: NaN for infinities."""
 
@@ -250,6 +265,12 @@ def cumulative_prod(x: Operand, /, axis: int | None=None, *, dtype: DType | str 
 def cumulative_sum(x: Operand, /, axis: int | None=None, *, dtype: DType | str | type[Any] | None=None, include_initial: bool=False, reverse: bool=False) -> Tensor:
     """The sum of a row up to each of its elements, with it."""
 
+def cumulative_trapezoid(y: Operand, x: Operand | None=None, dx: float=1.0, axis: int=-1) -> Tensor:
+    """The integrals of samples along an axis up to each sample behind the first, by the trapezoidal rule."""
+
+def deformable_conv2d(x: Operand, offset: Operand, weight: Operand, bias: Operand | None=None, mask: Operand | None=None, stride: int | Sequence[int]=1, padding: int | str | Sequence[int] | Sequence[Sequence[int]]=0, dilation: int | Sequence[int]=1, groups: int=1, *, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
+    """conv2d whose kernel reads each of its elements beside its place, by an offset that is given for each result."""
+
 def deg2rad(x: Operand, /) -> Tensor:
     """Degrees in radians: x pi / 180."""
 
@@ -261,6 +282,12 @@ def dequantize(q: Operand, scale: Operand, zero_point: Operand | None=None, axis
 
 def det(x: Operand, /) -> Tensor:
     """The determinant of square matrices: by its formula for up to 3 rows, else from the LU factorization."""
+
+def diag(x: Operand, /, offset: int=0) -> Tensor:
+    """The matrix with a vector as its diagonal, or the diagonal of a matrix."""
+
+def diag_embed(x: Operand, /, offset: int=0, axis1: int=-2, axis2: int=-1) -> Tensor:
+    """Matrices with x's rows as a diagonal, 0 elsewhere."""
 
 def diagonal(x: Operand, /, offset: int=0, axis1: int=0, axis2: int=1) -> Tensor:
     """A view of the elements at equal indices of two axes, as a new last dimension."""
@@ -379,11 +406,17 @@ def gelu(x: Operand, /, approximate: str='none') -> Tensor:
 def glu(x: Operand, /, axis: int=-1) -> Tensor:
     """The first half of x along an axis times the sigmoid of its second half."""
 
+def gradient_multiplier(x: Operand, /, factor: float) -> Tensor:
+    """x, whose gradient is multiplied by a factor: -1 reverses it."""
+
 def greater(a: Operand, b: Operand, /) -> Tensor:
     """Whether a > b."""
 
 def greater_equal(a: Operand, b: Operand, /) -> Tensor:
     """Whether a >= b."""
+
+def grid_generator(x: Operand, /, *, kind: Literal['affine', 'warp']='affine', size: Sequence[int] | None=None) -> Tensor:
+    """Grids of places from -1 to 1, for bilinear_sampler."""
 
 def grid_sample(x: Operand, grid: Operand, /, mode: str='bilinear', padding_mode: str='zeros', align_corners: bool=False) -> Tensor:
     """Images read at the places of a grid."""
@@ -469,6 +502,9 @@ def integer_linear(x: Operand, weight: Operand, /) -> Tensor:
 def integer_matmul(a: Operand, b: Operand, /) -> Tensor:
     """The product of matrices of bytes, added up in int32; matmul of int8 arrays is of int8 and wraps."""
 
+def interp(x: Operand, xp: Operand, fp: Operand, /, *, left: float | None=None, right: float | None=None) -> Tensor:
+    """The function that is linear between points, at places x."""
+
 def interpolate(x: Operand, /, size: int | Sequence[int] | None=None, scale_factor: float | Sequence[float] | None=None, mode: str='nearest', align_corners: bool | None=None, *, antialias: bool=False) -> Tensor:
     """Images of other sizes, by the elements near each place or by averages."""
 
@@ -495,6 +531,12 @@ def isinf(x: Operand, /) -> Tensor:
 
 def isnan(x: Operand, /) -> Tensor:
     """Whether x is NaN."""
+
+def istft(x: Operand, n_fft: int, hop_length: int | None=None, win_length: int | None=None, window: Operand | None=None, center: bool=True, normalized: bool=False, onesided: bool=True, length: int | None=None) -> Tensor:
+    """The signals whose short-time Fourier transforms are nearest to x: the inverse of stft."""
+
+def khatri_rao(*x: Operand | Sequence[Operand]) -> Tensor:
+    """The products of Kronecker of matrices column by column: y[..., j] = kron of all x[:, j]."""
 
 def kl_div(x: Operand, target: Operand, /, reduction: str='mean', log_target: bool=False) -> Tensor:
     """target (log(target) - x): what x, logarithms of probabilities, lacks of the probabilities target."""
@@ -526,6 +568,12 @@ def lgamma(x: Operand, /) -> Tensor:
 def linear(x: Operand, weight: Operand, bias: Operand | None=None, *, out_features: int | None=None) -> Tensor:
     """x W^T + b: a layer whose outputs are linear in its inputs."""
 
+def linear_regression_output(x: Operand, label: Operand, /, *, scale: float=1.0) -> Tensor:
+    """x; its gradient is that of half the squared difference to the label: (x - label) scale / outputs."""
+
+def local_conv2d(x: Operand, weight: Operand, /, stride: int | Sequence[int]=1, padding: int | Sequence[int]=0, dilation: int | Sequence[int]=1) -> Tensor:
+    """conv2d with a weight of its own for each place of the result."""
+
 def local_response_norm(x: Operand, /, size: int, alpha: float=0.0001, beta: float=0.75, k: float=1.0) -> Tensor:
     """x / (k + alpha s / size)^beta, where s is the sum of the squares of `size` neighbouring channels."""
 
@@ -550,6 +598,9 @@ def log_softmax(x: Operand, /, axis: int=-1) -> Tensor:
 def logaddexp(a: Operand, b: Operand, /) -> Tensor:
     """log(exp(a) + exp(b)), finite wherever the answer is."""
 
+def logcumsumexp(x: Operand, /, axis: int=-1) -> Tensor:
+    """The logarithm of the sum of exp of a row's elements up to each: log(exp(x[0]) + ... + exp(x[i]))."""
+
 def logical_and(a: Operand, b: Operand, /) -> Tensor:
     """Whether both are true."""
 
@@ -561,6 +612,9 @@ def logical_or(a: Operand, b: Operand, /) -> Tensor:
 
 def logical_xor(a: Operand, b: Operand, /) -> Tensor:
     """Whether just one is true."""
+
+def logistic_regression_output(x: Operand, label: Operand, /, *, scale: float=1.0) -> Tensor:
+    """sigmoid(x); the gradient of x is that of the cross entropy to the label: (sigmoid(x) - label) scale / outputs."""
 
 def logit(x: Operand, /, *, eps: float=0.0) -> Tensor:
     """log(x / (1 - x)), the inverse of sigmoid: infinite at 0 and 1, NaN beyond."""
@@ -589,11 +643,20 @@ def lu(x: Operand, /) -> tuple[Tensor, Tensor, Tensor]:
 def lu_factor(x: Operand, /) -> tuple[Tensor, Tensor, Tensor]:
     """LU factorization with partial pivoting, L and U in one matrix: row k of L U is row permutation[k] of x."""
 
+def mae_regression_output(x: Operand, label: Operand, /, *, scale: float=1.0) -> Tensor:
+    """x; its gradient is that of the absolute difference to the label: sign(x - label) scale / outputs."""
+
+def make_loss(x: Operand, /, *, normalization: Literal['null', 'batch', 'valid']='null', valid_threshold: float=0.0, scale: float=1.0) -> Tensor:
+    """x, as a loss: its gradient is scale, whatever comes from above."""
+
 def margin_ranking_loss(x1: Operand, x2: Operand, target: Operand, /, margin: float=0.0, reduction: str='mean') -> Tensor:
     """max(0, margin - target (x1 - x2)): target 1 where x1 should be greater than x2, -1 where it should be less."""
 
 def masked_fill(x: Operand, mask: Operand, /, value: float) -> Tensor:
     """x with value where the mask is true."""
+
+def masked_select(x: Operand, mask: Operand, /, size: int, fill_value: float=0.0) -> Tensor:
+    """The elements of x where a mask is true, in row-major order, in a result of a given size."""
 
 def matmul(a: Operand, b: Operand, /) -> Tensor:
     """The product of matrices: y[..., i, j] = sum over k of a[..., i, k] b[..., k, j]."""
@@ -675,6 +738,15 @@ def multi_dot(*x: Operand | Sequence[Operand]) -> Tensor:
 
 def multi_margin_loss(x: Operand, target: Operand, p: int=1, margin: float=1.0, weight: Operand | None=None, reduction: str='mean') -> Tensor:
     """The mean over classes i of max(0, margin - x[target] + x[i])^p, i unlike target."""
+
+def multibox_detection(scores: Operand, offsets: Operand, anchors: Operand, /, *, clip: bool=True, threshold: float=0.01, background: int=0, nms_threshold: float=0.5, across_classes: bool=False, limit: int=-1, variances: Sequence[float]=(0.1, 0.1, 0.2, 0.2)) -> Tensor:
+    """The objects that predictions for anchors mean: boxes, after non-maximum suppression."""
+
+def multibox_prior(x: Operand, /, sizes: Sequence[float]=(1.0,), ratios: Sequence[float]=(1.0,), *, steps: Sequence[float] | None=None, offsets: Sequence[float]=(0.5, 0.5), clip: bool=False) -> Tensor:
+    """Default boxes around each element of a feature map, as shares of the image."""
+
+def multibox_target(anchors: Operand, labels: Operand, scores: Operand, /, *, overlap_threshold: float=0.5, ignore_label: float=-1.0, negative_ratio: float=-1.0, negative_threshold: float=0.5, least_negatives: int=0, variances: Sequence[float]=(0.1, 0.1, 0.2, 0.2)) -> tuple[Tensor, Tensor, Tensor]:
+    """What anchors should learn of the objects of images: their classes, and the differences of boxes."""
 
 def multilabel_margin_loss(x: Operand, target: Operand, /, reduction: str='mean') -> Tensor:
     """The sum over classes i, unlike all of the targets, and targets j of max(0, 1 - x[j] + x[i]), divided by c."""
@@ -775,6 +847,12 @@ def prelu(x: Operand, weight: Operand, /) -> Tensor:
 def prod(x: Operand, /, axis: int | Sequence[int] | None=None, *, dtype: DType | str | type[Any] | None=None, keepdims: bool=False) -> Tensor:
     """The product along axes."""
 
+def ps_roi_align(x: Operand, boxes: Operand, images: Operand, /, output_size: Sequence[int], spatial_scale: float=1.0, *, points: int=2, is_aligned: bool=True) -> Tensor:
+    """roi_align where each bin has channels of its own (position-sensitive): bin (i, j) reads c of x's c p q channels."""
+
+def ps_roi_pool(x: Operand, boxes: Operand, images: Operand, /, output_size: Sequence[int], spatial_scale: float=1.0) -> Tensor:
+    """Regions of images, each as output_size bins with channels of its own: the mean of a bin's elements."""
+
 def put_along_axis(x: Operand, indices: Operand, updates: Operand, /, axis: int=-1, mode: str='set') -> Tensor:
     """x, but y[..., indices[..., j, ...], ...] is combined with updates[..., j, ...], in the order of j."""
 
@@ -799,6 +877,9 @@ def real(x: Operand, /) -> Tensor:
 def reciprocal(x: Operand, /) -> Tensor:
     """1 / x."""
 
+def region_restricted_conv(x: Operand, weight: Operand, input_regions: Operand, output_regions: Operand, bias: Operand | None=None, stride: int | Sequence[int]=1, padding: int | Sequence[int]=0, dilation: int | Sequence[int]=1) -> Tensor:
+    """A depthwise conv2d in which a result sees the elements of its own region alone."""
+
 def relu(x: Operand, /) -> Tensor:
     """max(x, 0). NaN stays NaN; the gradient at 0 is 0."""
 
@@ -808,8 +889,14 @@ def relu6(x: Operand, /) -> Tensor:
 def remainder(a: Operand, b: Operand, /) -> Tensor:
     """a - b * floor(a / b): what division leaves, with the sign of b."""
 
+def remap(x: Operand, places: Operand, /, *, mode: str='bilinear', padding_mode: str='zeros') -> Tensor:
+    """Images read between elements at given places."""
+
 def repeat(x: Operand, /, repeats: int, axis: int | None=None) -> Tensor:
     """Every element several times, one after the other."""
+
+def repeat_each(x: Operand, repeats: Operand, /, size: int, axis: int | None=None) -> Tensor:
+    """Slices of x, each as often as a number of its own says, one after the other, in a result of a given size."""
 
 def reshape(x: Operand, /, shape: int | Sequence[int], *, copy: bool | None=None) -> Tensor:
     """The same elements in another shape, in row-major order; one size may be -1."""
@@ -832,8 +919,14 @@ def rnn(x: Operand, h0: Operand, *parameters: Operand | Sequence[Operand], nonli
 def roi_align(x: Operand, boxes: Operand, images: Operand, /, output_size: Sequence[int], spatial_scale: float=1.0, *, points: int=2, is_aligned: bool=True) -> Tensor:
     """Regions of images, each as output_size bins: the mean of points of a bin, read between elements."""
 
+def roi_pool(x: Operand, boxes: Operand, images: Operand, /, output_size: Sequence[int], spatial_scale: float=1.0) -> Tensor:
+    """Regions of images, each as output_size bins: the greatest element of each bin."""
+
 def roll(x: Operand, /, shift: int | Sequence[int], axis: int | Sequence[int] | None=None) -> Tensor:
     """The elements moved along axes; what leaves at one end comes in at the other."""
+
+def rot90(x: Operand, /, k: int=1, axes: Sequence[int]=(0, 1)) -> Tensor:
+    """x turned k times by a right angle, from the first towards the second of two axes: a view."""
 
 def rotary_embedding(x: Operand, positions: Operand | None=None, frequencies: Operand | None=None, *, base: float=10000.0, layout: str='halves', features: int | None=None, offset: int=0) -> Tensor:
     """Pairs of features, each rotated by an angle that grows with the position: position * base^(-2 i / d) for pair i."""
@@ -901,6 +994,12 @@ def sinh(x: Operand, /) -> Tensor:
 def slice(x: Operand, /, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int] | None=None, axes: Sequence[int] | None=None) -> Tensor:
     """A view of the elements from starts to before stops, every steps-th, along axes, as Python's slices take them."""
 
+def sliding_window(x: Operand, /, kernel_size: int | Sequence[int], dilation: int | Sequence[int]=1, padding: int | Sequence[int]=0, stride: int | Sequence[int]=1) -> Tensor:
+    """The windows of an image, each as an image of its own."""
+
+def sliding_window_transpose(x: Operand, /, output_size: Sequence[int], kernel_size: int | Sequence[int], dilation: int | Sequence[int]=1, padding: int | Sequence[int]=0, stride: int | Sequence[int]=1) -> Tensor:
+    """Windows put into an image, where elements that overlap are added: the adjoint of sliding_window."""
+
 def slogdet(x: Operand, /) -> tuple[Tensor, Tensor]:
     """The sign of the determinant and the logarithm of its absolute value, which does not overflow."""
 
@@ -910,8 +1009,14 @@ def smooth_l1_loss(x: Operand, target: Operand, /, reduction: str='mean', beta: 
 def soft_margin_loss(x: Operand, target: Operand, /, reduction: str='mean') -> Tensor:
     """log(1 + exp(-target x)): the logistic loss of targets 1 and -1."""
 
+def soft_nms(boxes: Operand, scores: Operand, classes: Operand | None=None, *, threshold: float=0.5, kind: Literal['linear', 'gaussian']='linear', sigma: float=0.5, least: float=0.001) -> Tensor:
+    """Scores of boxes, lowered where boxes overlap better ones: non-maximum suppression without a hard decision."""
+
 def softmax(x: Operand, /, axis: int=-1) -> Tensor:
     """exp(x) / sum(exp(x)) along one axis, shifted so that it never overflows."""
+
+def softmax_output(x: Operand, label: Operand, /, *, ignore_label: float | None=None, normalization: Literal['null', 'batch', 'valid']='null', smoothing: float=0.0, scale: float=1.0) -> Tensor:
+    """softmax(x) along axis 1; the gradient of x is that of the cross entropy to the label: softmax(x) - onehot(label)."""
 
 def softmin(x: Operand, /, axis: int=-1) -> Tensor:
     """softmax(-x) along one axis."""
@@ -937,6 +1042,9 @@ def sort(x: Operand, /, axis: int=-1, *, descending: bool=False, stable: bool=Tr
 def space_to_depth(x: Operand, /, block_size: int) -> Tensor:
     """Places become channels (b, b, c): the inverse of depth_to_space."""
 
+def spatial_transformer(x: Operand, theta: Operand, /, size: Sequence[int]) -> Tensor:
+    """Images mapped by affine maps that a network gives: bilinear_sampler at the places of grid_generator."""
+
 def split(x: Operand, /, sizes: int | Sequence[int], axis: int=0) -> tuple[Tensor, ...]:
     """Views of sizes along an axis, one after the other."""
 
@@ -955,6 +1063,9 @@ def stack(*x: Operand | Sequence[Operand], axis: int=0) -> Tensor:
 def std(x: Operand, /, axis: int | Sequence[int] | None=None, *, correction: float=0, keepdims: bool=False) -> Tensor:
     """The standard deviation along axes: the square root of the variance."""
 
+def stft(x: Operand, n_fft: int, hop_length: int | None=None, win_length: int | None=None, window: Operand | None=None, center: bool=True, pad_mode: str='reflect', normalized: bool=False, onesided: bool=True) -> Tensor:
+    """The Fourier transforms of the frames of signals, each multiplied by a window (short-time Fourier transform)."""
+
 def subtract(a: Operand, b: Operand, /) -> Tensor:
     """a - b."""
 
@@ -966,6 +1077,9 @@ def svd(x: Operand, /, *, full_matrices: bool=True) -> tuple[Tensor, Tensor, Ten
 
 def svdvals(x: Operand, /) -> Tensor:
     """The singular values of matrices, the greatest first."""
+
+def svm_output(x: Operand, label: Operand, /, *, margin: float=1.0, linear: bool=False, scale: float=1.0) -> Tensor:
+    """x; its gradient is that of a hinge loss of one class against the rest."""
 
 def swapaxes(x: Operand, /, axis1: int, axis2: int) -> Tensor:
     """A view with two dimensions exchanged."""
@@ -1003,6 +1117,9 @@ def to_float8(x: Operand, /, format: Literal['e4m3', 'e5m2']='e4m3', *, saturate
 def topk(x: Operand, /, k: int, axis: int=-1, *, largest: bool=True, sorted: bool=True) -> tuple[Tensor, Tensor]:
     """The k greatest elements along an axis, the greatest first, and their indices."""
 
+def trapezoid(y: Operand, x: Operand | None=None, dx: float=1.0, axis: int=-1) -> Tensor:
+    """The integral of samples along an axis by the trapezoidal rule."""
+
 def tril(x: Operand, /, k: int=0) -> Tensor:
     """The elements on and below the k-th diagonal of the last two dimensions, 0 above it."""
 
@@ -1017,6 +1134,9 @@ def trunc(x: Operand, /) -> Tensor:
 
 def unfold(x: Operand, /, kernel_size: int | Sequence[int], dilation: int | Sequence[int]=1, padding: int | Sequence[int]=0, stride: int | Sequence[int]=1) -> Tensor:
     """The elements of every window of an image as a column, windows in row-major order (im2col)."""
+
+def unique_all(x: Operand, /, size: int, fill_value: float | None=None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The distinct elements in ascending order, with indices, inverse indices and counts, in results of a given size."""
 
 def unstack(x: Operand, /, axis: int=0) -> tuple[Tensor, ...]:
     """The arrays along an axis, without that axis, as views."""

@@ -17,7 +17,7 @@ from weft.kvstore.base import create as create
 from weft.kvstore.base import kinds as kinds
 from weft.kvstore.base import register as register
 from weft.kvstore.local import LocalStore as LocalStore
-from weft.kvstore.rows import RowSparse as RowSparse
+from weft.sparse import RowSparse as RowSparse
 
 __all__ = ["KVStore", "LocalStore", "RowSparse", "all_reduce", "create", "kinds", "register"]
 

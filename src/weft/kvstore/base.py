@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 from weft import _core
 from weft.arrays.tensor import Tensor
 from weft.base.errors import DTypeError, ShapeError
-from weft.kvstore.rows import RowSparse
+from weft.sparse import RowSparse
 
 __all__ = ["KVStore", "create", "kinds", "register"]
 

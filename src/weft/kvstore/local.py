@@ -19,9 +19,10 @@ from weft.distributed.compression import Codec, make_codec
 from weft.engine import default_engine
 from weft.gradients.gradient import no_grad
 from weft.kvstore.base import Key, KVStore, check_like, new_keys, pairs_of, register, rows_of, unknown_key
-from weft.kvstore.rows import RowSparse, lazy_update
+from weft.optimizer.lazy import lazy_update
 from weft.optimizer.optimizer import Optimizer
 from weft.recording.control_flow_effects import in_graph
+from weft.sparse import RowSparse
 
 __all__ = ["LocalStore", "StoreOptimizer"]
 

@@ -41,9 +41,9 @@ from weft.gradients.gradient import no_grad
 from weft.kvstore.base import Key, KVStore, check_like, new_keys, pairs_of, register, rows_of, unknown_key
 from weft.kvstore.local import check_optimizer, unique_rows
 from weft.kvstore.ray_cluster import connect, job_name, server_actors
-from weft.kvstore.rows import RowSparse
 from weft.kvstore.server import MODES, Pulled, Pushed, reference_of
 from weft.recording.dependence import happens_once
+from weft.sparse import RowSparse
 
 __all__ = ["ParameterServerStore", "Piece", "pieces_of"]
 

@@ -35,8 +35,8 @@ from weft.distributed.errors import CollectiveTimeout, DistributedError
 from weft.gradients.gradient import no_grad
 from weft.kvstore.journal import Journal
 from weft.kvstore.local import LocalStore, StoreOptimizer
-from weft.kvstore.rows import RowSparse
 from weft.optimizer.optimizer import Optimizer
+from weft.sparse import RowSparse
 
 __all__ = ["MODES", "Server", "reference_of"]
 

@@ -28,8 +28,8 @@ from weft.engine import default_engine
 from weft.gradients.gradient import no_grad
 from weft.kvstore.base import Key, new_keys, pairs_of, register
 from weft.kvstore.local import LocalStore
-from weft.kvstore.rows import RowSparse
 from weft.recording.control_flow_effects import in_graph
+from weft.sparse import RowSparse
 
 __all__ = ["SynchronousStore"]
 

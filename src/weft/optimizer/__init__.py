@@ -16,6 +16,7 @@ from weft.optimizer import lr_scheduler as lr_scheduler
 from weft.optimizer.averaging import *  # noqa: F403
 from weft.optimizer.clipping import *  # noqa: F403
 from weft.optimizer.group import ParameterGroup as ParameterGroup
+from weft.optimizer.lazy import *  # noqa: F403
 from weft.optimizer.lbfgs import *  # noqa: F403
 from weft.optimizer.methods import *  # noqa: F403
 from weft.optimizer.optimizer import Optimizer as Optimizer

@@ -1,18 +1,10 @@
-"""What tests know of the operators of weft.ops.families.detection: NumPy, one box and one point at a time."""
+"""What tests know of the operators of weft.ops.families.detection: NumPy, one box at a time."""
 
 import numpy as np
 from tests.ops.material import material
 
 from weft.base.errors import ShapeError
-from weft.ops.families.detection import (
-    BoxDecode,
-    BoxEncode,
-    BoxIou,
-    Nms,
-    RoiAlign,
-    WarpAffine,
-    WarpPerspective,
-)
+from weft.ops.families.detection import BoxDecode, BoxEncode, BoxIou, Nms, SoftNms
 from weft.ops.samples import Array, Sample, arrays
 
 BOXES = np.array([[0, 0, 4, 3], [1, 0.5, 3, 2], [3.5, 1, 7, 6], [0.25, 0, 4, 3.25], [6, 6, 9, 7]])
@@ -133,94 +125,35 @@ class _:
         yield ShapeError, "boxes", Sample(arrays((2, 4)), arrays((3,)))
 
 
-@material(RoiAlign)
+@material(SoftNms)
 class _:
-    def reference(self, x, boxes, images):
-        (_, c, h, w), (p, q), s = x.shape, self.output_size, self.points
-        y = np.zeros((len(boxes), c, p, q))
-        for k, (box, image) in enumerate(zip(boxes, images, strict=True)):
-            x1, y1, x2, y2 = box * self.spatial_scale - (0.5 if self.is_aligned else 0)
-            width, height = (v if self.is_aligned else max(v, 1) for v in (x2 - x1, y2 - y1))
-            for i, j, a, b in np.ndindex(p, q, s, s):
-                row = y1 + (i + (a + 0.5) / s) * height / p
-                column = x1 + (j + (b + 0.5) / s) * width / q
-                if not (-1 <= row <= h and -1 <= column <= w):
-                    continue
-                row, column = min(max(row, 0), h - 1), min(max(column, 0), w - 1)
-                r, t = int(row), int(column)
-                fr, ft = row - r, column - t
-                r2, t2 = min(r + 1, h - 1), min(t + 1, w - 1)
-                top = x[image, :, r, t] * (1 - ft) + x[image, :, r, t2] * ft
-                below = x[image, :, r2, t] * (1 - ft) + x[image, :, r2, t2] * ft
-                y[k, :, i, j] += (top * (1 - fr) + below * fr) / s**2
+    def reference(self, boxes, scores, classes=None):
+        y, left = np.array(scores, np.float64), list(range(len(boxes)))
+        while left:
+            best = max(left, key=lambda i: (y[i], -i))
+            left.remove(best)
+            if y[best] < self.least:
+                break
+            for i in left:
+                if classes is None or classes[i] == classes[best]:
+                    iou = overlap(boxes[best], boxes[i], "iou")
+                    linear = 1 - iou if iou > self.threshold else 1
+                    y[i] *= np.exp(-(iou**2) / self.sigma) if self.kind == "gaussian" else linear
         return y
 
     @classmethod
     def samples(cls):
-        places = boxes(np.array([[0.3, 1.1, 5.2, 4.4], [2.2, 0.4, 2.9, 3.3], [-3.1, -2.7, 9.4, 8.3]]))
-        images = Array((3,), values=(1, 0, 1), dtype="int64")
-        yield Sample(arrays((2, 2, 5, 6)), places, images, (2, 3), tolerance=4)
-        yield Sample(
-            arrays((2, 2, 5, 6)), places, images, (2, 2), 0.5, points=1, is_aligned=False, tolerance=4
-        )
-        yield Sample(arrays((1, 2, 3, 3)), boxes(np.zeros((0, 4))), Array((0,), dtype="int64"), (1, 1))
+        scores = Array((5,), values=(0.5, 0.75, 0.25, 0.55, 0.125))
+        classes = Array((5,), values=(0, 1, 0, 0, 1), dtype="int32")
+        apart = boxes(BOXES + 0.01 * np.arange(20).reshape(5, 4))  # no two edges are at one place
+        yield Sample(apart, scores, threshold=0.2)
+        yield Sample(apart, scores, classes, threshold=0.2)
+        yield Sample(apart, scores, kind="gaussian", sigma=0.3)
+        yield Sample(boxes(), scores, kind="gaussian", least=0.3, gradient=False)
+        yield Sample(boxes(np.zeros((0, 4))), arrays((0,)))
 
     @classmethod
     def errors(cls):
-        images = Array((2,), values=(0, 0), dtype="int64")
-        yield ShapeError, "boxes are", Sample(arrays((1, 1, 3, 3)), arrays((2, 5)), images, (1, 1))
-        yield ValueError, "needs two sizes", Sample(arrays((1, 1, 3, 3)), arrays((2, 4)), images, (1,))
-
-
-def read(image, row, column):
-    """image [c, h, w] at a place, zeros beyond."""
-    total = np.zeros(image.shape[0])
-    for r in (np.floor(row), np.floor(row) + 1):
-        for t in (np.floor(column), np.floor(column) + 1):
-            if 0 <= r < image.shape[1] and 0 <= t < image.shape[2]:
-                total += image[:, int(r), int(t)] * (1 - abs(row - r)) * (1 - abs(column - t))
-    return total
-
-
-def warped(op, x, matrix):
-    height, width = op.size
-    y = np.zeros((len(x), x.shape[1], height, width))
-    for k, r, t in np.ndindex(len(x), height, width):
-        u, v, *rest = matrix[k] @ [t, r, 1]
-        y[k, :, r, t] = read(x[k], v / (rest or [1])[0], u / (rest or [1])[0])
-    return y
-
-
-TURN = np.array([[0.8, -0.3, 0.62], [0.21, 0.9, -0.44]])
-
-
-@material(WarpAffine)
-class _:
-    def reference(self, x, matrix):
-        return warped(self, x, matrix)
-
-    @classmethod
-    def samples(cls):
-        yield Sample(
-            arrays((2, 2, 4, 5)), Array((2, 2, 3), values=np.stack([TURN, TURN[::-1]])), (3, 4), tolerance=4
-        )
-
-    @classmethod
-    def errors(cls):
-        yield ShapeError, "needs matrices [n, 2, 3]", Sample(arrays((2, 1, 3, 3)), arrays((1, 2, 3)), (3, 3))
-        yield ValueError, "size is", Sample(arrays((2, 1, 3, 3)), arrays((2, 2, 3)), (3,))
-
-
-@material(WarpPerspective)
-class _:
-    def reference(self, x, matrix):
-        return warped(self, x, matrix)
-
-    @classmethod
-    def samples(cls):
-        matrix = np.concatenate([TURN, [[0.05, 0.11, 1.2]]])
-        yield Sample(arrays((1, 2, 4, 5)), Array((1, 3, 3), values=matrix[None]), (3, 4), tolerance=4)
-
-    @classmethod
-    def errors(cls):
-        yield ShapeError, "needs matrices [n, 3, 3]", Sample(arrays((2, 1, 3, 3)), arrays((2, 2, 3)), (3, 3))
+        yield ShapeError, "boxes are", Sample(arrays((2, 3)), arrays((2,)))
+        yield ValueError, "sigma must be", Sample(arrays((2, 4)), arrays((2,)), sigma=0.0)
+        yield TypeError, "kind must be", Sample(arrays((2, 4)), arrays((2,)), kind="hard")

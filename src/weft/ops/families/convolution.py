@@ -20,14 +20,8 @@ class Convolving(Op, family="convolution"):
     """
 
 
-class Convolution(
-    Convolving,
-    rule="x[n,groups*channels,i^spatial], weight[out_channels,channels,kernel_size^spatial]: learnable, "
-    "bias[out_channels]?: learnable -> y[n,out_channels,output_sizes()^spatial]: promote to number|complex",
-    channel_axis=1,
-    positional=("stride", "padding", "dilation", "groups"),
-):
-    """Base of conv1d, conv2d, conv3d."""
+class WithKernel(Convolving, positional=("stride", "padding", "dilation", "groups")):
+    """Base of what multiplies windows of x by a weight [o, c / groups, *kernel_size]."""
 
     spatial: ClassVar[int]
     stride: int | tuple[int, ...] = 1
@@ -67,9 +61,7 @@ class Convolution(
         pairs = [(p, p) if isinstance(p, int) else p for p in padding]
         return Windows(size, stride, tuple(p for p, _ in pairs), tuple(q for _, q in pairs), dilation)
 
-    def output_sizes(
-        self, x: TensorType, weight: TensorType, bias: TensorType | None = None
-    ) -> tuple[Any, ...]:
+    def output_sizes(self, x: TensorType, weight: TensorType, *_: TensorType | None) -> tuple[Any, ...]:
         """The result's spatial sizes."""
         if self.groups != 1 and weight.shape[0] % self.groups:
             fact = f"{weight.shape[0]} outputs do not divide into {self.groups} groups"
@@ -80,6 +72,15 @@ class Convolution(
             fact = f"a window of {windows.extents} does not fit x with its padding"
             raise self.fail(ShapeError, fact, x=x, weight=weight)
         return tuple(count)
+
+
+class Convolution(
+    WithKernel,
+    rule="x[n,groups*channels,i^spatial], weight[out_channels,channels,kernel_size^spatial]: learnable, "
+    "bias[out_channels]?: learnable -> y[n,out_channels,output_sizes()^spatial]: promote to number|complex",
+    channel_axis=1,
+):
+    """Base of conv1d, conv2d, conv3d."""
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
         cast = recast(getattr(F, self.name), (x, weight, bias), **self.values())

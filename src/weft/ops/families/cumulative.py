@@ -107,7 +107,7 @@ class CumulativeProd(Cumulative, combine="prod", start=1):
             raise NotImplementedError(f"{self.name} of complex numbers: axis {axis} must not be dynamic")
         n, distance = int(n), 1  # each element is the product of so many, up to the row's beginning
         while distance < n:
-            product = product * _shifted(product, axis, distance if self.reverse else -distance, 1.0)
+            product = product * shifted(product, axis, distance if self.reverse else -distance, 1.0)
             distance *= 2
         return product
 
@@ -208,13 +208,13 @@ def _gradient_of_products(x: Any, y: Any, dy: Any, axis: int) -> Any:
     n = int(n)
     if n < 2:
         return dy
-    sums, factors = dy, _shifted(x, axis, 1, 0.0)
+    sums, factors = dy, shifted(x, axis, 1, 0.0)
     distance = 1
     while distance < n:
-        sums = sums + factors * _shifted(sums, axis, distance, 0.0)
-        factors = factors * _shifted(factors, axis, distance, 0.0)
+        sums = sums + factors * shifted(sums, axis, distance, 0.0)
+        factors = factors * shifted(factors, axis, distance, 0.0)
         distance *= 2
-    return _shifted(y, axis, -1, 1.0) * sums
+    return shifted(y, axis, -1, 1.0) * sums
 
 
 def _gradient_by_quotients(x: Any, y: Any, dy: Any, axis: int) -> Any:
@@ -234,7 +234,7 @@ def _gradient_by_quotients(x: Any, y: Any, dy: Any, axis: int) -> Any:
     return F.where(is_first, total(dy * others), F.where(F.equal(zeros, 0), before, 0))
 
 
-def _shifted(x: Any, axis: int, distance: int, value: float) -> Any:
+def shifted(x: Any, axis: int, distance: int, value: float) -> Any:
     """x[i + distance] at i, and value where there is no such element."""
     part = window(x, axis, max(distance, 0), x.shape[axis] - abs(distance))
     edge = (max(-distance, 0), max(distance, 0))

@@ -1,17 +1,17 @@
-"""Detection: overlaps of boxes, boxes as differences to anchors, suppression of overlapping boxes, regions of
-images."""
+"""Boxes: their overlaps, boxes as differences to anchors, suppression of those that overlap better ones."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 from weft.base.dtype import int64
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.composed import Composed
 from weft.ops.families.interpolation import steps
-from weft.ops.families.sampling_grid import PADDINGS, component, samples
+from weft.ops.families.sampling_grid import component
 from weft.ops.loops import scan
 from weft.ops.op import op
 from weft.ops.pointwise import cast_to
@@ -156,6 +156,35 @@ class BoxDecode(AnchoredBoxes):
         return F.stack([x0 - w, y0 - h, x0 + w, y0 + h], axis=-1)
 
 
+def surviving(boxes: Any, classes: Any, is_too_near: Callable[[Any], Any]) -> Any:
+    """Which of boxes [*b, n, 4], the best first, stay: those that none that stays before them is too near to.
+
+    classes: integers [*b, n] or None: only boxes of one class count; is_too_near: of overlaps [*b, n].
+    """
+    lead = boxes.ndim - 2
+    places = F.places_like(component(boxes, 0), axis=-1)
+    to_front = (lead, *range(lead), lead + 1)
+    sequences = [F.permute_dims(boxes, axes=to_front), steps(boxes, boxes.shape[-2], int64)]
+    constants = [boxes, places]
+    if classes is not None:
+        sequences.append(F.permute_dims(classes, axes=to_front[:-1]))
+        constants.append(classes)
+
+    def step(box: Any, place: Any, *rest: Any) -> Any:
+        """A box that is kept suppresses those behind it."""
+        group, (keep, boxes, places, *classes) = rest[:grouped], rest[grouped:]
+        is_kept = F.any(F.logical_and(keep, F.equal(places, place)), axis=-1, keepdims=True)
+        iou = F.squeeze(F.box_iou(F.expand_dims(box, axis=-2), boxes), axis=-2)
+        goes = F.logical_and(F.logical_and(is_too_near(iou), F.greater(places, place)), is_kept)
+        if group:
+            goes = F.logical_and(goes, F.equal(F.expand_dims(group[0], axis=-1), classes[0]))
+        return [F.logical_and(keep, F.logical_not(goes))], []
+
+    grouped = int(classes is not None)
+    (keep,), _ = scan(step, sequences, [F.greater_equal(places, 0)], constants)
+    return keep
+
+
 @op
 class Nms(
     Composed,
@@ -166,8 +195,8 @@ class Nms(
 
     boxes: float[n, 4], (x1, y1, x2, y2); scores: float[n], the best first, equal ones in their order; classes:
     integers[n]: only boxes of one class suppress each other. threshold: of the IoU. Returns bool[n] in the order of
-    boxes, of a fixed shape, so that it is part of traces; boxes[keep] are those that stay. It holds n^2 overlaps. There
-    is no gradient. Raises ShapeError if sizes do not fit.
+    boxes, of a fixed shape, so that it is part of traces; boxes[keep] are those that stay. There is no gradient. Raises
+    ShapeError if sizes do not fit.
     Source: Felzenszwalb et al. 2010, Object detection with discriminatively trained part-based models.
 
     >>> import weft as wf
@@ -184,22 +213,8 @@ class Nms(
             raise self.fail(ShapeError, "boxes are [n, 4]", boxes=boxes.type)
         order = F.argsort(scores, descending=True)
         ranked = F.take(F.stop_gradient(boxes), order, axis=0)
-        overlaps = F.greater(F.box_iou(ranked, ranked), self.threshold)
-        if classes is not None:
-            group = F.take(classes, order, axis=0)
-            overlaps = F.logical_and(
-                overlaps, F.equal(F.expand_dims(group, axis=1), F.expand_dims(group, axis=0))
-            )
-        places = F.places_like(scores, axis=0)
-
-        def step(row: Any, place: Any, keep: Any, places: Any) -> Any:
-            """A box that is kept suppresses those behind it."""
-            is_kept = F.any(F.logical_and(keep, F.equal(places, place)))
-            behind = F.logical_and(F.logical_and(row, F.greater(places, place)), is_kept)
-            return [F.logical_and(keep, F.logical_not(behind))], []
-
-        everything = F.greater_equal(places, 0)
-        (keep,), _ = scan(step, [overlaps, places], [everything], [places])
+        group = None if classes is None else F.take(classes, order, axis=0)
+        keep = surviving(ranked, group, lambda iou: F.greater(iou, self.threshold))
         return F.take(keep, F.argsort(order), axis=0)
 
     def vjp(self, boxes: Any) -> Any:
@@ -207,148 +222,61 @@ class Nms(
 
 
 @op
-class RoiAlign(
+class SoftNms(
     Composed,
     family="detection",
-    rule="x[n,channels,h,w]: float, boxes[boxes,four]: float, images[boxes]: int -> y: x",
-    positional=("output_size", "spatial_scale"),
+    rule="boxes[boxes,four]: float, scores[boxes]: float, classes[boxes]?: int -> y[boxes]: scores",
 ):
-    """Regions of images, each as output_size bins: the mean of points of a bin, read between elements.
+    """Scores of boxes, lowered where boxes overlap better ones: non-maximum suppression without a hard decision.
 
-    x: float[n, c, h, w]; boxes: float[k, 4], (x1, y1, x2, y2), times spatial_scale in elements of x; images:
-    integers[k], the image of each; points: how many of each bin along each axis. is_aligned: element i has its middle
-    at i + 1/2, else at i, and regions are at least 1 wide. Points more than 1 outside the image are 0, others read its
-    edge. Returns x's dtype, [k, c, *output_size]. Raises ShapeError if sizes do not fit.
-    Source: He et al. 2017, Mask R-CNN.
+    The best box of those left is taken, and the scores of the others are multiplied by 1 - IoU where that is above the
+    threshold (kind "linear"), or by exp(-IoU^2 / sigma) ("gaussian"), until none of at least `least` is left.
+    boxes: float[n, 4], (x1, y1, x2, y2); scores: finite float[n]; of equal ones the first is taken; classes:
+    integers[n]: only boxes of one class lower each other's scores. Returns scores' dtype [n] in the order of boxes;
+    y >= least are those that stay. Raises ShapeError if sizes do not fit, ValueError unless sigma is above 0.
+    Source: Bodla et al. 2017, Soft-NMS: improving object detection with one line of code.
 
     >>> import weft as wf
     >>> import weft.functional as F
-    >>> x = wf.arange(16.).reshape(1, 1, 4, 4)
-    >>> F.roi_align(x, wf.tensor([[0., 0., 4., 4.]]), wf.tensor([0]), (2, 2)).tolist()
-    [[[[2.5, 4.5], [10.5, 12.5]]]]
+    >>> boxes = wf.tensor([[0., 0., 2., 2.], [0., 0., 2., 1.5], [5., 5., 6., 6.]])
+    >>> F.soft_nms(boxes, wf.tensor([0.8, 0.9, 0.1]))
+    tensor([0.2, 0.9, 0.1], dtype=float32, device=cpu:0)
     """
 
-    output_size: tuple[int, ...]
-    spatial_scale: float = 1.0
-    points: int = 2
-    is_aligned: bool = True
+    threshold: float = 0.5
+    kind: Literal["linear", "gaussian"] = "linear"
+    sigma: float = 0.5
+    least: float = 0.001
 
     def check(self) -> None:
-        if len(self.output_size) != 2 or min(self.output_size) < 1 or self.points < 1:
-            raise ValueError(
-                f"{self.name}: needs two sizes and points of at least 1, got {self.output_size}, {self.points}"
-            )
+        if not self.sigma > 0:
+            raise ValueError(f"{self.name}: sigma must be greater than 0, got {self.sigma}")
 
-    def decompose(self, x: Any, boxes: Any, images: Any) -> Any:
-        n, c, h, w = x.shape
-        if boxes.shape[-1] != 4 or 0 in x.shape[2:]:
-            raise self.fail(ShapeError, "boxes are [k, 4], and x has elements", x=x.type, boxes=boxes.type)
-        kind, count = x.dtype.accumulation, boxes.shape[0]
-        x1, y1, x2, y2 = corners(
-            cast_to(boxes, kind) * self.spatial_scale - (0.5 if self.is_aligned else 0.0)
-        )
-        pixels = F.reshape(F.permute_dims(cast_to(x, kind), axes=(0, 2, 3, 1)), shape=(n * h * w, c))
-        first = F.reshape(cast_to(images, int64) * (h * w), shape=(count, 1, 1))
-        rows = self._places(x, y1, y2, self.output_size[0], h, kind)
-        columns = self._places(x, x1, x2, self.output_size[1], w, kind)
-        total: Any = None
-        for row_weight, row in rows:
-            for column_weight, column in columns:
-                index = first + F.expand_dims(row * w, axis=-1) + F.expand_dims(column, axis=-2)
-                weight = F.expand_dims(row_weight, axis=-1) * F.expand_dims(column_weight, axis=-2)
-                part = F.take(pixels, index, axis=0) * F.expand_dims(weight, axis=-1)
-                total = part if total is None else total + part
-        (p, q), s = self.output_size, self.points
-        bins = F.mean(F.reshape(total, shape=(count, p, s, q, s, c)), axis=(2, 4))
-        return cast_to(F.permute_dims(bins, axes=(0, 3, 1, 2)), x.dtype)
+    def decompose(self, boxes: Any, scores: Any, classes: Any = None) -> Any:
+        if boxes.shape[-1] != 4:
+            raise self.fail(ShapeError, "boxes are [n, 4]", boxes=boxes.type)
+        wide = cast_to(scores, scores.dtype.accumulation)
+        places = F.places_like(wide, axis=0)
+        constants = [cast_to(boxes, wide.dtype), places, *([] if classes is None else [classes])]
 
-    def _places(
-        self, x: Any, start: Any, stop: Any, bins: int, size: Any, kind: Any
-    ) -> list[tuple[Any, Any]]:
-        """(weight, index) of the two elements around each point along one axis: [k, bins * samples]."""
-        length = stop - start if self.is_aligned else F.maximum(stop - start, 1.0)
-        share = (F.cast(steps(x, bins * self.points), dtype=kind) + 0.5) * (1 / (bins * self.points))
-        place = F.expand_dims(start, axis=-1) + F.expand_dims(length, axis=-1) * share
-        is_near = F.logical_and(F.greater_equal(place, -1.0), F.less_equal(place, float(size)))
-        place = F.minimum(F.maximum(place, 0.0), float(size - 1))
-        low = F.floor(place)
-        share = place - low
-        index = F.cast(low, dtype=int64)
-        near = F.cast(is_near, dtype=kind)
-        return [((1.0 - share) * near, index), (share * near, F.minimum(index + 1, size - 1))]
+        def step(_: Any, is_left: Any, scores: Any, boxes: Any, places: Any, classes: Any = None) -> Any:
+            """The best box that is left lowers the scores of the others."""
+            best = F.argmax(F.where(is_left, scores, -math.inf), axis=0, keepdims=True)
+            is_left = F.logical_and(is_left, F.not_equal(places, best))
+            is_lower = F.logical_and(is_left, F.greater_equal(F.take(scores, best, axis=0), self.least))
+            if classes is not None:
+                is_lower = F.logical_and(is_lower, F.equal(classes, F.take(classes, best, axis=0)))
+            factor = self.factor(F.squeeze(F.box_iou(F.take(boxes, best, axis=0), boxes), axis=0))
+            return [is_left, F.where(is_lower, scores * factor, scores)], []
+
+        (_, y), _ = scan(step, [places], [F.greater_equal(places, 0), wide], constants)
+        return cast_to(y, scores.dtype)
+
+    def factor(self, iou: Any) -> Any:
+        """By what a score is multiplied at an overlap."""
+        if self.kind == "gaussian":
+            return F.exp(F.square(iou) * (-1 / self.sigma))
+        return F.where(F.greater(iou, self.threshold), 1.0 - iou, 1.0)
 
 
-class Warp(Composed, family="sampling", rule="x: float, matrix: float -> y: x", positional=("size",)):
-    """Base: images read at places that a matrix gives for each element of the result."""
-
-    size: tuple[int, ...]
-    mode: str = "bilinear"
-    padding_mode: str = "zeros"
-
-    rows = 3
-
-    def check(self) -> None:
-        if self.mode not in ("bilinear", "nearest", "bicubic") or self.padding_mode not in PADDINGS:
-            accepted = ", ".join(PADDINGS)
-            raise ValueError(
-                f"{self.name}: mode must be bilinear, nearest or bicubic and padding_mode one of {accepted}, "
-                f"got {self.mode!r} and {self.padding_mode!r}"
-            )
-        if len(self.size) != 2 or min(self.size) < 0:
-            raise ValueError(f"{self.name}: size is (height, width), got {self.size}")
-
-    def decompose(self, x: Any, matrix: Any) -> Any:
-        self.require_ndim(4, x=x)
-        if matrix.shape != (x.shape[0], self.rows, 3):
-            raise self.fail(ShapeError, f"needs matrices [n, {self.rows}, 3]", x=x.type, matrix=matrix.type)
-        kind = matrix.dtype.accumulation
-        wide = F.reshape(cast_to(matrix, kind), shape=(x.shape[0], 1, 1, self.rows, 3))
-        across, down = (
-            F.reshape(F.cast(steps(x, n), dtype=kind), shape=shape)
-            for n, shape in ((self.size[1], (1, 1, -1)), (self.size[0], (1, -1, 1)))
-        )
-        parts = [component(wide, k) for k in range(3)]
-        mapped = [
-            component(parts[0], r) * across + component(parts[1], r) * down + component(parts[2], r)
-            for r in range(self.rows)
-        ]
-        places = [mapped[1], mapped[0]] if self.rows == 2 else [mapped[1] / mapped[2], mapped[0] / mapped[2]]
-        return samples(x, places, self.mode, self.padding_mode, True)
-
-
-@op
-class WarpAffine(Warp):
-    """Images mapped by matrices: element (x, y) of the result is read at matrix (x, y, 1), in elements of the image.
-
-    x: float[n, c, h, w]; matrix: float[n, 2, 3]; size: (height, width) of the result; mode and padding_mode: as
-    grid_sample's. Returns x's dtype, [n, c, *size]. Raises ShapeError if sizes do not fit, ValueError for another word.
-    Source: Hartley, Zisserman 2004, Multiple view geometry in computer vision, 2.4.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.warp_affine(wf.tensor([[[[1., 2., 3.]]]]), wf.tensor([[[1., 0., 1.], [0., 1., 0.]]]), (1, 2))
-    tensor([[[[2., 3.]]]], dtype=float32, device=cpu:0)
-    """
-
-    rows = 2
-
-
-@op
-class WarpPerspective(Warp):
-    """Images mapped by projective matrices, read at the places that these give.
-
-    Element (x, y) of the result is read at (u / t, v / t), (u, v, t) being matrix (x, y, 1), in elements of the image.
-    x: float[n, c, h, w]; matrix: float[n, 3, 3]; size: (height, width) of the result; mode and padding_mode: as
-    grid_sample's. Returns x's dtype, [n, c, *size]; NaN where t is 0. Raises ShapeError if sizes do not fit, ValueError
-    for another word.
-    Source: Hartley, Zisserman 2004, Multiple view geometry in computer vision, 2.3.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> shift = wf.tensor([[[1., 0., 1.], [0., 1., 0.], [0., 0., 1.]]])
-    >>> F.warp_perspective(wf.tensor([[[[1., 2., 3.]]]]), shift, (1, 2))
-    tensor([[[[2., 3.]]]], dtype=float32, device=cpu:0)
-    """
-
-
-__all__ = ["BoxDecode", "BoxEncode", "BoxIou", "Nms", "RoiAlign", "WarpAffine", "WarpPerspective"]
+__all__ = ["BoxDecode", "BoxEncode", "BoxIou", "Nms", "SoftNms", "corners", "surviving"]
