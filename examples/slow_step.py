@@ -19,7 +19,6 @@ import weft.module as M
 import weft.optimizer as optim
 from weft.tools import profile
 from weft.tools.counters import Counting
-from weft.tools.timeline import Timeline
 
 FEATURES, HIDDEN, CLASSES, BATCH, STEPS, LONGEST = 32, 64, 10, 16, 8, 64
 
@@ -136,10 +135,10 @@ def main() -> None:
         print(f"{name:22} {counts[0]:8.0f} {counts[1]:8.0f} {plans:25} {min(times[name]) * 1e3:7.2f}")
 
     if arguments.timeline:
-        with Timeline(steps=True) as timeline:
+        with profile() as recorded:
             epochs["traced"]()
-        timeline.write(arguments.timeline)
-        print(f"\n{timeline}")
+        recorded.to_chrome(arguments.timeline)
+        print(f"\n{recorded}")
 
 
 if __name__ == "__main__":

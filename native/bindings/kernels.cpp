@@ -129,6 +129,8 @@ void bind_kernels(nb::module_& m) {
   def(m, "kernel_nonzero", &make_nonzero, "x -> int64 indices [number, ndim].");
   def(m, "kernel_masked_select", &make_masked_select, "x, mask -> y[number].");
   def(m, "kernel_masked_assign", &make_masked_assign, "x, mask, values[number] -> y (may be x).");
+  def(m, "kernel_check_indices", &make_check_indices, "function"_a, "axes"_a,
+      "indices of each axis -> int64 0. Parameters: the axes' sizes.");
   def(m, "kernel_check_labels", &make_check_labels, "function"_a,
       "integers -> int64. Parameters: classes, ignored.");
   // loops: (operand, dimension) that gives the size of each; operands: (operand, dimension that moves in each

@@ -9,7 +9,6 @@
 #include "program/control.h"
 #include "program/loop.h"
 #include "program/nan_watch.h"
-#include "program/step_log.h"
 #include "program/thread_loop.h"
 #include "storage/runtime.h"
 
@@ -315,20 +314,6 @@ void bind_program(nb::module_& m) {
   // Steps whose results hold NaN (1), or infinite elements, too (2), fail from now on; 0: none. Gives what it
   // was.
   def(m, "watch_nan", [](int what) { return NanWatch::set(what); });
-  // From now on it is written down when steps run. False: it is already.
-  def(m, "open_step_log", [] { return StepLog::open(); });
-  // What was written down: (program, number, operators, line, device, thread, bytes, start_ns, end_ns) of
-  // each step.
-  def(m, "close_step_log", [] {
-    nb::list spans;
-    for (const StepLog::Span& span : StepLog::close().spans) {
-      const Program::Step& step = span.program->steps[span.step];
-      spans.append(nb::make_tuple(span.program->name, span.step, step.name, step.where,
-                                  device_object(span.program->device), span.thread, span.bytes, span.start_ns,
-                                  span.end_ns));
-    }
-    return spans;
-  });
   // Runs a kernel here and now; for tests of kernels by themselves.
   def(
       m, "run_kernel",

@@ -7,14 +7,12 @@
 // up where launching one does, and so does all Python that is run to compare: guards, attributes of objects,
 // destructors. So whoever may run Python holds what it looks at: a list of programs never changes once it is
 // in the table (another takes its place), and items of containers are owned while they are read.
-#include <pthread.h>
-
 #include <algorithm>
-#include <bit>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
+#include "bindings/call_arguments.h"
 #include "bindings/hooks.h"
 #include "bindings/launch_recorder.h"
 #include "bindings/operator.h"
@@ -23,255 +21,6 @@
 
 namespace weft {
 namespace {
-
-// The arguments of a call, flat. What lies in lists and dicts another thread may take out of them while the
-// call waits for the engine, so all of it is held.
-struct Arguments {
-  std::vector<uint64_t> key;
-  std::vector<nb::object> leaves;
-  std::vector<PyObject*> tensors;  // of the leaves
-  bool foreign =
-      false;  // some are arrays or scalars of other libraries, which become Tensors and numbers first
-  std::vector<nb::object> identities;  // objects that are no leaves and whose addresses are part of the key
-};
-
-// Arguments of one call, empty at first, in the memory of an earlier call's.
-class CallArguments {
- public:
-  CallArguments() : arguments_(std::exchange(spare_, nullptr)) {
-    if (!arguments_) arguments_ = new Arguments;
-  }
-  ~CallArguments() {
-    Arguments& a = *arguments_;
-    a.key.clear();
-    a.tensors.clear();
-    a.foreign = false;
-    a.leaves.clear();  // this may run Python, which may come back here
-    a.identities.clear();
-    if (Arguments* const other = std::exchange(spare_, arguments_)) delete other;
-  }
-  CallArguments(const CallArguments&) = delete;
-  Arguments& operator*() const noexcept { return *arguments_; }
-
- private:
-  static inline constinit Arguments* spare_ = nullptr;  // guarded by the GIL; as long as the process
-  Arguments* arguments_;
-};
-
-enum class Tag : uint64_t {
-  tensor = 1,
-  real,
-  integer,
-  boolean,
-  none,
-  text,
-  object,
-  slice,
-  tuple,
-  list,
-  dict,
-  end
-};
-
-uint64_t word(Tag tag, uint64_t rest = 0) noexcept { return static_cast<uint64_t>(tag) | rest << 4; }
-
-class Reader {
- public:
-  explicit Reader(Arguments& to) : to_(to) {}
-
-  void read(PyObject* object) {
-    std::vector<uint64_t>& key = to_.key;
-    if (Py_TYPE(object) == tensor_type) {
-      add_tensor(object);
-    } else if (PyTuple_CheckExact(object) || (PyTuple_Check(object) && type_has(object, "_fields"))) {
-      const Deeper deeper(*this);
-      const Py_ssize_t count = PyTuple_Size(object);
-      if (!PyTuple_CheckExact(object)) add_kept_identity(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-      key.push_back(word(Tag::tuple, static_cast<uint64_t>(count)));
-      for (Py_ssize_t i = 0; i < count; ++i) read(PyTuple_GetItem(object, i));
-    } else if (PyList_CheckExact(object)) {
-      const Deeper deeper(*this);
-      const Py_ssize_t count = PyList_Size(object);
-      key.push_back(word(Tag::list, static_cast<uint64_t>(count)));
-      for (Py_ssize_t i = 0; i < count; ++i) {
-        PyObject* const borrowed = PyList_GetItem(object, i);
-        if (!borrowed) throw nb::python_error();  // it has become shorter
-        const nb::object item = nb::borrow(borrowed);
-        read(item.ptr());
-      }
-    } else if (PyDict_CheckExact(object)) {
-      const Deeper deeper(*this);
-      Py_ssize_t left = PyDict_Size(object);
-      key.push_back(word(Tag::dict, static_cast<uint64_t>(left)));
-      PyObject *borrowed_name, *borrowed_value;
-      for (Py_ssize_t i = 0; PyDict_Next(object, &i, &borrowed_name, &borrowed_value); --left) {
-        const nb::object name = nb::borrow(borrowed_name), value = nb::borrow(borrowed_value);
-        if (!add_plain(name.ptr())) {
-          if (PyFloat_CheckExact(name.ptr()))
-            key.insert(key.end(),
-                       {word(Tag::real, 1), std::bit_cast<uint64_t>(PyFloat_AsDouble(name.ptr()))});
-          else
-            add_kept_identity(name.ptr());
-        }
-        read(value.ptr());
-      }
-      if (left != 0) raise_error(PyExc_RuntimeError, "trace: a dict changed its size while it was read");
-    } else {
-      add_leaf(object);
-    }
-  }
-
- private:
-  // Raises RecursionError where structures are cyclic, deeper than weft.base.structure.DEPTH, or too deep for
-  // the thread's stack.
-  static constexpr int most_deep = 10000;
-  static constexpr int levels_between_checks = 16;
-  struct Deeper {
-    explicit Deeper(Reader& reader) : depth_(reader.depth_) {
-      if (++depth_ > most_deep || (depth_ % levels_between_checks == 0 && !reader.has_stack())) {
-        --depth_;
-        PyErr_Format(PyExc_RecursionError,
-                     "containers in the arguments of a traced function are nested more than %d deep, or "
-                     "one contains itself",
-                     depth_);
-        throw nb::python_error();
-      }
-    }
-    ~Deeper() { --depth_; }
-    Deeper(const Deeper&) = delete;
-    int& depth_;
-  };
-
-  // Whether the thread's stack has room for the levels up to the next check.
-  bool has_stack() {
-    constexpr ptrdiff_t kBytes = 128 << 10;
-    if (!stack_end_) {
-      pthread_attr_t attributes;
-      if (pthread_getattr_np(pthread_self(), &attributes) != 0) return true;
-      size_t size = 0;
-      pthread_attr_getstack(&attributes, &stack_end_, &size);
-      pthread_attr_destroy(&attributes);
-    }
-    return static_cast<char*>(__builtin_frame_address(0)) - static_cast<char*>(stack_end_) > kBytes;
-  }
-
-  // What is part of the key by its type and value; false: something else.
-  bool add_plain(PyObject* object) {
-    if (object == Py_None) {
-      to_.key.push_back(word(Tag::none));
-    } else if (PyBool_Check(object)) {
-      to_.key.push_back(word(Tag::boolean, object == Py_True));
-    } else if (PyLong_CheckExact(object)) {
-      int overflow = 0;
-      const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
-      if (overflow) {
-        const nb::object digits = checked(PyNumber_ToBase(object, 16));
-        add_text(Text::digits, digits.ptr());
-        return true;
-      }
-      to_.key.push_back(word(Tag::integer));
-      to_.key.push_back(static_cast<uint64_t>(value));
-    } else if (PyUnicode_CheckExact(object)) {
-      add_text(Text::characters, object);
-    } else if (PyBytes_CheckExact(object)) {
-      add_words(Text::bytes, PyBytes_AsString(object), PyBytes_Size(object));
-    } else {
-      return false;
-    }
-    return true;
-  }
-
-  enum class Text : uint64_t { characters, bytes, digits };
-
-  void add_text(Text kind, PyObject* object) {
-    Py_ssize_t size = 0;
-    if (const char* text = PyUnicode_AsUTF8AndSize(object, &size)) return add_words(kind, text, size);
-    PyErr_Clear();  // halves of surrogates
-    const nb::object bytes = checked(PyUnicode_AsEncodedString(object, "utf-8", "surrogatepass"));
-    add_words(kind, PyBytes_AsString(bytes.ptr()), PyBytes_Size(bytes.ptr()));
-  }
-  void add_words(Text kind, const char* text, Py_ssize_t length) {
-    const auto size = static_cast<size_t>(length);
-    std::vector<uint64_t>& key = to_.key;
-    key.push_back(word(Tag::text, static_cast<uint64_t>(kind) | size << 2));
-    const size_t first = key.size();
-    key.resize(first + (size + 7) / 8);
-    std::copy_n(text, size, reinterpret_cast<char*>(key.data() + first));
-  }
-
-  void add_leaf(PyObject* object) {
-    to_.leaves.push_back(nb::borrow(object));
-    if (PyFloat_CheckExact(object)) {
-      to_.key.push_back(word(Tag::real));
-    } else if (add_plain(object)) {
-      return;
-    } else if (PySlice_Check(object)) {
-      add_slice(object);
-    } else {
-      to_.foreign |= is_foreign(object);
-      add_identity(Tag::object, object);
-    }
-  }
-
-  static bool is_foreign(PyObject* object) noexcept {
-    return !is_known(object) && (type_has(object, "__array_interface__") || type_has(object, "__dlpack__"));
-  }
-
-  // By its three parts where they are integers or missing.
-  void add_slice(PyObject* object) {
-    std::vector<uint64_t> parts{word(Tag::slice)};
-    for (const char* name : {"start", "stop", "step"}) {
-      const nb::object part = nb::handle(object).attr(name);
-      int overflow = 0;
-      if (!part.is_none() && !PyLong_CheckExact(part.ptr())) return add_identity(Tag::object, object);
-      const long long value = part.is_none() ? 0 : PyLong_AsLongLongAndOverflow(part.ptr(), &overflow);
-      if (overflow) return add_identity(Tag::object, object);
-      parts.push_back(part.is_none());
-      parts.push_back(static_cast<uint64_t>(value));
-    }
-    to_.key.insert(to_.key.end(), parts.begin(), parts.end());
-  }
-
-  void add_tensor(PyObject* object) {
-    const Tensor& x = self_of(object);
-    uint64_t first = to_.tensors.size(), distance = 0;
-    for (size_t k = 0; k < to_.tensors.size(); ++k) {
-      const Tensor& y = self_of(to_.tensors[k]);
-      if (y.chunk.get() != x.chunk.get()) continue;
-      first = k;
-      distance = static_cast<uint64_t>(x.data - y.data);
-      break;
-    }
-    const bool shares = first != to_.tensors.size();
-    const auto ndim = static_cast<size_t>(x.ndim);
-    std::vector<uint64_t>& key = to_.key;
-    const size_t begin = key.size();
-    key.resize(begin + 1 + shares + 2 * ndim);
-    uint64_t* next = key.data() + begin;
-    *next++ = word(Tag::tensor, type_key(x, x.device()) | first << kTypeBits);
-    if (shares) *next++ = distance;
-    for (size_t d = 0; d < ndim; ++d) {
-      next[d] = static_cast<uint64_t>(x.shape[d]);
-      next[ndim + d] = static_cast<uint64_t>(x.strides[d]);
-    }
-    to_.tensors.push_back(object);
-    to_.leaves.push_back(nb::borrow(object));
-  }
-
-  void add_identity(Tag tag, PyObject* object) {
-    to_.key.push_back(word(tag));
-    to_.key.push_back(reinterpret_cast<uintptr_t>(object));
-  }
-
-  void add_kept_identity(PyObject* object) {
-    add_identity(Tag::object, object);
-    to_.identities.push_back(nb::borrow(object));
-  }
-
-  Arguments& to_;
-  int depth_ = 0;
-  void* stack_end_ = nullptr;  // of the thread, once it was asked for
-};
 
 // What a list or a dict had in it, by identity.
 struct Contents {
@@ -351,15 +100,15 @@ struct Replay : ReplaySpec {
   bool direct = false;       // and that nothing is to be made of
   bool has_windows = false;  // among its arrays
   std::vector<std::pair<size_t, size_t>>
-      overlapping;  // arguments that lie in one memory, of Arguments::tensors
+      overlapping;  // arguments that lie in one memory, of FlatArguments::tensors
   int64_t runs = 0;
   uint64_t questions = 0;                // how often `watched` has been asked;
   uint64_t checked_changes = 0;          // what `changes` was when it was asked last,
   std::optional<bool> unchanged = true;  // and what came of that; none: another has to ask
   std::vector<Contents> contents;        // of the containers
-  std::vector<nb::object> identities;    // of Arguments: their addresses stay theirs
+  std::vector<nb::object> identities;    // of FlatArguments: their addresses stay theirs
 
-  bool fits(const Arguments& a, nb::object& leaves) {
+  bool fits(const FlatArguments& a, nb::object& leaves) {
     if (!elsewhere.empty())
       for (PyObject* x : a.tensors)
         if (std::ranges::binary_search(elsewhere, self_of(x).chunk->serial)) return false;
@@ -392,7 +141,7 @@ struct Replay : ReplaySpec {
 
   // Whether the results would have the history that operations one by one give them. A window of an array has
   // none, and memory that several arrays share has only that of one of them.
-  History history(const Arguments& a) const {
+  History history(const FlatArguments& a) const {
     if ((!has_windows && overlapping.empty() && shared.empty()) || !recording()) return History::unchanged;
     const Plan& form = plan->recorded ? *plan->recorded : *plan;
     if (!loses_windows(a, form) && !loses_shared(a)) return History::unchanged;
@@ -400,7 +149,7 @@ struct Replay : ReplaySpec {
   }
 
   // Of what it writes rewrite_histories knows.
-  bool loses_windows(const Arguments& a, const Plan& form) const {
+  bool loses_windows(const FlatArguments& a, const Plan& form) const {
     if (!has_windows) return false;
     for (size_t k = 0; k < arrays.size(); ++k) {
       const Find& find = arrays[k];
@@ -411,7 +160,7 @@ struct Replay : ReplaySpec {
     }
     return false;
   }
-  bool loses_shared(const Arguments& a) const {
+  bool loses_shared(const FlatArguments& a) const {
     const auto has_node = [](PyObject* x) { return static_cast<bool>(tracked_of(x).node); };
     const auto loses = [&](const auto& pair) {
       PyObject *const x = a.tensors[pair.first], *const y = a.tensors[pair.second];
@@ -432,7 +181,7 @@ struct Replay : ReplaySpec {
   }
 
   // That what it finds is there, in calls like this one.
-  void check(const Arguments& a) const {
+  void check(const FlatArguments& a) const {
     const auto refuse = [](bool wrong, const char* what) {
       if (wrong) throw ValueError(std::string("Replays.add: the plan and its ") + what + " do not fit");
     };
@@ -469,7 +218,7 @@ struct Replay : ReplaySpec {
     refuse(!std::ranges::is_sorted(elsewhere), "elsewhere");
   }
 
-  static nb::object as_list(const Arguments& a, nb::object& leaves) {
+  static nb::object as_list(const FlatArguments& a, nb::object& leaves) {
     if (!leaves.is_valid()) {
       nb::list list;
       for (const nb::object& leaf : a.leaves) list.append(leaf);
@@ -497,7 +246,7 @@ struct Replay : ReplaySpec {
     }
   }
 
-  nb::object run(const Arguments& a, nb::object& leaves) const {
+  nb::object run(const FlatArguments& a, nb::object& leaves) const {
     std::vector<Tracked> windows;
     if (has_windows) windows.reserve(arrays.size());
     std::vector<nb::object> held;
@@ -576,7 +325,7 @@ class Replays {
   // Calls of this kind run the function, and nothing else.
   void call_directly(nb::handle args, nb::handle kwargs) {
     const CallArguments arguments;
-    Arguments& a = *arguments;
+    FlatArguments& a = *arguments;
     read(args, kwargs, a);
     if (const auto it = table_.find(a.key); it != table_.end())
       for (const std::shared_ptr<Replay>& replay : *it->second) replay->direct = !replay->owner.is_valid();
@@ -586,7 +335,7 @@ class Replays {
   // runs: of an equal program whose place it takes.
   void add(nb::handle args, nb::handle kwargs, nb::object owner, nb::handle spec, int64_t runs) {
     const CallArguments arguments;
-    Arguments& a = *arguments;
+    FlatArguments& a = *arguments;
     read(args, kwargs, a);
     auto replay = std::make_shared<Replay>();
     if (!owner.is_none()) {
@@ -657,7 +406,7 @@ class Replays {
   nb::object replay(nb::handle args, nb::handle kwargs) {
     const PythonEntry entry;
     const CallArguments arguments;
-    Arguments& a = *arguments;
+    FlatArguments& a = *arguments;
     read(args, kwargs, a);
     if (a.foreign) return NoProgram::answer(Reason::convert);
     const auto it = table_.find(a.key);
@@ -684,8 +433,8 @@ class Replays {
                          std::countr_zero(static_cast<uint64_t>(call)) % 3 == 0);
   }
 
-  void read(nb::handle args, nb::handle kwargs, Arguments& a) {
-    Reader reader(a);
+  void read(nb::handle args, nb::handle kwargs, FlatArguments& a) {
+    ArgumentReader reader(a);
     reader.read(args.ptr());
     reader.read(kwargs.ptr());
   }

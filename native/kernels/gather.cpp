@@ -166,8 +166,28 @@ class IndexGet final : public Kernel {
   const int position_;
 };
 
+// For loops that gather, which cannot stop at an index that is out of range.
+class CheckIndices final : public Kernel {
+ public:
+  CheckIndices(std::string function, std::vector<int> axes)
+      : function_(std::move(function)), axes_(std::move(axes)) {}
+
+  void run(const Call& call) const override {
+    for (size_t k = 0; k < axes_.size(); ++k)
+      check_indices(call.operands[k], load_as<int64_t>(call.parameters + k), axes_[k], function_.c_str());
+    store_as(call.operands[axes_.size()].data, int64_t{0});
+  }
+
+ private:
+  const std::string function_;
+  const std::vector<int> axes_;
+};
+
 }  // namespace
 
+Ref<Kernel> make_check_indices(std::string function, std::vector<int> axes) {
+  return Ref<Kernel>(new CheckIndices(std::move(function), std::move(axes)));
+}
 Ref<Kernel> make_take_along_axis(int axis) { return Ref<Kernel>(new TakeAlongAxis(axis)); }
 Ref<Kernel> make_index_get(std::vector<int> dims, int position) {
   if (dims.empty()) throw ValueError("index: no dimension is indexed");

@@ -96,6 +96,9 @@ Ref<Kernel> make_masked_select();
 // may be the same memory as x; a stride of 0 puts one value everywhere. One type for x, values and y.
 Ref<Kernel> make_masked_assign();
 
+// indices of each axis -> int64 0, of no dimensions. Parameters: the axes' sizes (int64). IndexError for an
+// index outside of -size..size-1; `function` is whose it is.
+Ref<Kernel> make_check_indices(std::string function, std::vector<int> axes);
 // labels -> int64 y of their shape. Parameters: classes, ignored (int64). IndexError for a label that is
 // neither in 0..classes-1 nor `ignored`; `function` is whose it is.
 Ref<Kernel> make_check_labels(std::string function);

@@ -245,31 +245,29 @@ void Program::run_alone(const Run& run, const RunContext& context) const {
 // Steps of known geometry: only addresses are put in.
 void Program::run_bound(const Run& run, const RunContext& context, StepFailures& failures) const {
   const Layout& p = *layout_;
-  const size_t count = p.views.size();
-  Scratch<char*, 64> data(count);
-  for (int k = 0; k < inputs_; ++k) data[static_cast<size_t>(k)] = run.inputs[k]->data;
+  Scratch<char*, 64> data(p.views.size());
+  const auto at = [&](int value) -> char*& { return data[static_cast<size_t>(value)]; };
+  for (int k = 0; k < inputs_; ++k) at(k) = run.inputs[k]->data;
   for (size_t j = 0; j < outputs.size(); ++j)
-    if (outputs[j].value >= inputs_) data[static_cast<size_t>(outputs[j].value)] = run.outputs[j]->data;
+    if (outputs[j].value >= inputs_) at(outputs[j].value) = run.outputs[j]->data;
   std::optional<Prepacker::Use> prepacked;
   if (prepacker_) {
     prepacked.emplace(*prepacker_, run.inputs);
     for (size_t k = 0; k < prepacker_->values().size(); ++k)
-      data[static_cast<size_t>(prepacker_->values()[k].number)] = prepacked->data(k);
+      at(prepacker_->values()[k].number) = prepacked->data(k);
   }
   const TempSpace space(device, p.arena_size + p.scratch_size, context.stream_number);
   char* const arena = space.get();
   for (const Layout::Address& address : p.addresses)
-    data[static_cast<size_t>(address.value)] =
-        (address.base < 0 ? arena : data[static_cast<size_t>(address.base)]) + address.offset;
+    at(address.value) = (address.base < 0 ? arena : at(address.base)) + address.offset;
   std::optional<ArenaCheck> arena_check;
   if (check && p.arena_size && !hidden_memory_of(device)) arena_check.emplace(spans, arena, p.arena_size);
 
   char* pointers[LoopPattern::kOperands];
   std::vector<View> views(p.most_operands);
   const auto operand = [&](size_t t, size_t k) {
-    const auto value = static_cast<size_t>(steps[t].operands[k]);
-    View x = p.views[value];
-    x.data = data[value];
+    View x = p.views[static_cast<size_t>(steps[t].operands[k])];
+    x.data = at(steps[t].operands[k]);
     return x;
   };
   const auto run_kernel = [&](size_t t) {
@@ -280,7 +278,7 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
       const Bound* bound = p.bound[t].load(std::memory_order_acquire);
       if (!bound && p.binds[t]) bound = bind(t);
       if (bound) {
-        for (size_t k = 0; k < operands; ++k) pointers[k] = data[static_cast<size_t>(step.operands[k])];
+        for (size_t k = 0; k < operands; ++k) pointers[k] = at(step.operands[k]);
         bound->run(pointers, slots, context);
       } else {
         for (size_t k = 0; k < operands; ++k) views[k] = operand(t, k);
@@ -288,8 +286,9 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
       }
       NanWatch::check(step, device, [&](size_t k) { return operand(t, k); });
       if (arena_check)
-        if (const int64_t at = arena_check->after(static_cast<int>(t)); at >= 0)
-          throw std::logic_error("wrote byte " + std::to_string(at) + " of the arena, which is not its own");
+        if (const int64_t byte = arena_check->after(static_cast<int>(t)); byte >= 0)
+          throw std::logic_error("wrote byte " + std::to_string(byte) +
+                                 " of the arena, which is not its own");
     } catch (...) {
       throw TaskFailure{failure_of(step)};
     }
@@ -309,8 +308,7 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
   if (prepacked) prepacked->publish();
   // A copy of an array onto itself: the output is written in the memory of the input that it is copied from.
   const auto is_there = [&](size_t t) {
-    const std::vector<int>& operands = steps[t].operands;
-    return p.copies[t] && data[static_cast<size_t>(operands[0])] == data[static_cast<size_t>(operands[1])];
+    return p.copies[t] && at(steps[t].operands[0]) == at(steps[t].operands[1]);
   };
   for (size_t t = hoisted.size(); t < steps.size(); ++t) {
     if (failures.skips(t)) continue;
@@ -328,6 +326,25 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
   }
 }
 
+namespace {
+
+// The sizes and strides of values inside of a program, and views of them, without data.
+void write_geometry(const Program& program, const int64_t* registers, int64_t* next, View* views) {
+  for (const Program::Value& value : program.values) {
+    View& view = *views++;
+    if (value.kind < Program::Value::Kind::temporary) continue;
+    const size_t ndim = value.sizes.size();
+    for (size_t d = 0; d < ndim; ++d) {
+      next[d] = registers[value.sizes[d]];
+      next[ndim + d] = registers[value.strides[d]];
+    }
+    view = {nullptr, value.dtype, static_cast<int>(ndim), next, next + ndim};
+    next += 2 * ndim;
+  }
+}
+
+}  // namespace
+
 // Geometry is computed in registers. What others keep is made here for one run.
 void Program::run_unbound(const Run& run, const RunContext& context, StepFailures& failures) const {
   const size_t count = static_cast<size_t>(inputs_) + values.size();
@@ -343,19 +360,7 @@ void Program::run_unbound(const Run& run, const RunContext& context, StepFailure
   Scratch<int64_t, 64> geometry(inside + 1);
   const auto arena_size = arena_bytes < 0 ? size_t{0} : static_cast<size_t>(run.registers[arena_bytes]);
   // Geometry first, with null data, so that kernels can say how much scratch they need.
-  int64_t* next = geometry.get();
-  for (size_t i = 0; i < values.size(); ++i) {
-    const Value& value = values[i];
-    if (value.kind < Value::Kind::temporary) continue;
-    const size_t ndim = value.sizes.size();
-    for (size_t d = 0; d < ndim; ++d) {
-      next[d] = run.registers[value.sizes[d]];
-      next[ndim + d] = run.registers[value.strides[d]];
-    }
-    views[static_cast<size_t>(inputs_) + i] = {nullptr, value.dtype, static_cast<int>(ndim), next,
-                                               next + ndim};
-    next += 2 * ndim;
-  }
+  write_geometry(*this, run.registers, geometry.get(), views.get() + inputs_);
   Scratch<View, 16> operands(LoopPattern::kOperands > 16 ? 0 : 16);
   std::vector<View> many;
   const auto gather = [&](const Step& step) -> const View* {

@@ -29,31 +29,18 @@ class Checker {
   const std::string& program_;
 };
 
-}  // namespace
-
-void Program::validate() const {
-  const Checker ensure(name);
-  const size_t inputs = uses.size(), all = inputs + values.size();
-  ensure(registers >= 0 && registers < (1 << 24), "the number of registers is out of range");
-  const auto r = static_cast<size_t>(registers);
-  const auto check_register = [&](int index) { ensure.in(index, 0, r, "register"); };
-  const auto check_value = [&](int index) { ensure.in(index, 0, all, "value"); };
-  const auto is_zero = [&](int reg) {
-    return std::ranges::find(constants, std::pair{reg, int64_t{0}}) != constants.end();
+// What values say of their geometry, and of the memory that they are in.
+void check_values(const Program& program, const Checker& ensure) {
+  using Value = Program::Value;
+  const size_t inputs = program.uses.size();
+  const auto check_register = [&](int index) {
+    ensure.in(index, 0, static_cast<size_t>(program.registers), "register");
   };
-  for (const Use use : uses) ensure(use <= Use::data, "a use of an input is none of the four");
-  for (const auto& [reg, number] : constants) check_register(reg);
-  for (const Load& load : loads) {
-    check_register(load.reg);
-    ensure.in(load.dimension, 0, kMaxDims, "dimension");
-    if (load.from != Load::From::size) ensure.in(load.input, 0, inputs, "input");
-  }
-  for (const Compute& c : computes)
-    for (const int reg : {c.reg, c.a, c.b}) check_register(reg);
-  if (exact) ensure(loads.empty(), "exact programs load no sizes");
-  ensure.in(arena_bytes, -1, r, "register");
-  for (size_t k = 0; k < values.size(); ++k) {
-    const Value& v = values[k];
+  const auto is_zero = [&](int reg) {
+    return std::ranges::find(program.constants, std::pair{reg, int64_t{0}}) != program.constants.end();
+  };
+  for (size_t k = 0; k < program.values.size(); ++k) {
+    const Value& v = program.values[k];
     ensure(v.sizes.size() <= kMaxDims && v.strides.size() <= kMaxDims, "a value has too many dimensions");
     for (const int reg : v.sizes) check_register(reg);
     for (const int reg : v.strides) check_register(reg);
@@ -66,7 +53,8 @@ void Program::validate() const {
         break;
       case Value::Kind::temporary:
         check_register(v.offset);
-        ensure(arena_bytes >= 0 || std::ranges::any_of(v.sizes, is_zero), "a temporary value has no arena");
+        ensure(program.arena_bytes >= 0 || std::ranges::any_of(v.sizes, is_zero),
+               "a temporary value has no arena");
         ensure(v.strides.size() == v.sizes.size(), "a value has sizes and strides of different number");
         break;
       case Value::Kind::prepacked:
@@ -80,6 +68,29 @@ void Program::validate() const {
         ensure(false, "inputs are not values of their own");
     }
   }
+}
+
+}  // namespace
+
+void Program::validate() const {
+  const Checker ensure(name);
+  const size_t inputs = uses.size(), all = inputs + values.size();
+  ensure(registers >= 0 && registers < (1 << 24), "the number of registers is out of range");
+  const auto r = static_cast<size_t>(registers);
+  const auto check_register = [&](int index) { ensure.in(index, 0, r, "register"); };
+  const auto check_value = [&](int index) { ensure.in(index, 0, all, "value"); };
+  for (const Use use : uses) ensure(use <= Use::data, "a use of an input is none of the four");
+  for (const auto& [reg, number] : constants) check_register(reg);
+  for (const Load& load : loads) {
+    check_register(load.reg);
+    ensure.in(load.dimension, 0, kMaxDims, "dimension");
+    if (load.from != Load::From::size) ensure.in(load.input, 0, inputs, "input");
+  }
+  for (const Compute& c : computes)
+    for (const int reg : {c.reg, c.a, c.b}) check_register(reg);
+  if (exact) ensure(loads.empty(), "exact programs load no sizes");
+  ensure.in(arena_bytes, -1, r, "register");
+  check_values(*this, ensure);
   for (const Output& output : outputs) {
     check_value(output.value);
     ensure.in(output.writes, -1, inputs, "input");

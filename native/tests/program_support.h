@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -267,6 +269,32 @@ inline std::vector<Tensor> launch(const Program& program, const std::vector<Tens
   for (Tensor& x : results) places.push_back(&x);
   program.launch(given, numbers, destinations, places.data());
   return results;
+}
+
+// y = a * b + c, z = y + a, of int64 [n].
+inline Ref<const Program> two_steps(int64_t n, bool exact = true) {
+  Draft draft("two_steps");
+  const int a = draft.input({n}), b = draft.input({n}), c = draft.input({n});
+  const int y = draft.temporary({n}), z = draft.output({n});
+  draft.step(elements<MultiplyAdd>(), {a, b, c, y}, "multiply_add");
+  draft.step(elements<Add>(), {y, a, z}, "add");
+  return draft.finish(exact);
+}
+
+// Runs the body in threads of their own, with their numbers; fails with what they throw.
+inline void in_threads(int count, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  Log<std::string> failures;
+  for (int t = 0; t < count; ++t)
+    threads.emplace_back([&, t] {
+      try {
+        body(t);
+      } catch (const std::exception& error) {
+        failures.add(error.what());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK_EQ(failures.items(), std::vector<std::string>{});
 }
 
 }  // namespace weft::testing

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from weft import engine as engine
     from weft import fft as fft
     from weft import functional as functional
+    from weft import interop as interop
     from weft import kvstore as kvstore
     from weft import linalg as linalg
     from weft import metrics as metrics
@@ -86,8 +87,10 @@ if TYPE_CHECKING:
     from weft.control_flow import *  # noqa: F403
     from weft.functional import *  # type: ignore[no-redef,assignment]  # noqa: F403 - those of the same name come first
     from weft.gradients.gradient import *  # noqa: F403
+    from weft.gradients.recomputation import recompute as recompute
     from weft.gradients.recovery import clear_errors as clear_errors
     from weft.gradients.transformation import Transformation as Transformation
+    from weft.interop.weights import load as load
     from weft.ops.simple import simple_op as simple_op
     from weft.storage.devices import device as device
     from weft.traces.export import load_program as load_program
@@ -159,10 +162,12 @@ _MODULE_OF = {
     ),
     "weft.transform.derivatives": ("hessian", "jacobian", "jvp", "linearize", "vjp"),
     "weft.transform.vmap": ("vmap",),
-    "weft.gradients.gradient": ("Function", "GradManager", "grad", "no_grad", "recompute", "value_and_grad"),
+    "weft.gradients.gradient": ("Function", "GradManager", "grad", "no_grad", "value_and_grad"),
+    "weft.gradients.recomputation": ("recompute",),
     "weft.traces.export": ("load_program",),
     "weft.traces.lazy": ("lazy",),
-    "weft.arrays.serialization": ("FileFormatError", "load", "load_metadata", "save"),
+    "weft.arrays.serialization": ("FileFormatError", "load_metadata", "save"),
+    "weft.interop.weights": ("load",),
     "weft.arrays.standard": (
         "__array_api_version__",
         "__array_namespace_info__",
@@ -196,6 +201,7 @@ _SUBPACKAGES = (
     "engine",
     "fft",
     "functional",
+    "interop",
     "kvstore",
     "linalg",
     "metrics",

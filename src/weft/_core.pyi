@@ -537,10 +537,6 @@ def program_counters() -> dict: ...
 
 def watch_nan(arg: int, /) -> int: ...
 
-def open_step_log() -> bool: ...
-
-def close_step_log() -> list: ...
-
 def run_kernel(kernel: Kernel, operands: Sequence, parameters: bytes = ...) -> None: ...
 
 def open_recorder(engines: list, memory: bool = True, limit: int = 4000000) -> bool: ...
@@ -1094,6 +1090,9 @@ def kernel_masked_select() -> Kernel:
 
 def kernel_masked_assign() -> Kernel:
     """x, mask, values[number] -> y (may be x)."""
+
+def kernel_check_indices(function: str, axes: Sequence[int]) -> Kernel:
+    """indices of each axis -> int64 0. Parameters: the axes' sizes."""
 
 def kernel_check_labels(function: str) -> Kernel:
     """integers -> int64. Parameters: classes, ignored."""

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from weft import random
 from weft.arrays.serialization import FileFormatError, load_metadata
-from weft.arrays.serialization import load as load_tensors
+from weft.arrays.serialization import load_safetensors as load_tensors
 from weft.arrays.serialization import save as save_tensors
 from weft.arrays.tensor import Tensor
 from weft.base.name_hints import add_hints as _add_hints

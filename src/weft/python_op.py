@@ -37,7 +37,6 @@ from weft.ops.attributes import attribute_type
 from weft.ops.kernels import Native
 from weft.ops.node import input_value, make_node
 from weft.ops.op import Op, op
-from weft.ops.shapes import Partial
 from weft.ops.sizes import NeedsSizes
 from weft.ops.types import TensorType
 from weft.recording.control_flow_effects import in_graph, take_stream_words
@@ -171,6 +170,10 @@ class PythonOp(Op, family="custom", primitive=True, outputs=("*y",)):
         """Of arguments and states."""
         return [*self.form().arguments, *self.form().states]
 
+    def output_names(self) -> Sequence[str]:
+        """What symbols call the outputs, behind the node's name; none: by their indices."""
+        return ()
+
     def arranged(self, args: Sequence[Any], arrays_by_name: dict[str, Any]) -> list[Any]:
         """Arguments and states in their order, None for one that is missing. Raises TypeError."""
         names = self.argument_names()
@@ -248,7 +251,7 @@ class PythonOp(Op, family="custom", primitive=True, outputs=("*y",)):
         for name, expected, t in zip(names, inputs, (*arguments, *states), strict=True):
             if expected is None or tuple(expected) != t.shape:
                 raise ShapeError(f"{self.name}: {name} must have shape {expected}, got {t.shape}")
-        _, dtypes = self._checked_dtypes(
+        _, dtypes = self.checked_dtypes(
             [t.dtype for t in arguments], [t.dtype for t in (*arguments, *states)]
         )
         if unknown := [k for k, dtype in enumerate(dtypes) if dtype is None]:
@@ -261,7 +264,7 @@ class PythonOp(Op, family="custom", primitive=True, outputs=("*y",)):
         ]
         return *types, *(t.like() for t in states)
 
-    def _checked_dtypes(
+    def checked_dtypes(
         self, argument_dtypes: Sequence[DType | None], actual_dtypes: Sequence[DType | None]
     ) -> tuple[list[Any], list[Any]]:
         """Element types of arguments and states, and of outputs. Raises DTypeError for others than are known."""
@@ -278,36 +281,11 @@ class PythonOp(Op, family="custom", primitive=True, outputs=("*y",)):
                 raise DTypeError(f"{self.name}: {name} must be {expected}, got {dtype}")
         return input_dtypes, [None if dtype is None else as_dtype(dtype) for dtype in outputs]
 
-    def made_inputs(self) -> Sequence[str]:
-        return self.argument_names()
-
-    def solve_dtypes(
-        self, inputs: Sequence[DType | None], outputs: Sequence[DType | None]
-    ) -> tuple[list[DType | None], list[DType | None]]:
-        arguments, states, words = self.split(inputs)
-        try:
-            input_dtypes, output_dtypes = self._checked_dtypes(list(arguments), [*arguments, *states])
-        except DTypeError:
-            raise
-        except (TypeError, IndexError, AttributeError):  # the rule needs more element types
-            return list(inputs), list(outputs)
-        return [*input_dtypes, *words], output_dtypes[: self.form().visible]
-
     def infer_dtypes(self, *inputs: TensorType | None) -> tuple[DType, ...] | None:
         dtypes = [None if t is None else t.dtype for t in inputs]
         arguments, states, _ = self.split(dtypes)
-        _, outputs = self._checked_dtypes(arguments, [*arguments, *states])
+        _, outputs = self.checked_dtypes(arguments, [*arguments, *states])
         return None if None in outputs else tuple(outputs)
-
-    def solve_shapes(
-        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
-    ) -> tuple[list[Partial], list[Partial]]:
-        arguments, _, words = self.split(inputs)
-        try:
-            input_shapes, output_shapes = self.shapes(list(arguments))
-        except (TypeError, IndexError, AttributeError):  # the rule needs more shapes
-            return list(inputs), list(outputs)
-        return [*input_shapes, *words], list(output_shapes)[: self.form().visible]
 
     def kernels(self, *x: TensorType | None) -> Iterator[Native]:
         device = next((t.device for t in x if t is not None), cpu(0))

@@ -12,7 +12,7 @@ import pytest
 import weft as wf
 import weft.module as M
 import weft.optimizer as optim
-from weft.executor.memory import IN_PAIRS, Block, aligned, lay_out
+from weft.executor.memory import IN_PAIRS, ArenaBlock, aligned, lay_out
 
 SMALL, LARGE = 16, 80
 MOST = 1.06 * LARGE / SMALL  # times the bytecodes; there is more that is done only once
@@ -101,7 +101,7 @@ def blocks(count):
     drawn = random.Random(count)
     sizes = [64 << drawn.randrange(4) for _ in range(count)]
     ends = [2 * count - k if k % 2 else k + drawn.randrange(1, 20) for k in range(count)]
-    return [Block(k, sizes[k], k, ends[k]) for k in range(count)]
+    return [ArenaBlock(k, sizes[k], k, ends[k]) for k in range(count)]
 
 
 def test_plans_of_memory_are_nearly_linear():

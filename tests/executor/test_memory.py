@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from weft.executor.memory import ALIGNMENT, Block, aligned, largest_live_bytes, lay_out
+from weft.executor.memory import ALIGNMENT, ArenaBlock, aligned, largest_live_bytes, lay_out
 from weft.executor.planner import make_plan
 
 
@@ -29,7 +29,7 @@ def random_blocks(seed, count=60, steps=40):
         first = r.randrange(steps)
         last = first + int(r.expovariate(0.3))
         size = r.choice([0, 1, 64, r.randrange(100), r.randrange(1 << 20), 1 << r.randrange(22)])
-        blocks.append(Block(key, size, first, last))
+        blocks.append(ArenaBlock(key, size, first, last))
     return blocks
 
 
@@ -55,21 +55,21 @@ def test_guard_zones_are_left():
 
 def test_nothing_to_place():
     assert lay_out([]).arena_bytes == 0
-    plan = lay_out([Block("empty", 0, 0, 5)])
+    plan = lay_out([ArenaBlock("empty", 0, 0, 5)])
     assert (plan.arena_bytes, plan.offsets) == (0, {"empty": 0})
 
 
 def test_a_stack_needs_no_more_than_its_depth():
-    blocks = [Block(k, 1000 * (k + 1), k, 40 - k) for k in range(20)]
+    blocks = [ArenaBlock(k, 1000 * (k + 1), k, 40 - k) for k in range(20)]
     plan = lay_out(blocks)
     assert plan.arena_bytes == plan.largest_live_bytes
 
 
 def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="block a: -1 bytes in steps 0 to 1"):
-        Block("a", -1, 0, 1)
+        ArenaBlock("a", -1, 0, 1)
     with pytest.raises(ValueError, match="steps 2 to 1"):
-        Block("a", 1, 2, 1)
+        ArenaBlock("a", 1, 2, 1)
 
 
 @pytest.mark.parametrize("name", ["alexnet", "googlenet", "vgg16"])

@@ -13,7 +13,7 @@ from weft.graph.gradient import joint_graph
 from weft.graph.graph import Graph, interpret
 from weft.graph.passes import optimize
 from weft.graph.passes.recompute import is_view, rematerialize
-from weft.graph.passes.segments import Segments
+from weft.graph.passes.segments import SegmentSearch
 from weft.graph.verify import same_interface, verify
 from weft.ops.node import input_value
 from weft.ops.types import TensorType
@@ -58,7 +58,7 @@ def several_outputs(x, weight):
 
 
 def again(graph, share):
-    segments = Segments(graph)
+    segments = SegmentSearch(graph)
     chosen = segments.select(share * segments.saved_bytes)
     assert chosen, share
     made = rematerialize(graph, chosen)
@@ -104,7 +104,7 @@ def test_the_square_root_law():
     """What a chain of n layers needs at the least grows as the square root of n."""
 
     def least(layers):
-        segments = Segments(deep(layers, plain_layer))
+        segments = SegmentSearch(deep(layers, plain_layer))
         size = segments.saved_bytes
         shares = (k / 256 for k in range(1, 257))
         return next(share * size for share in shares if segments.select(share * size) is not None)
@@ -133,4 +133,4 @@ def test_cheap_units_come_first():
 
 
 def test_no_choice_where_nothing_is_enough():
-    assert Segments(deep(4, plain_layer)).select(0) is None
+    assert SegmentSearch(deep(4, plain_layer)).select(0) is None

@@ -18,7 +18,8 @@ import weft as wf
 from weft import _core
 from weft.arrays import serialization
 from weft.arrays.creation import zeros
-from weft.arrays.serialization import load, load_metadata, save
+from weft.arrays.serialization import load_metadata, save
+from weft.arrays.serialization import load_safetensors as load
 from weft.base.device import cpu
 from weft.base.errors import DTypeError, EngineError
 from weft.engine import default_engine

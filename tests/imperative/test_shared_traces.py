@@ -103,3 +103,26 @@ def test_threads_that_defer_and_wait():
             assert z.item() == ((np.arange(10) * k + 1.0) ** 2).sum()
 
     run_threads(call)
+
+
+@pytest.mark.filterwarnings("error")
+def test_first_calls_of_two_threads_with_recorded_slices():
+    """The thread that waits for the first recording gets its program, with dense copies of its own slices."""
+    waits = threading.Event()
+
+    def f(y):
+        waits.wait(0.2)  # so that the other thread comes meanwhile
+        return y * 2
+
+    traced = wf.trace(f)
+
+    def call(k):
+        p = wf.ones((4, 4)) * (k + 1)
+        gm = wf.GradManager().attach([p])
+        with gm:
+            y = traced((p * 1.0)[:, ::2])
+            gm.backward(y.sum())
+        assert y.tolist() == [[2.0 * (k + 1)] * 2] * 4
+        assert p.grad.tolist() == [[2.0, 0.0, 2.0, 0.0]] * 4
+
+    run_threads(call, 2)

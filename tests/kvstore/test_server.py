@@ -11,7 +11,7 @@ import weft as wf
 import weft.optimizer as optim
 from weft.distributed import CollectiveTimeout, DistributedError
 from weft.kvstore.journal import Journal
-from weft.kvstore.parameter_server import pieces_of
+from weft.kvstore.pieces import pieces_of
 from weft.kvstore.server import Server, reference_of
 
 DENSE = {"kind": "dense"}

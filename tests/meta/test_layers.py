@@ -46,6 +46,7 @@ LAYERS = [
     ["distributed"],  # data parallelism is for modules and optimizers
     ["quantization"],  # of modules; statistics of all ranks
     ["kvstore"],
+    ["interop"],  # files and networks of other frameworks
     ["models"],
     ["compat", "tools", "testing", "utils", "info"],
     ["launch"],  # starts programs, and tools that look at them

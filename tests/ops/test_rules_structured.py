@@ -20,6 +20,7 @@ from weft.ops.op import Op, differentiable
 from weft.ops.registry import get, names
 from weft.ops.samples import Array
 from weft.ops.types import TensorType
+from weft.symbol.solvers import solver_of
 
 pytestmark = pytest.mark.daily(3)
 
@@ -260,7 +261,7 @@ def test_learnable_inputs_follow_from_the_attributes():
         (get("conv2d")(out_channels=4), (4, 6, None, None), (4,)),
         (get("conv_transpose2d")(out_channels=4, kernel_size=(2, 3)), (6, 4, 2, 3), (4,)),
     ):
-        assert op.solve_shapes([x, None, None], [None])[0] == [x, weight, bias]
+        assert solver_of(op).shapes([x, None, None], [None])[0] == [x, weight, bias]
 
 
 def test_operands_of_several_types_meet_in_a_kernel():

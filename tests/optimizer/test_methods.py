@@ -1,5 +1,7 @@
 """Optimizers against their formulas in NumPy; groups, missing gradients, and what a step may not do."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -555,3 +557,31 @@ def test_hostile_states_change_nothing(case):
     assert after["groups"] == good["groups"]
     for k, x in before.items():
         np.testing.assert_array_equal(after["state"][k].numpy(), x)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "NAdam", "Lion", "Rprop", "Signum", "FTML"])
+def test_options_of_a_group_make_an_optimizer_as_servers_do(name):
+    """Options have names of their own where an argument gives several: betas is beta1 and beta2."""
+    cls = getattr(optim, name)
+    group = cls([wf.zeros(2)], 0.25).param_groups[0]
+    again = cls([wf.zeros(2)], **dict(group)).param_groups[0]
+    assert dict(again) == dict(group)
+    assert again["lr"] == 0.25
+
+
+def test_arguments_are_positions_and_names():
+    by_position = optim.Adam([wf.zeros(2)], 0.1, (0.5, 0.75), 1e-3)
+    by_name = optim.Adam(params=[wf.zeros(2)], eps=1e-3, betas=[0.5, 0.75], lr=0.1)
+    assert dict(by_position.param_groups[0]) == dict(by_name.param_groups[0])
+    arguments = inspect.signature(optim.AdamW).parameters
+    assert list(arguments) == ["params", "lr", "betas", "eps", "weight_decay", "amsgrad", "maximize"]
+    assert [arguments[name].default for name in ("betas", "weight_decay")] == [(0.9, 0.999), 0.01]
+    assert not hasattr(optim.SGD([wf.zeros(2)]), "lr")
+    for arguments, options, words in (
+        ((0.1,), {"lr": 0.1}, "Adam: lr given twice"),
+        ((0.1,) * 9, {}, "Adam: takes 7 arguments by position, got 10"),
+        ((), {"betas": 0.9}, "Adam: betas takes 2 numbers, beta1, beta2, got 0.9"),
+        ((), {"beta": (0.9, 0.9)}, "Adam: no argument beta; .*; did you mean betas"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            optim.Adam([wf.zeros(2)], *arguments, **options)

@@ -296,3 +296,21 @@ def calls_of_tests(k):
         return x * k
 
     return own_of_tests
+
+
+def test_rules_of_vmap_are_of_classes():
+    """A user's operator whose class is called like a base class of weft's with a rule has nothing of that rule."""
+
+    @op
+    class Transform(Op):
+        name = "transform_of_tests"
+        method = False
+
+        def infer(self, x):
+            return x.like(())
+
+        def decompose(self, x):
+            return F.sum(x)
+
+    x = wf.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert wf.vmap(F.transform_of_tests)(x).tolist() == [3.0, 7.0]

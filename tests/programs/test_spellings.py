@@ -111,6 +111,11 @@ def aliases(x):
     return x * c.k if d else x
 
 
+def alias_of_a_part(x):
+    s = space.config
+    return x * s.k
+
+
 def loop(x):
     for k in rows:
         x = x * k
@@ -170,6 +175,7 @@ def decorated(function):
 OF_PLAIN = {
     "alias": alias,
     "aliases": aliases,
+    "alias of a part": alias_of_a_part,
     "walrus": walrus,
     "decides": decides,
     "nested": nested,

@@ -12,7 +12,7 @@ import weft.functional as F
 import weft.module as M
 from weft.engine import Engine
 from weft.tools.advice import RULES, advice_on
-from weft.tools.recording import MEMORY, OPERATION, STEP, WAIT, ProgramFacts, Recording, Work
+from weft.tools.recording import MEMORY, OPERATION, STEP, WAIT, ProcessRecording, ProgramFacts, StepWork
 
 
 def kinds(p):
@@ -157,7 +157,7 @@ def test_waiting_for_results():
         found = only(p, "waiting for results")
         assert found.times == 4
         assert "test_advice.py" in found.where
-    r = Recording()  # two calls of one line
+    r = ProcessRecording()  # two calls of one line
     r.sites, r.waits = ["", "net.py:3", "net.py:3"], np.zeros(4, WAIT)
     r.waits["site"] = [1, 2, 1, 2]
     [found] = [w for w in advice_on(r) if w.kind == "waiting for results"]
@@ -193,10 +193,10 @@ def test_small_kernels():
 
 def test_reorders():
     def program(reorders):
-        r = Recording(1.0)
+        r = ProcessRecording(1.0)
         r.steps = np.zeros(2, STEP)
         r.step_work = np.zeros(2, np.int64)
-        r.work = [Work("conv2d", "net.py:3", "", "", 0, "f", 5, 0)]
+        r.work = [StepWork("conv2d", "net.py:3", "", "", 0, "f", 5, 0)]
         r.programs = {5: ProgramFacts("f", ("a",), reorders, None)}
         return r
 
@@ -265,7 +265,7 @@ def test_oversubscription():
 
 
 def test_gaps_and_errors_and_nothing():
-    r = Recording(1.0)
+    r = ProcessRecording(1.0)
     assert advice_on(r) == []
     r.dropped = 3
     assert [w.kind for w in advice_on(r)] == ["gaps"]

@@ -9,6 +9,10 @@ import weft as wf
 import weft.functional as F
 import weft.module as M
 import weft.symbol as sym
+from weft.base.dtype import float32
+from weft.graph.graph import graph_of
+from weft.graph.text import to_json
+from weft.ops.types import TensorType
 from weft.tools import graph
 from weft.tools.page import fill_template
 
@@ -100,6 +104,37 @@ def test_symbols(tmp_path, capsys):
     assert "[2,3]" in printed
     y.print_summary()
     assert "of unknown shape" in capsys.readouterr().out
+
+
+def test_an_exported_program_has_its_kernels_and_its_memory(tmp_path):
+    w = wf.ones((5, 5))
+
+    @wf.trace
+    def f(x):
+        y = F.relu(x @ w) * 1
+        w[...] = w - y.sum()
+        return y
+
+    f(wf.ones((2, 5)))
+    f.export(tmp_path / "f.weft")
+    [program] = graph.read(tmp_path / "f.weft")
+    made = graph._document(program)
+    assert [stage["name"] for stage in made["stages"]][:2] == ["as written", "after algebraic_simplify"]
+    assert any("native" in text for text in made["steps"])
+    xml.fromstring(made["memory"].partition("</pre>")[2])
+    assert "arena" in made["memory"]
+    graph.write(tmp_path / "f.svg", [program])
+    assert "into x0" in (tmp_path / "f.svg").read_text()
+
+
+def test_a_graph_as_json(tmp_path):
+    written = graph_of(lambda x: F.exp(x) + F.exp(x), [TensorType((2, 3), float32)])
+    (tmp_path / "graph.json").write_text(to_json(written))
+    assert graph.main([str(tmp_path / "graph.json"), "--no-open"]) == 0
+    made = json.loads(
+        (tmp_path / "graph.html").read_text().partition('id="data">')[2].partition("</script>")[0]
+    )
+    assert len(made["programs"][0]["stages"]) == 2
 
 
 def test_files_and_errors(tmp_path):

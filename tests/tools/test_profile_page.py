@@ -15,7 +15,7 @@ import weft.functional as F
 import weft.module as M
 from weft.tools.page import page_data
 from weft.tools.profiling import Profile
-from weft.tools.recording import OPERATION, STEP, ProgramFacts, Recording, Work
+from weft.tools.recording import OPERATION, STEP, ProcessRecording, ProgramFacts, StepWork
 
 from . import browser
 
@@ -193,7 +193,7 @@ def test_a_click_selects_what_is_under_it(page, file, profile):
 def test_what_is_written_by_others_is_text(page, tmp_path):
     """Names may hold anything; nothing of them is run or ends the data."""
     evil = "</script><img src=x onerror='window.hacked=1'><!--"
-    r = Recording(1.0)
+    r = ProcessRecording(1.0)
     r.names = ["", evil]
     r.sites = ["", evil]
     r.operations = np.zeros(1, OPERATION)
@@ -211,7 +211,7 @@ def test_what_is_written_by_others_is_text(page, tmp_path):
 
 def many(count):
     """A recording of `count` kernels of 20 kinds in operations of 50, on two threads."""
-    r = Recording(count * 3e-6)
+    r = ProcessRecording(count * 3e-6)
     operations, kinds = count // 50, 20
     r.names = ["", "step"]
     r.threads = {1: "MainThread", 2: "wide 0", 3: "compute 0"}
@@ -228,7 +228,7 @@ def many(count):
     r.steps["end"] = r.steps["start"] + 2500
     r.steps["operation"], r.steps["thread"] = i // 50 + 1, 2 + (i // 50) % 2
     r.step_work = (i % kinds).astype(np.int64)
-    r.work = [Work(f"kernel {n}", "many.py:3", "", "f32[8]", 100, "step", 1, n) for n in range(kinds)]
+    r.work = [StepWork(f"kernel {n}", "many.py:3", "", "f32[8]", 100, "step", 1, n) for n in range(kinds)]
     r.programs = {1: ProgramFacts("step", tuple(f"kernel {n}" for n in range(kinds)), 0, None)}
     return r
 

@@ -20,7 +20,7 @@ from weft.tools import flops
 from weft.tools.__main__ import tools
 from weft.tools.allocations import allocations_of, by_line, in_use, peak
 from weft.tools.profiling import Profile
-from weft.tools.recording import OPERATION, STEP, Exchange, Recording, Work
+from weft.tools.recording import OPERATION, STEP, Exchange, ProcessRecording, StepWork
 from weft.tools.timeline_events import events_of, steps_of
 
 
@@ -195,7 +195,7 @@ def test_the_timeline_has_the_pushing_and_the_computing_threads_first():
         rows["run_thread"], rows["push_thread"], rows["worker"] = thread, pushed_by, 0
         return rows
 
-    r = Recording(1.0)
+    r = ProcessRecording(1.0)
     r.operations = np.concatenate(
         [
             *(operations(k, 1, 100) for k in range(2, 10)),
@@ -299,13 +299,13 @@ def test_what_was_there_before_is_given_back_in_the_record():
 
 
 def test_exchanges_are_shown_with_what_ran_beside_them():
-    r = Recording(10.0)
+    r = ProcessRecording(10.0)
     r.steps = np.zeros(3, STEP)
     r.steps["start"], r.steps["end"] = [0, 2e9, 6e9], [1e9, 5e9, 9e9]
     r.step_work = np.array([0, 0, 1])
     r.work = [
-        Work("matmul", "net.py:3", "", "", 0, "f", 5, 0),
-        Work("exchange_end", "net.py:4", "", "", 0, "f", 5, 1),
+        StepWork("matmul", "net.py:3", "", "", 0, "f", 5, 0),
+        StepWork("exchange_end", "net.py:4", "", "", 0, "f", 5, 1),
     ]
     r.exchanges = [
         Exchange("gradients mean", "float32[8]", "net.py:9", 32, 1, 0.5, 3.0, 4.0, 6.0),
@@ -342,7 +342,7 @@ def test_exchanges_are_shown_with_what_ran_beside_them():
 
 def test_machines_without_a_common_clock_meet_in_collectives():
     def of(host, begin_ns, times):
-        r = Recording(10.0)
+        r = ProcessRecording(10.0)
         r.facts = {"host": host, "begin_ns": begin_ns, "worker": host}
         r.exchanges = [Exchange("x", "", "", 4, k, 0.0, t - 0.1, t, t + 0.1) for k, t in times.items()]
         return r

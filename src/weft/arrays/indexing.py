@@ -23,10 +23,10 @@ from weft.base.record import Record
 from weft.ops.node import Tracer, Value
 from weft.ops.sizes import NeedsSizes, Size
 
-__all__ = ["Key", "get", "parse", "put"]
+__all__ = ["IndexKey", "get", "parse", "put"]
 
 
-class Key(Record):
+class IndexKey(Record):
     """A key for arrays of one shape.
 
     items: for every dimension an int >= 0 or (start, count, step), None for a new one: the view, of shape `view`, that
@@ -48,7 +48,7 @@ class Key(Record):
         return not self.indices
 
 
-def parse(key: Any, shape: Sequence[int], nonzero: Callable[[Any], Sequence[Any]] | None = None) -> Key:
+def parse(key: Any, shape: Sequence[int], nonzero: Callable[[Any], Sequence[Any]] | None = None) -> IndexKey:
     """The meaning of a key. nonzero: gives the index arrays of a mask's true elements; by default NumPy's.
 
     Raises IndexError for too many indices, two Ellipsis, integers out of range, masks of another shape, index arrays
@@ -105,7 +105,7 @@ def parse(key: Any, shape: Sequence[int], nonzero: Callable[[Any], Sequence[Any]
     position = firsts[0] if indices and are_adjacent else 0
     result = (*other_sizes[:position], *points, *other_sizes[position:]) if indices else tuple(view)
     is_whole = len(items) == len(shape) and all(map(_is_whole, items, shape))
-    return Key(tuple(items), tuple(view), tuple(indices), tuple(axes), position, result, is_whole)
+    return IndexKey(tuple(items), tuple(view), tuple(indices), tuple(axes), position, result, is_whole)
 
 
 def _is_whole(item: Any, size: Any) -> bool:
@@ -249,7 +249,7 @@ def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(result)
 
 
-def get(x: Any, key: Key, lift: Callable[[Any], Any] = lambda array: array) -> Any:
+def get(x: Any, key: IndexKey, lift: Callable[[Any], Any] = lambda array: array) -> Any:
     """x[key] by operators. lift: makes of an index array what the operators take."""
     from weft.ops import functions as F
 
@@ -259,7 +259,9 @@ def get(x: Any, key: Key, lift: Callable[[Any], Any] = lambda array: array) -> A
     return F.index_get(view, *map(lift, key.indices), axes=key.axes, position=key.position)
 
 
-def put(x: Any, key: Key, value: Any, lift: Callable[[Any], Any] = lambda array: array) -> tuple[Any, bool]:
+def put(
+    x: Any, key: IndexKey, value: Any, lift: Callable[[Any], Any] = lambda array: array
+) -> tuple[Any, bool]:
     """What x[key] = value writes, and where: (new content, whether it is that of the key's view, not of x).
 
     For a basic key the value itself is the new content of the view, to be broadcast and converted; else index_put's
@@ -279,7 +281,7 @@ def put(x: Any, key: Key, value: Any, lift: Callable[[Any], Any] = lambda array:
     return content, not key.is_whole
 
 
-def check_fits(key: Key, shape: Sequence[int]) -> None:
+def check_fits(key: IndexKey, shape: Sequence[int]) -> None:
     """Raises ShapeError unless a value of this shape can be assigned: leading sizes of 1 are allowed, as in NumPy."""
     sizes = tuple(shape)
     while len(sizes) > len(key.shape) and sizes[0] == 1:

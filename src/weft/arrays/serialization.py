@@ -3,7 +3,7 @@
 A file is the header's length (8 bytes, little endian), the header (JSON in UTF-8, padded with spaces), and the bytes
 of the tensors: dense, row-major, little endian, one after the other without holes. Nothing in it is ever executed.
 Source: https://github.com/huggingface/safetensors (Format). The upper part of this module has bytes, descriptors and
-names of types; save, load and load_metadata, at the end, know tensors.
+names of types; save, load_safetensors (weft.load of this format) and load_metadata, at the end, know tensors.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from weft import _core
 from weft.arrays.tensor import Tensor
 from weft.base.device import Device, as_device
 from weft.base.errors import DTypeError, ShapeError
+from weft.ops import functions as F
 
-__all__ = ["FileFormatError", "load", "load_metadata", "save"]
+__all__ = ["FileFormatError", "load_metadata", "save"]
 
 MAX_HEADER_BYTES = 100_000_000  # what other readers of the format accept
 DATA_ALIGNMENT_BYTES = 64  # of the first tensor in the file, and so in a mapping of it
@@ -58,7 +59,11 @@ _CODE_AND_BYTES = {
     "float64": ("F64", 8),
     "complex64": ("C64", 8),
 }
-_DTYPE_OF_CODE = {code: dtype for dtype, (code, _) in _CODE_AND_BYTES.items()}
+# Floats of 8 bits have no dtype in weft: they are read as float16, which has all their values.
+_FLOAT8 = {"F8_E4M3": "e4m3", "F8_E5M2": "e5m2"}
+_DTYPE_OF_CODE = {code: dtype for dtype, (code, _) in _CODE_AND_BYTES.items()} | {
+    code: code for code in _FLOAT8
+}
 
 Bytes = bytes | bytearray | memoryview | memory_map.mmap
 
@@ -78,7 +83,7 @@ class FileFormatError(ValueError):
 
 
 class Entry(NamedTuple):
-    """One tensor of a file: begin is in bytes from the end of the header."""
+    """One tensor of a file: begin is in bytes from the end of the header. dtype: weft's, or the code of a float8."""
 
     name: str
     dtype: str
@@ -87,6 +92,8 @@ class Entry(NamedTuple):
 
     @property
     def item_bytes(self) -> int:
+        if self.dtype in _FLOAT8:
+            return 1
         return 16 if self.dtype == "complex128" else _CODE_AND_BYTES[self.dtype][1]
 
     @property
@@ -232,7 +239,7 @@ def _parse_entry(name: str, described: Any, where: str) -> tuple[Entry, int]:
     if code not in _DTYPE_OF_CODE:
         raise DTypeError(f"{subject()} is {_short(code)}; weft reads {', '.join(_DTYPE_OF_CODE)}")
     dtype = _DTYPE_OF_CODE[code]
-    bytes_ = _CODE_AND_BYTES[dtype][1]
+    bytes_ = Entry(name, dtype, (), 0).item_bytes
     for size in shape:  # zeros left out, as strides are
         bytes_ *= size or 1
         if bytes_ > MAX_TENSOR_BYTES:  # at once: the product of a long shape would take very long
@@ -486,25 +493,14 @@ def save(
     replace_file(path, _chunks(header, entries, tensors_by_name))
 
 
-def load(path: str | os.PathLike[str], device: Device | str | None = None, mmap: bool = True) -> Any:
-    """The tensors of a safetensors file by name, in the order of their data, on a device (None: the current one).
+def load_safetensors(
+    path: str | os.PathLike[str], device: Device | str | None = None, mmap: bool = True
+) -> Any:
+    """What weft.load returns, of a safetensors file; any other is an error. weft.load reads other formats, too.
 
-    Of a file that save made of lists or nested dictionaries: these, as they were.
-    With mmap the file is mapped copy-on-write: memory is read when it is first used (only bools at once, to check
-    them), and writing to a tensor changes this process's pages, never the file. save may replace the file meanwhile; a
-    program that overwrites or truncates it in place changes or breaks (SIGBUS) the tensors. The mapping and one file
-    descriptor live as long as the last tensor. Without mmap everything is read now, into memory of each tensor's own;
-    so are, in either case, tensors that other writers left unaligned.
     Raises FileFormatError (a ValueError) if the file is corrupt, truncated, a folder or of another format; DTypeError
-    if it has an element type that weft lacks, such as F8_E4M3; DeviceError for a device that is not; OSError if it
+    if it has an element type that weft lacks, such as F8_E8M0; DeviceError for a device that is not; OSError if it
     cannot be opened.
-
-    >>> import tempfile, weft as wf
-    >>> with tempfile.NamedTemporaryFile() as file:
-    ...     wf.save(file.name, {"x": wf.tensor([1.0, 2.0])})
-    ...     x = wf.load(file.name)["x"]
-    >>> x.shape, x.dtype.name
-    ((2,), 'float32')
     """
     target = as_device(device)
     where = f"load: {os.fsdecode(path)!r}"
@@ -726,10 +722,13 @@ def _tensor(
         buffer, offset = read_at(fd, begin, entry.size_bytes, where), 0
     if entry.dtype == "bool":
         check_bools(buffer, offset, entry.size_bytes, f"{where}: tensor {_short(entry.name)}")
+    stored = "uint8" if entry.dtype in _FLOAT8 else entry.dtype
+    x: Any
     try:
         if not _core.hides_memory(device):
-            return _core.tensor_from_buffer(buffer, offset, entry.shape, entry.dtype, device)
-        x = _core.tensor_from_buffer(buffer, offset, entry.shape, entry.dtype)
-        return _core.copy_of(x, entry.dtype, device)
+            x = _core.tensor_from_buffer(buffer, offset, entry.shape, stored, device)
+        else:
+            x = _core.copy_of(_core.tensor_from_buffer(buffer, offset, entry.shape, stored), stored, device)
     except ShapeError as error:  # more axes than a tensor can have
         raise FileFormatError(f"{where}: tensor {_short(entry.name)}: {error}") from error
+    return F.from_float8(x, _FLOAT8[entry.dtype], "float16") if entry.dtype in _FLOAT8 else x

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-__all__ = ["unknown_keyword"]
+__all__ = ["unknown_argument", "unknown_keyword"]
 
 # Keywords of other libraries, and those of weft in their place.
 _ELSEWHERE = {"size": "shape", "dim": "axis", "dims": "axes", "learning_rate": "lr", "rate": "lr"}
@@ -21,7 +21,11 @@ def unknown_keyword(function: Callable[..., Any], owner: str, first: int, keywor
     >>> unknown_keyword(uniform, "uniform", 0, "size")
     'uniform: no argument size; there are: low, high, shape; did you mean shape?'
     """
-    names = list(inspect.signature(function).parameters)[first:]
+    return unknown_argument(owner, keyword, list(inspect.signature(function).parameters)[first:])
+
+
+def unknown_argument(owner: str, keyword: str, names: Sequence[str]) -> str:
+    """That for arguments of these names."""
     advice = ""
     if keyword == "requires_grad":
         advice = "; attach the tensor to a weft.GradManager"

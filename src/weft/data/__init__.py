@@ -17,9 +17,8 @@ from weft.data.collator import Pad as Pad
 from weft.data.collator import collate as collate
 from weft.data.dataset import *  # noqa: F403
 from weft.data.files import *  # noqa: F403
-from weft.data.image_iterators import *  # noqa: F403
-from weft.data.iterators import *  # noqa: F403
 from weft.data.loader import DataLoader as DataLoader
+from weft.data.mxnet import *  # noqa: F403
 from weft.data.pool import WorkerError as WorkerError
 from weft.data.progress import progress as progress
 from weft.data.recordio import RecordDataset as RecordDataset

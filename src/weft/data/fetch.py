@@ -18,10 +18,10 @@ from weft.data.collator import stack_samples
 from weft.data.dataset import Dataset, StreamDataset
 from weft.data.sample_context import BATCH, context, enter, leave
 
-__all__ = ["END", "Fetch", "Task", "describe"]
+__all__ = ["END", "Fetch", "FetchTask", "describe"]
 
 
-class Task(NamedTuple):
+class FetchTask(NamedTuple):
     """One batch: its number in the epoch, from 0, and the indices of its samples; None: the next ones of a stream."""
 
     seed: int
@@ -37,7 +37,7 @@ class End(NamedTuple):
 END = End()
 
 
-def describe(task: Task) -> str:
+def describe(task: FetchTask) -> str:
     """batch 3 of epoch 0 (samples 12, 13, 14, ...)"""
     text = f"batch {task.number} of epoch {task.epoch}"
     if not task.indices:
@@ -70,13 +70,13 @@ class Fetch:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_samples": None}
 
-    def __call__(self, task: Task) -> Any:
+    def __call__(self, task: FetchTask) -> Any:
         try:
             return self.finish(task, self.read(task) if self.is_stream else None)
         finally:
             leave()
 
-    def read(self, task: Task) -> list[Any]:
+    def read(self, task: FetchTask) -> list[Any]:
         """The samples of a stream's batch, without the transform; those of batches between are read and dropped."""
         context.reads_stream = True
         samples: list[Any] = []
@@ -100,7 +100,7 @@ class Fetch:
         self._next = task.number + 1
         return [] if self.drop_last and len(samples) < self.batch_size else samples
 
-    def finish(self, task: Task, samples: list[Any] | None) -> Any:
+    def finish(self, task: FetchTask, samples: list[Any] | None) -> Any:
         """The batch; samples: of a stream, from read()."""
         if samples is None:
             assert task.indices is not None
@@ -119,7 +119,7 @@ class Fetch:
         enter(task.seed, task.epoch, task.number, BATCH)
         return (self.collator or stack_samples)(samples)
 
-    def _fetch(self, task: Task, indices: list[Any]) -> list[Any]:
+    def _fetch(self, task: FetchTask, indices: list[Any]) -> list[Any]:
         samples = []
         dataset, transform, seed, epoch = self.dataset, self.transform, task.seed, task.epoch
         for index in indices:
@@ -131,7 +131,7 @@ class Fetch:
                 raise note_sample(error, index, task) from None
         return samples
 
-    def _transform_samples(self, task: Task, samples: list[Any], indices: range) -> list[Any]:
+    def _transform_samples(self, task: FetchTask, samples: list[Any], indices: range) -> list[Any]:
         assert self.transform is not None
         outputs = []
         for index, sample in zip(indices, samples, strict=True):
@@ -142,7 +142,7 @@ class Fetch:
                 raise note_sample(error, index, task) from None
         return outputs
 
-    def seed_process(self, task: Task) -> None:
+    def seed_process(self, task: FetchTask) -> None:
         """Seed what else draws in a worker process by (seed, epoch, number of the batch)."""
         seeds = np.random.SeedSequence([task.seed, task.epoch, task.number]).generate_state(2, np.uint64)
         python_random.seed(int(seeds[0]))
@@ -158,7 +158,7 @@ def hash_of(index: Any) -> int:
     return zlib.crc32(text) << 32 | zlib.adler32(text)
 
 
-def note_sample(error: Exception, index: Any, task: Task) -> Exception:
+def note_sample(error: Exception, index: Any, task: FetchTask) -> Exception:
     """The error with the sample's index in its attribute `sample_index` and a note.
 
     A StopIteration, which would end the loop over batches as if there were no more, becomes a RuntimeError.

@@ -18,7 +18,7 @@ from weft.base.device import Device, as_device
 from weft.base.errors import names_keywords
 from weft.data.collator import as_tensors, map_leaves
 from weft.data.dataset import Dataset, MapStream, StreamDataset
-from weft.data.fetch import END, End, Fetch, Task
+from weft.data.fetch import END, End, Fetch, FetchTask
 from weft.data.pool import Options, Ticket
 from weft.data.processes import ProcessPool
 from weft.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, check_natural
@@ -228,17 +228,17 @@ class DataLoader:
         if self._epoch == epoch:
             self._epoch, self._batch, self._is_running = epoch + 1, 0, False
 
-    def _tasks(self, epoch: int, first: int) -> Iterator[Task]:
+    def _tasks(self, epoch: int, first: int) -> Iterator[FetchTask]:
         if isinstance(self.dataset, StreamDataset):
             for number in itertools.count(first):
-                yield Task(self.seed, epoch, number, None)
+                yield FetchTask(self.seed, epoch, number, None)
         for number, indices in enumerate(self.batches.order_from(epoch, first), first):
-            yield Task(self.seed, epoch, number, indices)
+            yield FetchTask(self.seed, epoch, number, indices)
 
-    def _count(self, task: Task) -> int:
+    def _count(self, task: FetchTask) -> int:
         return self.batches.batch_size if task.indices is None else len(task.indices)
 
-    def _batches(self, tasks: Iterator[Task]) -> Generator[tuple[Any, int], None, None]:
+    def _batches(self, tasks: Iterator[FetchTask]) -> Generator[tuple[Any, int], None, None]:
         """Each batch and its number of samples, made here or by workers."""
         if not self.options.workers:
             for task in tasks:

@@ -6,7 +6,7 @@ import math
 import operator
 from typing import Any, NoReturn
 
-from weft.data.fetch import Task
+from weft.data.fetch import FetchTask
 
 __all__ = ["MAX_ATTEMPTS", "Options", "Ticket", "WorkerError"]
 
@@ -37,7 +37,7 @@ class Ticket:
 
     __slots__ = ("attempts", "cancelled", "done", "error", "lock", "result", "task")
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: FetchTask) -> None:
         self.task = task
         self.attempts = 0  # workers that have begun with it
         self.done = self.cancelled = False

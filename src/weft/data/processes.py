@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from weft.data import _nursery
-from weft.data.fetch import Fetch, Task, describe
+from weft.data.fetch import Fetch, FetchTask, describe
 from weft.data.pool import MAX_ATTEMPTS, Options, Ticket, WorkerError
 
 __all__ = ["ProcessPool"]
@@ -228,7 +228,7 @@ class ProcessPool:
 
     # -- batches --
 
-    def submit(self, task: Task) -> Ticket:
+    def submit(self, task: FetchTask) -> Ticket:
         """Request a batch, from the worker with the fewest tickets."""
         with self._lock:
             if self._nursery is None:
@@ -255,7 +255,7 @@ class ProcessPool:
 
     def _send(self, worker: _Worker, number: int, ticket: Ticket, slot: _Slot) -> None:
         assert worker.link is not None
-        task: Task | None = ticket.task
+        task: FetchTask | None = ticket.task
         content = pickle.dumps(task)
         size_bytes = 0
         if len(content) > INLINE_BYTES:

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-class Order(Sequence[int]):
+class IndexOrder(Sequence[int]):
     """Indices in an array of 4 or 8 bytes each; compares and iterates as a list of Python's integers."""
 
     __slots__ = ("indices",)
@@ -45,7 +45,7 @@ class Order(Sequence[int]):
             yield from self.indices[begin : begin + self.PART].tolist()
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Order):
+        if isinstance(other, IndexOrder):
             return np.array_equal(self.indices, other.indices)
         return list(self) == other if isinstance(other, list) else NotImplemented
 
@@ -182,11 +182,11 @@ class RandomSampler(_Seeded):
             raise ValueError(f"RandomSampler: {self.count} of {self.size} samples cannot be drawn")
         self._set_seed(seed)
 
-    def order(self, epoch: int) -> Order:
+    def order(self, epoch: int) -> IndexOrder:
         generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
         if self.replacement:
-            return Order(generator.integers(0, max(self.size, 1), self.count))
-        return Order(permutation(generator, self.size)[: self.count])
+            return IndexOrder(generator.integers(0, max(self.size, 1), self.count))
+        return IndexOrder(permutation(generator, self.size)[: self.count])
 
     def __len__(self) -> int:
         return self.count
@@ -213,13 +213,13 @@ class WeightedSampler(_Seeded):
             raise ValueError(f"WeightedSampler: count must be at least 0, got {count}")
         self._set_seed(seed)
 
-    def order(self, epoch: int) -> Order:
+    def order(self, epoch: int) -> IndexOrder:
         points = np.random.Generator(np.random.PCG64([self.seed, epoch])).random(self.count)
         indices = np.searchsorted(self.bounds, points * self.bounds[-1], side="right")
         last = np.searchsorted(
             self.bounds, self.bounds[-1], side="left"
         )  # the last index with a weight above 0
-        return Order(np.minimum(indices, last))
+        return IndexOrder(np.minimum(indices, last))
 
     def __len__(self) -> int:
         return self.count
@@ -291,7 +291,7 @@ class ShardedSampler(WrappingSampler):
 
     def order(self, epoch: int) -> Any:
         order = self.sampler.order(epoch)
-        if not isinstance(order, range | Order | list):
+        if not isinstance(order, range | IndexOrder | list):
             order = list(order)
         size, count = len(order), len(self)
         part = order[self.part_index :: self.num_parts][:count]
@@ -334,7 +334,7 @@ class BatchSampler(Sampler):
         order = None
         if type(self).order is BatchSampler.order and isinstance(self.sampler, Sampler):
             order = self.sampler.order(epoch)
-        if not isinstance(order, range | Order):
+        if not isinstance(order, range | IndexOrder):
             yield from itertools.islice(self.order(epoch), start, None)
             return
         size = self.batch_size

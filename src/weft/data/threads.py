@@ -23,7 +23,7 @@ import numpy as np
 
 from weft import engine
 from weft.arrays.creation import empty as empty_tensor
-from weft.data.fetch import Fetch, Task, describe
+from weft.data.fetch import Fetch, FetchTask, describe
 from weft.data.pool import MAX_ATTEMPTS, Options, Ticket, WorkerError
 from weft.data.sample_context import WorkerInfo, context, leave
 
@@ -139,7 +139,7 @@ class ThreadPool:
         self._shared = _Shared(fetch)
         self._workers: list[_Worker] = []
 
-    def submit(self, task: Task) -> Ticket:
+    def submit(self, task: FetchTask) -> Ticket:
         """Request a batch."""
         ticket = Ticket(task)
         ticket.lock = _thread.allocate_lock()
@@ -152,7 +152,7 @@ class ThreadPool:
         self._push(task)
         return ticket
 
-    def _push(self, task: Task) -> None:
+    def _push(self, task: FetchTask) -> None:
         shared = self._shared
         engine.default_engine().push_async(
             lambda run_context, on_complete: shared.start(on_complete), name="load batch"

@@ -25,8 +25,6 @@ from weft import _core
 from weft import functional as F
 from weft.arrays.creation import zeros
 from weft.arrays.tensor import Tensor
-from weft.base.dtype import as_dtype
-from weft.base.errors import DTypeError, ShapeError
 from weft.gradients.gradient import no_grad
 from weft.ops import registry
 from weft.ops.kernels import Native
@@ -34,7 +32,7 @@ from weft.ops.op import Op, op
 from weft.ops.types import TensorType
 from weft.traces.trace import trace
 
-__all__ = ["Cast", "Codec", "TopK", "TwoBit", "make_codec"]
+__all__ = ["CastCodec", "Codec", "TopK", "TwoBit", "make_codec"]
 
 GROUP = 16  # elements in one 4-byte word
 
@@ -66,9 +64,8 @@ class TwoBitEncode(
     Op,
     family="custom",
     public=False,
-    outputs=("y", "rest"),
+    rule="x[elements]: fixed float32, residual[elements]: float32 -> y[*code_size()]: uint8, rest[elements]: residual",
     hidden=1,
-    fixed=("x",),
     writes={"residual": "rest"},
 ):
     """The bits that TwoBit sends of x, uint8[4 ceil(n / 16)]; residual becomes what is left.
@@ -78,13 +75,9 @@ class TwoBitEncode(
 
     threshold: float
 
-    def infer(self, x: TensorType, residual: TensorType) -> Any:
-        if x.ndim != 1 or residual.shape != x.shape:
-            raise self.fail(ShapeError, "takes two arrays of one axis and size", x=x, residual=residual)
-        if (x.dtype.name, residual.dtype.name) != ("float32", "float32"):
-            raise self.fail(DTypeError, "takes float32", x=x, residual=residual)
-        words = -(-x.shape[0] // GROUP)
-        return TensorType((4 * words,), as_dtype("uint8"), x.device), residual.like()
+    def code_size(self, x: TensorType, residual: TensorType) -> tuple[Any, ...]:
+        """Four bytes for each word of 16 elements."""
+        return (4 * -(-x.shape[0] // GROUP),)
 
     def kernels(self, x: TensorType, residual: TensorType) -> Iterator[Native]:
         yield Native(lambda _, __: _core.kernel_two_bits(self.threshold), in_place=((1, 1),))
@@ -162,7 +155,7 @@ class TopK(Codec):
             return y
 
 
-class Cast(Codec):
+class CastCodec(Codec):
     """x rounded to float16 or bfloat16, without a residual."""
 
     has_residual = False
@@ -183,8 +176,8 @@ class Cast(Codec):
 KINDS: dict[Any, tuple[Any, str | None]] = {
     "2bit": (TwoBit, "threshold"),
     "topk": (TopK, "ratio"),
-    "fp16": (lambda: Cast("float16"), None),
-    "bf16": (lambda: Cast("bfloat16"), None),
+    "fp16": (lambda: CastCodec("float16"), None),
+    "bf16": (lambda: CastCodec("bfloat16"), None),
 }
 
 

@@ -21,12 +21,12 @@ from weft.arrays.creation import zeros
 from weft.arrays.tensor import Tensor, keep_gradient
 from weft.base.errors import DTypeError
 from weft.distributed.collective import SMALL_BYTES, Pending, push_exchange, raise_failed, type_text
-from weft.distributed.compression import Cast, Codec, make_codec
+from weft.distributed.compression import CastCodec, Codec, make_codec
 from weft.distributed.transport import (
     AllGather,
     AllReduce,
     AllToAll,
-    Reduction,
+    HostReduction,
     _mpi_op,
     pieces,
     run_in_pieces,
@@ -43,7 +43,7 @@ FIRST_BYTES = 1 << 20  # of the first bucket of a backward, which begins the ear
 
 
 @dataclass(frozen=True)
-class Gathered(Reduction):
+class Gathered(HostReduction):
     """All-reduce of several arrays of one type as one."""
 
     def run(
@@ -104,7 +104,7 @@ def reduce_together(
 ) -> Callable[[], list[Tensor]]:
     """Begin the all-reduce of arrays of one type and device, as one exchange; the function gives the results.
 
-    priority, inline_bytes: see push_exchange; computing: see Reduction; needs_all: see Collective.
+    priority, inline_bytes: see push_exchange; computing: see HostReduction; needs_all: see Collective.
     """
     kinds = ", ".join(map(type_text, xs))
     size = sum(x.size for x in xs)
@@ -157,7 +157,7 @@ def compressed_sum(
     xs: Sequence[Tensor], residuals: Sequence[Tensor | None], codec: Codec, name: str, priority: int = 0
 ) -> Callable[[], list[Tensor]]:
     """Begin the exchange of what a codec makes of arrays; the function returned gives the sums over ranks, float32."""
-    if isinstance(codec, Cast):
+    if isinstance(codec, CastCodec):
         return _cast_sum(xs, codec, name, priority)
     parts = [codec.encode(x.reshape(-1), r) for x, r in zip(xs, residuals, strict=True)]
     columns = [F.concat([part[k] for part in parts]) for k in range(len(parts[0]))]
@@ -185,7 +185,7 @@ def compressed_sum(
     return results
 
 
-def _cast_sum(xs: Sequence[Tensor], codec: Cast, name: str, priority: int) -> Callable[[], list[Tensor]]:
+def _cast_sum(xs: Sequence[Tensor], codec: CastCodec, name: str, priority: int) -> Callable[[], list[Tensor]]:
     """Each rank adds one part in float32: twice the bytes of a part travel, in 16 bits each."""
     n = world().size
     flat = F.concat([x.reshape(-1) for x in xs]) if len(xs) > 1 else xs[0].reshape(-1)

@@ -165,7 +165,7 @@ class Collective:
 
 
 @dataclass(frozen=True)
-class Reduction(Collective):
+class HostReduction(Collective):
     """Elements of all ranks are reduced to one; "mean" is over those that contribute.
 
     computing: this rank computes meanwhile.
@@ -192,7 +192,7 @@ class Reduction(Collective):
 
 
 @dataclass(frozen=True)
-class AllReduce(Reduction):
+class AllReduce(HostReduction):
     """One array, in pieces. A second output is written as well: each piece while the cache holds it."""
 
     def run(

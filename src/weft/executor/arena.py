@@ -10,7 +10,7 @@ from weft.base import flags
 from weft.base.typing import Any
 from weft.executor.assembly import Fused
 from weft.executor.buffers import Buffer, BufferView, same_shape
-from weft.executor.memory import Block, aligned, largest_live_bytes, lay_out
+from weft.executor.memory import ArenaBlock, aligned, largest_live_bytes, lay_out
 from weft.executor.plan_info import Lifetime, MemoryReport
 from weft.executor.steps import NativeStep, Step, written_by
 
@@ -99,7 +99,7 @@ def lifetimes(steps: Steps) -> dict[int, tuple[Buffer, int, int]]:
 
 def _peak(steps: Steps) -> int:
     return largest_live_bytes(
-        [Block(key, b.size_bytes, first, last) for key, (b, first, last) in lifetimes(steps).items()]
+        [ArenaBlock(key, b.size_bytes, first, last) for key, (b, first, last) in lifetimes(steps).items()]
     )
 
 
@@ -144,14 +144,14 @@ class Arena:
             key = self.overwritten[key]
         return key
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[ArenaBlock]:
         """Buffers in the same memory as one block."""
         spans: dict[int, tuple[int, int, int]] = {}
         for key, (_, first, last) in self.lifetimes.items():
             storage = self.storage(key)
             begin, end = spans.get(storage, (0, first, last))[1:]
             spans[storage] = (self.lifetimes[storage][0].size_bytes, min(begin, first), max(end, last))
-        return [Block(key, *span) for key, span in spans.items()]
+        return [ArenaBlock(key, *span) for key, span in spans.items()]
 
     def find_in_place(self, steps: Steps) -> None:
         """Results of elementwise loops, and of kernels that allow it, over inputs that die there."""

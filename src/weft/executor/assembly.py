@@ -181,20 +181,25 @@ class _Assembly:
     def rewriter(self, step: LoopStep, projection: Projection, results: dict[int, Scalar]) -> Any:
         """A function that rewrites a step's expressions for the loop's operands."""
         outputs = {len(step.inputs) + j: y for j, y in enumerate(step.outputs)}
+        gathers = bool(step.gathered)
 
         def replace(part: Scalar) -> Scalar:
             if part.op == "load" and part.value in outputs:
                 return e.load(OUTPUTS + self.output(outputs[part.value], projection), part.dtype)
+            if part.op == "load_at":
+                table = step.inputs[part.value]
+                assert isinstance(table, BufferView)
+                return e.load_at(self.input(table, projection), part.dtype, *part.args)
             if part.op == "load":
                 return self.load(step.inputs[part.value], projection, part.dtype)
             if part.op == "parameter":
-                return self.parameter(step.loop.numbers[part.value], part.dtype)
+                return self.parameter(step.loop.numbers[part.value], part.dtype, gathers)
             if part.op == "result":
                 return results[part.value]
             return part
 
         rebuilt: dict[int, Scalar] = {}
-        return lambda root: e.substitute(root, replace, rebuilt, only_leaves=True)
+        return lambda root: e.substitute(root, replace, rebuilt, only_leaves=not gathers)
 
     def load(self, source: BufferView | Value | None, projection: Projection, dtype: str) -> Scalar:
         if isinstance(source, Value):
@@ -211,10 +216,10 @@ class _Assembly:
             self.inputs.append(operand)
         return index
 
-    def parameter(self, value: Any, dtype: str) -> Scalar:
+    def parameter(self, value: Any, dtype: str, is_stride: bool = False) -> Scalar:
         if isinstance(value, Value) and value.is_constant:
             return e.constant(value.node.value, dtype)
-        is_size = type(value) is int and dtype in e.FLOATS  # as Row.number has it
+        is_size = type(value) is int and (is_stride or dtype in e.FLOATS)  # as Row.number has it
         if isinstance(value, int | float) and not is_size:
             return e.constant(value, dtype)
         for k, (other, kind) in enumerate(self.parameters):

@@ -19,7 +19,7 @@ from weft.base.errors import GraphError
 from weft.base.typing import Any
 from weft.graph.graph import Graph
 from weft.graph.passes.recompute import candidates, rematerialize
-from weft.graph.passes.segments import Segments
+from weft.graph.passes.segments import SegmentSearch
 
 __all__ = ["arena_bytes_of", "checked_budget", "within"]
 
@@ -85,7 +85,7 @@ def within(
         if size_bytes <= allowed:
             return plan
         least, over = min(least, size_bytes), size_bytes - allowed
-    plan, reached = _in_segments(Segments(graph, frees), make, measure, first, allowed)
+    plan, reached = _in_segments(SegmentSearch(graph, frees), make, measure, first, allowed)
     if plan is not None:
         return plan
     raise GraphError(
@@ -95,7 +95,7 @@ def within(
 
 
 def _in_segments(
-    segments: Segments,
+    segments: SegmentSearch,
     make: Callable[[Graph], Any],
     measure: Callable[[Any], int],
     first: int,

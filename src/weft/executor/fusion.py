@@ -330,7 +330,7 @@ class _Fusion:
         self, k: int, group: Group, space: Space, projection: Projection, step: LoopStep
     ) -> list[tuple[LoopStep, Projection]] | None:
         """The members of a group with their projections, if they can run in the loop of a step that reads them."""
-        if group.sealed:
+        if group.sealed or not step.gathered.isdisjoint(group.outputs):
             return None
         inlined = self.is_inlined(group, step)
         if not inlined and k - group.last > WINDOW:

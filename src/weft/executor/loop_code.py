@@ -56,6 +56,10 @@ class LoopCode(Record):
         for node in e.walk(*[part.value for stage in self.stages for part in parts(stage)]):
             if node.op == "index":
                 axes |= 1 << self.rank - 1 - node.value
+            elif (
+                node.op == "load_at"
+            ):  # no dimension of the loop, but tiles and results in place are out of question
+                axes |= 1 << self.rank
         return axes
 
     def native(self) -> Any:
@@ -133,7 +137,12 @@ class LoopCode(Record):
     ) -> Kernel:
         """The kernel for one pattern; inner: how each operand moves, by the first letters of Operand.inner."""
         words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross"}
-        operands = tuple(Operand(d, words[c]) for d, c in zip(self.dtypes, inner, strict=True))
+        nodes = e.walk(*[part.value for stage in self.stages for part in parts(stage)])
+        gathered = {node.value for node in nodes if node.op == "load_at"}
+        operands = tuple(
+            Operand(d, words[c], int(k in gathered), k in gathered)
+            for k, (d, c) in enumerate(zip(self.dtypes, inner, strict=True))
+        )
         row_axes = self.row_axes if self.position_axes else 0
         stages = tuple(_lowered(stage, self.inputs, self.rank, row_axes) for stage in self.stages)
         if not e.COMPLEX.keys().isdisjoint(p.value.dtype for stage in self.stages for p in parts(stage)):

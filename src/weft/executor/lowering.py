@@ -257,6 +257,11 @@ class Lowering:
         self, inputs: Sequence[Value | None], outputs: Sequence[BufferView], loop: Loop, text: str
     ) -> None:
         operands = [v if v is None or self.is_number(v) else self.views[id(v)] for v in inputs]
+        if loop.place is not None:
+            views = [self.ensure(v) for v in inputs if v is not None]
+            placed, numbers = loop.place([(view.shape, view.strides) for view in views])
+            operands = [view.view(*geometry) for view, geometry in zip(views, placed, strict=True)]
+            loop = Loop(loop.inputs, loop.stages, loop.axes, numbers, loop.ordered)
         self.steps.append(LoopStep(operands, outputs, loop, text, self.origin))
 
     def is_number(self, value: Value) -> bool:

@@ -1,6 +1,6 @@
 """The memory plan: offsets of blocks in one arena, given their sizes and the steps between which they are alive.
 
->>> blocks = [Block("a", 100, 0, 1), Block("b", 200, 1, 2), Block("c", 100, 2, 3)]
+>>> blocks = [ArenaBlock("a", 100, 0, 1), ArenaBlock("b", 200, 1, 2), ArenaBlock("c", 100, 2, 3)]
 >>> plan = lay_out(blocks)
 >>> plan.arena_bytes, plan.largest_live_bytes, plan.offsets["a"] == plan.offsets["c"]
 (384, 384, True)
@@ -14,14 +14,14 @@ from heapq import heappop, heappush
 
 from weft.base.record import Record
 
-__all__ = ["ALIGNMENT", "Block", "MemoryPlan", "largest_live_bytes", "lay_out"]
+__all__ = ["ALIGNMENT", "ArenaBlock", "MemoryPlan", "largest_live_bytes", "lay_out"]
 
 ALIGNMENT = 64
 CLOSE_ENOUGH = 1.01  # times the largest live set: no other order of blocks is tried
 IN_PAIRS = 400  # blocks that are compared with each other
 
 
-class Block(Record):
+class ArenaBlock(Record):
     """Memory that is written in step `first` at the earliest, and read in step `last` at the latest."""
 
     key: Hashable
@@ -44,7 +44,7 @@ class MemoryPlan(Record):
     largest_live_bytes: int
 
 
-def lay_out(blocks: Sequence[Block], guard_bytes: int = 0) -> MemoryPlan:
+def lay_out(blocks: Sequence[ArenaBlock], guard_bytes: int = 0) -> MemoryPlan:
     """Offsets such that blocks that are alive at the same time do not overlap; guard_bytes are left between any two.
 
     By time first, as an allocator would: if that takes no more than the blocks that are alive at once, nothing is
@@ -56,7 +56,7 @@ def lay_out(blocks: Sequence[Block], guard_bytes: int = 0) -> MemoryPlan:
     padded = [(block, aligned(block.size_bytes) + guard_bytes) for block in blocks]
     least = _largest_live([(size, block.first, block.last) for block, size in padded])
     best = _by_time(padded)
-    orders: list[Callable[[tuple[Block, int]], tuple[int, ...]]] = [
+    orders: list[Callable[[tuple[ArenaBlock, int]], tuple[int, ...]]] = [
         lambda item: (-item[1], item[0].first),
         lambda item: (-item[1] * (item[0].last - item[0].first + 1), item[0].first),
     ]
@@ -75,7 +75,7 @@ def lay_out(blocks: Sequence[Block], guard_bytes: int = 0) -> MemoryPlan:
     return MemoryPlan(best[1], best[0], least)
 
 
-def _by_time(items: Sequence[tuple[Block, int]]) -> tuple[int, dict[Hashable, int]]:
+def _by_time(items: Sequence[tuple[ArenaBlock, int]]) -> tuple[int, dict[Hashable, int]]:
     """The arena's size and the offsets, as an allocator gives them: each block gets the smallest gap when it begins.
 
     The order of the blocks is that in which a greedy placement by time has them, and so are the offsets; only what is
@@ -127,7 +127,7 @@ def _by_time(items: Sequence[tuple[Block, int]]) -> tuple[int, dict[Hashable, in
     return arena, offsets
 
 
-def largest_live_bytes(blocks: Sequence[Block]) -> int:
+def largest_live_bytes(blocks: Sequence[ArenaBlock]) -> int:
     """The most bytes, each block rounded up to ALIGNMENT, that are alive in any step: no plan can do with less."""
     return _largest_live([(aligned(block.size_bytes), block.first, block.last) for block in blocks])
 
@@ -153,7 +153,7 @@ def _largest_live(items: Sequence[tuple[int, int, int]]) -> int:
     return most
 
 
-def _assign_offsets(items: Sequence[tuple[Block, int]]) -> tuple[int, dict[Hashable, int]]:
+def _assign_offsets(items: Sequence[tuple[ArenaBlock, int]]) -> tuple[int, dict[Hashable, int]]:
     """The arena's size, and the offsets of blocks that are placed one after the other."""
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last
     offsets: dict[Hashable, int] = {}

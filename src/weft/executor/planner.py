@@ -103,13 +103,12 @@ def make_plan(
             steps = in_order(steps, written_inputs(lowering, buffers))
         arena = Arena([*hoisted, *steps], naive_bytes([*stable, *lowered], [*buffers, *kept]), kept)
     program = emit(lowering, hoisted, steps, outputs, arena)
-    visible_outputs = len(outputs) if visible is None else visible
     info = PlanInfo(
         name,
         graph,
         strides=tuple([lowering.views[id(v)].strides for v in lowering.arrays]),
         output_strides=tuple([view.strides for view in outputs]),
-        visible=visible_outputs,
+        visible=len(outputs) if visible is None else visible,
         steps=[step.text for step in steps],
         exact=exact,
         memory=None if arena is None else arena.report,
@@ -118,17 +117,21 @@ def make_plan(
         work=[work_of(step) for step in (*hoisted, *steps)],
     )
     if flags.get("WEFT_DEBUG"):
-        for step, work in zip((*hoisted, *steps), info.work, strict=True):
-            if work.is_reference:
-                print(f"{name}: slow reference code: {step.text}", file=sys.stderr)
+        _print_reference_code(info)
     return program.plan(
-        visible_outputs,
+        info.visible,
         as_tuple,
         info,
         serial=info.serial,
         gradients=list(gradients),
         strides=info.strides if exact else (),
     )
+
+
+def _print_reference_code(info: PlanInfo) -> None:
+    for text, work in zip((*info.hoisted, *info.steps), info.work, strict=True):
+        if work.is_reference:
+            print(f"{info.name}: slow reference code: {text}", file=sys.stderr)
 
 
 def _candidate(graph: Graph, strides: Sequence[Any], choice: int) -> Any:

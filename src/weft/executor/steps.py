@@ -151,8 +151,14 @@ class LoopStep(Step):
 
     @cached_property
     def reads_positions(self) -> bool:
-        """Whether code reads its position in the loops: the space must have the step's own shape then."""
-        return "index" in self.operations
+        """Whether code reads its position in the loops, or at computed ones: the space is the step's own shape then."""
+        return not self.operations.isdisjoint(("index", "load_at"))
+
+    @cached_property
+    def gathered(self) -> set[int]:
+        """The buffers, by id, that it reads at computed positions: they have to be in memory."""
+        views = (self.inputs[node.value] for node in self.nodes if node.op == "load_at")
+        return {id(x.buffer) for x in views if isinstance(x, BufferView)}
 
     @cached_property
     def is_closed(self) -> bool:

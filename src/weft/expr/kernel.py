@@ -34,12 +34,14 @@ class Operand(Record):
     "cross", given when it runs, while the stride in the loop Kernel.cross is one element.
     gathered: how many dimensions it has besides the loops, where load_at(operand, type, *positions) reads at the loops'
     position and at computed ones; 0 if none. take(x, indices, axis) has no loop along x's axis, whose stride in the
-    loop of the indices is 0, and gathered=1.
+    loop of the indices is 0, and gathered=1. is_flat: load_at has one position, which counts elements of memory, so
+    that no stride is given for it.
     """
 
     dtype: str
     inner: Literal["unit", "zero", "any", "cross"] = "unit"
     gathered: int = 0
+    is_flat: bool = False
 
     def check(self) -> None:
         if self.dtype not in BITS or self.inner not in ("unit", "zero", "any", "cross"):

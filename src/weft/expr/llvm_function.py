@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from weft.expr.kernel import Kernel, Reduction, Store, values
 from weft.expr.llvm_values import binary, cast, compare, from_memory, number, to_memory, unary
 from weft.expr.llvm_writer import Writer, llvm_type, memory_type
-from weft.expr.scalar import COMPARISONS, COMPLEX, PARTS, Scalar, walk
+from weft.expr.scalar import BITS, COMPARISONS, COMPLEX, PARTS, Scalar, walk
 
 __all__ = ["Function", "Values"]
 
@@ -29,6 +29,9 @@ class Function(Writer):
         self.gathered: list[list[str]] = []
         first_stride = len(kernel.operands) * kernel.rank
         for operand in kernel.operands:
+            if operand.is_flat:
+                self.gathered.append([str(max(BITS[operand.dtype], 8) // 8)])
+                continue
             self.gathered.append(
                 [self.load_word("strides", first_stride + k) for k in range(operand.gathered)]
             )

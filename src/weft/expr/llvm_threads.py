@@ -133,7 +133,12 @@ class Threads(Function):
         computed = [value for stage in kernel.stages for value in values(stage)]
         slots = [node.value + 1 for node in walk(*computed) if node.op == "parameter"]
         n, rank = len(kernel.operands), kernel.rank
-        begins = [0, n, n + rank, n + rank + n * rank + sum(o.gathered for o in kernel.operands)]
+        begins = [
+            0,
+            n,
+            n + rank,
+            n + rank + n * rank + sum(o.gathered for o in kernel.operands if not o.is_flat),
+        ]
         self.words = begins[-1] + max(slots, default=0)
         super().__init__(kernel)
         names = ("data", "sizes", "strides", "parameters")

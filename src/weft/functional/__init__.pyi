@@ -26,7 +26,7 @@ def adaptive_avg_pool1d(x: Operand, /, output_size: int | Sequence[int]) -> Tens
     """Averages over windows of a sequence, chosen so that the result has output_size."""
 
 def adaptive_avg_pool2d(x: Operand, /, output_size: int | Sequence[int]) -> Tensor:
-    """Averages over windows of a image, chosen so that the result has output_size."""
+    """Averages over windows of an image, chosen so that the result has output_size."""
 
 def adaptive_avg_pool3d(x: Operand, /, output_size: int | Sequence[int]) -> Tensor:
     """Averages over windows of a volume, chosen so that the result has output_size."""
@@ -38,10 +38,10 @@ def adaptive_max_pool1d_with_indices(x: Operand, /, output_size: int | Sequence[
     """Maxima and their places over windows of a sequence, chosen so that the result has output_size."""
 
 def adaptive_max_pool2d(x: Operand, /, output_size: int | Sequence[int]) -> Tensor:
-    """Maxima over windows of a image, chosen so that the result has output_size."""
+    """Maxima over windows of an image, chosen so that the result has output_size."""
 
 def adaptive_max_pool2d_with_indices(x: Operand, /, output_size: int | Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Maxima and their places over windows of a image, chosen so that the result has output_size."""
+    """Maxima and their places over windows of an image, chosen so that the result has output_size."""
 
 def adaptive_max_pool3d(x: Operand, /, output_size: int | Sequence[int]) -> Tensor:
     """Maxima over windows of a volume, chosen so that the result has output_size."""
@@ -103,7 +103,7 @@ def avg_pool2d(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Se
 def avg_pool3d(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, count_include_pad: bool=True, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> Tensor:
     """The average of every window."""
 
-def batch_norm(x: Operand, running_mean: Operand | None=None, running_var: Operand | None=None, weight: Operand | None=None, bias: Operand | None=None, training: bool=False, momentum: float=0.1, eps: float=1e-05) -> Tensor:
+def batch_norm(x: Operand, running_mean: Operand | None=None, running_var: Operand | None=None, weight: Operand | None=None, bias: Operand | None=None, training: bool=False, momentum: float=0.1, eps: float=1e-05, *, correction: Literal[1, 0]=1) -> Tensor:
     """(x - mean) / sqrt(variance + eps) * weight + bias for each channel, the sizes of axis 1."""
 
 def bernoulli(p: Operand, /, *, dtype: DType | str | type[Any] | None=None) -> Tensor:
@@ -626,7 +626,7 @@ def lp_pool1d(x: Operand, /, norm_type: float, kernel_size: int | Sequence[int],
     """The norm of every window of a sequence: the sum of |x|^norm_type, to the power of 1 / norm_type."""
 
 def lp_pool2d(x: Operand, /, norm_type: float, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, ceil_mode: bool=False, *, padding: int | Sequence[int]=0, dilation: int | Sequence[int]=1) -> Tensor:
-    """The norm of every window of a image: the sum of |x|^norm_type, to the power of 1 / norm_type."""
+    """The norm of every window of an image: the sum of |x|^norm_type, to the power of 1 / norm_type."""
 
 def lp_pool3d(x: Operand, /, norm_type: float, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, ceil_mode: bool=False, *, padding: int | Sequence[int]=0, dilation: int | Sequence[int]=1) -> Tensor:
     """The norm of every window of a volume: the sum of |x|^norm_type, to the power of 1 / norm_type."""
@@ -683,19 +683,19 @@ def max_pool1d(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Se
     """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones."""
 
 def max_pool1d_with_indices(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> tuple[Tensor, Tensor]:
-    """The greatest element of every window of a sequence, and its index in the flat sequence; of equal ones the first."""
+    """The greatest element of every window of a sequence, and its index in the flat sequence."""
 
 def max_pool2d(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> Tensor:
     """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones."""
 
 def max_pool2d_with_indices(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> tuple[Tensor, Tensor]:
-    """The greatest element of every window of a image, and its index in the flat image; of equal ones the first."""
+    """The greatest element of every window of an image, and its index in the flat image."""
 
 def max_pool3d(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> Tensor:
     """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones."""
 
 def max_pool3d_with_indices(x: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, *, ceil_mode: bool=False, dilation: int | Sequence[int]=1) -> tuple[Tensor, Tensor]:
-    """The greatest element of every window of a volume, and its index in the flat volume; of equal ones the first."""
+    """The greatest element of every window of a volume, and its index in the flat volume."""
 
 def max_unpool1d(x: Operand, indices: Operand, /, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None=None, padding: int | Sequence[int]=0, output_size: Sequence[int] | None=None) -> Tensor:
     """Elements put back to where max_pool1d_with_indices found them, 0 elsewhere."""
@@ -928,7 +928,7 @@ def roll(x: Operand, /, shift: int | Sequence[int], axis: int | Sequence[int] | 
 def rot90(x: Operand, /, k: int=1, axes: Sequence[int]=(0, 1)) -> Tensor:
     """x turned k times by a right angle, from the first towards the second of two axes: a view."""
 
-def rotary_embedding(x: Operand, positions: Operand | None=None, frequencies: Operand | None=None, *, base: float=10000.0, layout: str='halves', features: int | None=None, offset: int=0) -> Tensor:
+def rotary_embedding(x: Operand, positions: Operand | None=None, *, base: float=10000.0, layout: str='halves', features: int | None=None, offset: int=0) -> Tensor:
     """Pairs of features, each rotated by an angle that grows with the position: position * base^(-2 i / d) for pair i."""
 
 def round(x: Operand, /) -> Tensor:

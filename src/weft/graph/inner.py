@@ -139,7 +139,7 @@ def blocks_of(op: Op, *types: TensorType | None) -> Any:
 
 
 @op
-class Position(Inner, primitive=True, outputs=("words", "position"), random=True):
+class Position(Inner, primitive=True, outputs=("words", "position")):
     """The position of the device's stream for a draw, as the words and the offset of Drawn; the stream advances.
 
     kind, dtype, count: what is drawn, as Op.random_numbers has it; device: whose stream it is.
@@ -196,7 +196,7 @@ class Mark(Inner, is_mark=True):
 
 
 @op
-class StopGradient(Mark, stops_gradient=True, rule="x[*s] -> y[*s]: x"):
+class StopGradient(Mark, rule="x[*s]: fixed -> y[*s]: x"):
     """x, whose gradient is zero: what no_grad and detach keep out, and what operators write besides their results."""
 
     def vjp(self, dy: Any) -> Any:

@@ -18,14 +18,14 @@ from typing import Any
 
 from weft.base.device import Device
 from weft.base.dtype import DType
-from weft.base.errors import DTypeError, GraphError, ShapeError
+from weft.base.errors import DTypeError, GraphError
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph, ordered
 from weft.graph.subgraph import Subgraph
 from weft.ops import functions as F
 from weft.ops.node import Node, Value, constant
 from weft.ops.op import Op, op
-from weft.ops.shapes import Contradiction, Partial, merge
+from weft.ops.shapes import Partial
 from weft.ops.types import PartialType, TensorType
 
 __all__ = [
@@ -113,19 +113,6 @@ class SymbolNode(Node):
     def sources(self) -> list[Value]:
         """The inputs that are outputs of other symbols' nodes: no numbers."""
         return [v for v in self.inputs if v is not None and is_partial(v)]
-
-    def output_names(self) -> list[str]:
-        """The names of the outputs: a variable's own, ``fc1_output``, or one for each of several."""
-        if self.op is None:
-            return [self.name]
-        if op_names := self.resolved(True).output_names():
-            return [f"{self.name}_{each}" for each in op_names[: len(self.outputs)]]
-        if len(self.outputs) == 1:
-            return [f"{self.name}_output"]
-        names = self.resolved(True).outputs
-        if names[0].startswith("*"):
-            return [f"{self.name}_output{k}" for k in range(len(self.outputs))]
-        return [f"{self.name}_{each}" for each in names[: len(self.outputs)]]
 
     def states(self) -> list[int]:
         """The inputs that the operator writes when it is training, whether it is now or not."""
@@ -222,10 +209,9 @@ def check_written(node: SymbolNode) -> None:
         if is_partial(operand) and not is_variable(operand):
             assert node.op is not None
             assert operand is not None
-            names = node.op.made_inputs() or [spec.name for spec in node.op.inputs]
-            raise GraphError(
-                f"{node.op.name}: writes {names[index]}, which must be a variable, not {operand.node!r}"
-            )
+            names = [spec.name for spec in node.op.inputs if not spec.variadic]
+            name = names[index] if index < len(names) else f"input {index}"
+            raise GraphError(f"{node.op.name}: writes {name}, which must be a variable, not {operand.node!r}")
 
 
 _PACKAGE = __name__.partition(".")[0]
@@ -268,16 +254,6 @@ class SymbolGradient(Op, public=False):
             if not t.dtype.is_differentiable:
                 raise self.fail(DTypeError, "only floating-point values have gradients", **{name: t})
         return tuple(t.dtype for t in types)
-
-    def solve_shapes(
-        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
-    ) -> tuple[list[Partial], list[Partial]]:
-        first = len(inputs) - len(self.names)
-        try:
-            same = [merge(x, y) for x, y in zip(inputs[first:], outputs, strict=True)]
-        except Contradiction as wrong:
-            raise ShapeError(f"{self.name}: {wrong}") from None
-        return [*inputs[:first], *same], same
 
     def decompose(self, *x: Value) -> tuple[Value, ...]:
         first = len(x) - len(self.names)

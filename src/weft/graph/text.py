@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 from weft.base.device import Device, as_device
 from weft.base.dtype import DType, as_dtype
 from weft.base.errors import GraphError
+from weft.graph.constant_array import Elements
 from weft.graph.graph import Graph
 from weft.graph.subgraph import Subgraph
 from weft.graph.symbols import (
@@ -96,6 +97,9 @@ def encode(value: Any) -> Any:
         return encode_op(value)
     if isinstance(value, Size):
         return {"size": _encode_size(value)}
+    if isinstance(value, Elements):
+        t = value.type
+        return {"elements": value.to_text(), "shape": list(t.shape), "dtype": t.dtype.name}
     if isinstance(value, Subgraph):
         graph = value.graph
         if not is_partial(graph.outputs[0] if graph.outputs else None):
@@ -324,11 +328,22 @@ def decode(source: Source) -> Any:
             return read(source[kind])
     if "size" in source and len(value) == 1:
         return decode_size(source["size"])
+    if "elements" in source:
+        return _decode_elements(source)
     kinds: dict[str, Callable[[Any], Any]] = {"float": float, "dtype": as_dtype, "device": as_device}
     for kind, make in kinds.items():
         if kind in source and len(value) == 1:
             return checked(source, functools.partial(make, source[kind].text()))
-    raise source.fail(f"expected one of {', '.join((*kinds, *_GRAPHS))}, size, op")
+    raise source.fail(f"expected one of {', '.join((*kinds, *_GRAPHS))}, size, elements, op")
+
+
+def _decode_elements(source: Source) -> Elements:
+    """The elements of an array that encode was given."""
+    source.only("elements", "shape", "dtype")
+    shape = tuple(n.integer(0, MOST) for n in source["shape"].items())
+    dtype = checked(source, lambda: as_dtype(source["dtype"].text()))
+    text = source["elements"].text()
+    return checked(source, lambda: Elements.from_text(TensorType(shape, dtype), text))
 
 
 def decode_size(source: Source, axes: int = MOST_AXES) -> Size:

@@ -19,7 +19,6 @@ import tempfile
 import threading
 import time
 import uuid
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -40,46 +39,13 @@ from weft.engine import default_engine
 from weft.gradients.gradient import no_grad
 from weft.kvstore.base import Key, KVStore, check_like, new_keys, pairs_of, register, rows_of, unknown_key
 from weft.kvstore.local import check_optimizer, unique_rows
+from weft.kvstore.pieces import DIVIDE_FROM, Piece, pieces_of
 from weft.kvstore.ray_cluster import connect, job_name, server_actors
 from weft.kvstore.server import MODES, Pulled, Pushed, reference_of
 from weft.recording.dependence import happens_once
 from weft.sparse import RowSparse
 
-__all__ = ["ParameterServerStore", "Piece", "pieces_of"]
-
-DIVIDE_FROM = 1_000_000  # elements; larger arrays are divided among all servers
-
-
-class Piece:
-    """Rows begin..end of an array, or elements of it flattened, on a server. whole: all of it, in its own shape."""
-
-    def __init__(self, server: int, begin: int, end: int, by_rows: bool, whole: bool) -> None:
-        self.server, self.begin, self.end, self.by_rows, self.whole = server, begin, end, by_rows, whole
-
-    def of(self, array: Any) -> Any:
-        """The part of a NumPy array; a view if the array is dense."""
-        if self.whole:
-            return array
-        return array[self.begin : self.end] if self.by_rows else array.reshape(-1)[self.begin : self.end]
-
-    def __repr__(self) -> str:
-        return f"Piece({self.server}, {self.begin}:{self.end})"
-
-
-def pieces_of(key: Key, shape: Sequence[int], servers: int, big: int = DIVIDE_FROM) -> list[Piece]:
-    """The pieces of an array: all on the server of its key below `big` elements, else a part on each server.
-
-    >>> pieces_of("w", (4,), 3), pieces_of("w", (4, 2), 3, big=8)
-    ([Piece(0, 0:4)], [Piece(0, 0:1), Piece(1, 1:3), Piece(2, 3:4)])
-    """
-    size = int(np.prod(shape, dtype="int64"))
-    if servers == 1 or size < big:
-        number = key * 9973 if isinstance(key, int) else zlib.crc32(key.encode())
-        return [Piece(number % servers, 0, shape[0] if shape else 1, True, True)]
-    by_rows = len(shape) > 1 and shape[0] >= servers
-    n = shape[0] if by_rows else size
-    ends = [round(n / servers * k) for k in range(servers + 1)]
-    return [Piece(k, ends[k], ends[k + 1], by_rows, False) for k in range(servers) if ends[k] < ends[k + 1]]
+__all__ = ["ParameterServerStore"]
 
 
 class _KeyState:
@@ -462,7 +428,7 @@ class ParameterServerStore(KVStore):
                 arrays = [y.numpy() for y in ys]
                 for piece in state.pieces:
                     if k in answered:
-                        _write(arrays, piece, answered[k].answers.pop((k, piece.server)))
+                        piece.write(arrays, answered[k].answers.pop((k, piece.server)))
                     else:
                         by_server.setdefault(piece.server, []).append((k, piece, arrays))
             if not by_server:
@@ -473,7 +439,7 @@ class ParameterServerStore(KVStore):
 
                 def write(answers: list[Any], parts: Any = parts) -> None:
                     for (_, piece, arrays), answer in zip(parts, answers, strict=True):
-                        _write(arrays, piece, answer)
+                        piece.write(arrays, answer)
 
                 self._call(request, server, (), [(k, None) for k, *_ in parts], write, countdown)
 
@@ -669,15 +635,6 @@ def _buckets(
             room = BUCKET_BYTES - each[1].nbytes
         buckets[-1].append(each)
     return buckets
-
-
-def _write(arrays: list[Any], piece: Piece, answer: Any) -> None:
-    """Write a piece of arrays."""
-    for y in arrays:
-        if piece.whole or piece.by_rows or y.flags.c_contiguous:
-            piece.of(y)[...] = answer
-        else:
-            y[np.unravel_index(np.arange(piece.begin, piece.end), y.shape)] = answer
 
 
 class _Countdown:

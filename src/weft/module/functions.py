@@ -60,6 +60,11 @@ class OperatorLayer(Module):
 
     operator: ClassVar[str]
 
+    def __init_subclass__(cls, operator: str = "", **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if operator:
+            cls.operator = operator
+
     def __init__(self, *args: Any, **attributes: Any) -> None:
         cls = registry.get(self.operator)
         names = [a.name for a in cls.attributes if a.name in cls.positional]
@@ -85,7 +90,7 @@ class OperatorLayer(Module):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self._operator_attributes)
 
 
-class ReLU(OperatorLayer):
+class ReLU(OperatorLayer, operator="relu"):
     """max(x, 0). See weft.functional.relu.
 
     >>> import weft as wf
@@ -93,157 +98,105 @@ class ReLU(OperatorLayer):
     tensor([0., 2.], dtype=float32, device=cpu:0)
     """
 
-    operator = "relu"
 
-
-class ReLU6(OperatorLayer):
+class ReLU6(OperatorLayer, operator="relu6"):
     """min(max(x, 0), 6). See weft.functional.relu6."""
 
-    operator = "relu6"
 
-
-class LeakyReLU(OperatorLayer):
+class LeakyReLU(OperatorLayer, operator="leaky_relu"):
     """x where it is positive, else negative_slope x. See weft.functional.leaky_relu."""
 
-    operator = "leaky_relu"
 
-
-class ELU(OperatorLayer):
+class ELU(OperatorLayer, operator="elu"):
     """x where it is positive, else alpha (exp(x) - 1). See weft.functional.elu."""
 
-    operator = "elu"
 
-
-class SELU(OperatorLayer):
+class SELU(OperatorLayer, operator="selu"):
     """A scaled ELU that keeps mean and variance. See weft.functional.selu."""
 
-    operator = "selu"
 
-
-class GELU(OperatorLayer):
+class GELU(OperatorLayer, operator="gelu"):
     """x times the normal distribution's function; approximate="tanh": by tanh. See weft.functional.gelu."""
 
-    operator = "gelu"
 
-
-class SiLU(OperatorLayer):
+class SiLU(OperatorLayer, operator="silu"):
     """x sigmoid(x), also called swish. See weft.functional.silu."""
 
-    operator = "silu"
 
-
-class Mish(OperatorLayer):
+class Mish(OperatorLayer, operator="mish"):
     """x tanh(log(1 + exp(x))). See weft.functional.mish."""
 
-    operator = "mish"
 
-
-class Sigmoid(OperatorLayer):
+class Sigmoid(OperatorLayer, operator="sigmoid"):
     """1 / (1 + exp(-x)). See weft.functional.sigmoid."""
 
-    operator = "sigmoid"
 
-
-class Tanh(OperatorLayer):
+class Tanh(OperatorLayer, operator="tanh"):
     """The hyperbolic tangent. See weft.functional.tanh."""
 
-    operator = "tanh"
 
-
-class Softplus(OperatorLayer):
+class Softplus(OperatorLayer, operator="softplus"):
     """log(1 + exp(beta x)) / beta. See weft.functional.softplus."""
 
-    operator = "softplus"
 
-
-class HardSigmoid(OperatorLayer):
+class HardSigmoid(OperatorLayer, operator="hard_sigmoid"):
     """A sigmoid of three straight pieces. See weft.functional.hard_sigmoid."""
 
-    operator = "hard_sigmoid"
 
-
-class HardSwish(OperatorLayer):
+class HardSwish(OperatorLayer, operator="hard_swish"):
     """x times its hard sigmoid. See weft.functional.hard_swish."""
 
-    operator = "hard_swish"
 
-
-class Softmax(OperatorLayer):
+class Softmax(OperatorLayer, operator="softmax"):
     """exp(x) / sum(exp(x)) along axis, the last by default. See weft.functional.softmax."""
 
-    operator = "softmax"
 
-
-class LogSoftmax(OperatorLayer):
+class LogSoftmax(OperatorLayer, operator="log_softmax"):
     """The logarithm of the softmax along axis, the last by default. See weft.functional.log_softmax."""
 
-    operator = "log_softmax"
 
-
-class CELU(OperatorLayer):
+class CELU(OperatorLayer, operator="celu"):
     """x where it is positive, else alpha (exp(x / alpha) - 1). See weft.functional.celu."""
 
-    operator = "celu"
 
-
-class GLU(OperatorLayer):
+class GLU(OperatorLayer, operator="glu"):
     """One half of an axis times the sigmoid of the other. See weft.functional.glu."""
 
-    operator = "glu"
 
-
-class Hardshrink(OperatorLayer):
+class Hardshrink(OperatorLayer, operator="hardshrink"):
     """x where |x| > lambd, else 0. See weft.functional.hardshrink."""
 
-    operator = "hardshrink"
 
-
-class Hardtanh(OperatorLayer):
+class Hardtanh(OperatorLayer, operator="hardtanh"):
     """x within min_val ... max_val. See weft.functional.hardtanh."""
 
-    operator = "hardtanh"
 
-
-class LocalResponseNorm(OperatorLayer):
+class LocalResponseNorm(OperatorLayer, operator="local_response_norm"):
     """x divided by a power of the sum of squares of neighbouring channels. See weft.functional.local_response_norm."""
 
-    operator = "local_response_norm"
 
-
-class LogSigmoid(OperatorLayer):
+class LogSigmoid(OperatorLayer, operator="log_sigmoid"):
     """The logarithm of the sigmoid. See weft.functional.log_sigmoid."""
 
-    operator = "log_sigmoid"
 
-
-class Softmin(OperatorLayer):
+class Softmin(OperatorLayer, operator="softmin"):
     """The softmax of -x along axis, the last by default. See weft.functional.softmin."""
 
-    operator = "softmin"
 
-
-class Softshrink(OperatorLayer):
+class Softshrink(OperatorLayer, operator="softshrink"):
     """x moved towards 0 by lambd, 0 within. See weft.functional.softshrink."""
 
-    operator = "softshrink"
 
-
-class Softsign(OperatorLayer):
+class Softsign(OperatorLayer, operator="softsign"):
     """x / (1 + |x|). See weft.functional.softsign."""
 
-    operator = "softsign"
 
-
-class Tanhshrink(OperatorLayer):
+class Tanhshrink(OperatorLayer, operator="tanhshrink"):
     """x - tanh(x). See weft.functional.tanhshrink."""
 
-    operator = "tanhshrink"
 
-
-class Threshold(OperatorLayer):
+class Threshold(OperatorLayer, operator="threshold"):
     """x where it is above threshold, else value. See weft.functional.threshold."""
-
-    operator = "threshold"
 
 
 class RReLU(Module):

@@ -50,14 +50,12 @@ class _MaxPool(OperatorLayer):
         return function(*inputs, **{name: getattr(self, name) for name in self._operator_attributes})
 
 
-class MaxPool1d(_MaxPool):
+class MaxPool1d(_MaxPool, operator="max_pool1d"):
     """The greatest element of every window of a sequence. return_indices: and where
     it is, for MaxUnpool1d. See weft.functional.max_pool1d, max_pool1d_with_indices."""
 
-    operator = "max_pool1d"
 
-
-class MaxPool2d(_MaxPool):
+class MaxPool2d(_MaxPool, operator="max_pool2d"):
     """The greatest element of every window of an image, padding=0. return_indices: and where
     it is, for MaxUnpool2d. See weft.functional.max_pool2d, max_pool2d_with_indices.
 
@@ -66,59 +64,41 @@ class MaxPool2d(_MaxPool):
     (1, 3, 4, 4)
     """
 
-    operator = "max_pool2d"
 
-
-class MaxPool3d(_MaxPool):
+class MaxPool3d(_MaxPool, operator="max_pool3d"):
     """The greatest element of every window of a volume. return_indices: and where
     it is, for MaxUnpool3d. See weft.functional.max_pool3d, max_pool3d_with_indices."""
 
-    operator = "max_pool3d"
 
-
-class AvgPool1d(OperatorLayer):
+class AvgPool1d(OperatorLayer, operator="avg_pool1d"):
     """The average of every window of a sequence. See weft.functional.avg_pool1d."""
 
-    operator = "avg_pool1d"
 
-
-class AvgPool2d(OperatorLayer):
+class AvgPool2d(OperatorLayer, operator="avg_pool2d"):
     """The average of every window of an image, padding=0. See weft.functional.avg_pool2d."""
 
-    operator = "avg_pool2d"
 
-
-class AvgPool3d(OperatorLayer):
+class AvgPool3d(OperatorLayer, operator="avg_pool3d"):
     """The average of every window of a volume. See weft.functional.avg_pool3d."""
 
-    operator = "avg_pool3d"
 
-
-class LPPool1d(OperatorLayer):
+class LPPool1d(OperatorLayer, operator="lp_pool1d"):
     """The norm_type-norm of every window of a sequence. See weft.functional.lp_pool1d."""
 
-    operator = "lp_pool1d"
 
-
-class LPPool2d(OperatorLayer):
+class LPPool2d(OperatorLayer, operator="lp_pool2d"):
     """The norm_type-norm of every window of a image. See weft.functional.lp_pool2d."""
 
-    operator = "lp_pool2d"
 
-
-class LPPool3d(OperatorLayer):
+class LPPool3d(OperatorLayer, operator="lp_pool3d"):
     """The norm_type-norm of every window of a volume. See weft.functional.lp_pool3d."""
 
-    operator = "lp_pool3d"
 
-
-class AdaptiveAvgPool1d(OperatorLayer):
+class AdaptiveAvgPool1d(OperatorLayer, operator="adaptive_avg_pool1d"):
     """Averages over windows chosen so that the result has output_size. See weft.functional.adaptive_avg_pool1d."""
 
-    operator = "adaptive_avg_pool1d"
 
-
-class AdaptiveAvgPool2d(OperatorLayer):
+class AdaptiveAvgPool2d(OperatorLayer, operator="adaptive_avg_pool2d"):
     """Averages over windows chosen so that the result has output_size. See weft.functional.adaptive_avg_pool2d.
 
     >>> import weft as wf
@@ -126,96 +106,68 @@ class AdaptiveAvgPool2d(OperatorLayer):
     (2, 3, 1, 1)
     """
 
-    operator = "adaptive_avg_pool2d"
 
-
-class AdaptiveAvgPool3d(OperatorLayer):
+class AdaptiveAvgPool3d(OperatorLayer, operator="adaptive_avg_pool3d"):
     """Averages over windows chosen so that the result has output_size. See weft.functional.adaptive_avg_pool3d."""
 
-    operator = "adaptive_avg_pool3d"
 
-
-class AdaptiveMaxPool1d(_MaxPool):
+class AdaptiveMaxPool1d(_MaxPool, operator="adaptive_max_pool1d"):
     """Maxima over windows chosen so that the result has output_size; return_indices: and where they are. See
     weft.functional.adaptive_max_pool1d."""
 
-    operator = "adaptive_max_pool1d"
 
-
-class AdaptiveMaxPool2d(_MaxPool):
+class AdaptiveMaxPool2d(_MaxPool, operator="adaptive_max_pool2d"):
     """Maxima over windows chosen so that the result has output_size; return_indices: and where they are. See
     weft.functional.adaptive_max_pool2d."""
 
-    operator = "adaptive_max_pool2d"
 
-
-class AdaptiveMaxPool3d(_MaxPool):
+class AdaptiveMaxPool3d(_MaxPool, operator="adaptive_max_pool3d"):
     """Maxima over windows chosen so that the result has output_size; return_indices: and where they are. See
     weft.functional.adaptive_max_pool3d."""
 
-    operator = "adaptive_max_pool3d"
 
-
-class MaxUnpool1d(OperatorLayer):
+class MaxUnpool1d(OperatorLayer, operator="max_unpool1d"):
     """Maxima put back to where MaxPool1d with return_indices=True found them: forward(x, indices). See
     weft.functional.max_unpool1d."""
 
-    operator = "max_unpool1d"
 
-
-class MaxUnpool2d(OperatorLayer):
+class MaxUnpool2d(OperatorLayer, operator="max_unpool2d"):
     """Maxima put back to where MaxPool2d with return_indices=True found them: forward(x, indices). See
     weft.functional.max_unpool2d."""
 
-    operator = "max_unpool2d"
 
-
-class MaxUnpool3d(OperatorLayer):
+class MaxUnpool3d(OperatorLayer, operator="max_unpool3d"):
     """Maxima put back to where MaxPool3d with return_indices=True found them: forward(x, indices). See
     weft.functional.max_unpool3d."""
 
-    operator = "max_unpool3d"
 
-
-class PixelShuffle(OperatorLayer):
+class PixelShuffle(OperatorLayer, operator="pixel_shuffle"):
     """Blocks of channels become blocks of pixels: upscale_factor. See weft.functional.pixel_shuffle."""
 
-    operator = "pixel_shuffle"
 
-
-class PixelUnshuffle(OperatorLayer):
+class PixelUnshuffle(OperatorLayer, operator="pixel_unshuffle"):
     """Blocks of pixels become channels: downscale_factor. See weft.functional.pixel_unshuffle."""
 
-    operator = "pixel_unshuffle"
 
-
-class ChannelShuffle(OperatorLayer):
+class ChannelShuffle(OperatorLayer, operator="channel_shuffle"):
     """One channel of each group in turn: groups. See weft.functional.channel_shuffle."""
 
-    operator = "channel_shuffle"
 
-
-class Unfold(OperatorLayer):
+class Unfold(OperatorLayer, operator="unfold"):
     """The windows of an image as columns. See weft.functional.unfold."""
 
-    operator = "unfold"
 
-
-class Fold(OperatorLayer):
+class Fold(OperatorLayer, operator="fold"):
     """Columns as the windows of an image of output_size. See weft.functional.fold."""
 
-    operator = "fold"
 
-
-class Upsample(OperatorLayer):
+class Upsample(OperatorLayer, operator="interpolate"):
     """Images of other sizes: size or scale_factor, mode, align_corners. See weft.functional.interpolate.
 
     >>> import weft as wf
     >>> Upsample(scale_factor=2, mode="bilinear")(wf.ones((1, 3, 4, 4))).shape
     (1, 3, 8, 8)
     """
-
-    operator = "interpolate"
 
 
 class UpsamplingNearest2d(Upsample):

@@ -55,13 +55,11 @@ class _Weighted(OperatorLayer):
         return getattr(F, self.operator)(*inputs, weight=self.weight, **attributes)
 
 
-class L1Loss(OperatorLayer):
+class L1Loss(OperatorLayer, operator="l1_loss"):
     """The absolute error. See weft.functional.l1_loss."""
 
-    operator = "l1_loss"
 
-
-class MSELoss(OperatorLayer):
+class MSELoss(OperatorLayer, operator="mse_loss"):
     """The squared error. See weft.functional.mse_loss.
 
     >>> import weft as wf
@@ -69,106 +67,72 @@ class MSELoss(OperatorLayer):
     2.0
     """
 
-    operator = "mse_loss"
 
-
-class SmoothL1Loss(OperatorLayer):
+class SmoothL1Loss(OperatorLayer, operator="smooth_l1_loss"):
     """The squared error near 0, the absolute one elsewhere. See weft.functional.smooth_l1_loss."""
 
-    operator = "smooth_l1_loss"
 
-
-class HuberLoss(OperatorLayer):
+class HuberLoss(OperatorLayer, operator="huber_loss"):
     """The squared error near 0, delta times the absolute one elsewhere. See weft.functional.huber_loss."""
 
-    operator = "huber_loss"
 
-
-class KLDivLoss(OperatorLayer):
+class KLDivLoss(OperatorLayer, operator="kl_div"):
     """What logarithms of probabilities lack of target probabilities. See weft.functional.kl_div."""
 
-    operator = "kl_div"
 
-
-class SoftMarginLoss(OperatorLayer):
+class SoftMarginLoss(OperatorLayer, operator="soft_margin_loss"):
     """The logistic loss of targets 1 and -1. See weft.functional.soft_margin_loss."""
 
-    operator = "soft_margin_loss"
 
-
-class HingeLoss(OperatorLayer):
+class HingeLoss(OperatorLayer, operator="hinge_loss"):
     """The loss of support vector machines. See weft.functional.hinge_loss."""
 
-    operator = "hinge_loss"
 
-
-class HingeEmbeddingLoss(OperatorLayer):
+class HingeEmbeddingLoss(OperatorLayer, operator="hinge_embedding_loss"):
     """Of distances of pairs that are alike or not. See weft.functional.hinge_embedding_loss."""
 
-    operator = "hinge_embedding_loss"
 
-
-class MarginRankingLoss(OperatorLayer):
+class MarginRankingLoss(OperatorLayer, operator="margin_ranking_loss"):
     """forward(x1, x2, target): which of two scores should be greater. See weft.functional.margin_ranking_loss."""
 
-    operator = "margin_ranking_loss"
 
-
-class PoissonNLLLoss(OperatorLayer):
+class PoissonNLLLoss(OperatorLayer, operator="poisson_nll_loss"):
     """What Poisson distributions lack of counts. See weft.functional.poisson_nll_loss."""
 
-    operator = "poisson_nll_loss"
 
-
-class GaussianNLLLoss(OperatorLayer):
+class GaussianNLLLoss(OperatorLayer, operator="gaussian_nll_loss"):
     """forward(x, target, var): what normal distributions lack of targets. See weft.functional.gaussian_nll_loss."""
 
-    operator = "gaussian_nll_loss"
 
-
-class CosineEmbeddingLoss(OperatorLayer):
+class CosineEmbeddingLoss(OperatorLayer, operator="cosine_embedding_loss"):
     """forward(x1, x2, target): the cosine of pairs, alike or not. See weft.functional.cosine_embedding_loss."""
 
-    operator = "cosine_embedding_loss"
 
-
-class TripletMarginLoss(OperatorLayer):
+class TripletMarginLoss(OperatorLayer, operator="triplet_margin_loss"):
     """forward(anchor, positive, negative): a margin between two distances. See weft.functional.triplet_margin_loss."""
 
-    operator = "triplet_margin_loss"
 
-
-class MultiLabelMarginLoss(OperatorLayer):
+class MultiLabelMarginLoss(OperatorLayer, operator="multilabel_margin_loss"):
     """A margin between the classes of a row and the others. See weft.functional.multilabel_margin_loss."""
 
-    operator = "multilabel_margin_loss"
 
-
-class CTCLoss(OperatorLayer):
+class CTCLoss(OperatorLayer, operator="ctc_loss"):
     """forward(log_probs, targets, input_lengths, target_lengths). See weft.functional.ctc_loss."""
 
-    operator = "ctc_loss"
 
-
-class CosineSimilarity(OperatorLayer):
+class CosineSimilarity(OperatorLayer, operator="cosine_similarity"):
     """forward(x1, x2): the cosine of the angle between them. See weft.functional.cosine_similarity."""
 
-    operator = "cosine_similarity"
 
-
-class PairwiseDistance(OperatorLayer):
+class PairwiseDistance(OperatorLayer, operator="pairwise_distance"):
     """forward(x1, x2): the norm of their difference. See weft.functional.pairwise_distance."""
 
-    operator = "pairwise_distance"
 
-
-class BCELoss(_Weighted):
+class BCELoss(_Weighted, operator="binary_cross_entropy"):
     """What probabilities lack of targets. See weft.functional.binary_cross_entropy."""
 
-    operator = "binary_cross_entropy"
 
-
-class CrossEntropyLoss(_Weighted):
+class CrossEntropyLoss(_Weighted, operator="cross_entropy"):
     """What the softmax of logits lacks of classes. See weft.functional.cross_entropy.
 
     >>> import weft as wf
@@ -176,31 +140,22 @@ class CrossEntropyLoss(_Weighted):
     2.07944...
     """
 
-    operator = "cross_entropy"
 
-
-class NLLLoss(_Weighted):
+class NLLLoss(_Weighted, operator="nll_loss"):
     """The target's part of logarithms of probabilities. See weft.functional.nll_loss."""
 
-    operator = "nll_loss"
 
-
-class MultiMarginLoss(_Weighted):
+class MultiMarginLoss(_Weighted, operator="multi_margin_loss"):
     """A margin between the class of a row and the others. See weft.functional.multi_margin_loss."""
 
-    operator = "multi_margin_loss"
 
-
-class MultiLabelSoftMarginLoss(_Weighted):
+class MultiLabelSoftMarginLoss(_Weighted, operator="multilabel_soft_margin_loss"):
     """The mean over classes of the loss of logits. See weft.functional.multilabel_soft_margin_loss."""
 
-    operator = "multilabel_soft_margin_loss"
 
-
-class BCEWithLogitsLoss(_Weighted):
+class BCEWithLogitsLoss(_Weighted, operator="binary_cross_entropy_with_logits"):
     """What the sigmoid of logits lacks of targets. See weft.functional.binary_cross_entropy_with_logits."""
 
-    operator = "binary_cross_entropy_with_logits"
     pos_weight: Tensor | None
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from weft import functional as F
 from weft.arrays.tensor import Tensor
@@ -35,6 +35,11 @@ class _Pad(Module):
     mode: ClassVar[str]
     repr_attributes: ClassVar[tuple[str, ...]] = ("padding",)
 
+    def __init_subclass__(cls, dims: int = 0, mode: str = "constant", **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if dims:
+            cls.dims, cls.mode = dims, mode
+
     def __init__(self, padding: int | Sequence[int]) -> None:
         sizes = (padding,) * (2 * self.dims) if isinstance(padding, int) else tuple(padding)
         if len(sizes) != 2 * self.dims:
@@ -48,7 +53,6 @@ class _Pad(Module):
 
 
 class _ConstantPad(_Pad):
-    mode = "constant"
     repr_attributes = ("padding", "value")
 
     def __init__(self, padding: int | Sequence[int], value: float) -> None:
@@ -59,95 +63,59 @@ class _ConstantPad(_Pad):
         return F.pad(x, self.padding, self.mode, self.value)
 
 
-class CircularPad1d(_Pad):
+class CircularPad1d(_Pad, dims=1, mode="circular"):
     """Borders of what comes at the other end around sequences: an int, or 2 of them. See weft.functional.pad."""
 
-    dims = 1
-    mode = "circular"
 
-
-class CircularPad2d(_Pad):
+class CircularPad2d(_Pad, dims=2, mode="circular"):
     """Borders of what comes at the other end around images: an int, or 4 of them. See weft.functional.pad."""
 
-    dims = 2
-    mode = "circular"
 
-
-class CircularPad3d(_Pad):
+class CircularPad3d(_Pad, dims=3, mode="circular"):
     """Borders of what comes at the other end around volumes: an int, or 6 of them. See weft.functional.pad."""
 
-    dims = 3
-    mode = "circular"
 
-
-class ConstantPad1d(_ConstantPad):
+class ConstantPad1d(_ConstantPad, dims=1):
     """Borders of a value around sequences: an int, or 2 of them. See weft.functional.pad."""
 
-    dims = 1
 
-
-class ConstantPad2d(_ConstantPad):
+class ConstantPad2d(_ConstantPad, dims=2):
     """Borders of a value around images: an int, or 4 of them. See weft.functional.pad."""
 
-    dims = 2
 
-
-class ConstantPad3d(_ConstantPad):
+class ConstantPad3d(_ConstantPad, dims=3):
     """Borders of a value around volumes: an int, or 6 of them. See weft.functional.pad."""
 
-    dims = 3
 
-
-class ReflectionPad1d(_Pad):
+class ReflectionPad1d(_Pad, dims=1, mode="reflect"):
     """Borders of what is mirrored at the ends around sequences: an int, or 2 of them. See weft.functional.pad."""
 
-    dims = 1
-    mode = "reflect"
 
-
-class ReflectionPad2d(_Pad):
+class ReflectionPad2d(_Pad, dims=2, mode="reflect"):
     """Borders of what is mirrored at the ends around images: an int, or 4 of them. See weft.functional.pad."""
 
-    dims = 2
-    mode = "reflect"
 
-
-class ReflectionPad3d(_Pad):
+class ReflectionPad3d(_Pad, dims=3, mode="reflect"):
     """Borders of what is mirrored at the ends around volumes: an int, or 6 of them. See weft.functional.pad."""
 
-    dims = 3
-    mode = "reflect"
 
-
-class ReplicationPad1d(_Pad):
+class ReplicationPad1d(_Pad, dims=1, mode="replicate"):
     """Borders of the elements at the ends around sequences: an int, or 2 of them. See weft.functional.pad."""
 
-    dims = 1
-    mode = "replicate"
 
-
-class ReplicationPad2d(_Pad):
+class ReplicationPad2d(_Pad, dims=2, mode="replicate"):
     """Borders of the elements at the ends around images: an int, or 4 of them. See weft.functional.pad."""
 
-    dims = 2
-    mode = "replicate"
 
-
-class ReplicationPad3d(_Pad):
+class ReplicationPad3d(_Pad, dims=3, mode="replicate"):
     """Borders of the elements at the ends around volumes: an int, or 6 of them. See weft.functional.pad."""
 
-    dims = 3
-    mode = "replicate"
 
-
-class ZeroPad1d(_Pad):
+class ZeroPad1d(_Pad, dims=1):
     """Borders of zeros around sequences: an int, or 2 of them. See weft.functional.pad."""
 
-    dims = 1
-    mode = "constant"
 
-
-class ZeroPad2d(_Pad):
+class ZeroPad2d(_Pad, dims=2):
     """Borders of zeros around images: an int, or 4 of them. See weft.functional.pad.
 
     >>> import weft as wf
@@ -155,12 +123,6 @@ class ZeroPad2d(_Pad):
     (1, 1, 4, 3)
     """
 
-    dims = 2
-    mode = "constant"
 
-
-class ZeroPad3d(_Pad):
+class ZeroPad3d(_Pad, dims=3):
     """Borders of zeros around volumes: an int, or 6 of them. See weft.functional.pad."""
-
-    dims = 3
-    mode = "constant"

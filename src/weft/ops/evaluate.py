@@ -21,6 +21,7 @@ from weft.expr import scalar as e
 from weft.expr.evaluate import evaluate
 from weft.expr.kernel import Each, Fold, Once, Reduction, Scan
 from weft.ops.kernels import Loop
+from weft.ops.shapes import row_major
 
 __all__ = ["evaluate_loop"]
 
@@ -28,6 +29,8 @@ __all__ = ["evaluate_loop"]
 def evaluate_loop(loop: Loop, arrays: Sequence[Any], dtypes: Sequence[Any]) -> list[Any]:
     """The outputs, of these NumPy types; those stored Once have size 1 along the loop's axes."""
     inputs = {k: np.asarray(a) for k, a in enumerate(arrays) if a is not None}
+    if loop.place is not None:
+        return _evaluate_placed(loop, loop.place, [*inputs.values()], dtypes)
     space = np.broadcast_shapes(*(a.shape for a in inputs.values()))
     loads = {k: np.broadcast_to(a, space) for k, a in inputs.items()}
     first = tuple(slice(1) if d in loop.axes else slice(None) for d in range(len(space)))
@@ -58,6 +61,30 @@ def evaluate_loop(loop: Loop, arrays: Sequence[Any], dtypes: Sequence[Any]) -> l
                 outputs[number] = at(store.value)
                 loads[store.operand] = np.broadcast_to(np.array(outputs[number], dtypes[number]), space)
     return [np.array(output, dtype) for output, dtype in zip(outputs, dtypes, strict=True)]
+
+
+def _evaluate_placed(loop: Loop, place: Any, arrays: Sequence[Any], dtypes: Sequence[Any]) -> list[Any]:
+    """The outputs of one Each that gathers: load_at(k, dtype, n) is n elements behind where the loop is in input k."""
+    dense = [np.ascontiguousarray(a).reshape(a.shape) for a in arrays]
+    geometries, numbers = place([(a.shape, row_major(a.shape)) for a in dense])
+    space = np.broadcast_shapes(*(shape for shape, _ in geometries))
+    loads: dict[int, Any] = {}
+    for k, (a, (shape, strides)) in enumerate(zip(dense, geometries, strict=True)):
+        flat, places = a.reshape(-1), np.arange(a.size)
+        step = places.itemsize
+        start = np.lib.stride_tricks.as_strided(places, shape, [s * step for s in strides])
+        loads[k] = (flat, np.broadcast_to(start, space))
+
+    def at_each(value: e.Scalar) -> Any:
+        elements = {k: flat[start] for k, (flat, start) in loads.items()}
+        gathered = next(node for node in e.walk(value) if node.op == "load_at")
+        offset = evaluate(gathered.args[0], elements, numbers)
+        flat, start = loads[gathered.value]
+        return np.broadcast_to(flat[start + offset], space)
+
+    (stage,) = loop.stages
+    assert isinstance(stage, Each)
+    return [np.array(at_each(s.value), t) for s, t in zip(stage.stores, dtypes, strict=True)]
 
 
 _UFUNCS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}

@@ -52,6 +52,8 @@ class Loop(Record):
     Value. axes: those that make up a row; an output that stages store Once has size 1 there (`kept` shape; the planner
     drops these dimensions if the operator does not keep them). ordered: positions in a row count (scans, arguments of
     extremes). Later stages may load(inputs + j): output j, as it was stored.
+    place: of the shape and strides of each input the shapes and strides that it has in the space, and the numbers, for
+    loops that gather: load_at(k, dtype, n) reads input k n elements behind the position of the space.
     """
 
     inputs: int
@@ -59,6 +61,7 @@ class Loop(Record):
     axes: tuple[int, ...] = ()
     numbers: tuple[Any, ...] = ()
     ordered: bool = False
+    place: Callable[[Sequence[Any]], tuple[Sequence[Any], tuple[Any, ...]]] | None = None
 
 
 class Native(Record):

@@ -25,7 +25,7 @@ from weft.ops.sizes import Size
 from weft.ops.types import TensorType
 
 __all__ = [
-    "ArrayMethods",
+    "ArrayFace",
     "Node",
     "Tracer",
     "Value",
@@ -150,7 +150,7 @@ class Node:
         return f"{self.op!r}({', '.join('None' if v is None else repr(v.type) for v in self.inputs)})"
 
 
-class ArrayMethods:
+class ArrayFace:
     """Methods of arrays that are not operators of these names, by operators; name= and attr= are a symbol's."""
 
     __slots__ = ()
@@ -171,7 +171,7 @@ class ArrayMethods:
         return registry.function("cast")(self, dtype=dtype, **keywords)
 
 
-class _Typed(ArrayMethods):
+class _Typed(ArrayFace):
     """What is known of an array by its type."""
 
     __slots__ = ()

@@ -27,12 +27,11 @@ from weft import _core
 from weft.base.cached import cached_property
 from weft.base.device import Device
 from weft.base.dtype import DType
-from weft.base.errors import DTypeError, ShapeError
+from weft.base.errors import DTypeError
 from weft.base.exact import AS_IS, Key, exact
 from weft.base.typing import Any, ClassVar, dataclass_transform
 from weft.ops.attributes import Attribute, Runtime, annotation_text, declared, scope_of
 from weft.ops.methods import METHODS
-from weft.ops.shapes import Contradiction, Partial
 from weft.ops.types import TensorType
 
 TYPE_CHECKING = False
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Input", "Op", "Runtime", "differentiable", "op", "parameters"]
 
 VARIADIC = 0x04  # inspect.CO_VARARGS, of a code object's flags
+DERIVED = ("attributes", "fixed", "inputs", "learnable", "random", "registered", "stops_gradient")
 
 
 class Input:
@@ -86,10 +86,10 @@ def parameters(rule: Callable[..., Any]) -> tuple[Input, ...]:
 class _FromRule:
     """A class variable that the rule says, which is parsed when the variable is first read."""
 
-    def __init__(self, name: str, read: Callable[[Any], tuple[Any, ...]]) -> None:
+    def __init__(self, name: str, read: Callable[[Any], Any]) -> None:
         self.name, self.read = name, read
 
-    def __get__(self, op: Any, cls: type[Op]) -> tuple[Any, ...]:
+    def __get__(self, op: Any, cls: type[Op]) -> Any:
         from weft.ops.rules import parse
 
         value = self.read(parse(cls.rule))
@@ -107,6 +107,10 @@ _from_rule: dict[str, Any] = {
     "learnable": _FromRule(
         "learnable", lambda rule: tuple(x.name for x in rule.inputs if "learnable" in x.words)
     ),
+    "fixed": _FromRule("fixed", lambda rule: tuple(x.name for x in rule.inputs if "fixed" in x.words)),
+    "stops_gradient": _FromRule(
+        "stops_gradient", lambda rule: bool(rule.inputs) and all("fixed" in x.words for x in rule.inputs)
+    ),
 }
 
 
@@ -122,25 +126,27 @@ class Op:
     ("*y",) declares a variadic output: infer determines the number, callers receive a tuple, and a vjp receives lists,
     with None for gradients that are zero. Read it from an instance, not from the class: it may depend on attributes.
     positional: attributes that may be given by position after the inputs; if it names an input, it is the whole order.
-    prefix: the attribute given before the inputs (einsum's equation). fixed: inputs that have no gradient though they
-    are floats. learnable: inputs that a symbol makes by itself, as variables to be trained; learnable_types says how.
+    prefix: the attribute given before the inputs (einsum's equation).
     channel_axis: where a result is linear in the inputs weight[c, ...] and bias[c] together, its axis of size c.
     An attribute called training is left open by symbols that do not set it; executors do.
     storages: the kinds of storage of inputs that its rules take, of weft.ops.types.STORAGES.
     writes: inputs that the operator writes, with the output that has their new content (running statistics).
-    random: it draws the random numbers that random_numbers declares. stops_gradient: no gradient goes to its inputs.
     is_mark: only gradients need it; its value is its first input.
     ranges: the least and the greatest value of Runtime attributes, checked at every call.
     fitted: inputs and Runtime attributes whose numbers are written to the first input: they are cut to integers where
     it has integers, and OverflowError is raised for those that its type cannot hold.
     residuals: the last outputs, hidden ones, as far as they are there for the kernels of the gradient; residual_types
-    gives their types. opaque: those of them whose content only kernels know.
+    gives their types.
     aot_dtypes: the dtypes of inputs for which its kernels are compiled with the package, for what nearly all programs
     use.
     primitive: it means what its kernels compute, and has no decomposition; every other operator has one. A subclass is
     primitive, too, unless it gives a decomposition.
     method: it is also a method of arrays; of the package's operators those that weft.ops.methods names are. public:
     users see it; the others are what gradients and plans are made of.
+
+    Derived, and no keywords: inputs and attributes; of the words in the rule learnable, inputs that a symbol makes by
+    itself, as variables to be trained (learnable_types says how), and fixed, those that have no gradient though they
+    are of floats; stops_gradient: all are fixed; random: the class has random_numbers.
     """
 
     rule: ClassVar[str] = ""
@@ -150,17 +156,12 @@ class Op:
     hidden: ClassVar[int] = 0
     fitted: ClassVar[tuple[str, ...]] = ()
     residuals: ClassVar[tuple[str, ...]] = ()
-    opaque: ClassVar[tuple[str, ...]] = ()
     aot_dtypes: ClassVar[tuple[str, ...]] = ()
     positional: ClassVar[tuple[str, ...]] = ()
     prefix: ClassVar[str | None] = None
-    fixed: ClassVar[tuple[str, ...]] = ()
-    learnable: ClassVar[tuple[str, ...]] = ()
     channel_axis: ClassVar[int | None] = None
     storages: ClassVar[tuple[str, ...]] = ("dense",)
     writes: ClassVar[dict[str, str]] = {}
-    random: ClassVar[bool] = False
-    stops_gradient: ClassVar[bool] = False
     is_mark: ClassVar[bool] = False
     is_merged: ClassVar[bool] = False  # several operators as one node; people are shown the parts
     ranges: ClassVar[dict[str, tuple[float, float]]] = {}
@@ -168,14 +169,19 @@ class Op:
     method: ClassVar[bool] = False
     public: ClassVar[bool] = True
 
+    # Derived.
     registered: ClassVar[bool] = False  # by the decorator op
-    inputs: ClassVar[tuple[Input, ...]] = ()  # derived
-    attributes: ClassVar[tuple[Attribute, ...]] = ()  # derived
+    inputs: ClassVar[tuple[Input, ...]] = ()
+    attributes: ClassVar[tuple[Attribute, ...]] = ()
+    learnable: ClassVar[tuple[str, ...]] = ()
+    fixed: ClassVar[tuple[str, ...]] = ()
+    stops_gradient: ClassVar[bool] = False
+    random: ClassVar[bool] = False
 
     def __init_subclass__(cls, **declared: Any) -> None:
         super().__init_subclass__()
         for name, value in declared.items():
-            if not hasattr(super(cls, cls), name):
+            if name in DERIVED or not hasattr(super(cls, cls), name):
                 raise TypeError(
                     f"{cls.__name__}: operators declare no {name!r}; weft.ops.Op lists what they do"
                 )
@@ -191,15 +197,17 @@ class Op:
         cls.registered = False
         if "decompose" in cls.__dict__ and "primitive" not in cls.__dict__:
             cls.primitive = False
+        if "random_numbers" in cls.__dict__ and "random" not in cls.__dict__:
+            cls.random = True
         if "name" not in cls.__dict__:
             cls.name = _snake_case(cls.__name__)
         if "method" not in cls.__dict__:
             cls.method = cls.name in METHODS or not cls.__module__.startswith("weft.")
         signature = cls.signature_rule()
         if isinstance(signature, str):
-            for name in ("inputs", "outputs", "learnable"):
+            for name, derived in _from_rule.items():
                 if name not in cls.__dict__ and (name == "inputs" or "rule" in cls.__dict__):
-                    setattr(cls, name, _from_rule[name])
+                    setattr(cls, name, derived)
         elif signature is not None and "inputs" not in cls.__dict__:
             cls.inputs = parameters(signature)
 
@@ -451,58 +459,11 @@ class Op:
         """Types of learnable inputs, as far as the others and the attributes say; for symbols that make them."""
         return {}
 
-    def learnable_parts(self) -> tuple[str, ...]:
-        """Names of the tensors that a learnable input of any number stands for, as far as the attributes say."""
-        return ()
-
     def count_outputs(self, count: int) -> int | None:
         """How many outputs callers get, given the number of inputs; None if that depends on sizes."""
         return (
             None if self.outputs[:1] and self.outputs[0].startswith("*") else len(self.outputs) - self.hidden
         )
-
-    def solve_shapes(
-        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
-    ) -> tuple[list[Partial], list[Partial]]:
-        """What is known of all shapes, from what is known of each; None in the place of a missing input stays.
-
-        Raises ShapeError for a contradiction.
-        """
-        return self.solve_rule(self.rule, inputs, outputs) if self.rule else (list(inputs), list(outputs))
-
-    def solve_rule(
-        self, rule: str, inputs: Sequence[Partial], outputs: Sequence[Partial]
-    ) -> tuple[list[Partial], list[Partial]]:
-        """For solve_shapes: what a rule says. Inputs of any number are left as they are."""
-        names = [spec.name for spec in self.inputs if not spec.variadic]
-        shapes = dict(zip(names, inputs, strict=False))
-        shapes |= dict(zip(self.outputs, outputs, strict=False))
-        from weft.ops import rules
-
-        try:
-            parsed = rules.parse(rule)
-            shapes = rules.solve(parsed, {n: getattr(self, n, None) for n in parsed.names}, shapes)
-        except Contradiction as wrong:
-            raise ShapeError(f"{self.name}: {wrong}: {rule}") from None
-        solved = [shapes.get(name, shape) for name, shape in zip(self.outputs, outputs, strict=False)]
-        return [*(shapes[name] for name in names), *inputs[len(names) :]], [*solved, *outputs[len(solved) :]]
-
-    def solve_dtypes(
-        self, inputs: Sequence[DType | None], outputs: Sequence[DType | None]
-    ) -> tuple[list[DType | None], list[DType | None]]:
-        """What is known of all element types, from what is known of each: for operators that demand some.
-
-        Raises DTypeError for a contradiction.
-        """
-        return list(inputs), list(outputs)
-
-    def output_names(self) -> Sequence[str]:
-        """What symbols call the outputs, behind the node's name; none: as `outputs` has them."""
-        return ()
-
-    def made_inputs(self) -> Sequence[str]:
-        """Of an operator of any number of inputs: their names, where a symbol makes variables of those left out."""
-        return ()
 
     def without(self, unread: Sequence[int]) -> Op | None:
         """On the same inputs, the operator that gives the other outputs only; None: there is none."""
@@ -511,10 +472,6 @@ class Op:
     def adding(self, output: int) -> Op | None:
         """The operator that adds this output to one more input, its last one; None: there is none."""
         return None
-
-    def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
-        """Default shapes of inputs that nothing else determines; symbols use them last."""
-        return list(inputs)
 
     def writes_by_index(self, count: int) -> dict[int, int]:
         """Map the index of each input that is written to the index of the output with its new content.
@@ -547,6 +504,7 @@ class Op:
     def fail(self, error: type[Exception], fact: str, **operands: TensorType | None) -> Exception:
         """error(``name: fact: operand is type, ...``), to be raised.
 
+        >>> from weft.base.errors import ShapeError
         >>> from weft.ops.registry import get
         >>> get("relu")().fail(ShapeError, "sizes differ, 2 != 3")
         ShapeError('relu: sizes differ, 2 != 3')

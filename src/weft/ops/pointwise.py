@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from weft.base.dtype import DType, as_dtype, bool_, float32
-from weft.base.errors import DTypeError, ShapeError
+from weft.base.errors import DTypeError
 from weft.base.typing import Any, ClassVar
 from weft.expr import scalar as e
 from weft.ops import functions as F
@@ -18,7 +18,6 @@ from weft.ops.kernels import Loop, pointwise_loop
 from weft.ops.node import apply, bind, constant
 from weft.ops.op import Op, op
 from weft.ops.registry import cached
-from weft.ops.shapes import Contradiction, Partial, broadcast
 from weft.ops.types import TensorType, broadcast_shapes, device_of, is_one, promote
 
 __all__ = [
@@ -84,22 +83,6 @@ class Pointwise(Op, family="pointwise", primitive=True):
                 *(None if t is None else TensorType((), t.dtype, t.device, t.weak) for t in inputs)
             ).dtype,
         )
-
-    def solve_shapes(
-        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
-    ) -> tuple[list[Partial], list[Partial]]:
-        if type(self).infer is not Pointwise.infer:  # another shape than the broadcast one
-            return list(inputs), list(outputs)
-        try:
-            shapes, output = broadcast(inputs, outputs[0])
-        except Contradiction as wrong:
-            raise ShapeError(f"{self.name}: {wrong}") from None
-        return shapes, [output]
-
-    def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
-        """Operands of which nothing is known have the shape of the result, or of another that is more than a number."""
-        likely = next((s for s in (*outputs, *inputs) if s), None)
-        return [likely if shape is None else shape for shape in inputs]
 
     def kernels(self, *inputs: TensorType | None) -> Iterator[Loop]:
         numbers: list[Any] = []

@@ -19,6 +19,7 @@ rule says: indices of axes, sizes that are computed, relations between attribute
     *name                                           as an input: any number of tensors, each of which is as it says
     words  = learnable                              symbols make it as a variable that is trained
            | wide                                   that variable has the type that the first input is summed in
+           | fixed                                  it has no gradient, though it is of floats
     kinds  = bool | int | float | complex | number | dtype  joined by "|", the likely one first; none: all
     dtype  = input | dtype | attribute | attribute or dtype | promote | promote(q k) | each
            | accumulation(dtype) | method() | dtype to kinds
@@ -56,9 +57,9 @@ from weft.ops.shapes import Contradiction, Partial, broadcast, shown
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType, broadcast_shapes
 
-__all__ = ["Dim", "Operand", "Rule", "infer", "infer_dtypes", "kinds_of", "match", "parse", "solve"]
+__all__ = ["Dim", "Rule", "RuleOperand", "infer", "infer_dtypes", "kinds_of", "match", "parse", "solve"]
 
-WORDS_OF_INPUTS = frozenset(("learnable", "wide"))
+WORDS_OF_INPUTS = frozenset(("learnable", "wide", "fixed"))
 KINDS = frozenset([*WORDS, *(dtype.name for dtype in DTYPES)])
 
 
@@ -78,7 +79,7 @@ class Dim(Record):
     method: str = ""
 
 
-class Operand(Record):
+class RuleOperand(Record):
     """An input or output. dims None: the rule does not say its shape. dtype: an output's term.
 
     accepts: the names of the dtypes of its kinds.
@@ -102,8 +103,8 @@ class Rule(Record):
     """A parsed rule. names: all that sizes and ranks are called, which attributes may give."""
 
     text: str
-    inputs: tuple[Operand, ...]
-    outputs: tuple[Operand, ...]
+    inputs: tuple[RuleOperand, ...]
+    outputs: tuple[RuleOperand, ...]
     names: tuple[str, ...]
 
 
@@ -142,7 +143,7 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _operand(part: str, rule: str, is_output: bool) -> Operand:
+def _operand(part: str, rule: str, is_output: bool) -> RuleOperand:
     head, _, tail = part.partition(":")
     head = head.strip()
     optional = head.endswith("?")
@@ -156,7 +157,7 @@ def _operand(part: str, rule: str, is_output: bool) -> Operand:
         or not (is_output or WORDS_OF_INPUTS.issuperset(words))
     ):
         raise ValueError(f"no rule of an operator: {rule!r}: {part}")
-    return Operand(
+    return RuleOperand(
         name.removeprefix("*"),
         tuple([_broadcast(name) if dim == "..." else _dim(dim) for dim in _split(dims[:-1])])
         if bracket
@@ -306,7 +307,7 @@ class _Solution:
         """What was found, to be compared."""
         return dict(self.sizes), {name: list(run) for name, run in self.runs.items()}
 
-    def match(self, operand: Operand, shape: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+    def match(self, operand: RuleOperand, shape: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         """What is known of an operand's shape; the sizes learn from it. Raises Contradiction."""
         open_run, fixed = "", 0
         assert operand.dims is not None
@@ -359,7 +360,7 @@ class _Solution:
                 if shape is not None:
                     self.runs[name] = list(shape)
 
-    def run(self, name: str, operand: Operand, part: Sequence[Any]) -> Sequence[Any]:
+    def run(self, name: str, operand: RuleOperand, part: Sequence[Any]) -> Sequence[Any]:
         """What is known of several sizes, given what an operand has."""
         known = self.runs[name]
         for k, (a, b) in enumerate(zip(known, part, strict=True)):
@@ -415,7 +416,7 @@ class _Solution:
         note = f" ({others}={factor})" if others else ""
         return f"{source} has {value * factor} {name}, {operand} expects {size * factor}{note}"
 
-    def shape_of(self, operand: Operand, op: Any, types: Sequence[TensorType | None]) -> tuple[Any, ...]:
+    def shape_of(self, operand: RuleOperand, op: Any, types: Sequence[TensorType | None]) -> tuple[Any, ...]:
         """The shape of an output, all of whose sizes are known."""
         if operand.dims is None:
             raise NotImplementedError(

@@ -27,7 +27,6 @@ from weft.ops.node import Value, apply, bind, constant, input_value
 from weft.ops.op import Input, Op, op
 from weft.ops.pointwise import Pointwise, pointwise_gradients, unbroadcast
 from weft.ops.samples import Sample, arrays
-from weft.ops.shapes import Contradiction, Partial, merge
 from weft.ops.types import TensorType, broadcast_shapes, device_of, promote
 
 __all__ = ["SimpleFunction", "SimpleOp", "simple_op"]
@@ -145,21 +144,6 @@ class SimpleOp(Pointwise, family="simple"):
             if t.shape != like.shape:
                 raise self.fail(ShapeError, f"{first} and {name} must have one shape", **named)
 
-    def solve_shapes(
-        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
-    ) -> tuple[list[Partial], list[Partial]]:
-        if not self.equal or self.shape_rule is not None:
-            return super().solve_shapes(inputs, outputs)
-        common: Partial = None
-        try:
-            for shape in (*inputs, *outputs):
-                common = merge(common, None if shape == () else shape)
-        except Contradiction as wrong:
-            raise ShapeError(f"{self.name}: operands must have one shape: {wrong}") from None
-        return [
-            common if shape is None else merge(shape, None if shape == () else common) for shape in inputs
-        ], [common if outputs[0] is None else merge(outputs[0], common)]
-
     def vjp(self, *values: Any) -> tuple[Any, ...]:
         """By the rule that was given, else by symbolic differentiation."""
         *inputs, y, dy = values
@@ -252,13 +236,18 @@ class SimpleGradient(Pointwise, public=False):
 
 
 @op
-class UniformLike(Op, family="random", public=False, primitive=True, random=True, stops_gradient=True):
+class UniformLike(Op, family="random", public=False, primitive=True, rule="*x: fixed -> y: promoted()"):
     """Numbers spread evenly over [0, 1), one for each element that the operands are repeated to."""
 
-    def infer(self, *x: TensorType) -> TensorType:
+    def promoted(self, *x: TensorType) -> DType:
+        """The operands' type, where it is one of floats."""
         common = promote(*x)
+        return common if common.is_floating else float32
+
+    def infer(self, *x: TensorType) -> TensorType:
+        (dtype,) = self.match(*x)
         shape = broadcast_shapes(self.name, {f"x{k}": t for k, t in enumerate(x)})
-        return TensorType(shape, common if common.is_floating else float32, device_of(*x))
+        return TensorType(shape, dtype, device_of(*x))
 
     def random_numbers(self, *x: TensorType | None) -> tuple[str, DType, Any]:
         y = self.infer(*(t for t in x if t is not None))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from weft.arrays.tensor import Tensor
 from weft.ops import registry
+from weft.optimizer.declared import Declared, option, options
 from weft.optimizer.group import Option, ParameterGroup, StepGroup
-from weft.optimizer.optimizer import Optimizer
 
 __all__ = [
     "ASGD",
@@ -28,12 +28,8 @@ __all__ = [
     "Signum",
 ]
 
-Parameters = Iterable[Tensor] | Iterable[Mapping[str, Any]]
-SHARE = Option(0.0, 0.0, 1.0)
-COMMON = {"weight_decay": Option(0.0), "maximize": Option(False)}
 
-
-class _Fused(Optimizer):
+class _Fused(Declared):
     """Base: one call of an operator for all parameters of a step group.
 
     fixed: attributes of the operator that are not options. optional_roles: roles that a group has only if that option
@@ -54,11 +50,11 @@ class _Fused(Optimizer):
         states: list[Tensor] = []
         for role in self.roles:
             states += state[role]
-        for option, role in self.optional_roles.items():
-            if attributes[option]:
+        for name, role in self.optional_roles.items():
+            if attributes[name]:
                 if role not in state:
                     raise ValueError(
-                        f"{self._name}: {option}={attributes[option]} cannot be set now: the group was made without "
+                        f"{self._name}: {name}={attributes[name]} cannot be set now: the group was made without "
                         f"it, and has no tensors for {role}; make a new optimizer"
                     )
                 states += state[role]
@@ -89,33 +85,12 @@ class SGD(_Fused):
 
     operator = "sgd_update"
     optional_roles: ClassVar[Mapping[str, str]] = {"momentum": "momentum"}
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(0.01),
-        "momentum": SHARE,
-        "dampening": SHARE,
-        "nesterov": Option(False),
-        **COMMON,
-    }
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.01,
-        momentum: float = 0.0,
-        dampening: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(
-            params,
-            lr=lr,
-            momentum=momentum,
-            dampening=dampening,
-            weight_decay=weight_decay,
-            nesterov=nesterov,
-            maximize=maximize,
-        )
+    lr: float = option(0.01)
+    momentum: float = option(0.0, high=1.0)
+    dampening: float = option(0.0, high=1.0)
+    weight_decay: float = option(0.0)
+    nesterov: bool = option(False)
+    maximize: bool = option(False)
 
     def attributes(self, group: ParameterGroup) -> dict[str, Any]:
         return {**super().attributes(group), "with_momentum": bool(group["momentum"])}
@@ -132,17 +107,10 @@ class _Adaptive(_Fused):
     """Base of optimizers with means of the gradient and of its square."""
 
     roles: ClassVar[Sequence[str]] = ("m", "v")
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(0.001),
-        "beta1": Option(0.9, 0.0, 1.0),
-        "beta2": Option(0.999, 0.0, 1.0),
-        "eps": Option(1e-8),
-        **COMMON,
-    }
-
-    def __init__(self, params: Parameters, *, lr: float, betas: tuple[float, float], **options: Any) -> None:
-        beta1, beta2 = betas
-        super().__init__(params, lr=lr, beta1=beta1, beta2=beta2, **options)
+    lr: float = option(0.001)
+    betas: tuple[float, float] = options(beta1=Option(0.9, 0.0, 1.0), beta2=Option(0.999, 0.0, 1.0))
+    eps: float = option(1e-8)
+    weight_decay: float = option(0.0)
 
     def check_options(self, group: ParameterGroup) -> None:
         if 1.0 in (group["beta1"], group["beta2"]):
@@ -169,22 +137,10 @@ class Adam(_Adaptive):
     """
 
     operator = "adam_update"
-    options: ClassVar[Mapping[str, Option]] = {**_Adaptive.options, "amsgrad": Option(False)}
     optional_roles: ClassVar[Mapping[str, str]] = {"amsgrad": "v_max"}
     fixed: ClassVar[Mapping[str, Any]] = {"decoupled": False}
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.001,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        amsgrad: bool = False,
-        maximize: bool = False,
-    ) -> None:
-        decay = {"weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize}
-        super().__init__(params, lr=lr, betas=betas, eps=eps, **decay)
+    amsgrad: bool = option(False)
+    maximize: bool = option(False)
 
 
 class AdamW(Adam):
@@ -202,18 +158,7 @@ class AdamW(Adam):
     """
 
     fixed: ClassVar[Mapping[str, Any]] = {"decoupled": True}
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.001,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
-        amsgrad: bool = False,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize)
+    weight_decay: float = option(0.01)
 
 
 class Adamax(_Adaptive):
@@ -232,18 +177,8 @@ class Adamax(_Adaptive):
 
     operator = "adamax_update"
     roles = ("m", "u")
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.002,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        decay = {"weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, lr=lr, betas=betas, eps=eps, **decay)
+    lr: float = option(0.002)
+    maximize: bool = option(False)
 
 
 class NAdam(_Adaptive):
@@ -264,25 +199,10 @@ class NAdam(_Adaptive):
 
     operator = "nadam_update"
     totals: ClassVar[Mapping[str, float]] = {"product": 1.0}
-    options: ClassVar[Mapping[str, Option]] = {
-        **_Adaptive.options,
-        "momentum_decay": Option(0.004),
-        "decoupled": Option(False),
-    }
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.002,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum_decay: float = 0.004,
-        decoupled_weight_decay: bool = False,
-        maximize: bool = False,
-    ) -> None:
-        decay = {"weight_decay": weight_decay, "decoupled": decoupled_weight_decay, "maximize": maximize}
-        super().__init__(params, lr=lr, betas=betas, eps=eps, momentum_decay=momentum_decay, **decay)
+    lr: float = option(0.002)
+    momentum_decay: float = option(0.004)
+    decoupled_weight_decay: bool = options(decoupled=Option(False))
+    maximize: bool = option(False)
 
     def count(self, group: ParameterGroup, step_group: StepGroup, witness: Tensor | None) -> None:
         super().count(group, step_group, witness)
@@ -307,20 +227,8 @@ class RAdam(_Adaptive):
     """
 
     operator = "radam_update"
-    options: ClassVar[Mapping[str, Option]] = {**_Adaptive.options, "decoupled": Option(False)}
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.001,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        decoupled_weight_decay: bool = False,
-        maximize: bool = False,
-    ) -> None:
-        decay = {"weight_decay": weight_decay, "decoupled": decoupled_weight_decay, "maximize": maximize}
-        super().__init__(params, lr=lr, betas=betas, eps=eps, **decay)
+    decoupled_weight_decay: bool = options(decoupled=Option(False))
+    maximize: bool = option(False)
 
 
 class FTML(_Adaptive):
@@ -340,18 +248,9 @@ class FTML(_Adaptive):
 
     operator = "ftml_update"
     roles = ("d", "v", "z")
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.0025,
-        betas: tuple[float, float] = (0.6, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        decay = {"weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, lr=lr, betas=betas, eps=eps, **decay)
+    lr: float = option(0.0025)
+    betas: tuple[float, float] = options(beta1=Option(0.6, 0.0, 1.0), beta2=Option(0.999, 0.0, 1.0))
+    maximize: bool = option(False)
 
 
 class Lion(_Fused):
@@ -369,25 +268,10 @@ class Lion(_Fused):
 
     operator = "lion_update"
     roles = ("m",)
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(1e-4),
-        "beta1": Option(0.9, 0.0, 1.0),
-        "beta2": Option(0.99, 0.0, 1.0),
-        **COMMON,
-    }
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1e-4,
-        betas: tuple[float, float] = (0.9, 0.99),
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        beta1, beta2 = betas
-        super().__init__(
-            params, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, maximize=maximize
-        )
+    lr: float = option(1e-4)
+    betas: tuple[float, float] = options(beta1=Option(0.9, 0.0, 1.0), beta2=Option(0.99, 0.0, 1.0))
+    weight_decay: float = option(0.0)
+    maximize: bool = option(False)
 
 
 class Signum(_Fused):
@@ -406,24 +290,11 @@ class Signum(_Fused):
 
     operator = "signum_update"
     roles = ("m",)
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(0.01),
-        "momentum": SHARE,
-        "decoupled": Option(False),
-        **COMMON,
-    }
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.01,
-        momentum: float = 0.9,
-        weight_decay: float = 0.0,
-        decoupled_weight_decay: bool = False,
-        maximize: bool = False,
-    ) -> None:
-        decay = {"weight_decay": weight_decay, "decoupled": decoupled_weight_decay, "maximize": maximize}
-        super().__init__(params, lr=lr, momentum=momentum, **decay)
+    lr: float = option(0.01)
+    momentum: float = option(0.9, high=1.0)
+    weight_decay: float = option(0.0)
+    decoupled_weight_decay: bool = options(decoupled=Option(False))
+    maximize: bool = option(False)
 
 
 class RMSprop(_Fused):
@@ -444,28 +315,13 @@ class RMSprop(_Fused):
     operator = "rmsprop_update"
     roles = ("v", "m")
     optional_roles: ClassVar[Mapping[str, str]] = {"centered": "a"}
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(0.01),
-        "alpha": Option(0.99, 0.0, 1.0),
-        "eps": Option(1e-8),
-        "momentum": SHARE,
-        "centered": Option(False),
-        **COMMON,
-    }
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.01,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        centered: bool = False,
-        maximize: bool = False,
-    ) -> None:
-        decay = {"weight_decay": weight_decay, "centered": centered, "maximize": maximize}
-        super().__init__(params, lr=lr, alpha=alpha, eps=eps, momentum=momentum, **decay)
+    lr: float = option(0.01)
+    alpha: float = option(0.99, high=1.0)
+    eps: float = option(1e-8)
+    momentum: float = option(0.0, high=1.0)
+    weight_decay: float = option(0.0)
+    centered: bool = option(False)
+    maximize: bool = option(False)
 
 
 class Adagrad(_Fused):
@@ -483,17 +339,10 @@ class Adagrad(_Fused):
 
     operator = "adagrad_update"
     roles = ("v",)
-    options: ClassVar[Mapping[str, Option]] = {"lr": Option(0.01), "eps": Option(1e-10), **COMMON}
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.01,
-        eps: float = 1e-10,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(params, lr=lr, eps=eps, weight_decay=weight_decay, maximize=maximize)
+    lr: float = option(0.01)
+    eps: float = option(1e-10)
+    weight_decay: float = option(0.0)
+    maximize: bool = option(False)
 
 
 class Adadelta(_Fused):
@@ -512,23 +361,11 @@ class Adadelta(_Fused):
 
     operator = "adadelta_update"
     roles = ("v", "u")
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(1.0),
-        "rho": Option(0.9, 0.0, 1.0),
-        "eps": Option(1e-6),
-        **COMMON,
-    }
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1.0,
-        rho: float = 0.9,
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(params, lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize)
+    lr: float = option(1.0)
+    rho: float = option(0.9, high=1.0)
+    eps: float = option(1e-6)
+    weight_decay: float = option(0.0)
+    maximize: bool = option(False)
 
 
 class ASGD(_Fused):
@@ -549,26 +386,12 @@ class ASGD(_Fused):
 
     operator = "asgd_update"
     roles = ("mean",)
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(0.01),
-        "decay": Option(1e-4),
-        "alpha": Option(0.75),
-        "t0": Option(1e6),
-        **COMMON,
-    }
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.01,
-        decay: float = 1e-4,
-        alpha: float = 0.75,
-        t0: float = 1e6,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        averaging = {"decay": decay, "alpha": alpha, "t0": t0}
-        super().__init__(params, lr=lr, weight_decay=weight_decay, maximize=maximize, **averaging)
+    lr: float = option(0.01)
+    decay: float = option(1e-4)
+    alpha: float = option(0.75)
+    t0: float = option(1e6)
+    weight_decay: float = option(0.0)
+    maximize: bool = option(False)
 
 
 class Rprop(_Fused):
@@ -590,25 +413,10 @@ class Rprop(_Fused):
 
     operator = "rprop_update"
     roles = ("last", "size")
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(0.01),
-        "down": Option(0.5, 0.0, 1.0),
-        "up": Option(1.2, 1.0),
-        "least": Option(1e-6),
-        "greatest": Option(50.0),
-        "maximize": Option(False),
-    }
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.01,
-        etas: tuple[float, float] = (0.5, 1.2),
-        step_sizes: tuple[float, float] = (1e-6, 50.0),
-        maximize: bool = False,
-    ) -> None:
-        factors = dict(zip(("down", "up", "least", "greatest"), (*etas, *step_sizes), strict=True))
-        super().__init__(params, lr=lr, maximize=maximize, **factors)
+    lr: float = option(0.01)
+    etas: tuple[float, float] = options(down=Option(0.5, 0.0, 1.0), up=Option(1.2, 1.0))
+    step_sizes: tuple[float, float] = options(least=Option(1e-6), greatest=Option(50.0))
+    maximize: bool = option(False)
 
 
 class Ftrl(_Fused):
@@ -627,21 +435,8 @@ class Ftrl(_Fused):
 
     operator = "ftrl_update"
     roles = ("z", "n")
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(0.1),
-        "l1": Option(0.01),
-        "l2": Option(0.0),
-        "beta": Option(1.0),
-        "maximize": Option(False),
-    }
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.1,
-        l1: float = 0.01,
-        l2: float = 0.0,
-        beta: float = 1.0,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(params, lr=lr, l1=l1, l2=l2, beta=beta, maximize=maximize)
+    lr: float = option(0.1)
+    l1: float = option(0.01)
+    l2: float = option(0.0)
+    beta: float = option(1.0)
+    maximize: bool = option(False)

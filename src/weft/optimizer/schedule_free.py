@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from weft import functional as F
 from weft.arrays.tensor import Tensor
 from weft.gradients.gradient import no_grad
+from weft.optimizer.declared import option, options
 from weft.optimizer.group import Option, ParameterGroup
-from weft.optimizer.methods import COMMON, Parameters
 from weft.optimizer.whole_tensors import _Whole
 from weft.recording.dependence import changed
 
@@ -113,24 +113,11 @@ class ScheduleFreeSGD(_ScheduleFree):
     True
     """
 
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(1.0),
-        "beta1": Option(0.9, 1e-6, 1.0),
-        "warmup_steps": Option(0.0),
-        **COMMON,
-    }
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 1.0,
-        beta1: float = 0.9,
-        weight_decay: float = 0.0,
-        warmup_steps: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        decay = {"weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, lr=lr, beta1=beta1, warmup_steps=warmup_steps, **decay)
+    lr: float = option(1.0)
+    beta1: float = option(0.9, low=1e-6, high=1.0)
+    weight_decay: float = option(0.0)
+    warmup_steps: float = option(0.0)
+    maximize: bool = option(False)
 
     def direction(
         self, group: ParameterGroup, g: Tensor, state: Mapping[str, Tensor], step: Tensor
@@ -155,29 +142,12 @@ class ScheduleFreeAdamW(_ScheduleFree):
     """
 
     roles = ("z", "v")
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(0.0025),
-        "beta1": Option(0.9, 1e-6, 1.0),
-        "beta2": Option(0.999, 0.0, 1.0),
-        "eps": Option(1e-8),
-        "warmup_steps": Option(0.0),
-        **COMMON,
-    }
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.0025,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        warmup_steps: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        beta1, beta2 = betas
-        decay = {"weight_decay": weight_decay, "maximize": maximize}
-        options = {"beta1": beta1, "beta2": beta2, "eps": eps, "warmup_steps": warmup_steps}
-        super().__init__(params, lr=lr, **options, **decay)
+    lr: float = option(0.0025)
+    betas: tuple[float, float] = options(beta1=Option(0.9, 1e-6, 1.0), beta2=Option(0.999, 0.0, 1.0))
+    eps: float = option(1e-8)
+    weight_decay: float = option(0.0)
+    warmup_steps: float = option(0.0)
+    maximize: bool = option(False)
 
     def direction(
         self, group: ParameterGroup, g: Tensor, state: Mapping[str, Tensor], step: Tensor

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from weft import functional as F
 from weft import random
 from weft.arrays.creation import zeros
 from weft.arrays.tensor import Tensor
-from weft.optimizer.group import Option, ParameterGroup
-from weft.optimizer.methods import COMMON, SHARE, Parameters
+from weft.optimizer.declared import option
+from weft.optimizer.group import ParameterGroup
 from weft.optimizer.whole_tensors import _Whole
 
 __all__ = ["DCASGD", "SGLD", "GroupAdagrad"]
@@ -34,12 +33,9 @@ class SGLD(_Whole):
     True
     """
 
-    options: ClassVar[Mapping[str, Option]] = {"lr": Option(0.01), **COMMON}
-
-    def __init__(
-        self, params: Parameters, lr: float = 0.01, weight_decay: float = 0.0, maximize: bool = False
-    ) -> None:
-        super().__init__(params, lr=lr, weight_decay=weight_decay, maximize=maximize)
+    lr: float = option(0.01)
+    weight_decay: float = option(0.0)
+    maximize: bool = option(False)
 
     def updated(
         self,
@@ -71,24 +67,11 @@ class DCASGD(_Whole):
 
     elementwise = True
     roles = ("m", "b")
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(0.01),
-        "momentum": SHARE,
-        "lamda": Option(0.04),
-        **COMMON,
-    }
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.01,
-        momentum: float = 0.0,
-        lamda: float = 0.04,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        decay = {"weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, lr=lr, momentum=momentum, lamda=lamda, **decay)
+    lr: float = option(0.01)
+    momentum: float = option(0.0, high=1.0)
+    lamda: float = option(0.04)
+    weight_decay: float = option(0.0)
+    maximize: bool = option(False)
 
     def new_state(self, role: str, parameter: Tensor) -> Tensor:
         state = super().new_state(role, parameter)
@@ -128,16 +111,9 @@ class GroupAdagrad(_Whole):
     """
 
     roles = ("h",)
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(0.01),
-        "eps": Option(1e-5),
-        "maximize": COMMON["maximize"],
-    }
-
-    def __init__(
-        self, params: Parameters, lr: float = 0.01, eps: float = 1e-5, maximize: bool = False
-    ) -> None:
-        super().__init__(params, lr=lr, eps=eps, maximize=maximize)
+    lr: float = option(0.01)
+    eps: float = option(1e-5)
+    maximize: bool = option(False)
 
     def new_state(self, role: str, parameter: Tensor) -> Tensor:
         dtype = "float64" if parameter.dtype == "float64" else "float32"

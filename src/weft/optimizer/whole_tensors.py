@@ -11,14 +11,13 @@ from weft.arrays.creation import zeros
 from weft.arrays.standard import finfo
 from weft.arrays.tensor import Tensor
 from weft.base.errors import ShapeError
+from weft.optimizer.declared import Declared, Parameters, option, options
 from weft.optimizer.group import Option, ParameterGroup, StepGroup
-from weft.optimizer.methods import COMMON, SHARE, Parameters
-from weft.optimizer.optimizer import Optimizer
 
 __all__ = ["LAMB", "LARS", "Adafactor", "Muon"]
 
 
-class _Whole(Optimizer):
+class _Whole(Declared):
     """Base: one parameter after the other, by operators on arrays, in float32 or float64."""
 
     elementwise = False
@@ -80,26 +79,11 @@ class LAMB(_Whole):
     """
 
     roles = ("m", "v")
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(0.001),
-        "beta1": Option(0.9, 0.0, 1.0),
-        "beta2": Option(0.999, 0.0, 1.0),
-        "eps": Option(1e-6),
-        **COMMON,
-    }
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.001,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        beta1, beta2 = betas
-        decay = {"weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, lr=lr, beta1=beta1, beta2=beta2, eps=eps, **decay)
+    lr: float = option(0.001)
+    betas: tuple[float, float] = options(beta1=Option(0.9, 0.0, 1.0), beta2=Option(0.999, 0.0, 1.0))
+    eps: float = option(1e-6)
+    weight_decay: float = option(0.0)
+    maximize: bool = option(False)
 
     def updated(
         self,
@@ -135,26 +119,12 @@ class LARS(_Whole):
     """
 
     roles = ("m",)
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(0.1),
-        "momentum": SHARE,
-        "trust": Option(0.001),
-        "eps": Option(1e-8),
-        **COMMON,
-    }
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.1,
-        momentum: float = 0.9,
-        trust: float = 0.001,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        decay = {"weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, lr=lr, momentum=momentum, trust=trust, eps=eps, **decay)
+    lr: float = option(0.1)
+    momentum: float = option(0.9, high=1.0)
+    trust: float = option(0.001)
+    eps: float = option(1e-8)
+    weight_decay: float = option(0.0)
+    maximize: bool = option(False)
 
     def updated(
         self,
@@ -200,7 +170,8 @@ class Adafactor(_Whole):
         "eps1": Option(0.0),
         "eps2": Option(1e-3),
         "d": Option(1.0),
-        **COMMON,
+        "weight_decay": Option(0.0),
+        "maximize": Option(False),
     }
 
     def __init__(
@@ -214,8 +185,8 @@ class Adafactor(_Whole):
         maximize: bool = False,
     ) -> None:
         eps1, eps2 = eps
-        decay = {"weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, lr=lr, beta2_decay=beta2_decay, eps1=eps1 or 0.0, eps2=eps2, d=d, **decay)
+        decay = {"beta2_decay": beta2_decay, "weight_decay": weight_decay}
+        super().__init__(params, lr=lr, eps1=eps1 or 0.0, eps2=eps2, d=d, maximize=maximize, **decay)
 
     def new_state(self, role: str, parameter: Tensor) -> Tensor:
         dtype = "float64" if parameter.dtype == "float64" else "float32"
@@ -271,28 +242,12 @@ class Muon(_Whole):
     roles = ("m",)
     COEFFICIENTS = (3.4445, -4.775, 2.0315)  # of the iteration, steep at 0
     STEPS = 5
-    options: ClassVar[Mapping[str, Option]] = {
-        "lr": Option(0.001),
-        "momentum": SHARE,
-        "nesterov": Option(False),
-        "eps": Option(1e-7),
-        **COMMON,
-    }
-
-    def __init__(
-        self,
-        params: Parameters,
-        lr: float = 0.001,
-        weight_decay: float = 0.1,
-        momentum: float = 0.95,
-        nesterov: bool = True,
-        eps: float = 1e-7,
-        maximize: bool = False,
-    ) -> None:
-        decay = {"weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, lr=lr, momentum=momentum, nesterov=nesterov, eps=eps, **decay)
-        for group in self.param_groups:
-            self.check_options(group)
+    lr: float = option(0.001)
+    weight_decay: float = option(0.1)
+    momentum: float = option(0.95, high=1.0)
+    nesterov: bool = option(True)
+    eps: float = option(1e-7)
+    maximize: bool = option(False)
 
     def check_options(self, group: ParameterGroup) -> None:
         for p in group.params:

@@ -29,7 +29,7 @@ from weft.quantization.simulated import (
     weights_of,
 )
 from weft.quantization.transposed import interleaved, phases, repeated
-from weft.transform.transformed import is_array
+from weft.recording.recorded_function import is_array
 
 __all__ = ["Converted", "convert"]
 

@@ -27,7 +27,8 @@ from weft.ops.families.shape import Viewing
 from weft.ops.node import Node, Value
 from weft.ops.op import Op
 from weft.ops.pointwise import Pointwise
-from weft.transform.transformed import CapturedFunction, is_array
+from weft.recording.recorded_function import is_array
+from weft.transform.transformed import CapturedFunction
 
 __all__ = ["Contraction", "Network", "Networks", "Run", "called"]
 

@@ -18,8 +18,8 @@ from weft.ops.families.matrix import Linear, Matmul
 from weft.quantization.config import QConfig, as_config, config_of
 from weft.quantization.network import Contraction, Network, Networks, Run, state_count
 from weft.quantization.recurrent import RecurrentParts, named_parts, run_layers
+from weft.recording.recorded_function import is_array
 from weft.traces.trace import Trace
-from weft.transform.transformed import is_array
 
 __all__ = ["ActivationQuantizer", "Simulated", "WeightQuantizer", "prepare_qat"]
 

@@ -7,17 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from weft import _core
+from weft.arrays.creation import asarray
 from weft.base.dtype import float32
 from weft.base.errors import GraphError
+from weft.graph.constant_array import ConstantArray, Elements
 from weft.graph.symbols import TRAINING, SymbolNode, check_written, trained, user_line, variable
-from weft.ops.node import Value, bind
+from weft.ops.node import Tracer, Value, bind
 from weft.ops.op import Op
 from weft.ops.sizes import NeedsSizes
 from weft.symbol.inference import Inference, infer, open_type
 from weft.symbol.names import attributes, scoped_name
 from weft.symbol.parameters import is_naming, variable_for
+from weft.symbol.solvers import solver_of
 
-__all__ = ["Outputs", "compose", "single"]
+__all__ = ["Outputs", "compose", "constant_array", "single"]
 
 
 class Outputs:
@@ -37,10 +41,10 @@ _ABSENT = _Absent()
 
 
 def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Value, ...]:
-    """The outputs of a new node: cls applied to symbols, numbers and None.
+    """The outputs of a new node: cls applied to symbols, numbers, arrays and None.
 
-    name and attr among the keywords are the node's. Learnable inputs that are missing, those that the operator
-    writes, and all that it names by made_inputs, become variables. Raises TypeError for arguments that do not fit,
+    name and attr among the keywords are the node's. Learnable inputs that are missing, those that the operator writes,
+    and all that its solver names by input_names become variables. Raises TypeError for arguments that do not fit,
     GraphError for what graphs cannot hold.
     """
     keywords = dict(kwargs)
@@ -74,14 +78,15 @@ def compose(cls: type[Op], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple
         else:
             raise TypeError(f"{cls.name}: {spec.name} must be given")
     rest = inputs[len(fixed) :]
-    parts = op.made_inputs()
+    solver = solver_of(op)
+    parts = solver.input_names()
     for value in rest:
         if value is None and len(operands) < len(parts):
             operands.append(new_variable(parts[len(operands)]))
             continue
         operands.extend(value.values if isinstance(value, Outputs) else (_operand(cls, value),))
     if not rest and cls.inputs and cls.inputs[-1].variadic and cls.inputs[-1].name in automatic:
-        operands.extend(new_variable(part) for part in op.learnable_parts())
+        operands.extend(new_variable(part) for part in solver.learnable_parts())
     count = _count_by_sizes(op, operands) if op.count_outputs(len(operands)) is None else None
     node = SymbolNode(op, operands, name, attrs, is_open=is_open, where=user_line(), count=count)
     check_written(node)
@@ -115,9 +120,33 @@ def _operand(cls: type[Op], value: Any) -> Operand:
         return single(cls.name, value)
     if (parameter := variable_for(value)) is not None:
         return parameter
-    raise TypeError(
-        f"{cls.name}: expected a symbol or a number beside other symbols, got {type(value).__name__}"
-    )
+    return constant_array(cls.name, value)
+
+
+def constant_array(name: str, x: Any) -> Value:
+    """An array as a constant of a symbol: the elements that it has now. name: of what it is an operand of.
+
+    Raises TypeError for what is no array, and in a module that is called with a symbol, where what is computed with
+    its parameters would become a constant, too; GraphError for an array whose gradient would be lost.
+    """
+    is_foreign = hasattr(x, "__array_interface__") or hasattr(x, "__dlpack__")
+    if isinstance(x, Tracer) or not is_foreign:
+        raise TypeError(
+            f"{name}: expected a symbol, a number or an array beside symbols, got {type(x).__name__}"
+        )
+    if is_naming():
+        raise TypeError(
+            f"{name}: arrays of a module that is called with a symbol must be its parameters or buffers, got "
+            f"{type(x).__name__}\n  hint: register_buffer makes one a buffer, which becomes a variable"
+        )
+    array = asarray(x)
+    if _core.is_recording() and _core.is_tracked(array):
+        raise GraphError(
+            f"{name}: an array is being recorded, and gradients do not go through symbols: give x.detach(): x is "
+            f"{_core.describe(array)}"
+        )
+    op = ConstantArray(elements=Elements(array))
+    return SymbolNode(op, (), scoped_name(None, op.name), attributes(None), where=user_line()).outputs[0]
 
 
 def single(name: str, value: Outputs) -> Value:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
+
 from weft import control_flow
 from weft.base.dtype import bool_
 from weft.base.errors import GraphError, ShapeError
@@ -23,7 +25,7 @@ from weft.graph.symbols import SymbolNode, body, is_partial, is_variable, nodes_
 from weft.ops.node import Value
 from weft.ops.op import Op
 from weft.ops.shapes import Partial
-from weft.symbol.compose import Outputs, single
+from weft.symbol.compose import Outputs, constant_array, single
 from weft.symbol.defaults import Candidates, add_learnable_types
 from weft.symbol.inference import RULES, BodyRule, Inference
 from weft.symbol.names import attributes, scoped_name
@@ -289,10 +291,12 @@ class _Functions:
 
 
 def operand(name: str, x: Any) -> Value:
-    """Raises TypeError for what is not a symbol."""
-    if not isinstance(x, Outputs):
-        raise TypeError(f"{name}: takes symbols beside other symbols, got {type(x).__name__}")
-    return single(name, x)
+    """Raises TypeError for what is neither a symbol nor an array."""
+    if isinstance(x, Outputs):
+        return single(name, x)
+    if isinstance(x, bool | int | float | np.generic):
+        raise TypeError(f"{name}: takes symbols and arrays beside other symbols, got {type(x).__name__}")
+    return constant_array(name, x)
 
 
 def compose_control(

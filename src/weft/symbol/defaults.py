@@ -22,6 +22,7 @@ from weft.ops.shapes import Partial, shown
 from weft.ops.sizes import NeedsSizes, Size
 from weft.ops.types import TensorType
 from weft.symbol.inference import RULES, Inference, open_type
+from weft.symbol.solvers import solver_of
 
 __all__ = ["infer_with_defaults", "learnable_variables", "variable_types"]
 
@@ -112,8 +113,9 @@ def learnable_variables(node: SymbolNode) -> dict[Value, str]:
     written_or_learned = {*op.learnable, *op.writes}
     names = [spec.name for spec in op.inputs if not spec.variadic]
     if op.inputs and op.inputs[-1].variadic and op.inputs[-1].name in written_or_learned:
-        names += op.learnable_parts()
-        written_or_learned.update(op.learnable_parts())
+        parts = solver_of(op).learnable_parts()
+        names += parts
+        written_or_learned.update(parts)
     return {
         value: name
         for name, value in zip(names, node.inputs, strict=False)
@@ -222,7 +224,7 @@ def add_default_shape(inference: Inference, candidates: Candidates) -> bool:
             continue
         inputs = [inference.shape_of(v) for v in node.inputs]
         outputs = [inference.shape_of(v) for v in node.outputs]
-        likely = node.resolved(True).guess_shapes(inputs, outputs)
+        likely = solver_of(node.resolved(True)).likely_shapes(inputs, outputs)
         for value, before, shape in zip(node.inputs, inputs, likely, strict=True):
             if value is not None and is_partial(value) and before is None and shape is not None:
                 inference.merge_shape(value, shape)  # so the node is a candidate again

@@ -7,9 +7,10 @@ from typing import Any
 
 from weft import _core
 from weft.arrays.tensor import Tensor
-from weft.base.device import Device
+from weft.base.device import Device, cpu
 from weft.base.errors import GraphError
 from weft.gradients.gradient import recorded_backward
+from weft.graph.constant_array import ConstantArray
 from weft.graph.symbols import SymbolGradient, SymbolNode, is_partial, nodes_of
 from weft.ops import registry
 from weft.ops.node import Value
@@ -67,9 +68,18 @@ def run_operators(
     """
     results: dict[Value, Any] = {}
     for node in nodes_of(values):
+        if isinstance(node.op, ConstantArray):  # is where it is read
+            continue
         outputs = [bound[node.name]] if node.op is None else _run(node, results, training, device_of(node))
         results.update(zip(node.outputs, outputs, strict=False))
-    return [results[v] if is_partial(v) else v.node.value for v in values]
+
+    def result(value: Value) -> Any:
+        node = value.node
+        if isinstance(node, SymbolNode) and isinstance(node.op, ConstantArray):
+            return _core.copy_of(node.op.elements.on(device_of(node) or cpu(0)))
+        return results[value] if is_partial(value) else node.value
+
+    return list(map(result, values))
 
 
 def _run(node: SymbolNode, contents: dict[Value, Any], training: bool, device: Device | None) -> list[Any]:
@@ -79,10 +89,14 @@ def _run(node: SymbolNode, contents: dict[Value, Any], training: bool, device: D
             "not see: run the executor outside of them"
         )
     op = node.resolved(training)
+    arrays = (contents[v].device for v in node.sources if v in contents)
+    where = device or next(arrays, cpu(0))
 
     def operand(value: Value | None) -> Any:
         if value is None or not is_partial(value):
             return None if value is None else value.node.value
+        if isinstance(value.node.op, ConstantArray):
+            return value.node.op.elements.on(where)
         array = contents[value]
         return array if device is None or array.device is device else array.to_device(device)
 

@@ -79,6 +79,7 @@ class Executor:
         self._memory_budget = memory_budget
         self.arg_arrays, self.grad_arrays, self.aux_arrays = list(arrays), list(gradients), list(states)
         self.grad_req = dict(zip(plans.arguments, requests, strict=True))
+        self._constants = [each.on(self.device) for each in plans.constants]
         self.lacks_args_grad = False  # gradients were requested, and bind had no arrays to write them to
         self.outputs: list[Tensor] = []
         self._signature = Signature(
@@ -121,7 +122,8 @@ class Executor:
         with self._lock, no_grad():
             monitored = self._callback is not None
             forward_plan = self._plans.forward(self._signature, is_train, monitored)
-            results = _core.run_plan(forward_plan.plan, [*self.arg_arrays, *self.aux_arrays])
+            operands = [*self.arg_arrays, *self.aux_arrays, *self._constants]
+            results = _core.run_plan(forward_plan.plan, operands)
             self.outputs = [results[k] for k in forward_plan.outputs]
             if is_train:
                 self._saved, self._saved_monitored = [results[k] for k in forward_plan.saved], monitored
@@ -152,11 +154,9 @@ class Executor:
             plan = self._plans.backward(self._signature, self._saved_monitored, strides)
             if plan is None:
                 return
+            operands = [*self.arg_arrays, *self.aux_arrays, *self._constants]
             gradients = [g for g in self.grad_arrays if g is not None]
-            _core.run_plan(
-                plan,
-                [*self.arg_arrays, *self.aux_arrays, *self._saved, *self._cotangents(out_grads), *gradients],
-            )
+            _core.run_plan(plan, [*operands, *self._saved, *self._cotangents(out_grads), *gradients])
 
     def _forward_eagerly(self, is_train: bool) -> list[Tensor]:
         if self._callback is not None:
@@ -259,6 +259,7 @@ class Executor:
                 "arguments": sum(x.nbytes for x in self.arg_arrays),
                 "gradients": sum(g.nbytes for g in self.grad_arrays if g is not None),
                 "auxiliary states": sum(x.nbytes for x in self.aux_arrays),
+                "constants": sum(x.nbytes for x in self._constants),
                 "outputs": sum(size_bytes(graph.outputs[k].type) for k in set(forward.outputs)),
                 "kept for backward": sum(size_bytes(graph.outputs[k].type) for k in saved),
                 "temporary": max(plan.info.memory_report().arena_bytes for plan in plans),

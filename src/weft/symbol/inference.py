@@ -1,8 +1,8 @@
 """Shapes and element types of symbols, from as little as is known, in both directions.
 
 What an operator says is passed on until nothing new comes: its ``infer`` on inputs whose unknown sizes are Sizes, its
-rule of sizes (weft.ops.shapes) backwards, and its rule of dtypes (weft.ops.dtypes) where shapes are not known. What is
-not certain, only likely, weft.symbol.defaults adds.
+solver (weft.symbol.solvers) backwards, and the dtypes of its rule where shapes are not known. What is not certain, only
+likely, weft.symbol.defaults adds.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from weft.ops.op import Op
 from weft.ops.shapes import Contradiction, Partial, merge, shown
 from weft.ops.sizes import NeedsSizes, Size, unknown_size
 from weft.ops.types import TensorType
+from weft.symbol.solvers import solver_of
 
 __all__ = ["RULES", "BodyRule", "Inference", "infer", "open_type"]
 
@@ -151,7 +152,8 @@ class Inference:
             rule.infer(self, node)
             return
         outputs = [self.shapes.get(id(v)) for v in node.outputs]
-        inputs, outputs = op.solve_shapes([self.shape_of(v) for v in node.inputs], outputs)
+        solver = solver_of(op)
+        inputs, outputs = solver.shapes([self.shape_of(v) for v in node.inputs], outputs)
         for value, shape in zip(node.inputs, inputs, strict=True):
             if value is not None and is_partial(value):
                 self.merge_shape(value, shape)
@@ -159,19 +161,15 @@ class Inference:
                 raise Contradiction(f"{value!r} is a number, not {shown(shape)}")
         for value, shape in zip(node.outputs, outputs, strict=False):
             self.merge_shape(value, shape)
-        if type(op).solve_dtypes is not Op.solve_dtypes:
-            self.solve_dtypes(node, op)
-        self.infer_forward(node, op)
-
-    def solve_dtypes(self, node: SymbolNode, op: Op) -> None:
-        """The dtypes that the operator demands."""
-        outputs = [self.dtypes.get(id(v)) for v in node.outputs]
-        inputs, outputs = op.solve_dtypes([self.dtype_of(v) for v in node.inputs], outputs)
-        for value, dtype in zip(node.inputs, inputs, strict=True):
+        input_dtypes, output_dtypes = solver.dtypes(
+            [self.dtype_of(v) for v in node.inputs], [self.dtypes.get(id(v)) for v in node.outputs]
+        )
+        for value, dtype in zip(node.inputs, input_dtypes, strict=True):
             if value is not None and is_partial(value):
                 self.set_dtype(value, dtype)
-        for value, dtype in zip(node.outputs, outputs, strict=False):
+        for value, dtype in zip(node.outputs, output_dtypes, strict=False):
             self.set_dtype(value, dtype)
+        self.infer_forward(node, op)
 
     def infer_forward(self, node: SymbolNode, op: Op) -> None:
         """The outputs by the operator's infer where the inputs' ranks and dtypes are known, else their dtypes."""

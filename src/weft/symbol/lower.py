@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from weft import _core
 from weft.base.device import Device
 from weft.base.errors import GraphError
+from weft.graph.constant_array import ConstantArray, constants_in
 from weft.graph.graph import Graph
 from weft.graph.subgraph import Subgraph
 from weft.graph.symbols import SymbolGradient, SymbolNode, is_partial, nodes_of
@@ -20,10 +21,11 @@ __all__ = ["Lowered", "lower"]
 
 
 class Lowered:
-    """The values of a graph for those of symbols; inputs by name, and the new contents of written variables."""
+    """The values of a graph for those of symbols; inputs by name, those for constants, new contents of variables."""
 
-    def __init__(self, nodes: Sequence[SymbolNode]) -> None:
+    def __init__(self, nodes: Sequence[SymbolNode], constants: Mapping[int, Value]) -> None:
         self.nodes = nodes
+        self.constants = constants  # inputs by the id of their Elements
         self.inputs: dict[str, Value] = {}
         self.new_contents: dict[str, Value] = {}
         self._values: dict[int, Value] = {}
@@ -56,14 +58,28 @@ def lower(
     inputs = {
         node.name: input_value(types[node.name], node.name) for node in nodes_of(values) if node.op is None
     }
-    return _lower(Graph((), values), inputs, training, placement)
+    constants = {
+        id(each): input_value(each.type.on(placement.device), "constant") for each in constants_in(values)
+    }
+    return _lower(Graph((), values), inputs, constants, training, placement)
 
 
-def _lower(graph: Graph, inputs: Mapping[str, Value], training: bool, placement: Placement) -> Lowered:
-    lowered = Lowered([node for node in graph.nodes if isinstance(node, SymbolNode)])
+def _lower(
+    graph: Graph,
+    inputs: Mapping[str, Value],
+    constants: Mapping[int, Value],
+    training: bool,
+    placement: Placement,
+) -> Lowered:
+    lowered = Lowered([node for node in graph.nodes if isinstance(node, SymbolNode)], constants)
     for node in lowered.nodes:
         if node.op is None:
             lowered.inputs[node.name] = lowered[node.outputs[0]] = inputs[node.name]
+        elif isinstance(node.op, ConstantArray):
+            value, capture = constants[id(node.op.elements)], _core.capture()
+            lowered[node.outputs[0]] = lowered.on(
+                placement[node], value if capture is None else capture.lift(value)
+            )
         elif isinstance(node.op, SymbolGradient):
             gradients = node.op.decompose(*(lowered[v] for v in node.sources))
             for value, new in zip(node.outputs, gradients, strict=True):
@@ -82,7 +98,8 @@ def _run(lowered: Lowered, node: SymbolNode, training: bool, device: Device) -> 
             v.node.name: capture.lift(value) for v, value in zip(body.graph.inputs, values, strict=True)
         }
         outputs = [v for v in body.graph.outputs if v is not None]
-        inner = _lower(body.graph, inputs, training, Placement(outputs, device, {}))
+        place = Placement(outputs, device, {})
+        inner = _lower(body.graph, inputs, lowered.constants, training, place)
         return [inner[v] for v in outputs]
 
     assert node.op is not None

@@ -16,6 +16,7 @@ from weft.base.cached import cached_property
 from weft.base.exact import Key, exact
 from weft.executor.budget import within
 from weft.executor.compile import compile_graph
+from weft.graph.constant_array import constants_in
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph
 from weft.graph.passes import optimize
@@ -28,6 +29,7 @@ from weft.ops.types import TensorType
 from weft.symbol.defaults import learnable_variables
 from weft.symbol.lower import Lowered, lower
 from weft.symbol.placement import Placement
+from weft.symbol.solvers import names_of_outputs
 
 __all__ = ["Forward", "PlanTable", "Plans", "Signature", "size_bytes"]
 
@@ -105,6 +107,7 @@ class Plans:
     ) -> None:
         self.values, self.arguments, self.states = tuple(values), list(arguments), list(states)
         self.outputs, self.table = list(outputs), table
+        self.constants = constants_in(values)  # operands of programs behind arguments and states
 
     @property
     def name(self) -> str:
@@ -117,7 +120,8 @@ class Plans:
         return self.table.get(key, lambda: self._make_forward(signature, training, monitored))
 
     def backward(self, signature: Signature, monitored: bool, saved: Sequence[Strides]) -> Any:
-        """The plan of the gradients: of arguments and states, what was saved, outputs' gradients, gradient arrays.
+        """The plan of the gradients: of arguments, states and constants, what was saved, outputs' gradients, gradient
+        arrays.
 
         saved: the strides of what forward saved. None if nothing has a gradient.
         """
@@ -135,7 +139,11 @@ class Plans:
         return lower(self.values, dict(zip(names, signature.types, strict=True)), training, placement)
 
     def _inputs(self, lowered: Lowered) -> list[Value]:
-        return [lowered.inputs[name] for name in (*self.arguments, *self.states)]
+        names = (*self.arguments, *self.states)
+        return [*(lowered.inputs[name] for name in names), *lowered.constants.values()]
+
+    def _strides(self, signature: Signature) -> list[Strides]:
+        return [*signature.strides, *(row_major(each.type.shape) for each in self.constants)]
 
     def _training(self, signature: Signature, monitored: bool) -> _Training:
         key = ("training", signature, monitored)
@@ -171,8 +179,9 @@ class Plans:
         graph = Graph(self._inputs(lowered), [*results, *new_contents.values()], writes)
         parameters = {variable.node.name for node in lowered.nodes for variable in learnable_variables(node)}
         stable_inputs = [] if training else [k for k, name in enumerate(names) if name in parameters]
+        stable_inputs += range(len(names), len(names) + len(self.constants))
         plan = compile_graph(
-            graph, self.name, signature.strides, visible=len(results), stable_inputs=stable_inputs
+            graph, self.name, self._strides(signature), visible=len(results), stable_inputs=stable_inputs
         )
         return Forward(
             plan,
@@ -186,14 +195,14 @@ class Plans:
             (name, lowered[value])
             for node in lowered.nodes
             if node.op is not None
-            for value, name in zip(node.outputs, node.output_names(), strict=True)
+            for value, name in zip(node.outputs, names_of_outputs(node), strict=True)
         ]
 
     def _backward_of(self, signature: Signature, values: _Training, saved: Sequence[Strides]) -> Any:
         inputs = [*self._inputs(values.lowered), *values.saved, *values.cotangents]
         outputs: list[Value] = []
         writes: dict[int, int] = {}
-        strides = [*signature.strides, *saved, *(row_major(v.shape) for v in values.cotangents)]
+        strides = [*self._strides(signature), *saved, *(row_major(v.shape) for v in values.cotangents)]
         for name, dx, request, gradient_strides in zip(
             self.arguments, values.gradients, signature.requests, signature.gradient_strides, strict=True
         ):

@@ -3,9 +3,10 @@
 They are in graphs of symbols only. With types they become what arrays' own keys become (weft.arrays.indexing).
 
 >>> from weft.base.dtype import float32
+>>> from weft.symbol.solvers import solver_of
 >>> Subscript(key=(("slice", 1, None, None), "...")).infer(TensorType((4, 3), float32))
 f32[3,3]@cpu:0
->>> Subscript(key=(0, ("slice", None, None, None), None)).solve_shapes([(2, None)], [None])[1]
+>>> solver_of(Subscript(key=(0, ("slice", None, None, None), None))).shapes([(2, None)], [None])[1]
 [(None, 1)]
 """
 
@@ -21,16 +22,17 @@ from weft.ops import functions as F
 from weft.ops.families.shape import Permuting
 from weft.ops.node import input_value
 from weft.ops.op import Op, op
-from weft.ops.shapes import Contradiction, Partial, merge
+from weft.ops.shapes import Partial, merge
 from weft.ops.types import TensorType
+from weft.symbol.solvers import Shapes, Solver, solver
 
 __all__ = ["ReverseDims", "Subscript", "SubscriptAssign", "split_key"]
 
 INDEX = "index"  # in the place of an array of integers, which is an input
 
 
-def split_key(key: Any, is_index: type) -> tuple[tuple[Any, ...], list[Any]]:
-    """A key as an attribute, and the arrays in it, of the class is_index. Raises TypeError for other parts."""
+def split_key(key: Any, is_index: tuple[type, ...]) -> tuple[tuple[Any, ...], list[Any]]:
+    """A key as an attribute, and the arrays in it, of the classes is_index. Raises TypeError for other parts."""
     parts: list[Any] = []
     indices = []
     for part in key if isinstance(key, tuple) else (key,):
@@ -48,13 +50,13 @@ def split_key(key: Any, is_index: type) -> tuple[tuple[Any, ...], list[Any]]:
             parts.append(part)
         else:
             raise TypeError(
-                "symbol: [...] chooses outputs by int or name, and elements by slices, ..., None, symbols of integers"
-                f" and integers beside them, got {part!r}"
+                "symbol: [...] chooses outputs by int or name, and elements by slices, ..., None, symbols and arrays of"
+                f" integers, and integers beside them, got {part!r}"
             )
     return tuple(parts), indices
 
 
-class Keyed(Op, public=False):
+class Subscripting(Op, public=False):
     """Base. key: for each part an int, None, "...", ("slice", start, stop, step), or "index" for one of the inputs."""
 
     key: object
@@ -82,29 +84,13 @@ class Keyed(Op, public=False):
 
 
 @op
-class Subscript(Keyed, rule="x, *indices: int -> y: x"):
+class Subscript(Subscripting, rule="x, *indices: int -> y: x"):
     """x[key]."""
 
     def infer(self, x: TensorType, *indices: TensorType) -> TensorType:
         return self.infer_by_values(x, *indices)
 
-    def solve_shapes(
-        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
-    ) -> tuple[list[Partial], list[Partial]]:
-        shape = inputs[0]
-        if shape is None or len(inputs) > 1:
-            return list(inputs), list(outputs)
-        parts: Any = self.key
-        index_count = sum(part is not None and part != "..." for part in parts)
-        if index_count > len(shape):
-            raise ShapeError(f"index: too many indices: {index_count} for {len(shape)} dimensions")
-        try:
-            shape_of_result = merge(tuple(self._sizes(shape, len(shape) - index_count)), outputs[0])
-        except Contradiction as wrong:
-            raise ShapeError(f"{self.name}: {wrong}") from None
-        return list(inputs), [shape_of_result]
-
-    def _sizes(self, shape: tuple[int | None, ...], rest: int) -> Iterator[int | None]:
+    def sizes(self, shape: tuple[int | None, ...], rest: int) -> Iterator[int | None]:
         """The result's sizes; rest: how many dimensions "...", or the end of the key, stands for."""
         parts: Any = self.key
         sizes = iter(shape)
@@ -125,20 +111,11 @@ class Subscript(Keyed, rule="x, *indices: int -> y: x"):
 
 
 @op
-class SubscriptAssign(Keyed, rule="x, value, *indices: int -> y: x"):
+class SubscriptAssign(Subscripting, rule="x, value, *indices: int -> y: x"):
     """x, but x[key] is value."""
 
     def infer(self, x: TensorType, value: TensorType, *indices: TensorType) -> TensorType:
         return self.infer_by_values(x, value, *indices)
-
-    def solve_shapes(
-        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
-    ) -> tuple[list[Partial], list[Partial]]:
-        try:
-            same = merge(inputs[0], outputs[0])
-        except Contradiction as wrong:
-            raise ShapeError(f"{self.name}: {wrong}") from None
-        return [same, *inputs[1:]], [same]
 
     def decompose(self, x: Any, value: Any, *indices: Any) -> Any:
         key = parse(self.rebuilt(indices), x.shape)
@@ -153,12 +130,35 @@ class ReverseDims(Permuting, public=False):
     def order(self, ndim: int) -> tuple[int, ...]:
         return tuple(reversed(range(ndim)))
 
-    def solve_shapes(
-        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
-    ) -> tuple[list[Partial], list[Partial]]:
-        x, y = inputs[0], outputs[0]
-        try:
-            same = merge(x, None if y is None else y[::-1])
-        except Contradiction as wrong:
-            raise ShapeError(f"{self.name}: {wrong}") from None
+
+@solver(Subscript)
+class SubscriptSolver(Solver):
+    """Sizes of a key without arrays in it."""
+
+    def shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> Shapes:
+        shape = inputs[0]
+        if shape is None or len(inputs) > 1:
+            return list(inputs), list(outputs)
+        index_count = sum(part is not None and part != "..." for part in self.op.key)
+        if index_count > len(shape):
+            raise ShapeError(f"index: too many indices: {index_count} for {len(shape)} dimensions")
+        return list(inputs), [merge(tuple(self.op.sizes(shape, len(shape) - index_count)), outputs[0])]
+
+
+@solver(SubscriptAssign)
+class SubscriptAssignSolver(Solver):
+    """The result has the shape of x."""
+
+    def shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> Shapes:
+        same = merge(inputs[0], outputs[0])
+        return [same, *inputs[1:]], [same]
+
+
+@solver(ReverseDims)
+class ReverseDimsSolver(Solver):
+    """Sizes in the opposite order."""
+
+    def shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> Shapes:
+        y = outputs[0]
+        same = merge(inputs[0], None if y is None else y[::-1])
         return [same], [None if same is None else same[::-1]]

@@ -35,7 +35,7 @@ from weft.graph.symbols import (
 )
 from weft.graph.text import symbol_from_json, symbol_to_json
 from weft.ops import registry
-from weft.ops.node import ArrayMethods, Value, add_operators, method_of
+from weft.ops.node import ArrayFace, Value, add_operators, method_of
 from weft.ops.op import Op
 from weft.ops.shapes import Partial
 from weft.symbol import drawing
@@ -48,6 +48,7 @@ from weft.symbol.inference import Inference
 from weft.symbol.names import attributes, scoped_name
 from weft.symbol.parameters import is_naming, naming
 from weft.symbol.plans import Plans, PlanTable
+from weft.symbol.solvers import names_of_outputs
 from weft.symbol.subscript import ReverseDims, Subscript, SubscriptAssign, split_key
 
 __all__ = ["Symbol", "from_json", "full", "group", "load", "ones", "var", "zeros"]
@@ -55,11 +56,12 @@ __all__ = ["Symbol", "from_json", "full", "group", "load", "ones", "var", "zeros
 DTypeLike = DType | str | Any
 
 
-class Symbol(Outputs, ArrayMethods):
+class Symbol(Outputs, ArrayFace):
     """One output of an operator or several, before anything is known of sizes. Equal only to itself.
 
-    Functions of operators take symbols as they take arrays, and beside their own arguments name= and attr=. Arithmetic,
-    comparisons (== and != too, element by element) and methods are those of arrays. len, iteration and [...] with an
+    Functions of operators take symbols as they take arrays, and beside their own arguments name= and attr=. Arrays
+    beside symbols are constants: the elements that they have now. Arithmetic, comparisons (== and != too, element by
+    element) and methods are those of arrays. len, iteration and [...] with an
     int or a name are about outputs; other keys are about elements, as those of arrays.
     Only ``x[key] = value`` changes what a symbol stands for.
 
@@ -132,7 +134,7 @@ class Symbol(Outputs, ArrayMethods):
 
     def list_outputs(self) -> list[str]:
         """The names of the outputs."""
-        return [_node(value).output_names()[value.index] for value in self.values]
+        return [names_of_outputs(_node(value))[value.index] for value in self.values]
 
     def get_internals(self) -> Symbol:
         """All outputs of all operators and variables that this one needs, and its own.
@@ -179,7 +181,8 @@ class Symbol(Outputs, ArrayMethods):
     def __getitem__(self, key: Any) -> Symbol:
         """An output, by its index or name; for any other key the elements that an array has there.
 
-        Keys of elements are slices, ``...``, None, symbols of integers, tuples of these, and integers in tuples.
+        Keys of elements are slices, ``...``, None, symbols and arrays of integers, tuples of these, and integers in
+        tuples.
         Raises IndexError, GraphError for a name that is not there or there twice, TypeError for other keys.
 
         >>> x = var("x")
@@ -193,7 +196,7 @@ class Symbol(Outputs, ArrayMethods):
                 raise GraphError(f"symbol: {count} {key!r}; there are: {', '.join(self.list_outputs())}")
             return Symbol([self.values[matches[0]]])
         if isinstance(key, bool) or not isinstance(key, int):
-            parts, indices = split_key(key, Symbol)
+            parts, indices = split_key(key, _ARRAYS)
             return self.__weft_apply__(Subscript, (self, *indices), {"key": parts})
         if not -len(self) <= key < len(self):
             raise IndexError(f"symbol: output {key} of {len(self)}")
@@ -202,8 +205,8 @@ class Symbol(Outputs, ArrayMethods):
     def __setitem__(self, key: Any, value: Any) -> None:
         """From now on this object stands for an array with other elements; what was composed of it before stays.
 
-        key: as for elements; value: a symbol or a number. Raises GraphError in a function of control flow for a symbol
-        from outside of it.
+        key: as for elements; value: a symbol, a number or an array. Raises GraphError in a function of control flow for
+        a symbol from outside of it.
 
         >>> x = var("x")
         >>> y = x * 1
@@ -215,7 +218,7 @@ class Symbol(Outputs, ArrayMethods):
         if isinstance(key, int | str) and not isinstance(key, bool):
             raise TypeError(f"symbol: [{key!r}] is an output; [{key!r}, ...] = ... assigns elements")
         check_assigned(single("symbol", self))
-        parts, indices = split_key(key, Symbol)
+        parts, indices = split_key(key, _ARRAYS)
         self.values = self.__weft_apply__(SubscriptAssign, (self, value, *indices), {"key": parts}).values
         self._plan_table = PlanTable()
 
@@ -501,8 +504,8 @@ class Symbol(Outputs, ArrayMethods):
             file.write(text)
 
 
-# Arrays, too: if they have no names, the operator says what is wrong.
-_OPERANDS = (Symbol, bool, int, float, Tensor, np.generic, np.ndarray)
+_ARRAYS = (Symbol, Tensor, np.ndarray)
+_OPERANDS = (*_ARRAYS, bool, int, float, np.generic)
 add_operators(Symbol, lambda other: isinstance(other, _OPERANDS), equality=True)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.tools.recording import Moment, Recording
+from weft.tools.recording import Moment, ProcessRecording
 from weft.tools.timeline_events import steps_of
 
 __all__ = ["RULES", "Advice", "advice_on"]
@@ -40,7 +40,7 @@ class Advice(NamedTuple):
     start_s: float = 0.0
 
 
-def retracing(r: Recording) -> Iterator[Advice]:
+def retracing(r: ProcessRecording) -> Iterator[Advice]:
     """A function was traced again and again."""
     traces = [m for m in r.moments if m.kind == "trace"]
     for name, count in Counter(m.name for m in traces).items():
@@ -57,7 +57,7 @@ def retracing(r: Recording) -> Iterator[Advice]:
             )
 
 
-def graph_breaks(r: Recording) -> Iterator[Advice]:
+def graph_breaks(r: ProcessRecording) -> Iterator[Advice]:
     """A traced function is not one program."""
     times_by_line: dict[tuple[str, str], list[float]] = {}
     for note in r.notes:
@@ -75,7 +75,7 @@ def graph_breaks(r: Recording) -> Iterator[Advice]:
         )
 
 
-def reorders(r: Recording) -> Iterator[Advice]:
+def reorders(r: ProcessRecording) -> Iterator[Advice]:
     """Kernels copy their operands into other layouts."""
     runs = Counter(r.work[k].serial for k in r.step_work.tolist() if r.work[k].number == 0)
     for serial, program in r.programs.items():
@@ -92,7 +92,7 @@ def reorders(r: Recording) -> Iterator[Advice]:
             )
 
 
-def reference_code(r: Recording) -> Iterator[Advice]:
+def reference_code(r: ProcessRecording) -> Iterator[Advice]:
     """Kernels run a library's reference code."""
     seconds = (r.steps["end"] - r.steps["start"]) * 1e-9
     for number, work in enumerate(r.work):
@@ -111,7 +111,7 @@ def reference_code(r: Recording) -> Iterator[Advice]:
         )
 
 
-def small_kernels(r: Recording) -> Iterator[Advice]:
+def small_kernels(r: ProcessRecording) -> Iterator[Advice]:
     """Most kernels are too short to be worth their launch."""
     operations = r.operations[(r.operations["ended"] > 0) & (r.operations["started"] > 0)]
     if not len(operations):
@@ -134,7 +134,7 @@ def small_kernels(r: Recording) -> Iterator[Advice]:
     )
 
 
-def waiting_for_data(r: Recording) -> Iterator[Advice]:
+def waiting_for_data(r: ProcessRecording) -> Iterator[Advice]:
     """The program waits for its batches."""
     batches = [m for m in r.moments if m.kind == "data"]
     seconds = sum(m.end_s - m.start_s for m in batches)
@@ -151,7 +151,7 @@ def waiting_for_data(r: Recording) -> Iterator[Advice]:
         )
 
 
-def waiting_for_results(r: Recording) -> Iterator[Advice]:
+def waiting_for_results(r: ProcessRecording) -> Iterator[Advice]:
     """Python reads results before it launches what comes next."""
     steps = max(len(steps_of(r)), 1)
     lines = np.array(
@@ -172,7 +172,7 @@ def waiting_for_results(r: Recording) -> Iterator[Advice]:
         )
 
 
-def planning(r: Recording) -> Iterator[Advice]:
+def planning(r: ProcessRecording) -> Iterator[Advice]:
     """Eager operations are planned again and again, mostly for other sizes."""
     plans = [m for m in r.moments if m.kind == "plan"]
     inside = [m for m in r.moments if m.kind in ("trace", "optimize")]
@@ -201,7 +201,7 @@ def planning(r: Recording) -> Iterator[Advice]:
             )
 
 
-def oversubscription(r: Recording) -> Iterator[Advice]:
+def oversubscription(r: ProcessRecording) -> Iterator[Advice]:
     """More functions ran at the same time than there are cores."""
     operations = r.operations[(r.operations["ended"] > 0) & (r.operations["started"] > 0)]
     operations = operations[operations["queue"] <= 1]  # compute, wide
@@ -225,7 +225,7 @@ def oversubscription(r: Recording) -> Iterator[Advice]:
         )
 
 
-def gaps_in_the_record(r: Recording) -> Iterator[Advice]:
+def gaps_in_the_record(r: ProcessRecording) -> Iterator[Advice]:
     """There was no room for all events."""
     if r.dropped:
         yield Advice(
@@ -237,14 +237,14 @@ def gaps_in_the_record(r: Recording) -> Iterator[Advice]:
         )
 
 
-def failures(r: Recording) -> Iterator[Advice]:
+def failures(r: ProcessRecording) -> Iterator[Advice]:
     """The program failed."""
     for note in r.notes:
         if note.kind == "error":
             yield Advice("error", note.text, "The record ends here.", note.where, 1, note.time_s)
 
 
-RULES: Sequence[Callable[[Recording], Iterator[Advice]]] = (
+RULES: Sequence[Callable[[ProcessRecording], Iterator[Advice]]] = (
     failures,
     retracing,
     graph_breaks,
@@ -259,10 +259,10 @@ RULES: Sequence[Callable[[Recording], Iterator[Advice]]] = (
 )
 
 
-def advice_on(recording: Recording) -> list[Advice]:
+def advice_on(recording: ProcessRecording) -> list[Advice]:
     """The warnings of all rules, in their order.
 
-    >>> advice_on(Recording())
+    >>> advice_on(ProcessRecording())
     []
     """
     return [advice for rule in RULES for advice in rule(recording)]

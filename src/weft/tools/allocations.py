@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.tools.recording import Recording
+from weft.tools.recording import ProcessRecording
 
 __all__ = ["Allocation", "allocations_of", "by_line", "in_use", "peak"]
 
@@ -33,7 +33,7 @@ class Allocation(NamedTuple):
         return self.end_s is None
 
 
-def allocations_of(recording: Recording) -> list[Allocation]:
+def allocations_of(recording: ProcessRecording) -> list[Allocation]:
     """All that were made while it was recorded, in order.
 
     name: the operation that was pushed next by the same line, or ran meanwhile.
@@ -63,7 +63,7 @@ def allocations_of(recording: Recording) -> list[Allocation]:
     ]
 
 
-def _names(recording: Recording) -> dict[int, str]:
+def _names(recording: ProcessRecording) -> dict[int, str]:
     """For each allocation the operation that it was for."""
     memory, operations = recording.memory, recording.operations
     rows = np.nonzero(memory["is_release"] == 0)[0]
@@ -86,7 +86,7 @@ def _names(recording: Recording) -> dict[int, str]:
     return names_by_row
 
 
-def in_use(recording: Recording) -> tuple[Any, Any]:
+def in_use(recording: ProcessRecording) -> tuple[Any, Any]:
     """(seconds, bytes): how much was in use after each change, including what was held before the recording."""
     memory = recording.memory
     held_columns = (recording.held[name].tolist() for name in ("address", "device", "bytes"))
@@ -104,7 +104,7 @@ def in_use(recording: Recording) -> tuple[Any, Any]:
 
 
 def peak(
-    recording: Recording, allocations: Sequence[Allocation] | None = None
+    recording: ProcessRecording, allocations: Sequence[Allocation] | None = None
 ) -> tuple[float, int, list[Allocation]]:
     """When most was in use, how many bytes, and the allocations that held it, the largest first."""
     seconds, used_bytes = in_use(recording)

@@ -1,4 +1,4 @@
-"""Show a program, a symbol or a module as an interactive picture: modules to open and close, passes, kernels, layouts.
+"""Show a program, a symbol or a module as an interactive picture: modules, passes, kernels, layouts, memory.
 
     python -m weft.tools.graph PROGRAM [--out FILE] [--no-open]
 
@@ -9,6 +9,7 @@ the page, which needs no network; .svg for a picture of the graph as it is after
 from __future__ import annotations
 
 import argparse
+import html
 import os
 import sys
 import webbrowser
@@ -22,16 +23,22 @@ from weft.base.dtype import float32
 from weft.base.errors import GraphError
 from weft.executor.buffers import row_major
 from weft.executor.lowering import Lowering
+from weft.executor.plan_info import MemoryReport
 from weft.executor.planner import make_plan
+from weft.graph.drawing import Box, Edge, boxes_of, svg
 from weft.graph.graph import Graph
+from weft.graph.passes import PASSES
+from weft.graph.rewrite import rewrite
+from weft.graph.text import from_json
 from weft.module.module import Module
+from weft.ops.node import Node
 from weft.ops.sizes import NeedsSizes
 from weft.ops.types import TensorType
 from weft.symbol.lower import lower
 from weft.symbol.placement import Placement
 from weft.symbol.symbol import Symbol, load
 from weft.tools.page import as_json, fill_template, part
-from weft.tools.viz import graph_svg, programs_in, shorten, stages
+from weft.traces.export import graphs_in
 from weft.traces.trace import Trace, trace
 
 __all__ = ["draw", "graph_page", "main"]
@@ -80,18 +87,23 @@ def _of_symbol(symbol: Symbol, shapes: dict[str, Any]) -> Program:
     }
     lowered = lower(symbol.values, types, False, Placement(symbol.values, cpu(0), {}))
     outputs = [lowered[value] for value in symbol.values]
-    return (symbol.name, Graph([lowered.inputs[name] for name in names], outputs), ())
+    return (
+        symbol.name,
+        Graph([*(lowered.inputs[name] for name in names), *lowered.constants.values()], outputs),
+        (),
+    )
 
 
 def _document(program: Program) -> dict[str, Any]:
     name, graph, strides = program
     versions = stages(graph)
     last = versions[-1][2]
-    steps, step_of = _steps(name, last, strides)
+    steps, step_of, memory = _steps(name, last, strides)
     layouts = _layouts(name, last, strides)
     return {
         "name": name,
         "steps": steps,
+        "memory": memory,
         "start": 0,
         "stages": [
             {
@@ -106,14 +118,16 @@ def _document(program: Program) -> dict[str, Any]:
     }
 
 
-def _steps(name: str, graph: Graph, strides: Sequence[Any]) -> tuple[list[str], dict[int, int]]:
-    """The kernels of a graph's plan as text, and for each node, by id, the kernel that does its work."""
+def _steps(name: str, graph: Graph, strides: Sequence[Any]) -> tuple[list[str], dict[int, int], str]:
+    """The kernels of a graph's plan as text; for each node, by id, the kernel that does its work; its memory."""
     try:
         info = make_plan(graph, name, strides, exact=True, as_tuple=True).info
     except (NeedsSizes, NotImplementedError):
-        return [], {}
+        return [], {}, ""
     kernel_of = {id(node): k for k, work in enumerate(info.work) for node in work.nodes}
-    return [*info.hoisted, *info.steps], kernel_of
+    report = info.memory_report()
+    memory = f"<pre class=mono>{html.escape(str(report))}</pre>{memory_svg(report)}"
+    return [*info.hoisted, *info.steps], kernel_of, memory
 
 
 def _layouts(name: str, graph: Graph, strides: Sequence[Any]) -> dict[int, str]:
@@ -231,6 +245,92 @@ def _fold(graph: Graph, box_of: dict[int, int], nodes: list[dict[str, Any]]) -> 
             nodes[box_of[id(value)]]["own"] = next(iter(reader_boxes))
 
 
+def graph_svg(graph: Graph) -> str:
+    """A graph as SVG: inputs round, operators as boxes, results marked.
+
+    >>> from weft.base.dtype import float32
+    >>> from weft.graph.graph import graph_of
+    >>> from weft.ops.types import TensorType
+    >>> import weft.ops.functions as F
+    >>> picture = graph_svg(graph_of(lambda x: F.exp(x) + 1, [TensorType((2,), float32)]))
+    >>> [word in picture for word in ("Exp", "f32[2]", "result 0")]
+    [True, True, True]
+    """
+    names = {id(value.node): f"x{k}" for k, value in enumerate(graph.inputs)}
+
+    def box(node: Node) -> Box:
+        if node.op is None:
+            return Box((names[id(node)], str(node.outputs[0].type)), "input", round=True)
+        attributes = ", ".join(f"{k}={v!r}" for k, v in node.op.values().items())
+        lines = (type(node.op).__name__, shorten(attributes), shorten(node.where))
+        return Box(tuple(line for line in lines if line), node.op.family)
+
+    nodes = [*(v.node for v in graph.inputs), *(node for node in graph.nodes if node.op is not None)]
+    boxes, edges = boxes_of(nodes, box, _sizes)
+    index = {id(node): k for k, node in enumerate(nodes)}
+    for k, output in enumerate(graph.outputs):
+        if output is None or id(output.node) not in index:
+            continue
+        edges.append(Edge(index[id(output.node)], len(boxes), _sizes(output)))
+        target = graph.writes.get(k)
+        boxes.append(Box((f"result {k}" if target is None else f"into x{target}",), "output", round=True))
+    return svg(boxes, edges)
+
+
+def _sizes(value: Any) -> str:
+    return f"[{','.join(map(str, value.shape))}]"
+
+
+def shorten(text: str, limit: int = 48) -> str:
+    """The text, cut off with dots behind so many characters."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def memory_svg(report: MemoryReport) -> str:
+    """The blocks of a program's arena: steps from left to right, addresses from top to bottom.
+
+    >>> from weft.executor.plan_info import Lifetime
+    >>> report = MemoryReport(64, 64, 64, 64, 64, (Lifetime("exp", 64, 0, 0, 1),))
+    >>> memory_svg(report).count("<rect")
+    1
+    """
+    width, height = 900.0, 320.0
+    steps = max((life.last for life in report.lifetimes), default=0) + 1
+    scale = height / max(report.arena_bytes, 1)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" font-size="9px">'
+    ]
+    for k, life in enumerate(report.lifetimes):
+        x, w = life.first / steps * width, (life.last - life.first + 1) / steps * width
+        y, h = life.offset * scale, max(life.size_bytes * scale, 1.0)
+        parts.append(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" '
+            f'fill="hsl({k * 47 % 360} 60% 75%)" stroke="#555" stroke-width="0.4">'
+            f"<title>{html.escape(life.text)}: {life.size_bytes} bytes, steps {life.first} to {life.last}</title>"
+            "</rect>"
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def stages(graph: Graph) -> list[tuple[str, str, Graph]]:
+    """(name, reason, graph): as written, then after each pass that changes it.
+
+    >>> from weft.base.dtype import float32
+    >>> from weft.graph.graph import graph_of
+    >>> from weft.ops.types import TensorType
+    >>> import weft.ops.functions as F
+    >>> [name for name, *_ in stages(graph_of(lambda x: F.exp(x) + F.exp(x), [TensorType((2,), float32)]))]
+    ['as written', 'after common_subexpressions']
+    """
+    results = [("as written", "", graph)]
+    for each in PASSES:
+        changed = rewrite(graph, each.rule)
+        if changed is not graph:
+            graph = changed
+            results.append((f"after {each.name}", each.reason, graph))
+    return results
+
+
 def graph_page(programs: Sequence[Program]) -> str:
     """The page that shows programs."""
     data = as_json({"programs": [_document(program) for program in programs]})
@@ -263,6 +363,14 @@ def write(target: Path, programs: Sequence[Program]) -> None:
         target.write_text(graph_svg(stages(programs[0][1])[-1][2]))
     else:
         target.write_text(graph_page(programs))
+
+
+def programs_in(path: Path) -> Sequence[tuple[str, Graph, Sequence[Any]]]:
+    """(name, graph, strides of its arrays) for each program of a file."""
+    try:
+        return graphs_in(path)
+    except FileFormatError:
+        return [(path.stem, from_json(path.read_text()), ())]
 
 
 def read(path: Path, shapes: dict[str, Any] | None = None) -> list[Program]:

@@ -29,7 +29,7 @@ from weft.storage import stats
 from weft.tools.allocations import Allocation, allocations_of, by_line, in_use, peak
 from weft.tools.page import as_json, fill_template, part
 from weft.tools.profiler import run
-from weft.tools.recording import LIMIT, Recorder, Recording
+from weft.tools.recording import LIMIT, ProcessRecorder, ProcessRecording
 
 __all__ = ["MemoryServer", "MemoryWatch", "main", "mark", "memory_summary", "watch"]
 
@@ -78,9 +78,9 @@ class MemoryWatch:
     """Watches allocations while it is entered: snapshot(), mark(), leaks(), save(path); see watch."""
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self._recorder = Recorder(limit=limit)
+        self._recorder = ProcessRecorder(limit=limit)
         self._marks: dict[str, float] = {}
-        self._result: Recording | None = None
+        self._result: ProcessRecording | None = None
 
     def __enter__(self) -> MemoryWatch:
         global _active
@@ -97,7 +97,7 @@ class MemoryWatch:
             self._result = self._recorder.recording
 
     @property
-    def recording(self) -> Recording:
+    def recording(self) -> ProcessRecording:
         """The recording until now, or the whole one."""
         return self._recorder.snapshot() if self._result is None else self._result
 

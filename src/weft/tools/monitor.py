@@ -27,7 +27,7 @@ from weft.module.module import Handle, Module
 from weft.ops import registry
 from weft.recording.paths import path_of
 
-__all__ = ["CSVLogger", "Monitor", "Row"]
+__all__ = ["CSVLogger", "Monitor", "MonitorRow"]
 
 
 class CSVLogger:
@@ -99,7 +99,7 @@ class CSVLogger:
         os.replace(part, self.path)
 
 
-class Row(NamedTuple):
+class MonitorRow(NamedTuple):
     """A statistic of an output: of which step and what."""
 
     step: int
@@ -134,13 +134,13 @@ class Monitor:
         if interval < 1:
             raise ValueError(f"Monitor: interval must be at least 1, got {interval}")
         self.interval, self.statistic, self.sort = interval, statistic, sort
-        self.rows: list[Row] = []
+        self.rows: list[MonitorRow] = []
         self._pattern = re.compile(pattern)
         self._handles: list[Handle] = []
         self._executors: list[Any] = []
         self._step = -1
         self._is_on = False
-        self._queue: list[Row] = []
+        self._queue: list[MonitorRow] = []
 
     def install(self, thing: Any) -> Monitor:
         """Look at a Module and all below it, or at an executor of a symbol; returns the monitor."""
@@ -173,7 +173,7 @@ class Monitor:
             full = name if len(tensors) == 1 else f"{name}[{k}]"
             if self._pattern.match(full):
                 with no_grad():
-                    self._queue.append(Row(self._step, full, self.statistic(x)))
+                    self._queue.append(MonitorRow(self._step, full, self.statistic(x)))
 
     def tic(self) -> None:
         """A step begins."""
@@ -183,7 +183,7 @@ class Monitor:
         for executor in self._executors:
             executor.set_monitor_callback(self._add if self._is_on else None)
 
-    def toc(self) -> list[Row]:
+    def toc(self) -> list[MonitorRow]:
         """A step ends: its rows, whose values are Python numbers where they have one element."""
         if not self._is_on:
             return []
@@ -215,10 +215,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def by_name(rows: Sequence[Row]) -> dict[str, list[Any]]:
+def by_name(rows: Sequence[MonitorRow]) -> dict[str, list[Any]]:
     """The values of each name, in the order of the steps.
 
-    >>> by_name([Row(0, "a", 1.0), Row(1, "a", 2.0)])
+    >>> by_name([MonitorRow(0, "a", 1.0), MonitorRow(1, "a", 2.0)])
     {'a': [1.0, 2.0]}
     """
     values: dict[str, list[Any]] = {}

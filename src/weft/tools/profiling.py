@@ -28,7 +28,7 @@ from weft.tools.advice import Advice, advice_on
 from weft.tools.allocations import allocations_of, peak
 from weft.tools.page import profile_page
 from weft.tools.peaks import machine_peaks
-from weft.tools.recording import LIMIT, Recorder, Recording, read_recording, write_recording
+from weft.tools.recording import LIMIT, ProcessRecorder, ProcessRecording, read_recording, write_recording
 from weft.tools.timeline_events import BY, Events, events_of, exchange_rows, offset_of, steps_of, worker_of
 
 __all__ = ["Profile", "profile"]
@@ -40,12 +40,12 @@ class Profile:
     recordings: of each process. seconds: from the first event to the last.
     """
 
-    def __init__(self, recordings: Sequence[Recording] = ()) -> None:
+    def __init__(self, recordings: Sequence[ProcessRecording] = ()) -> None:
         self.recordings = list(recordings)
         self._events: Events | None = None
 
     @property
-    def recording(self) -> Recording:
+    def recording(self) -> ProcessRecording:
         """Of the first process. Raises RuntimeError before the recording has ended."""
         if not self.recordings:
             raise RuntimeError("profile: the recording has not ended: leave the with block first")
@@ -249,7 +249,7 @@ class Profile:
         return "\n".join(lines)
 
 
-def _limits(recording: Recording, step: int | None) -> tuple[float, float]:
+def _limits(recording: ProcessRecording, step: int | None) -> tuple[float, float]:
     """Begin and end, in seconds, of a step of the program; of None all times."""
     if step is None:
         return 0.0, np.inf
@@ -279,7 +279,7 @@ class profile(Profile):  # its public name
 
     def __init__(self, engines: Iterable[Engine] = (), *, memory: bool = True, limit: int = LIMIT) -> None:
         super().__init__()
-        self._recorder = Recorder(engines, memory=memory, limit=limit)
+        self._recorder = ProcessRecorder(engines, memory=memory, limit=limit)
 
     def step(self, name: str = "") -> None:
         """A step of the program ends here."""

@@ -1,9 +1,9 @@
 """Everything that a process does, written down while it runs: what the profiler and the memory tool show.
 
 >>> import weft as wf
->>> from weft.tools.recording import Recorder
+>>> from weft.tools.recording import ProcessRecorder
 >>> a = wf.ones((64, 64))
->>> with Recorder() as recorder:
+>>> with ProcessRecorder() as recorder:
 ...     b = a @ a
 ...     b.wait()
 >>> [recorder.recording.names[k] for k in recorder.recording.operations["name"]]
@@ -11,8 +11,8 @@
 
 The native core notes operations of engines, steps of programs, memory and waits (native/calls/recording.h); here
 are added what Python does (weft.base.events), exchanges, calls of modules, and batches that the program waits for.
-Times are seconds since the recording began; a Recording is plain arrays and lists, and holds nothing of the running
-process any more.
+Times are seconds since the recording began; a ProcessRecording is plain arrays and lists, and holds nothing of the
+running process any more.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from weft.tools.wrapping import wrap
 
 __all__ = [
     "Exchange",
+    "MarkedStep",
     "Moment",
     "Note",
-    "Recorder",
-    "Recording",
-    "Step",
+    "ProcessRecorder",
+    "ProcessRecording",
     "mark_step",
     "read_recording",
     "write_recording",
@@ -162,7 +162,7 @@ class Note(NamedTuple):
     time_s: float
 
 
-class Step(NamedTuple):
+class MarkedStep(NamedTuple):
     """One step of the user's program, from mark to mark."""
 
     name: str
@@ -170,7 +170,7 @@ class Step(NamedTuple):
     end_s: float
 
 
-class Recording:
+class ProcessRecording:
     """A recording: structured arrays whose times are nanoseconds since the beginning, and the texts they number.
 
     operations, memory, waits, steps: arrays of OPERATION, MEMORY, WAIT and STEP; step_work numbers `work` for each
@@ -187,7 +187,7 @@ class Recording:
         self.waits = np.zeros(0, WAIT)
         self.steps = np.zeros(0, STEP)
         self.step_work = np.zeros(0, np.int64)
-        self.work: list[Work] = []
+        self.work: list[StepWork] = []
         self.names: list[str] = [""]
         self.sites: list[str] = [""]
         self.contexts: list[str] = [""]
@@ -204,13 +204,13 @@ class Recording:
         self.dropped = 0
 
 
-# Arrays and lists of a Recording that a file holds; what else there is stays with the process.
+# Arrays and lists of a ProcessRecording that a file holds; what else there is stays with the process.
 ARRAYS = ("operations", "memory", "held", "waits", "steps", "step_work")
 TEXTS = ("names", "sites", "contexts", "shapes", "marks", "facts", "seconds", "held_bytes", "dropped")
 MAGIC = "weft recording 3"
 
 
-def write_recording(recording: Recording, path: str | os.PathLike[str]) -> None:
+def write_recording(recording: ProcessRecording, path: str | os.PathLike[str]) -> None:
     """Write a recording to a file, for read_recording in another process."""
     r = recording
     document = {
@@ -228,7 +228,7 @@ def write_recording(recording: Recording, path: str | os.PathLike[str]) -> None:
         np.savez_compressed(file, document=np.array(json.dumps(document)), **arrays)
 
 
-def read_recording(path: str | os.PathLike[str]) -> Recording:
+def read_recording(path: str | os.PathLike[str]) -> ProcessRecording:
     """The recording in a file. Raises ValueError for a file that holds none."""
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -238,12 +238,12 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
         raise ValueError(f"{os.fspath(path)!s}: holds no recording: {problem}") from None
     if document.get("format") != MAGIC:
         raise ValueError(f"{os.fspath(path)!s}: holds no recording of this version")
-    r = Recording()
+    r = ProcessRecording()
     for name in TEXTS:
         setattr(r, name, document[name])
     for name, array in arrays.items():
         setattr(r, name, array)
-    r.work = [Work(*row) for row in document["work"]]
+    r.work = [StepWork(*row) for row in document["work"]]
     r.moments = [Moment(*row) for row in document["moments"]]
     r.notes = [Note(*row) for row in document["notes"]]
     r.exchanges = [Exchange(*row) for row in document["exchanges"]]
@@ -255,7 +255,7 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
     return r
 
 
-class Work(NamedTuple):
+class StepWork(NamedTuple):
     """A kernel on operands of some shapes: the operators whose work it is, and how many operations each run takes.
 
     is_reference: whether it runs a library's slow reference code.
@@ -281,7 +281,7 @@ class ProgramFacts(NamedTuple):
     report: Any
 
 
-_active: Recorder | None = None
+_active: ProcessRecorder | None = None
 
 
 def mark_step(name: str = "") -> None:
@@ -293,7 +293,7 @@ def mark_step(name: str = "") -> None:
         _active.mark(name)
 
 
-class Recorder:
+class ProcessRecorder:
     """Records while it is entered; `recording` has the result afterwards, also where an exception left the block.
 
     engines: whose operations, besides the process's own. memory: also record allocations. limit: events of operations,
@@ -302,7 +302,7 @@ class Recorder:
     """
 
     def __init__(self, engines: Iterable[Engine] = (), *, memory: bool = True, limit: int = LIMIT) -> None:
-        self.recording = Recording()
+        self.recording = ProcessRecording()
         self._engines = list({id(e): e for e in (default_engine(), *engines)}.values())
         self._memory, self._limit = memory, limit
         self._paths: dict[tuple[int, ...], int] = {}
@@ -317,13 +317,13 @@ class Recorder:
         self._exchanges: list[Exchange] = []
         self._marks: list[tuple[str, int]] = []
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> ProcessRecorder:
         global _active
         for engine in self._engines:
             engine.wait_for_all()
         self._begin = time.perf_counter_ns()
         if not _core.open_recorder(self._engines, self._memory, self._limit):
-            raise RuntimeError("Recorder: this process is recorded already")
+            raise RuntimeError("ProcessRecorder: this process is recorded already")
         _active = self
         self._references.extend(plan_info.all_infos())
         self._listener = events.listen(self)
@@ -356,15 +356,15 @@ class Recorder:
         if failure is not None and error is None:
             raise failure
 
-    def snapshot(self) -> Recording:
+    def snapshot(self) -> ProcessRecording:
         """The operations, memory and waits recorded until now; the recording continues.
 
         Raises RuntimeError if nothing is recorded now.
         """
         raw = _core.peek_recorder() if _active is self else None
         if raw is None:
-            raise RuntimeError("Recorder: nothing is recorded now")
-        recording = Recording((time.perf_counter_ns() - self._begin) * 1e-9)
+            raise RuntimeError("ProcessRecorder: nothing is recorded now")
+        recording = ProcessRecording((time.perf_counter_ns() - self._begin) * 1e-9)
         recording.contexts, recording.marks = known_paths(), self._mark_seconds()
         self._read_native(recording, raw)
         return recording
@@ -452,7 +452,7 @@ class Recorder:
 
     # What it becomes.
 
-    def _read_native(self, recording: Recording, raw: Any) -> None:
+    def _read_native(self, recording: ProcessRecording, raw: Any) -> None:
         for name, kind, fields in (
             ("operations", OPERATION, ("pushed", "started", "ended")),
             ("memory", MEMORY, ("time",)),
@@ -514,7 +514,7 @@ class Recorder:
         names, steps = ["", *raw["step_names"]], recording.steps
         columns = [steps[name] for name in ("serial", "program", "step", "name", "where", "shapes")]
         first, recording.step_work = kinds_of(columns)
-        by_kind: dict[int, Work] = {}
+        by_kind: dict[int, StepWork] = {}
         kind_of_first = {int(k): n for n, k in enumerate(first)}
         for k in sorted(kind_of_first):  # those of bodies come behind the loop or branch that they are in
             kind, container = steps[k], _container(steps, k)
@@ -527,7 +527,7 @@ class Recorder:
             if not where and container >= 0:
                 outer = by_kind[int(recording.step_work[container])]
                 where, module = outer.where, outer.module
-            by_kind[kind_of_first[k]] = Work(
+            by_kind[kind_of_first[k]] = StepWork(
                 name,
                 where,
                 module,
@@ -598,7 +598,7 @@ def _kernel_name(name: str, work: Any) -> str:
 
 
 class _Span:
-    def __init__(self, recorder: Recorder, kind: str, name: str) -> None:
+    def __init__(self, recorder: ProcessRecorder, kind: str, name: str) -> None:
         self._recorder, self._kind, self._name = recorder, kind, name
 
     def __enter__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.tools.recording import Recording, Step, kinds_of
+from weft.tools.recording import MarkedStep, ProcessRecording, kinds_of
 
 __all__ = [
     "BY",
@@ -223,7 +223,7 @@ def _nest(start: Any, end: Any) -> tuple[Any, Any]:
     return depth, self_seconds
 
 
-def events_of(recordings: Sequence[Recording]) -> Events:
+def events_of(recordings: Sequence[ProcessRecording]) -> Events:
     """All events of recordings, one for each worker process; times are those of the first one's clock."""
     builder = _Builder()
     parents: list[tuple[Any, Any]] = []
@@ -261,12 +261,12 @@ def events_of(recordings: Sequence[Recording]) -> Events:
     return Events(list(builder.details), builder.lanes, columns)
 
 
-def worker_of(recordings: Sequence[Recording], k: int) -> str:
+def worker_of(recordings: Sequence[ProcessRecording], k: int) -> str:
     """The name of a process; "" if it is alone and has none."""
     return str(recordings[k].facts.get("worker", f"worker {k}" if len(recordings) > 1 else ""))
 
 
-def offset_of(first: Recording, other: Recording) -> float:
+def offset_of(first: ProcessRecording, other: ProcessRecording) -> float:
     """Seconds from the beginning of the one to that of the other.
 
     Processes of one machine have a common clock. Others have met in collectives: all ranks leave the agreement that
@@ -284,7 +284,12 @@ PUSH, OPERATION, KERNEL = 0, 1, 2  # kinds of keys
 
 
 def _add_recording(
-    builder: _Builder, r: Recording, worker: str, offset: float, rank: int, parents: list[tuple[Any, Any]]
+    builder: _Builder,
+    r: ProcessRecording,
+    worker: str,
+    offset: float,
+    rank: int,
+    parents: list[tuple[Any, Any]],
 ) -> None:
     def thread_name(number: Any) -> str:
         return r.threads.get(int(number), f"thread {number}")
@@ -328,7 +333,7 @@ def _add_recording(
     _add_exchanges(builder, r, worker, offset)
 
 
-def _add_exchanges(builder: _Builder, r: Recording, worker: str, offset: float) -> None:
+def _add_exchanges(builder: _Builder, r: ProcessRecording, worker: str, offset: float) -> None:
     """Each in two parts: while this process waits for others, and while data moves."""
     parts = []
     for e in r.exchanges:
@@ -356,7 +361,9 @@ class ExchangeRow(NamedTuple):
     hidden: float
 
 
-def exchange_rows(recording: Recording, first_s: float = 0.0, end_s: float = np.inf) -> list[ExchangeRow]:
+def exchange_rows(
+    recording: ProcessRecording, first_s: float = 0.0, end_s: float = np.inf
+) -> list[ExchangeRow]:
     """The exchanges that began in this time, by name, the longest first; with several names the last row is of all.
 
     Of exchanges at the same time each second counts once in hidden.
@@ -387,7 +394,7 @@ def _exchange_row(name: str, exchanges: Sequence[Any], busy: Any) -> ExchangeRow
 WAITING_STEPS = ("exchange_start", "exchange_end")  # of programs: they hand over, and wait
 
 
-def _compute(r: Recording) -> Any:
+def _compute(r: ProcessRecording) -> Any:
     """When kernels ran, [n, 2] in seconds, without those that are exchanges themselves."""
     work = np.array([not any(name in w.name for name in WAITING_STEPS) for w in r.work], bool)
     steps = r.steps[work[r.step_work]] if len(r.steps) else r.steps
@@ -422,7 +429,7 @@ def _overlap(a: Any, b: Any) -> float:
 
 def _add_kernels(
     builder: _Builder,
-    r: Recording,
+    r: ProcessRecording,
     worker: str,
     offset: float,
     rank: int,
@@ -491,7 +498,7 @@ def _add_kernels(
 
 
 def _add_moments(
-    builder: _Builder, r: Recording, worker: str, offset: float, thread_name: Callable[[Any], str]
+    builder: _Builder, r: ProcessRecording, worker: str, offset: float, thread_name: Callable[[Any], str]
 ) -> None:
     lanes: dict[tuple[str, str], list[tuple[float, float, int]]] = {}
     for m in r.moments:
@@ -512,7 +519,7 @@ def _add_moments(
         builder.add(worker, thread, kind, start + offset, end + offset, detail_numbers.astype(np.int64))
 
 
-def steps_of(recording: Recording) -> list[Step]:
+def steps_of(recording: ProcessRecording) -> list[MarkedStep]:
     """The steps of the user's program: from mark to mark; else from batch to batch; else calls of the largest program.
 
     None of these three times or more: no steps.
@@ -520,17 +527,17 @@ def steps_of(recording: Recording) -> list[Step]:
     marks = recording.marks
     if marks:
         begins = [0.0, *marks[:-1]]
-        return [Step(f"step {k}", a, b) for k, (a, b) in enumerate(zip(begins, marks, strict=True))]
+        return [MarkedStep(f"step {k}", a, b) for k, (a, b) in enumerate(zip(begins, marks, strict=True))]
     starts = [m.start_s for m in recording.moments if m.kind == "data"]
     if len(starts) < 3:
         starts = _launches_of_largest(recording)
     if len(starts) < 3:
         return []
     ends = [*starts[1:], recording.seconds]
-    return [Step(f"step {k}", a, b) for k, (a, b) in enumerate(zip(starts, ends, strict=True))]
+    return [MarkedStep(f"step {k}", a, b) for k, (a, b) in enumerate(zip(starts, ends, strict=True))]
 
 
-def _launches_of_largest(recording: Recording) -> list[float]:
+def _launches_of_largest(recording: ProcessRecording) -> list[float]:
     """When the program was pushed in which most of the time is spent, if it has several kernels."""
     operations = recording.operations
     if not len(operations) or not len(recording.steps):

@@ -21,7 +21,7 @@ from weft.recording.launch_recorder import LaunchRecorder
 from weft.traces.export import Described
 from weft.traces.traced import Traced, write_up
 
-__all__ = ["Attempt", "Changing", "Incomplete", "MayFindMore", "Run"]
+__all__ = ["Attempt", "Changing", "Incomplete", "MayFindMore", "RecordedRun"]
 
 
 class Incomplete(Record):
@@ -46,7 +46,7 @@ class Changing(Record):
 Attempt = Traced | CannotRecord | Incomplete | MayFindMore | Changing
 
 
-class Run(Record):
+class RecordedRun(Record):
     """A call whose Python has run under a recorder. leaves, of this structure: its arguments.
 
     changes_environment, changes_containers: whether it changed variables and attributes that it depends on, or lists

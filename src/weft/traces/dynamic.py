@@ -16,6 +16,7 @@ Python of the function.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -23,20 +24,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from numpy.lib.array_utils import byte_bounds
 
 from weft import _core
-from weft.arrays import tracer as tracer  # so that recorded functions hold arrays
 from weft.arrays.tensor import Tensor
 from weft.arrays.traced_float import TracedFloat, TracedFloats
 from weft.base.errors import GraphError, ShapeError
 from weft.base.structure import Structure, flatten
 from weft.base.users_line import is_users
-from weft.graph.capture import Capture, ProgramCapture
+from weft.graph.capture import ProgramCapture
 from weft.graph.functionalization import Geometry
 from weft.graph.graph import Graph
 from weft.graph.recording import CannotRecord
 from weft.graph.subgraph import definition_slots
-from weft.ops import functions as F
 from weft.ops import registry
-from weft.ops.node import Tracer, Value, traced, value_of
+from weft.ops.node import Tracer, Value, value_of
 from weft.ops.sizes import NeedsSizes, Size, SizeGuards, axis_size
 from weft.ops.types import TensorType
 from weft.recording.captured_environment import captured_environment
@@ -44,6 +43,7 @@ from weft.recording.dependence import all_within, objects_in
 from weft.recording.doubts import Recording, is_checked
 from weft.recording.element_guards import ElementGuards
 from weft.recording.launch_recorder import LaunchRecorder
+from weft.recording.recorded_function import RecordedFunction, is_array, materialized
 from weft.traces.export import Described
 from weft.traces.sized import Signature, SizedProgram, raise_recorded, size_of
 from weft.traces.traced import NumberSources, Traced, state_check, tensors_around
@@ -129,54 +129,39 @@ class DynamicTraced(SizedProgram):
         for dependency in all_within([*leaves, *self.environment.values]):
             recorder.depends_on(dependency)
         capture = _WholeFunction(name, reason, recorder)
-        self.values = self._symbolic_leaves(capture, leaves, iter(floats.numbers))
-        # In order: the argument is the first one that it is.
-        self.inputs = list(dict.fromkeys(v for v in self.values if isinstance(v, Value)))
-        args, kwargs = structure.build([*map(traced, self.values)])
         self.size_guards = SizeGuards(signature.sizes)
-        with recorder, self.size_guards:
-            try:
-                recorded = capture.run(lambda: function(*args, **kwargs), _is_array)
-            except NeedsSizes as problem:
-                raise CannotRecord(
-                    name, f"{reason}, the number behind a size was needed: {problem}", _line_of(problem)
-                ) from None
-            except Exception as problem:
-                numbers = ", ".join(f"{axis_size(k)} = {n}" for k, n in enumerate(signature.sizes))
-                with_numbers = f", {numbers}" if numbers else ""
-                problem.add_note(f"while {name} was written down on symbols, {reason}{with_numbers}")
-                raise
-            finally:
-                floats.close()
+        with recorder, self.size_guards, self._explained():
+            recorded = RecordedFunction(
+                capture, function, leaves, structure, signature.types, floats=floats, same=signature.same
+            )
         self.lasting_change = self._lasting_change(recorder, capture)
-        changed = capture.written(self.values)  # of arguments
-        self.changed = list(changed)
-        self._check_changed(leaves, capture)
+        self.values, self.inputs, self.structure = recorded.values, recorded.inputs, recorded.structure
+        self.changed = [self.values.index(self.inputs[k]) for k in recorded.written_inputs]
         self._had = capture.had
         self.captures = [capture.find_of(x) for x in capture.captures]
         self._constants = {k for k, x in enumerate(capture.captures) if capture.is_local(x)}
         outputs: list[Value] = []
         arrays = iter(recorded.outputs)
-        self.structure = recorded.structure
         self._result_sizes = {k: x for k, x in enumerate(recorded.leaves) if isinstance(x, Size)}
         self.results = [
-            self._find(capture, x, next(arrays) if _is_array(x) else None, outputs) for x in recorded.leaves
+            self._find(capture, x, next(arrays) if is_array(x) else None, outputs) for x in recorded.leaves
         ]
         self._effects = [
             (
                 _core.Find.object(x),
-                self._find(capture, dx, capture.lift(dx) if _is_array(dx) else None, outputs),
+                self._find(capture, dx, capture.lift(dx) if is_array(dx) else None, outputs),
             )
             for x, dx in capture.cotangents.values()
         ]
-        self.visible, self.written_captures = len(outputs), list(capture.new_contents)
-        outputs += [*capture.new_contents.values(), *changed.values()]
-        self.graph = Graph(
-            [*self.inputs, *capture.capture_inputs, *(v for v, _ in capture.floats.values())],
-            [*outputs, *capture.unused_draws(outputs)],
-        )
+        self.visible, self.written_captures = len(outputs), recorded.written_captures
+        outputs += recorded.contents
+        self.graph = Graph([*self.inputs, *recorded.extra], [*outputs, *capture.unused_draws(outputs)])
         self.environment.slots += definition_slots(self.graph, lookups)
         self.numbers = [(origin, self._numbers.find(origin)) for _, origin in capture.floats]
+        self._set_guards(recorder, capture)
+
+    def _set_guards(self, recorder: _EffectGuard, capture: _WholeFunction) -> None:
+        """What has to hold for a call, but for sizes and variables of Python."""
         self._elements = recorder.elements
         if not self._elements.hold():
             capture.refuse("elements that it reads are written, which would be done only once")
@@ -191,6 +176,23 @@ class DynamicTraced(SizedProgram):
         ]
         self.watched = state_check(self._states)
         self.is_doubted = bool(self.environment.doubts) and not self.lasting_change
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors of the function say that it was recorded on symbols, and with which sizes."""
+        try:
+            yield
+        except NeedsSizes as problem:
+            raise CannotRecord(
+                self.name,
+                f"{self.reason}, the number behind a size was needed: {problem}",
+                _line_of(problem),
+            ) from None
+        except Exception as problem:
+            numbers = ", ".join(f"{axis_size(k)} = {n}" for k, n in enumerate(self.signature.sizes))
+            with_numbers = f", {numbers}" if numbers else ""
+            problem.add_note(f"while {self.name} was written down on symbols, {self.reason}{with_numbers}")
+            raise
 
     def _lasting_change(self, recorder: _EffectGuard, capture: _WholeFunction) -> str:
         """What the call has changed that later calls will find; "": nothing. See Trace.
@@ -207,32 +209,6 @@ class DynamicTraced(SizedProgram):
         if self.environment.changed_by_itself():
             return "each call changes variables or attributes, on which it depends"
         return ""
-
-    def _symbolic_leaves(self, capture: Capture, leaves: Sequence[Any], numbers: Iterator[Any]) -> list[Any]:
-        """What the function is called with: one Value for each array, whatever arguments it is."""
-        values: list[Any] = []
-        for k, (leaf, of) in enumerate(zip(leaves, self.signature.types, strict=True)):
-            if of is None:
-                values.append(next(numbers) if type(leaf) is float else leaf)
-                continue
-            same = next((j for j, is_same in self.signature.shared[k] if is_same), None)
-            if same is not None and values[same].type == of:
-                values.append(values[same])
-                continue
-            values.append(capture.input(of))
-            if not _core.is_contiguous(leaf):
-                capture.set_unknown_strides(values[-1])
-        return values
-
-    def _check_changed(self, leaves: Sequence[Any], capture: _WholeFunction) -> None:
-        """Raise CannotRecord where an argument is written that another one overlaps."""
-        for k in self.changed:
-            for j, x in enumerate(leaves):
-                is_other = isinstance(x, Tensor) and self.values[j] is not self.values[k]
-                if is_other and _core.shares_memory(x, leaves[k]):
-                    capture.refuse(
-                        f"an argument is written, argument {k}, that shares memory with argument {j}"
-                    )
 
     def __str__(self) -> str:
         return str(self.graph)
@@ -262,9 +238,7 @@ class DynamicTraced(SizedProgram):
         index = next((k for k, v in enumerate(outputs) if v is value), None)
         if index is not None:
             return _core.Find.output(index)
-        if value.node.op is None:  # made by the function, of nothing or of numbers: each call makes one
-            value = F.reshape(value, shape=value.shape, copy=True)
-        outputs.append(value)
+        outputs.append(materialized(value))  # of nothing or of numbers: each call makes one
         return _core.Find.output(len(outputs) - 1)
 
     def conditions_hold(self, leaves: list[Any]) -> bool:
@@ -438,11 +412,6 @@ class _EffectGuard(LaunchRecorder):
 
     def met(self, tensor: Any, geometry: Any) -> None:
         """Arrays of enclosing scopes are found by the capture."""
-
-
-def _is_array(x: Any) -> bool:
-    """Whether a result is an array."""
-    return isinstance(x, Value | Tensor)
 
 
 def _line_of(problem: BaseException) -> str:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from weft import _core
 from weft._core import NoProgram
 from weft.arrays.foreign import without_foreign
-from weft.arrays.serialization import load, load_metadata, save
+from weft.arrays.serialization import load_metadata, load_safetensors, save
 from weft.arrays.tensor import Tensor, element_strides
 from weft.base.dtype import as_dtype
 from weft.base.errors import GraphError
@@ -294,7 +294,7 @@ def load_program(path: str | os.PathLike[str]) -> Program:
     """
     source = _document(path)
     source.only("format", "version", "name", "programs")
-    program = Program(source["name"].text(), load(path))
+    program = Program(source["name"].text(), load_safetensors(path))
     for entry in source["programs"].items():
         if "sizes" in entry:
             program.add_sized(*_read_sized(entry, program))
@@ -310,7 +310,7 @@ def graphs_in(path: str | os.PathLike[str]) -> list[tuple[str, Graph, list[tuple
     Raises FileFormatError and GraphError for other files.
     """
     source = _document(path)
-    program = Program(source["name"].text(), load(path))
+    program = Program(source["name"].text(), load_safetensors(path))
     graphs: list[tuple[str, Graph, list[tuple[int, ...]]]] = []
     for k, entry in enumerate(source["programs"].items()):
         if "sizes" in entry:

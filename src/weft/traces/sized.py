@@ -55,6 +55,12 @@ class Signature:
             parts.append(self._key_part(k, leaf))
         self.key = tuple(parts)
         self.shared = [self._shared(k) if isinstance(x, Tensor) else () for k, x in enumerate(leaves)]
+        self.same = {  # leaves that are the same array as an earlier one
+            k: j
+            for k, pairs in enumerate(self.shared)
+            for j in [next((j for j, is_same in pairs if is_same), None)]
+            if j is not None and self.types[j] == self.types[k]
+        }
         del self._leaves
 
     def _type(self, k: int, x: Tensor, axes: tuple[int, ...]) -> TensorType:

@@ -45,7 +45,7 @@ from weft.recording.captured_environment import CapturedEnvironment, captured_en
 from weft.recording.dependence import all_within
 from weft.recording.doubts import difference
 from weft.recording.launch_recorder import LaunchRecorder
-from weft.traces.attempt import Attempt, Changing, Incomplete, MayFindMore, Run
+from weft.traces.attempt import Attempt, Changing, Incomplete, MayFindMore, RecordedRun
 from weft.traces.dynamic import DynamicAxes, DynamicTraced
 from weft.traces.export import export
 from weft.traces.lazy import LazyBlock, LazyTrace
@@ -279,7 +279,9 @@ class Trace:
                 result = self.function(*inner, **keywords)
                 is_changed = environment.changed_by_itself()
                 containers = _changed_containers((inner, keywords), (args, kwargs), structure)
-                run = Run(recorder, leaves, structure, floats, environment, result, is_changed, containers)
+                run = RecordedRun(
+                    recorder, leaves, structure, floats, environment, result, is_changed, containers
+                )
                 attempt = self._attempt(run, former)
                 if isinstance(attempt, CannotRecord):
                     self._give_up(attempt)
@@ -314,7 +316,7 @@ class Trace:
                 recorder.depends_on(dependency)
             recorder.captured = self._captured_arrays(environment)
 
-    def _attempt(self, run: Run, former: Traced | None) -> Attempt:
+    def _attempt(self, run: RecordedRun, former: Traced | None) -> Attempt:
         """What a run of the function came to. Nothing of the trace changes by that: see _conclude."""
         recorder = run.recorder
         if not recorder.is_complete:

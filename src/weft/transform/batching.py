@@ -47,7 +47,7 @@ _RULES: dict[str | type[Op], Rule] = {}
 
 
 def rule(*operators: str | type[Op]) -> Callable[[Rule], Rule]:
-    """Decorator: the rule for operators or, with all below it, a class; by name, so that they need not be imported.
+    """Decorator: the rule for operators, by their names, so that they need not be imported, or for all of a class.
 
     It is called with the Batch, the node, the node's inputs in the batched graph (None where the node has none), and
     for each whether it is batched. It gives the node's outputs, hidden ones too: Values, which are all batched, or
@@ -62,10 +62,8 @@ def rule(*operators: str | type[Op]) -> Callable[[Rule], Rule]:
 
 
 def rule_of(op: Op) -> Rule | None:
-    """The rule that is registered for an operator: for its name, else for the nearest of its classes or their names."""
-    classes = type(op).__mro__
-    keys = (op.name, *classes, *(cls.__name__ for cls in classes))
-    return next((_RULES[key] for key in keys if key in _RULES), None)
+    """The rule that is registered for an operator: for its name, else for the nearest of its classes."""
+    return next((_RULES[key] for key in (op.name, *type(op).__mro__) if key in _RULES), None)
 
 
 def batch(

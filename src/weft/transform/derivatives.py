@@ -17,6 +17,7 @@ from weft.arrays.creation import asarray
 from weft.base.dtype import int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.structure import Structure, flatten
+from weft.graph.capture import type_of
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph
 from weft.graph.split import split
@@ -24,17 +25,10 @@ from weft.ops import functions as F
 from weft.ops import registry
 from weft.ops.node import Value, input_value, make_node
 from weft.ops.types import TensorType
+from weft.recording.recorded_function import is_array, materialized
 from weft.transform.batching import Batch
 from weft.transform.forward import tangents as tangents_of
-from weft.transform.transformed import (
-    CapturedFunction,
-    Program,
-    Transformed,
-    is_array,
-    materialized,
-    stored,
-    type_of,
-)
+from weft.transform.transformed import CapturedFunction, Program, Transformed, stored
 
 __all__ = ["hessian", "jacobian", "jvp", "linearize", "vjp"]
 

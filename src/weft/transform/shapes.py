@@ -12,7 +12,7 @@ from typing import Any
 from weft.ops import functions as F
 from weft.ops import registry
 from weft.ops.families.basic_index import BasicIndex
-from weft.ops.families.reduction import Position, Reduction
+from weft.ops.families.reduction import ExtremePosition, Reduction
 from weft.ops.families.shape import Reshape
 from weft.ops.node import Node
 from weft.ops.types import normalize_axes
@@ -107,7 +107,7 @@ def concat(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     return batch.again(node, changed(op, axis=axis), batch.spread_all(inputs, flags))
 
 
-@rule("softmax", "log_softmax", Position)
+@rule("softmax", "log_softmax", ExtremePosition)
 def along_one_axis(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     op: Any = node.op
     if op.axis is None:

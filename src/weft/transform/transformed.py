@@ -14,32 +14,22 @@ from types import MethodType
 from typing import Any, TypeVar
 
 from weft import _core
-from weft.arrays import tracer as tracer  # so that recorded functions hold arrays
 from weft.arrays.tensor import element_strides
 from weft.arrays.traced_float import TracedFloat, TracedFloats
 from weft.base.structure import Structure, flatten
 from weft.base.table import Table
 from weft.executor.compile import compile_graph
-from weft.graph.capture import ProgramCapture, no_capture, type_of
+from weft.graph.capture import ProgramCapture, no_capture
 from weft.graph.graph import Graph
-from weft.ops import functions as F
 from weft.ops import registry
 from weft.ops.node import Node, Tracer, Value, constant, traced, value_of
 from weft.ops.sizes import are_guarded
 from weft.ops.types import TensorType
-from weft.recording.control_flow_effects import may_share_memory, write_back, write_back_found
+from weft.recording.control_flow_effects import write_back, write_back_found
+from weft.recording.recorded_function import RecordedFunction, is_array, materialized
 
-__all__ = [
-    "CapturedFunction",
-    "Program",
-    "Transformed",
-    "is_array",
-    "materialized",
-    "stored",
-    "type_of",
-]
+__all__ = ["CapturedFunction", "Program", "Transformed", "stored"]
 
-Array = _core.Tensor | Value
 PROGRAMS = 512  # of the process; those that were not used for longest are dropped
 PLANS = 16  # of one program, for operands of different strides
 
@@ -55,13 +45,10 @@ class _Beside:
         self.leaf = leaf.value if type(leaf) is TracedFloat else leaf
 
 
-class CapturedFunction:
-    """A function as a graph. inputs: the graph's inputs for those leaves of the arguments that are arrays.
+class CapturedFunction(RecordedFunction):
+    """A function for transformations: what it gives is arrays and numbers, or structures of them.
 
-    ys: the arrays that it gives; aux: those of its second result, where it has one that only goes along. contents: what
-    it writes to captured arrays, those of `written_captures`, and then to arrays among its arguments, those of
-    `written_inputs`. captures: all arrays that it captures, then the floats of the call that it reads; extra: the
-    inputs for them.
+    ys: the arrays that it gives; aux: those of its second result, where it has one that only goes along.
     """
 
     def __init__(
@@ -73,23 +60,7 @@ class CapturedFunction:
         types: Sequence[TensorType | None],
         has_aux: bool = False,
     ) -> None:
-        self._capture = ProgramCapture(name)
-        floats = TracedFloats([x for x in leaves if type(x) is float] if _core.capture() is None else ())
-        numbers = iter(floats.numbers)
-        values: list[Any] = [
-            self._capture.input(t)
-            if t is not None
-            else next(numbers)
-            if floats.numbers and type(leaf) is float
-            else leaf
-            for leaf, t in zip(leaves, types, strict=True)
-        ]
-        self.inputs: list[Value] = [v for v, t in zip(values, types, strict=True) if t is not None]
-        values = [*map(traced, values)]
-        self._arguments = [leaf for leaf, t in zip(leaves, types, strict=True) if t is not None]
-
-        def run() -> tuple[Any, Any]:
-            args, kwargs = structure.build(values)
+        def pair(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
             result = function(*args, **kwargs)
             if not has_aux:
                 return result, _Beside(None)
@@ -100,34 +71,23 @@ class CapturedFunction:
             leaves, shape = flatten(result[1])
             return result[0], shape.build([x if is_array(x) else _Beside(x) for x in leaves])
 
-        try:
-            recorded = self._capture.run(run, lambda x: x is not None and type(x) is not _Beside)
-        finally:
-            floats.close()
-        self.structure, self._aux_structure = recorded.structure.parts
-        self._results = recorded.leaves[: self.structure.count()]
-        self._aux_leaves = recorded.leaves[self.structure.count() :]
-        result_count = sum(self.are_results)
-        written = self._capture.written(self.inputs)
-        self.written_captures, self.written_inputs = list(self._capture.new_contents), list(written)
-        self.contents = [*self._capture.new_contents.values(), *written.values()]
-        numbers_read = list(self._capture.floats.values())
-        self.extra = [*self._capture.capture_inputs, *(v for v, _ in numbers_read)]
-        self.captures = [*self._capture.captures, *(x if x.owner else x.value for _, x in numbers_read)]
-        self._check_arguments()
+        super().__init__(
+            ProgramCapture(name),
+            pair,
+            leaves,
+            structure,
+            types,
+            floats=TracedFloats([x for x in leaves if type(x) is float] if _core.capture() is None else ()),
+            is_output=lambda x: x is not None and type(x) is not _Beside,
+        )
+        self.check_written((x, None) for x in self.captures)
+        self.structure, self._aux_structure = self.structure.parts
+        self._results = self.leaves[: self.structure.count()]
+        self._aux_leaves = self.leaves[self.structure.count() :]
         with no_capture():
-            outputs = [materialized(v) for v in recorded.outputs]
-        self.ys, self.aux = outputs[:result_count], outputs[result_count:]
-
-    def _check_arguments(self) -> None:
-        """Raise CannotRecord where an argument is written whose memory is used under another name, too."""
-        for k in self.written_inputs:
-            mine = self._arguments[k]
-            for x in [*self._capture.captures, *(x for j, x in enumerate(self._arguments) if j != k)]:
-                if may_share_memory(x, mine):
-                    self._capture.refuse(
-                        f"an argument is written whose memory is used under another name, too: {type_of(mine)}"
-                    )
+            outputs = [materialized(v) for v in self.outputs]
+        count = sum(self.are_results)
+        self.ys, self.aux = outputs[:count], outputs[count:]
 
     @property
     def key(self) -> Hashable:
@@ -154,21 +114,13 @@ class CapturedFunction:
     def finish(self, extra_outputs: Sequence[Any]) -> Any:
         """Write to the arrays that it found; the second result."""
         count, end = len(self.aux), len(self.aux) + len(self.written_captures)
-        write_back_found(self._capture, self.written_captures, extra_outputs[count:end])
+        write_back_found(self.capture, self.written_captures, extra_outputs[count:end])
         for k, content in zip(self.written_inputs, extra_outputs[end:], strict=True):
-            write_back(self._capture, self._arguments[k], content)
+            write_back(self.capture, self.arguments[k], content)
         remaining = iter(extra_outputs[:count])
         return self._aux_structure.build(
             [x.leaf if type(x) is _Beside else next(remaining) for x in self._aux_leaves]
         )
-
-
-def materialized(v: Value) -> Value:
-    """The value as an operator gives it: a result is an array of its own, neither a number nor an argument."""
-    if v.node.op is not None:
-        return v
-    copy: Value = F.reshape(v, shape=v.shape, copy=True)
-    return copy
 
 
 class Program:
@@ -256,8 +208,3 @@ class Transformed:
 
     def __repr__(self) -> str:
         return f"{self._transformation}({self.function!r})"
-
-
-def is_array(x: Any) -> bool:
-    """Whether x is an array, or a Value."""
-    return isinstance(x, Array)

@@ -13,13 +13,15 @@ from typing import Any
 
 from weft.base.errors import ShapeError
 from weft.base.structure import Structure, flatten
+from weft.graph.capture import type_of
 from weft.graph.graph import Graph
 from weft.graph.recording import CannotRecord
 from weft.ops import functions as F
 from weft.ops.node import input_value
 from weft.ops.types import TensorType
+from weft.recording.recorded_function import is_array
 from weft.transform.batching import RANDOMNESS, Batch
-from weft.transform.transformed import CapturedFunction, Program, Transformed, is_array, stored, type_of
+from weft.transform.transformed import CapturedFunction, Program, Transformed, stored
 
 __all__ = ["vmap"]
 

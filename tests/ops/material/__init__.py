@@ -6,6 +6,7 @@ it to the operator's class, where subclasses find them:
     samples(cls)               weft.ops.samples.Sample objects: calls that all generated tests run
     errors(cls)                (exception, words of its message, Sample): calls that must fail
     reference(self, *inputs)   the same in NumPy; without one it is derived from the loop or the decomposition
+    opaque                     names of outputs whose content only kernels know
     torch_reference(self, torch, *inputs)
                                the same in PyTorch, where its function of that name is missing or is another one
 
@@ -34,6 +35,8 @@ def material(cls):
 
 @material(Op)
 class _:  # where a class has none
+    opaque = ()
+
     @classmethod
     def errors(cls):
         return iter(())

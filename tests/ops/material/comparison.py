@@ -6,6 +6,7 @@ from tests.ops.material.arithmetic import PAIRS
 
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops.families.comparison import (
+    BitShift,
     BitwiseInvert,
     BitwiseLeftShift,
     BitwiseRightShift,
@@ -14,7 +15,6 @@ from weft.ops.families.comparison import (
     Isclose,
     LogicalNot,
     Pair,
-    Shift,
     Where,
 )
 from weft.ops.samples import Array, Sample, arrays
@@ -88,7 +88,7 @@ class _:
         yield DTypeError, "bitwise_invert: takes", Sample(arrays((2,)))
 
 
-@material(Shift)
+@material(BitShift)
 class _:
     @classmethod
     def samples(cls):

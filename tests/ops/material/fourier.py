@@ -9,8 +9,8 @@ from weft.ops.families.fourier import (
     AlongAxis,
     Fftshift,
     FourierFunction,
+    FrequencyShift,
     Ifftshift,
-    Shift,
 )
 from weft.ops.samples import Sample, arrays
 
@@ -58,7 +58,7 @@ class _:
         yield ShapeError, "needs at least 1 point, got 0", Sample(arrays((2, 3)), s=(2, 0), axes=(0, 1))
 
 
-@material(Shift)
+@material(FrequencyShift)
 class _:
     @classmethod
     def samples(cls):

@@ -7,7 +7,9 @@ from weft.base.dtype import int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops.families.indexing import (
     MODES,
+    CheckIndices,
     Embedding,
+    Gather,
     IndexGet,
     IndexPut,
     MaskedFill,
@@ -128,6 +130,20 @@ class _:
 def reference_places(x, axes, indices):
     """x with the indexed axes first, and the tuple that indexes them."""
     return np.moveaxis(x, axes, range(len(axes))), tuple(np.broadcast_arrays(*indices))
+
+
+@material(CheckIndices)
+class _:
+    def reference(self, x, *indices):
+        return np.zeros((), np.int64)
+
+
+@material(Gather)
+class _:
+    def reference(self, x, checked, *indices):
+        if self.along:
+            return np.take_along_axis(x, *indices, self.axes[0])
+        return IndexGet(axes=self.axes, position=self.position).reference(x, *indices)
 
 
 @material(IndexGet)

@@ -103,7 +103,7 @@ class _:
             mean,
             inverse,
             running_mean + share * (flat_mean - running_mean),
-            running_var + share * (flat_variance * n / (n - 1) - running_var),
+            running_var + share * (flat_variance * n / (n - self.correction) - running_var),
         )
 
     @classmethod
@@ -113,6 +113,7 @@ class _:
         for shape in ((4, 3), (2, 3, 4), (2, 3, 2, 2)):
             yield Sample(arrays(shape), *running, *learnt)
             yield Sample(arrays(shape), *running, *learnt, training=True)
+            yield Sample(arrays(shape), *running, *learnt, training=True, correction=0)
         yield Sample(arrays((4, 3)), *running)
         yield Sample(arrays((4, 3)), None, None, None, arrays((3,)), training=True)
         yield Sample(arrays((4, 3)), *running, training=True, momentum=0.5, eps=0.25)

@@ -68,8 +68,8 @@ class _:
     @classmethod
     def errors(cls):
         step = arrays((), values=3, dtype="int64")
-        yield ShapeError, "step must be a 0-d tensor", Sample(arrays((2,), dtype="int64"), step)
-        yield DTypeError, "takes a number of steps and a float", Sample(step, step)
+        yield ShapeError, "step needs 0 dimensions, [], it has 1", Sample(arrays((2,), dtype="int64"), step)
+        yield DTypeError, "takes floating-point types as witness", Sample(step, step)
 
 
 @material(SgdUpdate)
@@ -97,8 +97,8 @@ class _:
     @classmethod
     def errors(cls):
         product, step = arrays((), values=0.25, dtype="float64"), arrays((), values=3, dtype="int64")
-        yield ShapeError, "must be 0-d tensors", Sample(product, arrays((2,), dtype="int64"), product)
-        yield DTypeError, "takes float64, a number of steps and a float", Sample(step, step, product)
+        yield ShapeError, "step needs 0 dimensions", Sample(product, arrays((2,), dtype="int64"), product)
+        yield DTypeError, "takes float64 as product", Sample(step, step, product)
 
 
 @material(AdamLike)

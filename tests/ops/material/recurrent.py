@@ -62,6 +62,8 @@ class _:
 
 @material(Lstm)
 class _:
+    opaque = ("workspace",)
+
     def reference(self, x, h0, c0, *parameters):
         outputs, (hn, cn) = run_reference(self, x, (h0, c0), parameters)
         types = [TensorType(v.shape, as_dtype(v.dtype)) for v in (x, h0, c0, *parameters)]

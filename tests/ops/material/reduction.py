@@ -10,16 +10,16 @@ from weft.ops.families.reduction import (
     Any_,
     CountNonzero,
     DivideByCount,
-    Extreme,
+    ExtremePosition,
+    ExtremeReduction,
     Logsumexp,
     Max,
     Mean,
     Min,
-    Position,
     Prod,
     Quantifier,
     Reduction,
-    Spread,
+    SpreadReduction,
     Std,
     Sum,
     Var,
@@ -113,7 +113,7 @@ class _:
         return np.mean(x, axis=self.axis, keepdims=self.keepdims)
 
 
-@material(Extreme)
+@material(ExtremeReduction)
 class _:
     def peer_of_rows(self, torch, rows):
         return getattr(torch, f"a{self.name}")(rows, dim=-1)
@@ -159,7 +159,7 @@ class _:
         return np.count_nonzero(np.asarray(x), axis=self.axis, keepdims=self.keepdims)
 
 
-@material(Position)
+@material(ExtremePosition)
 class _:
     def reference(self, x):
         return getattr(np, self.name)(x, axis=self.axis, keepdims=self.keepdims)
@@ -172,7 +172,7 @@ class _:
         yield Sample(arrays(()))
 
 
-@material(Spread)
+@material(SpreadReduction)
 class _:
     def peer_of_rows(self, torch, rows):
         return getattr(torch, self.name)(rows, dim=-1, correction=self.correction)
@@ -185,7 +185,7 @@ class _:
 
     @classmethod
     def errors(cls):
-        yield from super(Spread, cls).errors()
+        yield from super(SpreadReduction, cls).errors()
         yield DTypeError, f"{cls.name}: takes floating-point", Sample(arrays((2,), dtype="int32"))
 
 

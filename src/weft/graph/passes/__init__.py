@@ -2,7 +2,7 @@
 
 >>> [each.name for each in PASSES]  # doctest: +NORMALIZE_WHITESPACE
 ['marks', 'batch_norm', 'decompose', 'updates', 'constant_folding', 'algebraic_simplify', 'views',
- 'common_subexpressions', 'regions', 'assembled', 'contracted', 'requests', 'epilogues', 'recompute']
+ 'common_subexpressions', 'regions', 'assembled', 'contracted', 'requests', 'epilogues', 'gathers', 'recompute']
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from weft.graph.passes.constant_folding import constant_folding
 from weft.graph.passes.contracted import contracted
 from weft.graph.passes.decompose import decompose
 from weft.graph.passes.epilogues import epilogues
+from weft.graph.passes.gathers import gathers
 from weft.graph.passes.marks import marks, regions
 from weft.graph.passes.recompute import recompute
 from weft.graph.passes.requests import requests
@@ -118,6 +119,15 @@ PASSES: tuple[Pass, ...] = (
             "contracted",
         ),  # a value that turns out to have two readers stays
         exact=False,
+    ),
+    Pass(
+        gathers,
+        "elements at indices need not be written where one loop reads them",
+        after=(
+            "decompose",
+            "common_subexpressions",
+            "epilogues",
+        ),  # a value that turns out to have two readers stays
     ),
     Pass(
         recompute,

@@ -39,7 +39,7 @@ from weft.kernels import first_choice
 from weft.ops.kernels import Native
 from weft.ops.node import Node
 
-__all__ = ["Segments"]
+__all__ = ["SegmentSearch"]
 
 UNITS = 64  # that are computed again or not, as a whole
 NEGLIGIBLE = 1 / 64  # of the mean saved value: smaller ones, such as statistics of channels, are always kept
@@ -52,7 +52,7 @@ HALVINGS = 8  # of all that is saved, in the search for the least room
 LATEST_PART = 2 / 3  # of a piece, in whose rest its end is looked for
 
 
-class Segments:
+class SegmentSearch:
     """The values of a graph that may be computed again, piece by piece. saved_bytes: what the plain program keeps.
 
     frees: memory of what is kept is free after its last reader. Else it is held to the end, as by executors, whose

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from weft import _core
 from weft.kernels import kernel
 from weft.ops.families.indexing import (
+    CheckIndices,
     Embedding,
     IndexGet,
     IndexPut,
@@ -23,6 +24,16 @@ from weft.ops.types import TensorType, normalize_axes
 def take(op: Take, x: TensorType, indices: TensorType) -> Iterator[Native]:
     axis = op.axis_of(x)
     yield Native(lambda _, __: _core.kernel_index_get([axis], axis), exact=False)
+
+
+@kernel(CheckIndices)
+def check_indices(op: CheckIndices, x: TensorType, *indices: TensorType) -> Iterator[Native]:
+    yield Native(
+        lambda _, __: _core.kernel_check_indices(op.of, op.axes),
+        exact=False,
+        order=tuple(range(1, len(indices) + 2)),
+        numbers=tuple((x.shape[axis], "int64") for axis in op.axes),
+    )
 
 
 @kernel(TakeAlongAxis)

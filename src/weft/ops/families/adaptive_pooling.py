@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.dtype import int64
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.composed import Composed
 from weft.ops.families.interpolation import Taps, resampled, steps
-from weft.ops.families.window import set_per_dimension
+from weft.ops.families.window import Spatial, set_per_dimension
 from weft.ops.op import op
 from weft.ops.pointwise import cast_to
 
 
 class AdaptivePooling(
+    Spatial,
     Composed,
     family="pooling",
     rule="x[n,c,i^spatial]: float -> y[n,c,*output_size]: x",
@@ -22,7 +23,6 @@ class AdaptivePooling(
 ):
     """Base: windows over x's last `spatial` dimensions, one axis after the other, the last one first."""
 
-    spatial: ClassVar[int]
     output_size: int | tuple[int, ...]
 
     def check(self) -> None:
@@ -52,6 +52,19 @@ def windows_along(x: Any, n: int, m: int) -> tuple[Any, Any, int]:
 class AdaptiveAveraging(AdaptivePooling):
     """Base of adaptive_avg_pool1d, 2d, 3d."""
 
+    text = """Averages over windows of {an_image}, chosen so that the result has output_size.
+
+    x: float[n, c, {sizes}]; output_size: an int or ({new_sizes}). Window i of m over n elements has floor(i n / m) ...
+    ceil((i + 1) n / m) - 1. Returns x's dtype, [n, c, {new_sizes}]. Raises ShapeError unless x has {ndim} dimensions
+    and is not empty behind the second.
+    Source: Lin et al. 2013, Network in network, for an output_size of 1; PyTorch's adaptive_avg_pool{d}.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.adaptive_avg_pool{d}(wf.ones((1, 3, {x7})), 2).shape
+    (1, 3, {x2})
+    """
+
     def decompose(self, x: Any) -> Any:
         self.require_image(x)
         size: Any = self.output_size
@@ -77,6 +90,19 @@ class AdaptiveAveraging(AdaptivePooling):
 class AdaptiveMaximum(AdaptivePooling, rule="x[n,c,i^spatial]: number -> y[n,c,*output_size]: x"):
     """Base of adaptive_max_pool1d, 2d, 3d."""
 
+    text = """Maxima over windows of {an_image}, chosen so that the result has output_size.
+
+    x: numbers [n, c, {sizes}]; output_size: an int or ({new_sizes}). Window i of m over n elements has floor(i n / m)
+    ... ceil((i + 1) n / m) - 1. Returns x's dtype, [n, c, {new_sizes}]. Raises ShapeError unless x has {ndim}
+    dimensions and is not empty behind the second.
+    Source: PyTorch's adaptive_max_pool{d}.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.adaptive_max_pool{d}(wf.ones((1, 3, {x7})), 2).shape
+    (1, 3, {x2})
+    """
+
     def decompose(self, x: Any) -> Any:
         self.require_image(x)
         if (window := self.regular(x)) is not None:
@@ -99,6 +125,20 @@ class AdaptiveMaximumWithIndices(
 ):
     """Base of those that give the places of the maxima, too."""
 
+    text = """Maxima and their places over windows of {an_image}, chosen so that the result has output_size.
+
+    x: numbers [n, c, {sizes}]; output_size: an int or ({new_sizes}). Window i of m over n elements has floor(i n / m)
+    ... ceil((i + 1) n / m) - 1. Returns x's dtype, [n, c, {new_sizes}], and the indices of the maxima in the flat
+    {image}, int64 of that shape, of equal ones the first. Raises ShapeError unless x has {ndim} dimensions and is not
+    empty behind the second.
+    Source: PyTorch's adaptive_max_pool{d}.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.adaptive_max_pool{d}_with_indices(wf.ones((1, 3, {x7})), 2)[1].shape
+    (1, 3, {x2})
+    """
+
     def decompose(self, x: Any) -> Any:
         self.require_image(x)
         step, indices = 1, None
@@ -116,165 +156,39 @@ class AdaptiveMaximumWithIndices(
 
 
 @op
-class AdaptiveAvgPool1d(AdaptiveAveraging):
-    """Averages over windows of a sequence, chosen so that the result has output_size.
-
-    x: float[n, c, l]; output_size: an int. Window i of m over n elements has floor(i n / m) ... ceil((i + 1) n / m) -
-    1. Returns x's dtype, [n, c, l']. Raises ShapeError unless x has 3 dimensions and is not empty behind the second.
-    Source: Lin et al. 2013, Network in network, for an output_size of 1; PyTorch's adaptive_avg_pool1d.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.adaptive_avg_pool1d(wf.ones((1, 3, 7)), 2).shape
-    (1, 3, 2)
-    """
-
-    spatial = 1
+class AdaptiveAvgPool1d(AdaptiveAveraging, spatial=1): ...
 
 
 @op
-class AdaptiveAvgPool2d(AdaptiveAveraging):
-    """Averages over windows of a image, chosen so that the result has output_size.
-
-    x: float[n, c, h, w]; output_size: an int or (h', w'). Window i of m over n elements has floor(i n / m) ... ceil((i
-    + 1) n / m) - 1. Returns x's dtype, [n, c, h', w']. Raises ShapeError unless x has 4 dimensions and is not empty
-    behind the second.
-    Source: Lin et al. 2013, Network in network, for an output_size of 1; PyTorch's adaptive_avg_pool2d.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.adaptive_avg_pool2d(wf.ones((1, 3, 7, 7)), (2, 3)).shape
-    (1, 3, 2, 3)
-    """
-
-    spatial = 2
+class AdaptiveAvgPool2d(AdaptiveAveraging, spatial=2): ...
 
 
 @op
-class AdaptiveAvgPool3d(AdaptiveAveraging):
-    """Averages over windows of a volume, chosen so that the result has output_size.
-
-    x: float[n, c, d, h, w]; output_size: an int or (d', h', w'). Window i of m over n elements has floor(i n / m) ...
-    ceil((i + 1) n / m) - 1. Returns x's dtype, [n, c, d', h', w']. Raises ShapeError unless x has 5 dimensions and is
-    not empty behind the second.
-    Source: Lin et al. 2013, Network in network, for an output_size of 1; PyTorch's adaptive_avg_pool3d.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.adaptive_avg_pool3d(wf.ones((1, 3, 5, 7, 7)), (2, 2, 3)).shape
-    (1, 3, 2, 2, 3)
-    """
-
-    spatial = 3
+class AdaptiveAvgPool3d(AdaptiveAveraging, spatial=3): ...
 
 
 @op
-class AdaptiveMaxPool1d(AdaptiveMaximum):
-    """Maxima over windows of a sequence, chosen so that the result has output_size.
-
-    x: numbers [n, c, l]; output_size: an int. Window i of m over n elements has floor(i n / m) ... ceil((i + 1) n / m)
-    - 1. Returns x's dtype, [n, c, l']. Raises ShapeError unless x has 3 dimensions and is not empty behind the second.
-    Source: PyTorch's adaptive_max_pool1d.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.adaptive_max_pool1d(wf.ones((1, 3, 7)), 2).shape
-    (1, 3, 2)
-    """
-
-    spatial = 1
+class AdaptiveMaxPool1d(AdaptiveMaximum, spatial=1): ...
 
 
 @op
-class AdaptiveMaxPool2d(AdaptiveMaximum):
-    """Maxima over windows of a image, chosen so that the result has output_size.
-
-    x: numbers [n, c, h, w]; output_size: an int or (h', w'). Window i of m over n elements has floor(i n / m) ...
-    ceil((i + 1) n / m) - 1. Returns x's dtype, [n, c, h', w']. Raises ShapeError unless x has 4 dimensions and is not
-    empty behind the second.
-    Source: PyTorch's adaptive_max_pool2d.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.adaptive_max_pool2d(wf.ones((1, 3, 7, 7)), (2, 3)).shape
-    (1, 3, 2, 3)
-    """
-
-    spatial = 2
+class AdaptiveMaxPool2d(AdaptiveMaximum, spatial=2): ...
 
 
 @op
-class AdaptiveMaxPool3d(AdaptiveMaximum):
-    """Maxima over windows of a volume, chosen so that the result has output_size.
-
-    x: numbers [n, c, d, h, w]; output_size: an int or (d', h', w'). Window i of m over n elements has floor(i n / m)
-    ... ceil((i + 1) n / m) - 1. Returns x's dtype, [n, c, d', h', w']. Raises ShapeError unless x has 5 dimensions and
-    is not empty behind the second.
-    Source: PyTorch's adaptive_max_pool3d.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.adaptive_max_pool3d(wf.ones((1, 3, 5, 7, 7)), (2, 2, 3)).shape
-    (1, 3, 2, 2, 3)
-    """
-
-    spatial = 3
+class AdaptiveMaxPool3d(AdaptiveMaximum, spatial=3): ...
 
 
 @op
-class AdaptiveMaxPool1dWithIndices(AdaptiveMaximumWithIndices):
-    """Maxima and their places over windows of a sequence, chosen so that the result has output_size.
-
-    x: numbers [n, c, l]; output_size: an int. Window i of m over n elements has floor(i n / m) ... ceil((i + 1) n / m)
-    - 1. Returns x's dtype, [n, c, l'], and the indices of the maxima in the flat sequence, int64 of that shape, of
-    equal ones the first. Raises ShapeError unless x has 3 dimensions and is not empty behind the second.
-    Source: PyTorch's adaptive_max_pool1d.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.adaptive_max_pool1d_with_indices(wf.ones((1, 3, 7)), 2)[1].shape
-    (1, 3, 2)
-    """
-
-    spatial = 1
+class AdaptiveMaxPool1dWithIndices(AdaptiveMaximumWithIndices, spatial=1): ...
 
 
 @op
-class AdaptiveMaxPool2dWithIndices(AdaptiveMaximumWithIndices):
-    """Maxima and their places over windows of a image, chosen so that the result has output_size.
-
-    x: numbers [n, c, h, w]; output_size: an int or (h', w'). Window i of m over n elements has floor(i n / m) ...
-    ceil((i + 1) n / m) - 1. Returns x's dtype, [n, c, h', w'], and the indices of the maxima in the flat image, int64
-    of that shape, of equal ones the first. Raises ShapeError unless x has 4 dimensions and is not empty behind the
-    second.
-    Source: PyTorch's adaptive_max_pool2d.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.adaptive_max_pool2d_with_indices(wf.ones((1, 3, 7, 7)), (2, 3))[1].shape
-    (1, 3, 2, 3)
-    """
-
-    spatial = 2
+class AdaptiveMaxPool2dWithIndices(AdaptiveMaximumWithIndices, spatial=2): ...
 
 
 @op
-class AdaptiveMaxPool3dWithIndices(AdaptiveMaximumWithIndices):
-    """Maxima and their places over windows of a volume, chosen so that the result has output_size.
-
-    x: numbers [n, c, d, h, w]; output_size: an int or (d', h', w'). Window i of m over n elements has floor(i n / m)
-    ... ceil((i + 1) n / m) - 1. Returns x's dtype, [n, c, d', h', w'], and the indices of the maxima in the flat
-    volume, int64 of that shape, of equal ones the first. Raises ShapeError unless x has 5 dimensions and is not empty
-    behind the second.
-    Source: PyTorch's adaptive_max_pool3d.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.adaptive_max_pool3d_with_indices(wf.ones((1, 3, 5, 7, 7)), (2, 2, 3))[1].shape
-    (1, 3, 2, 2, 3)
-    """
-
-    spatial = 3
+class AdaptiveMaxPool3dWithIndices(AdaptiveMaximumWithIndices, spatial=3): ...
 
 
 __all__ = [

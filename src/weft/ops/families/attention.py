@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from weft.base.dtype import DType, bool_, float32, float64, int64, uint64
@@ -131,10 +130,11 @@ class Attention(Op, family="attention"):
 
 def shared_heads(q: Any, k: Any) -> int:
     """How many heads of q share one of k: 1 where sizes are equal or broadcast."""
-    return _shared_heads(q.shape, k.shape)
+    return shared_heads_of(q.shape, k.shape)
 
 
-def _shared_heads(q: Partial, k: Partial) -> int:
+def shared_heads_of(q: Partial, k: Partial) -> int:
+    """That of shapes of which a part is known."""
     if q is None or k is None or len(q) < 3 or len(k) < 3 or None in (q[-3], k[-3]):
         return 1
     heads: Any = q[-3]
@@ -168,12 +168,11 @@ def summed_products(a: Any, b: Any, shared: int) -> Any:
 class ScaledDotProductAttention(
     Attention,
     rule="q[...,queries,features]: float, k[...,keys,features]: float, v[...,keys,columns]: float, "
-    "mask?: float|bool, ranges?: int, slopes?: float, key? -> "
+    "mask?: float|bool, ranges?: int, slopes?: fixed float, key? -> "
     "y[...,queries,columns]: promote(q k v), logs[...,queries]: log_dtype()",
     positional=("is_causal", "scale"),
     hidden=1,
     residuals=("logs",),
-    fixed=("slopes",),
 ):
     """softmax(scale q k^T + mask) v, without the matrix of scores on processors.
 
@@ -229,17 +228,6 @@ class ScaledDotProductAttention(
         if key is not None and (key.shape != (2,) or key.dtype is not uint64):
             raise self.fail(ShapeError, "a key is uint64[2], such as weft.random.key gives", key=key)
         return y, *self.residual_types((logs,), (q, k, v, mask, ranges, slopes, key))
-
-    def solve_shapes(
-        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
-    ) -> tuple[list[Partial], list[Partial]]:
-        """By the rule, with heads that are shared in the place of those of k and v."""
-        q, k, v, *rest = inputs
-        if _shared_heads(q, k) == 1:
-            return super().solve_shapes(inputs, outputs)
-        wide = [x if x is None or q is None else (*x[:-3], q[-3], *x[-2:]) for x in (k, v)]
-        solved, results = super().solve_shapes([q, *wide, *rest], outputs)
-        return [solved[0], k, v, *solved[3:]], results
 
     def log_dtype(self, q: TensorType, k: TensorType, v: TensorType, *rest: TensorType) -> DType:
         """That of sums of exponentials."""

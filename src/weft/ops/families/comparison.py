@@ -253,7 +253,7 @@ class BitwiseInvert(Pointwise, family="comparison", takes=("bool", "int", "uint"
         return ~x
 
 
-class Shift(Bits, takes=("int", "uint")):
+class BitShift(Bits, takes=("int", "uint")):
     """Base of shifts."""
 
 
@@ -262,7 +262,7 @@ def _outside(b: Scalar, bits: int) -> Scalar:
 
 
 @op
-class BitwiseLeftShift(Shift):
+class BitwiseLeftShift(BitShift):
     """a * 2**b by moving bits to the left: a << b.
 
     a, b: integers; shapes fit by broadcasting. Returns the promoted type. Bits that leave are lost; b below 0 or at
@@ -280,7 +280,7 @@ class BitwiseLeftShift(Shift):
 
 
 @op
-class BitwiseRightShift(Shift):
+class BitwiseRightShift(BitShift):
     """floor(a / 2**b) by moving bits to the right: a >> b.
 
     a, b: integers; shapes fit by broadcasting. Returns the promoted type. b below 0 or at least the number of bits

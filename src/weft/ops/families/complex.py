@@ -19,12 +19,12 @@ Scalar = e.Scalar
 NUMBERS = ("int", "uint", "float", "complex")
 
 
-class Part(Pointwise, family="complex", result="real", takes=NUMBERS):
+class ComplexPart(Pointwise, family="complex", result="real", takes=NUMBERS):
     """Base: a real number of a complex one."""
 
 
 @op
-class Real(Part):
+class Real(ComplexPart):
     """The real parts.
 
     x: numbers [...], no booleans. Returns x's shape, complex64 as float32 and complex128 as float64; real numbers as
@@ -41,7 +41,7 @@ class Real(Part):
 
 
 @op
-class Imag(Part):
+class Imag(ComplexPart):
     """The imaginary parts.
 
     x: numbers [...], no booleans. Returns x's shape, complex64 as float32 and complex128 as float64; 0 for real
@@ -74,7 +74,7 @@ class Conj(Pointwise, family="complex", takes=NUMBERS):
 
 
 @op
-class Angle(Part, takes=("float", "complex")):
+class Angle(ComplexPart, takes=("float", "complex")):
     """The angles of the points in the plane of complex numbers, in radians, from -pi to pi.
 
     x: float[...] or complex[...]. Returns x's shape and the dtype of its parts; of a real number 0 or pi. The gradient

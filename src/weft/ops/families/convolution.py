@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.families.matrix import recast
-from weft.ops.families.window import Windows, set_per_dimension, windows_of
-from weft.ops.op import Op, op
+from weft.ops.families.window import Spatial, Windows, set_per_dimension, windows_of
+from weft.ops.op import op
 from weft.ops.pointwise import conj
 from weft.ops.types import TensorType
 
 
-class Convolving(Op, family="convolution"):
+class Convolving(Spatial, family="convolution"):
     """Base of all operators here, of which each computes one of x, w, y from the other two.
 
     Their relation: y[n, o, p] = sum over c, k of w[o, c, k] x[n, c, p * stride + k * dilation - low], in groups.
@@ -23,7 +23,24 @@ class Convolving(Op, family="convolution"):
 class WithKernel(Convolving, positional=("stride", "padding", "dilation", "groups")):
     """Base of what multiplies windows of x by a weight [o, c / groups, *kernel_size]."""
 
-    spatial: ClassVar[int]
+    text = """The convolution (in fact the cross-correlation) of {image}s, in groups of channels.
+
+    x: numbers [n, c, {sizes}]; weight: [o, c / groups, {kernel}]; bias: [o] or None.
+    stride, dilation: {ints};
+    padding: zeros at both ends, {ints}, "same" (the output's sizes are x's; stride 1), "valid" (none)
+    or (low, high) pairs. Returns the promoted type
+    [n, o, ({size} + low + high - (k - 1) dilation - 1) // stride + 1{more}],
+    channels last in memory.
+    out_channels, kernel_size: o and {kernel}, for symbols, which make the weight and the bias themselves.
+    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
+    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.conv{d}(wf.ones((1, 1, {x5})), wf.ones((2, 1, {x3})), padding=1).shape
+    (1, 2, {x5})
+    """
+
     stride: int | tuple[int, ...] = 1
     padding: int | str | tuple[int, ...] | tuple[tuple[int, ...], ...] = 0
     dilation: int | tuple[int, ...] = 1
@@ -124,72 +141,15 @@ def gradient_attributes(windows: Windows, groups: int) -> dict[str, Any]:
 
 
 @op
-class Conv1d(Convolution):
-    """The convolution (in fact the cross-correlation) of sequences, in groups of channels.
-
-    x: numbers [n, c, l]; weight: [o, c / groups, kl]; bias: [o] or None.
-    stride, dilation: an int;
-    padding: zeros at both ends, an int, "same" (the output's sizes are x's; stride 1), "valid" (none)
-    or (low, high) pairs. Returns the promoted type
-    [n, o, (l + low + high - (k - 1) dilation - 1) // stride + 1],
-    channels last in memory.
-    out_channels, kernel_size: o and kl, for symbols, which make the weight and the bias themselves.
-    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
-    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.conv1d(wf.ones((1, 1, 5)), wf.ones((2, 1, 3)), padding=1).shape
-    (1, 2, 5)
-    """
-
-    spatial = 1
+class Conv1d(Convolution, spatial=1): ...
 
 
 @op
-class Conv2d(Convolution):
-    """The convolution (in fact the cross-correlation) of images, in groups of channels.
-
-    x: numbers [n, c, h, w]; weight: [o, c / groups, kh, kw]; bias: [o] or None.
-    stride, dilation: an int or 2 of them;
-    padding: zeros at both ends, an int or 2 of them, "same" (the output's sizes are x's; stride 1), "valid" (none)
-    or (low, high) pairs. Returns the promoted type
-    [n, o, (h + low + high - (k - 1) dilation - 1) // stride + 1, ...],
-    channels last in memory.
-    out_channels, kernel_size: o and kh, kw, for symbols, which make the weight and the bias themselves.
-    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
-    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.conv2d(wf.ones((1, 1, 5, 5)), wf.ones((2, 1, 3, 3)), padding=1).shape
-    (1, 2, 5, 5)
-    """
-
-    spatial = 2
+class Conv2d(Convolution, spatial=2): ...
 
 
 @op
-class Conv3d(Convolution):
-    """The convolution (in fact the cross-correlation) of volumes, in groups of channels.
-
-    x: numbers [n, c, d, h, w]; weight: [o, c / groups, kd, kh, kw]; bias: [o] or None.
-    stride, dilation: an int or 3 of them;
-    padding: zeros at both ends, an int or 3 of them, "same" (the output's sizes are x's; stride 1), "valid" (none)
-    or (low, high) pairs. Returns the promoted type
-    [n, o, (d + low + high - (k - 1) dilation - 1) // stride + 1, ...],
-    channels last in memory.
-    out_channels, kernel_size: o and kd, kh, kw, for symbols, which make the weight and the bias themselves.
-    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
-    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.conv3d(wf.ones((1, 1, 4, 5, 5)), wf.ones((2, 1, 3, 3, 3)), padding=1).shape
-    (1, 2, 4, 5, 5)
-    """
-
-    spatial = 3
+class Conv3d(Convolution, spatial=3): ...
 
 
 class TransposedConvolution(
@@ -201,7 +161,21 @@ class TransposedConvolution(
 ):
     """Base of conv_transpose1d, conv_transpose2d, conv_transpose3d: the gradient of a convolution with respect to x."""
 
-    spatial: ClassVar[int]
+    text = """The transpose of conv{d}: the gradient of its x, for upsampling {image}s.
+
+    x: numbers [n, c, {sizes}]; weight: [c, o / groups, {kernel}]; bias: [o] or None.
+    stride, dilation, padding: those of the convolution; output_padding: added at the end of the result.
+    Returns the promoted type [n, o, ({size} - 1) stride - 2 padding + (k - 1) dilation + output_padding + 1{more}].
+    out_channels, kernel_size: o and {kernel}, for symbols, which make the weight and the bias themselves.
+    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
+    Source: Zeiler et al. 2010, Deconvolutional networks.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.conv_transpose{d}(wf.ones((1, 1, {x4})), wf.ones((1, 2, {x2})), stride=2).shape
+    (1, 2, {x8})
+    """
+
     stride: int | tuple[int, ...] = 1
     padding: int | tuple[int, ...] = 0
     output_padding: int | tuple[int, ...] = 0
@@ -274,60 +248,12 @@ class TransposedConvolution(
 
 
 @op
-class ConvTranspose1d(TransposedConvolution):
-    """The transpose of conv1d: the gradient of its x, for upsampling sequences.
-
-    x: numbers [n, c, l]; weight: [c, o / groups, kl]; bias: [o] or None.
-    stride, dilation, padding: those of the convolution; output_padding: added at the end of the result.
-    Returns the promoted type [n, o, (l - 1) stride - 2 padding + (k - 1) dilation + output_padding + 1].
-    out_channels, kernel_size: o and kl, for symbols, which make the weight and the bias themselves.
-    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
-    Source: Zeiler et al. 2010, Deconvolutional networks.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.conv_transpose1d(wf.ones((1, 1, 5)), wf.ones((1, 2, 2)), stride=2).shape
-    (1, 2, 10)
-    """
-
-    spatial = 1
+class ConvTranspose1d(TransposedConvolution, spatial=1): ...
 
 
 @op
-class ConvTranspose2d(TransposedConvolution):
-    """The transpose of conv2d: the gradient of its x, for upsampling images.
-
-    x: numbers [n, c, h, w]; weight: [c, o / groups, kh, kw]; bias: [o] or None.
-    stride, dilation, padding: those of the convolution; output_padding: added at the end of the result.
-    Returns the promoted type [n, o, (h - 1) stride - 2 padding + (k - 1) dilation + output_padding + 1, ...].
-    out_channels, kernel_size: o and kh, kw, for symbols, which make the weight and the bias themselves.
-    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
-    Source: Zeiler et al. 2010, Deconvolutional networks.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.conv_transpose2d(wf.ones((1, 1, 5, 5)), wf.ones((1, 2, 2, 2)), stride=2).shape
-    (1, 2, 10, 10)
-    """
-
-    spatial = 2
+class ConvTranspose2d(TransposedConvolution, spatial=2): ...
 
 
 @op
-class ConvTranspose3d(TransposedConvolution):
-    """The transpose of conv3d: the gradient of its x, for upsampling volumes.
-
-    x: numbers [n, c, d, h, w]; weight: [c, o / groups, kd, kh, kw]; bias: [o] or None.
-    stride, dilation, padding: those of the convolution; output_padding: added at the end of the result.
-    Returns the promoted type [n, o, (d - 1) stride - 2 padding + (k - 1) dilation + output_padding + 1, ...].
-    out_channels, kernel_size: o and kd, kh, kw, for symbols, which make the weight and the bias themselves.
-    Raises ShapeError if channels or sizes do not fit, ValueError for attributes out of range.
-    Source: Zeiler et al. 2010, Deconvolutional networks.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.conv_transpose3d(wf.ones((1, 1, 4, 5, 5)), wf.ones((1, 2, 2, 2, 2)), stride=2).shape
-    (1, 2, 8, 10, 10)
-    """
-
-    spatial = 3
+class ConvTranspose3d(TransposedConvolution, spatial=3): ...

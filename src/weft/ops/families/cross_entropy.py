@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from weft.base.dtype import int64
@@ -13,7 +13,6 @@ from weft.ops.families.loss import check_reduction
 from weft.ops.kernels import Loop, Row, to_accumulation
 from weft.ops.op import Op, op
 from weft.ops.pointwise import cast_to
-from weft.ops.shapes import Partial
 from weft.ops.types import TensorType
 
 Scalar = e.Scalar
@@ -38,19 +37,6 @@ class Classes(Op, family="loss", positional=("ignore_index", "reduction")):
             raise self.fail(ShapeError, "weight needs one number for each class", x=x, weight=weight)
         self.check_target(x, target, rows)
         return x.like(rows if self.reduction == "none" else ())
-
-    def solve_shapes(
-        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
-    ) -> tuple[list[Partial], list[Partial]]:
-        return list(inputs), list(outputs) if self.reduction == "none" else [()]
-
-    def guess_shapes(self, inputs: Sequence[Partial], outputs: Sequence[Partial]) -> list[Partial]:
-        """Targets are numbers of classes, one for each row."""
-        x, target, *others = inputs
-        if target is None and x:
-            axis = min(1, len(x) - 1)
-            target = (*x[:axis], *x[axis + 1 :])
-        return [x, target, *others]
 
     def check_target(self, x: TensorType, target: TensorType, rows: tuple[Any, ...]) -> None:
         if not target.dtype.is_integer:
@@ -211,8 +197,7 @@ class CrossEntropyRowsGradient(ClassRow, RowGradient):
 @op
 class CrossEntropy(
     Classes,
-    rule="x: float, target: int|float, weight?: float -> y: x",
-    fixed=("weight",),
+    rule="x: float, target: int|float, weight?: fixed float -> y: x",
     positional=("ignore_index", "reduction", "label_smoothing"),
 ):
     """-weight[t] log(softmax(x)[t]): the loss of predicting class t by logits x; or -sum(weight t log(softmax(x))).

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from weft.base.typing import Any
 from weft.ops.node import Value, make_node
 from weft.ops.op import Op, op
 from weft.ops.pointwise import Pointwise

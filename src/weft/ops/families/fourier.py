@@ -52,7 +52,7 @@ def along_axis(x: Any, matrix: Any, axis: int) -> Any:
     return F.moveaxis(F.matmul(moved, matrix), source=-1, destination=axis)
 
 
-class Transform(Op, family="fourier", public=False):
+class FourierTransform(Op, family="fourier", public=False):
     """Base: axes are negative, so that leading ones may be added. scale: the sums times 1, 1 / sqrt(n) or 1 / n, where
     n is the number of points.
     """
@@ -61,7 +61,7 @@ class Transform(Op, family="fourier", public=False):
 
 
 @op
-class Fourier(Transform, rule="x[*b]: complex -> y[*b]: x"):
+class Fourier(FourierTransform, rule="x[*b]: complex -> y[*b]: x"):
     """The discrete Fourier transform along axes: sums over j of x[j] exp(-2 pi i j k / n); inverse: exp(+...)."""
 
     axes: tuple[int, ...] = (-1,)
@@ -92,7 +92,7 @@ def along(weights: Any, axis: int) -> Any:
 
 
 @op
-class RealFourier(Transform, rule="x[*b]: float32|float64 -> y: pairs()"):
+class RealFourier(FourierTransform, rule="x[*b]: float32|float64 -> y: pairs()"):
     """The first n // 2 + 1 numbers of the Fourier transform of real numbers along an axis."""
 
     axis: int = -1
@@ -118,7 +118,7 @@ class RealFourier(Transform, rule="x[*b]: float32|float64 -> y: pairs()"):
 
 
 @op
-class RealFromFourier(Transform, rule="x[*b]: complex -> y: real()"):
+class RealFromFourier(FourierTransform, rule="x[*b]: complex -> y: real()"):
     """The n real numbers with n // 2 + 1 frequencies along an axis: sums of x[k] exp(2 pi i j k / n) and conjugates."""
 
     n: int
@@ -488,7 +488,7 @@ class Irfft2(Irfftn, name="irfft2"):
     axes: tuple[int, ...] | None = (-2, -1)
 
 
-class Shift(Composed, family="fourier", rule="x[*s] -> y[*s]: x"):
+class FrequencyShift(Composed, family="fourier", rule="x[*s] -> y[*s]: x"):
     """Base: the elements along axes in a circle."""
 
     axes: int | tuple[int, ...] | None = None
@@ -501,7 +501,7 @@ class Shift(Composed, family="fourier", rule="x[*s] -> y[*s]: x"):
 
 
 @op
-class Fftshift(Shift):
+class Fftshift(FrequencyShift):
     """The frequency 0 moved from the first place to the middle, along axes.
 
     x: any dtype [...]; axes: one, several, or None for all. Returns x's shape and dtype. Raises IndexError if an axis
@@ -515,7 +515,7 @@ class Fftshift(Shift):
 
 
 @op
-class Ifftshift(Shift, sign=-1):
+class Ifftshift(FrequencyShift, sign=-1):
     """The frequency 0 moved from the middle to the first place, along axes: the inverse of fftshift.
 
     x: any dtype [...]; axes: one, several, or None for all. Returns x's shape and dtype. Raises IndexError if an axis

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.dtype import int64
 from weft.base.errors import ShapeError
@@ -11,7 +11,7 @@ from weft.ops import functions as F
 from weft.ops.composed import Composed
 from weft.ops.families.interpolation import steps
 from weft.ops.families.pooling import Pooling
-from weft.ops.families.window import set_per_dimension, windows_of
+from weft.ops.families.window import Spatial, set_per_dimension, windows_of
 from weft.ops.kernels import lowest
 from weft.ops.node import constant
 from weft.ops.op import op
@@ -21,6 +21,21 @@ class MaxPoolingWithIndices(
     Pooling, Composed, rule="x[n,c,i^spatial]: number -> y[n,c,o^spatial]: x, indices[n,c,o^spatial]: int64"
 ):
     """Base of max_pool1d_with_indices, 2d, 3d."""
+
+    text = """The greatest element of every window of {an_image}, and its index in the flat {image}.
+
+    Of equal ones the first.
+
+    x: numbers [n, c, {sizes}]; kernel_size, stride (default: kernel_size), padding, dilation: {ints}; ceil_mode: a last
+    window may reach beyond the padding. NaN is greater than all. Returns x's dtype and int64, both of the shape of
+    max_pool{d}. Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: PyTorch's max_pool{d}_with_indices.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> [v.shape for v in F.max_pool{d}_with_indices(wf.ones((1, 1, {x4})), 2)]
+    [(1, 1, {x2}), (1, 1, {x2})]
+    """
 
     def decompose(self, x: Any) -> Any:
         self.infer_one(x.type)
@@ -38,6 +53,7 @@ class MaxPoolingWithIndices(
 
 
 class MaxUnpooling(
+    Spatial,
     Composed,
     family="pooling",
     rule="x: number, indices: int -> y: x",
@@ -45,7 +61,20 @@ class MaxUnpooling(
 ):
     """Base of max_unpool1d, 2d, 3d."""
 
-    spatial: ClassVar[int]
+    text = """Elements put back to where max_pool{d}_with_indices found them, 0 elsewhere.
+
+    x: numbers [n, c, {sizes}]; indices: integers of x's shape, into a flat {image} of the new size; kernel_size, stride
+    (default: kernel_size), padding: {ints}; output_size: the new sizes, by default (n - 1) stride - 2 padding +
+    kernel_size. Returns x's dtype. Of equal indices the last one counts. Raises ShapeError if shapes differ, IndexError
+    for an index out of range.
+    Source: Zeiler, Fergus 2014, Visualizing and understanding convolutional networks.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.max_unpool{d}(*F.max_pool{d}_with_indices(wf.ones((1, 1, {x4})), 2), 2).sum().item()
+    {halves}.0
+    """
+
     kernel_size: int | tuple[int, ...]
     stride: int | tuple[int, ...] | None = None
     padding: int | tuple[int, ...] = 0
@@ -74,6 +103,20 @@ class MaxUnpooling(
 class LpPooling(Pooling, Composed, rule="x[n,c,i^spatial]: float -> y[n,c,o^spatial]: x"):
     """Base of lp_pool1d, 2d, 3d."""
 
+    text = """The norm of every window of {an_image}: the sum of |x|^norm_type, to the power of 1 / norm_type.
+
+    x: float[n, c, {sizes}]; norm_type: a number, as vector_norm's ord; kernel_size, stride (default: kernel_size):
+    {ints}; ceil_mode: a last window may reach beyond x. Returns x's dtype, of the shape of avg_pool{d}. Raises
+    ShapeError if no window fits, ValueError for attributes out of range. PyTorch takes the sum of x^norm_type, without
+    absolute values. padding and dilation are 0 and 1.
+    Source: Sermanet, Chintala, LeCun 2012, Convolutional neural networks applied to house numbers digit classification.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.lp_pool{d}(wf.ones((1, 1, {x4})), 2, 2).shape
+    (1, 1, {x2})
+    """
+
     norm_type: float
 
     def check(self) -> None:
@@ -93,171 +136,39 @@ class LpPooling(Pooling, Composed, rule="x[n,c,i^spatial]: float -> y[n,c,o^spat
 
 
 @op
-class MaxPool1dWithIndices(MaxPoolingWithIndices):
-    """The greatest element of every window of a sequence, and its index in the flat sequence; of equal ones the first.
-
-    x: numbers [n, c, l]; kernel_size, stride (default: kernel_size), padding, dilation: an int; ceil_mode: a last
-    window may reach beyond the padding. NaN is greater than all. Returns x's dtype and int64, both of the shape of
-    max_pool1d. Raises ShapeError if no window fits, ValueError for attributes out of range.
-    Source: PyTorch's max_pool1d_with_indices.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> [v.shape for v in F.max_pool1d_with_indices(wf.ones((1, 1, 4)), 2)]
-    [(1, 1, 2), (1, 1, 2)]
-    """
-
-    spatial = 1
+class MaxPool1dWithIndices(MaxPoolingWithIndices, spatial=1): ...
 
 
 @op
-class MaxPool2dWithIndices(MaxPoolingWithIndices):
-    """The greatest element of every window of a image, and its index in the flat image; of equal ones the first.
-
-    x: numbers [n, c, h, w]; kernel_size, stride (default: kernel_size), padding, dilation: an int or 2 of them;
-    ceil_mode: a last window may reach beyond the padding. NaN is greater than all. Returns x's dtype and int64, both of
-    the shape of max_pool2d. Raises ShapeError if no window fits, ValueError for attributes out of range.
-    Source: PyTorch's max_pool2d_with_indices.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> [v.shape for v in F.max_pool2d_with_indices(wf.ones((1, 1, 4, 4)), 2)]
-    [(1, 1, 2, 2), (1, 1, 2, 2)]
-    """
-
-    spatial = 2
+class MaxPool2dWithIndices(MaxPoolingWithIndices, spatial=2): ...
 
 
 @op
-class MaxPool3dWithIndices(MaxPoolingWithIndices):
-    """The greatest element of every window of a volume, and its index in the flat volume; of equal ones the first.
-
-    x: numbers [n, c, d, h, w]; kernel_size, stride (default: kernel_size), padding, dilation: an int or 3 of them;
-    ceil_mode: a last window may reach beyond the padding. NaN is greater than all. Returns x's dtype and int64, both of
-    the shape of max_pool3d. Raises ShapeError if no window fits, ValueError for attributes out of range.
-    Source: PyTorch's max_pool3d_with_indices.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> [v.shape for v in F.max_pool3d_with_indices(wf.ones((1, 1, 4, 4, 4)), 2)]
-    [(1, 1, 2, 2, 2), (1, 1, 2, 2, 2)]
-    """
-
-    spatial = 3
+class MaxPool3dWithIndices(MaxPoolingWithIndices, spatial=3): ...
 
 
 @op
-class MaxUnpool1d(MaxUnpooling):
-    """Elements put back to where max_pool1d_with_indices found them, 0 elsewhere.
-
-    x: numbers [n, c, l]; indices: integers of x's shape, into a flat sequence of the new size; kernel_size, stride
-    (default: kernel_size), padding: an int; output_size: the new sizes, by default (n - 1) stride - 2 padding +
-    kernel_size. Returns x's dtype. Of equal indices the last one counts. Raises ShapeError if shapes differ, IndexError
-    for an index out of range.
-    Source: Zeiler, Fergus 2014, Visualizing and understanding convolutional networks.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.max_unpool1d(*F.max_pool1d_with_indices(wf.ones((1, 1, 4)), 2), 2).sum().item()
-    2.0
-    """
-
-    spatial = 1
+class MaxUnpool1d(MaxUnpooling, spatial=1): ...
 
 
 @op
-class MaxUnpool2d(MaxUnpooling):
-    """Elements put back to where max_pool2d_with_indices found them, 0 elsewhere.
-
-    x: numbers [n, c, h, w]; indices: integers of x's shape, into a flat image of the new size; kernel_size, stride
-    (default: kernel_size), padding: an int or 2 of them; output_size: the new sizes, by default (n - 1) stride - 2
-    padding + kernel_size. Returns x's dtype. Of equal indices the last one counts. Raises ShapeError if shapes differ,
-    IndexError for an index out of range.
-    Source: Zeiler, Fergus 2014, Visualizing and understanding convolutional networks.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.max_unpool2d(*F.max_pool2d_with_indices(wf.ones((1, 1, 4, 4)), 2), 2).sum().item()
-    4.0
-    """
-
-    spatial = 2
+class MaxUnpool2d(MaxUnpooling, spatial=2): ...
 
 
 @op
-class MaxUnpool3d(MaxUnpooling):
-    """Elements put back to where max_pool3d_with_indices found them, 0 elsewhere.
-
-    x: numbers [n, c, d, h, w]; indices: integers of x's shape, into a flat volume of the new size; kernel_size, stride
-    (default: kernel_size), padding: an int or 3 of them; output_size: the new sizes, by default (n - 1) stride - 2
-    padding + kernel_size. Returns x's dtype. Of equal indices the last one counts. Raises ShapeError if shapes differ,
-    IndexError for an index out of range.
-    Source: Zeiler, Fergus 2014, Visualizing and understanding convolutional networks.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.max_unpool3d(*F.max_pool3d_with_indices(wf.ones((1, 1, 4, 4, 4)), 2), 2).sum().item()
-    8.0
-    """
-
-    spatial = 3
+class MaxUnpool3d(MaxUnpooling, spatial=3): ...
 
 
 @op
-class LpPool1d(LpPooling, positional=("norm_type", "kernel_size", "stride", "ceil_mode")):
-    """The norm of every window of a sequence: the sum of |x|^norm_type, to the power of 1 / norm_type.
-
-    x: float[n, c, l]; norm_type: a number, as vector_norm's ord; kernel_size, stride (default: kernel_size): an int;
-    ceil_mode: a last window may reach beyond x. Returns x's dtype, of the shape of avg_pool1d. Raises ShapeError if no
-    window fits, ValueError for attributes out of range. PyTorch takes the sum of x^norm_type, without absolute values.
-    padding and dilation are 0 and 1.
-    Source: Sermanet, Chintala, LeCun 2012, Convolutional neural networks applied to house numbers digit classification.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.lp_pool1d(wf.ones((1, 1, 4)), 2, 2).shape
-    (1, 1, 2)
-    """
-
-    spatial = 1
+class LpPool1d(LpPooling, positional=("norm_type", "kernel_size", "stride", "ceil_mode"), spatial=1): ...
 
 
 @op
-class LpPool2d(LpPooling, positional=("norm_type", "kernel_size", "stride", "ceil_mode")):
-    """The norm of every window of a image: the sum of |x|^norm_type, to the power of 1 / norm_type.
-
-    x: float[n, c, h, w]; norm_type: a number, as vector_norm's ord; kernel_size, stride (default: kernel_size): an int
-    or 2 of them; ceil_mode: a last window may reach beyond x. Returns x's dtype, of the shape of avg_pool2d. Raises
-    ShapeError if no window fits, ValueError for attributes out of range. PyTorch takes the sum of x^norm_type, without
-    absolute values. padding and dilation are 0 and 1.
-    Source: Sermanet, Chintala, LeCun 2012, Convolutional neural networks applied to house numbers digit classification.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.lp_pool2d(wf.ones((1, 1, 4, 4)), 2, 2).shape
-    (1, 1, 2, 2)
-    """
-
-    spatial = 2
+class LpPool2d(LpPooling, positional=("norm_type", "kernel_size", "stride", "ceil_mode"), spatial=2): ...
 
 
 @op
-class LpPool3d(LpPooling, positional=("norm_type", "kernel_size", "stride", "ceil_mode")):
-    """The norm of every window of a volume: the sum of |x|^norm_type, to the power of 1 / norm_type.
-
-    x: float[n, c, d, h, w]; norm_type: a number, as vector_norm's ord; kernel_size, stride (default: kernel_size): an
-    int or 3 of them; ceil_mode: a last window may reach beyond x. Returns x's dtype, of the shape of avg_pool3d. Raises
-    ShapeError if no window fits, ValueError for attributes out of range. PyTorch takes the sum of x^norm_type, without
-    absolute values. padding and dilation are 0 and 1.
-    Source: Sermanet, Chintala, LeCun 2012, Convolutional neural networks applied to house numbers digit classification.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.lp_pool3d(wf.ones((1, 1, 4, 4, 4)), 2, 2).shape
-    (1, 1, 2, 2, 2)
-    """
-
-    spatial = 3
+class LpPool3d(LpPooling, positional=("norm_type", "kernel_size", "stride", "ceil_mode"), spatial=3): ...
 
 
 __all__ = [

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from weft.base.dtype import DType, bool_, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
+from weft.expr.kernel import Each, Store
 from weft.ops import functions as F
+from weft.ops.kernels import Loop
 from weft.ops.node import constant
 from weft.ops.op import Op, Runtime, op
 from weft.ops.pointwise import Pointwise, unbroadcast
@@ -286,6 +288,80 @@ class IndexGet(Indexing, rule="x, *indices: int -> y: x"):
     def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
         dx = F.index_put(zeros_like(x), dy, *indices, **self.values(), mode="add")
         return (dx, *(None for _ in indices))
+
+
+@op
+class CheckIndices(Op, primitive=True, public=False):
+    """0, an int64 of no dimensions; raises IndexError for indices that are out of range along these axes of x.
+
+    A loop that gathers cannot stop at such an index, so it reads this number first. of: whose indices they are.
+    """
+
+    of: str
+    axes: tuple[int, ...]
+
+    def infer(self, x: TensorType, *indices: TensorType) -> TensorType:
+        return x.like((), dtype=int64)
+
+    def vjp(self, x: Any, indices: Any, dy: Any) -> Any:
+        return None, *(None for _ in indices)
+
+
+@op
+class Gather(Op, public=False, rule="x, checked: int, *indices: int -> y: x"):
+    """What index_get gives for indices of one shape that have been checked, as a loop. checked: of CheckIndices.
+
+    along: x's other axes are those of the indices, as for take_along_axis, which has one of axes. Indices may change
+    meanwhile in memory that others write, too: what they are then is clipped to what is there.
+    """
+
+    axes: tuple[int, ...]
+    position: int
+    along: bool = False
+
+    def infer(self, x: TensorType, checked: TensorType, *indices: TensorType) -> TensorType:
+        return x.like(self._placed([(t.shape, t.shape) for t in (x, checked, *indices)])[1])
+
+    def _placed(self, operands: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:
+        """The operands (shape, strides) as they are in the space of the result, and the result's shape."""
+        (shape, strides), checked, *indices = operands
+        if self.along:
+            axis = self.axes[0]
+            one = (*shape[:axis], 1, *shape[axis + 1 :]), (*strides[:axis], 0, *strides[axis + 1 :])
+            return [one, checked, *indices], indices[0][0]
+        others = [d for d in range(len(shape)) if d not in self.axes]
+        before, behind = others[: self.position], others[self.position :]
+        points = indices[0][0]
+
+        def around(of: Sequence[Any], middle: Sequence[Any]) -> tuple[Any, ...]:
+            return (*(of[d] for d in before), *middle, *(of[d] for d in behind))
+
+        ones, zeros = (1,) * len(shape), (0,) * len(shape)
+        table = around(shape, (1,) * len(points)), around(strides, (0,) * len(points))
+        placed = [(around(ones, s), around(zeros, t)) for s, t in indices]
+        return [table, checked, *placed], around(shape, points)
+
+    def kernels(self, x: TensorType, checked: TensorType, *indices: TensorType) -> Iterator[Loop]:
+        zero, offset = e.constant(0, "int64"), e.load(1, "int64")
+        for k, t in enumerate(indices):
+            size, stride = e.parameter(2 * k, "int64"), e.parameter(2 * k + 1, "int64")
+            index = e.cast(e.load(2 + k, t.dtype.name), "int64")
+            index = e.where(index < zero, index + size, index)
+            offset = offset + e.maximum(e.minimum(index, size - 1), zero) * stride
+        stages = (Each((Store(2 + len(indices), e.load_at(0, x.dtype.name, offset)),)),)
+
+        def place(operands: Sequence[Any]) -> tuple[Sequence[Any], tuple[Any, ...]]:
+            shape, strides = operands[0]
+            return self._placed(operands)[0], tuple(
+                n for axis in self.axes for n in (shape[axis], strides[axis])
+            )
+
+        yield Loop(2 + len(indices), stages, place=place)
+
+    def decompose(self, x: Any, checked: Any, *indices: Any) -> Any:
+        if self.along:
+            return F.take_along_axis(x, *indices, axis=self.axes[0])
+        return F.index_get(x, *indices, axes=self.axes, position=self.position)
 
 
 @op

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from weft.base.dtype import DType
@@ -14,7 +14,6 @@ from weft.ops.families.activation import softplus_of
 from weft.ops.kernels import Loop, Row, pointwise_loop, to_accumulation
 from weft.ops.op import Op, Runtime, op
 from weft.ops.pointwise import Pointwise, pointwise_gradients
-from weft.ops.shapes import Contradiction, Partial, merge
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote
 
 Scalar = e.Scalar
@@ -50,18 +49,6 @@ class PointwiseLoss(Pointwise, family="loss", result="float", takes=("float",), 
         if full.shape != x.shape:
             raise self.fail(ShapeError, f"weights do not fit the shape {x.shape}", x=x)
         return full if self.reduction == "none" else full.like(())
-
-    def solve_shapes(
-        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
-    ) -> tuple[list[Partial], list[Partial]]:
-        result: Partial = ()
-        try:
-            shape = merge(inputs[0], inputs[1])
-            if self.reduction == "none":
-                shape = result = merge(shape, outputs[0])
-        except Contradiction as wrong:
-            raise ShapeError(f"{self.name}: x and target must have the same shape: {wrong}") from None
-        return [shape, shape, *inputs[2:]], [result]
 
     def averaged(self, ndim: int) -> tuple[int, ...]:
         """The axes whose sizes the sum is divided by."""

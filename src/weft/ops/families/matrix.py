@@ -13,7 +13,6 @@ from weft.ops import functions as F
 from weft.ops.kernels import Loop, Row, to_accumulation
 from weft.ops.op import Op, op
 from weft.ops.pointwise import conj, unbroadcast
-from weft.ops.shapes import Contradiction, Partial, broadcast, merge, split_last
 from weft.ops.sizes import Size
 from weft.ops.types import TensorType, broadcast_shapes, normalize_axes, promote
 
@@ -231,26 +230,6 @@ class Matmul(Product, rule="a, b -> y: promote"):
         except ShapeError:
             fact = f"leading sizes {a.shape[:-2]} and {b.shape[:-2]} do not fit"
             raise self.fail(ShapeError, fact, a=a, b=b) from None
-
-    def solve_shapes(
-        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
-    ) -> tuple[list[Partial], list[Partial]]:
-        """Inner sizes agree, leading ones broadcast; vectors have neither, so ranks must be known."""
-        a, b = inputs
-        y = outputs[0]
-        if not a or not b:
-            return [a, b], [y]
-        try:
-            inner = merge(a[-1:], (b[-min(len(b), 2)],)) or ()
-            rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()
-            lead, ends = (None, None) if y is None else split_last(y, len(rows) + len(columns))
-            m = merge(rows, ends and ends[: len(rows)]) or ()
-            n = merge(columns, ends and ends[len(rows) :]) or ()
-            (first, second), lead = broadcast([a[:-2], b[:-2]], lead)
-        except Contradiction as wrong:
-            raise ShapeError(f"{self.name}: {wrong}") from None
-        x1, x2 = (*(first or ()), *m, *inner), (*(second or ()), *inner, *n)
-        return [x1, x2], [None if lead is None else (*lead, *m, *n)]
 
     def decompose(self, a: Any, b: Any) -> Any:
         if is_sum_of_few(a.type, b.type):

@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from weft.base.dtype import DType
 from weft.base.errors import ShapeError
@@ -317,9 +317,9 @@ class BatchNorm(
 
     x: float[n, c, ...]; running_mean, running_var: float[c], or None in training; weight, bias: float[c], or None.
     training: the mean and variance are those of x over all other axes, and the running ones move towards them by the
-    share momentum (the variance with n - 1 for n); else they are the running ones. momentum, eps: numbers given when it
-    runs. Returns x's shape and dtype. Raises ShapeError for fewer than 2 dimensions or sizes other than c, ValueError
-    without running ones outside of training, DTypeError for integers.
+    share momentum (the variance with n - correction for n, 1 or 0); else they are the running ones. momentum, eps:
+    numbers given when it runs. Returns x's shape and dtype. Raises ShapeError for fewer than 2 dimensions or sizes
+    other than c, ValueError without running ones outside of training, DTypeError for integers.
     Source: Ioffe, Szegedy 2015, Batch normalization.
 
     >>> import weft as wf
@@ -332,6 +332,7 @@ class BatchNorm(
     training: bool = False
     momentum: Runtime[float] = 0.1
     eps: Runtime[float] = 1e-5
+    correction: Literal[1, 0] = 1
 
     @property
     def outputs(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -374,10 +375,11 @@ class BatchNorm(
             flat = [F.squeeze(v, axis=all_but_channels(x.ndim)) for v in (mean, variance)]
             if running_mean is None:
                 return y, mean, inverse, *flat
-            unbiased = flat[1] * F.count_ratio(x, axes=all_but_channels(x.ndim))
+            if self.correction:
+                flat[1] = flat[1] * F.count_ratio(x, axes=all_but_channels(x.ndim))
             new = [
                 cast_to(F.lerp(cast_to(old, mean.dtype), now, self.momentum), old.dtype)
-                for old, now in ((running_mean, flat[0]), (running_var, unbiased))
+                for old, now in zip((running_mean, running_var), flat, strict=True)
             ]
             return y, mean, inverse, *new
         kind = statistics_dtype(x.type)

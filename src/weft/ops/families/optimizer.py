@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from weft.base.dtype import bool_, float64, int64
+from weft.base.dtype import bool_
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.exact import exact
 from weft.base.table import Table
@@ -187,18 +187,17 @@ class _Narrowed(dict[str, Any]):
 
 
 @op
-class CountUpdate(Op, family="optimizer", public=False, fixed=("witness",), writes={"step": "y"}):
+class CountUpdate(
+    Op,
+    family="optimizer",
+    public=False,
+    rule="step[]: int64, witness: fixed float -> y[]: step",
+    writes={"step": "y"},
+):
     """step + 1, written to step, once there is a gradient, the witness: an update that is left out is not counted.
 
     step: int64[]; witness: float[...], not empty.
     """
-
-    def infer(self, step: TensorType, witness: TensorType) -> TensorType:
-        if step.shape:
-            raise self.fail(ShapeError, "step must be a 0-d tensor", step=step, witness=witness)
-        if step.dtype is not int64 or not witness.dtype.is_floating:
-            raise self.fail(DTypeError, "takes a number of steps and a float", step=step, witness=witness)
-        return step.like()
 
     def kernels(self, step: TensorType, witness: TensorType) -> Iterator[Loop]:
         if witness.shape:
@@ -221,7 +220,13 @@ def first_of(witness: Any) -> Any:
 
 
 @op
-class NadamProductUpdate(Op, family="optimizer", public=False, fixed=("witness",), writes={"product": "y"}):
+class NadamProductUpdate(
+    Op,
+    family="optimizer",
+    public=False,
+    rule="product[]: float64, step[]: int64, witness: fixed float -> y[]: product",
+    writes={"product": "y"},
+):
     """product * mu, written to product, once there is a gradient, the witness; mu is NadamUpdate's of this step.
 
     product: float64[], 1 before the first step; step: int64[]; witness: float[...], not empty.
@@ -229,20 +234,6 @@ class NadamProductUpdate(Op, family="optimizer", public=False, fixed=("witness",
 
     beta1: Runtime[float] = 0.9
     momentum_decay: Runtime[float] = 0.004
-
-    def infer(self, product: TensorType, step: TensorType, witness: TensorType) -> TensorType:
-        if product.shape or step.shape:
-            raise self.fail(
-                ShapeError,
-                "product and step must be 0-d tensors",
-                product=product,
-                step=step,
-                witness=witness,
-            )
-        if product.dtype is not float64 or step.dtype is not int64 or not witness.dtype.is_floating:
-            fact = "takes float64, a number of steps and a float"
-            raise self.fail(DTypeError, fact, product=product, step=step, witness=witness)
-        return product.like()
 
     def kernels(self, product: TensorType, step: TensorType, witness: TensorType) -> Iterator[Loop]:
         if witness.shape:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 from weft.base.dtype import bool_, int32
 from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
-from weft.ops.families.window import Windows, set_per_dimension, windows_of
+from weft.ops.families.window import Spatial, Windows, set_per_dimension, windows_of
 from weft.ops.kernels import lowest
 from weft.ops.node import constant
 from weft.ops.op import Op, op
@@ -20,14 +20,13 @@ Geometry = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
 class Pooling(
-    Op,
+    Spatial,
     family="pooling",
     rule="x[n,c,i^spatial]: number -> y[n,c,o^spatial]: x",
     positional=("kernel_size", "stride", "padding"),
 ):
     """Base: windows over the last `spatial` dimensions of x [n, c, *spatial]."""
 
-    spatial: ClassVar[int]
     kernel_size: int | tuple[int, ...]
     stride: int | tuple[int, ...] | None = None
     padding: int | tuple[int, ...] = 0
@@ -77,6 +76,22 @@ def attributes_of(windows: Windows, spatial: Sequence[Any]) -> dict[str, Any]:
 
 class MaxPooling(Pooling, outputs=("y", "indices"), hidden=1, residuals=("indices",)):
     """Base of max_pool1d, max_pool2d, max_pool3d; a residual says which of its window's elements is y."""
+
+    text = """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones.
+
+    In float32 and bfloat16 NaN is passed over, and a window of only NaN and -inf gives the least finite number or -inf.
+
+    x: numbers [n, c, {sizes}]; kernel_size, stride (default: kernel_size), padding, dilation: {ints};
+    ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
+    [n, c, ({size} + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1{more}].
+    Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: Yamaguchi et al. 1990, A neural network for speaker-independent isolated word recognition.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.max_pool{d}(wf.ones((1, 1, {x4})), 2).shape
+    (1, 1, {x2})
+    """
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
         self.require_order(x=x)
@@ -167,6 +182,20 @@ class MaxPoolGradient(PoolingGradient):
 class AveragePooling(Pooling, rule="x[n,c,i^spatial]: float -> y[n,c,o^spatial]: x"):
     """Base of avg_pool1d, avg_pool2d, avg_pool3d."""
 
+    text = """The average of every window.
+
+    x: float[n, c, {sizes}]; kernel_size, stride (default: kernel_size), padding: {ints}; ceil_mode: a last
+    window may reach beyond the padding, where nothing is counted; count_include_pad: zeros of the padding are counted.
+    Returns x's dtype, [n, c, ({size} + 2 padding - kernel_size) // stride + 1{more}].
+    dilation must be 1. Raises ShapeError if no window fits, ValueError for attributes out of range.
+    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> F.avg_pool{d}(wf.ones((1, 1, {x4})), 2).shape
+    (1, 1, {x2})
+    """
+
     count_include_pad: bool = True
 
     def check(self) -> None:
@@ -241,120 +270,24 @@ class AvgPoolGradient(PoolingGradient):
 
 
 @op
-class MaxPool1d(MaxPooling):
-    """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones.
-
-    In float32 and bfloat16 NaN is passed over, and a window of only NaN and -inf gives the least finite number or -inf.
-
-    x: numbers [n, c, l]; kernel_size, stride (default: kernel_size), padding, dilation: an int;
-    ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
-    [n, c, (l + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1].
-    Raises ShapeError if no window fits, ValueError for attributes out of range.
-    Source: Yamaguchi et al. 1990, A neural network for speaker-independent isolated word recognition.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.max_pool1d(wf.ones((1, 1, 4)), 2).shape
-    (1, 1, 2)
-    """
-
-    spatial = 1
+class MaxPool1d(MaxPooling, spatial=1): ...
 
 
 @op
-class AvgPool1d(AveragePooling):
-    """The average of every window.
-
-    x: float[n, c, l]; kernel_size, stride (default: kernel_size), padding: an int; ceil_mode: a last
-    window may reach beyond the padding, where nothing is counted; count_include_pad: zeros of the padding are counted.
-    Returns x's dtype, [n, c, (l + 2 padding - kernel_size) // stride + 1].
-    dilation must be 1. Raises ShapeError if no window fits, ValueError for attributes out of range.
-    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.avg_pool1d(wf.ones((1, 1, 4)), 2).shape
-    (1, 1, 2)
-    """
-
-    spatial = 1
+class AvgPool1d(AveragePooling, spatial=1): ...
 
 
 @op
-class MaxPool2d(MaxPooling):
-    """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones.
-
-    In float32 and bfloat16 NaN is passed over, and a window of only NaN and -inf gives the least finite number or -inf.
-
-    x: numbers [n, c, h, w]; kernel_size, stride (default: kernel_size), padding, dilation: an int or 2 of them;
-    ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
-    [n, c, (h + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1, ...].
-    Raises ShapeError if no window fits, ValueError for attributes out of range.
-    Source: Yamaguchi et al. 1990, A neural network for speaker-independent isolated word recognition.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.max_pool2d(wf.ones((1, 1, 4, 4)), 2).shape
-    (1, 1, 2, 2)
-    """
-
-    spatial = 2
+class MaxPool2d(MaxPooling, spatial=2): ...
 
 
 @op
-class AvgPool2d(AveragePooling):
-    """The average of every window.
-
-    x: float[n, c, h, w]; kernel_size, stride (default: kernel_size), padding: an int or 2 of them; ceil_mode: a last
-    window may reach beyond the padding, where nothing is counted; count_include_pad: zeros of the padding are counted.
-    Returns x's dtype, [n, c, (h + 2 padding - kernel_size) // stride + 1, ...].
-    dilation must be 1. Raises ShapeError if no window fits, ValueError for attributes out of range.
-    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.avg_pool2d(wf.ones((1, 1, 4, 4)), 2).shape
-    (1, 1, 2, 2)
-    """
-
-    spatial = 2
+class AvgPool2d(AveragePooling, spatial=2): ...
 
 
 @op
-class MaxPool3d(MaxPooling):
-    """The greatest element of every window; NaN if there is one. The gradient goes to the first of equal ones.
-
-    In float32 and bfloat16 NaN is passed over, and a window of only NaN and -inf gives the least finite number or -inf.
-
-    x: numbers [n, c, d, h, w]; kernel_size, stride (default: kernel_size), padding, dilation: an int or 3 of them;
-    ceil_mode: a last window may reach beyond the padding. Returns x's dtype,
-    [n, c, (d + 2 padding - dilation (kernel_size - 1) - 1) // stride + 1, ...].
-    Raises ShapeError if no window fits, ValueError for attributes out of range.
-    Source: Yamaguchi et al. 1990, A neural network for speaker-independent isolated word recognition.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.max_pool3d(wf.ones((1, 1, 4, 4, 4)), 2).shape
-    (1, 1, 2, 2, 2)
-    """
-
-    spatial = 3
+class MaxPool3d(MaxPooling, spatial=3): ...
 
 
 @op
-class AvgPool3d(AveragePooling):
-    """The average of every window.
-
-    x: float[n, c, d, h, w]; kernel_size, stride (default: kernel_size), padding: an int or 3 of them; ceil_mode: a last
-    window may reach beyond the padding, where nothing is counted; count_include_pad: zeros of the padding are counted.
-    Returns x's dtype, [n, c, (d + 2 padding - kernel_size) // stride + 1, ...].
-    dilation must be 1. Raises ShapeError if no window fits, ValueError for attributes out of range.
-    Source: LeCun et al. 1989, Backpropagation applied to handwritten zip code recognition.
-
-    >>> import weft as wf
-    >>> import weft.functional as F
-    >>> F.avg_pool3d(wf.ones((1, 1, 4, 4, 4)), 2).shape
-    (1, 1, 2, 2, 2)
-    """
-
-    spatial = 3
+class AvgPool3d(AveragePooling, spatial=3): ...

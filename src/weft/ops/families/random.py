@@ -92,7 +92,7 @@ class DropoutGradient(Pointwise, family="random", public=False):
         return e.where(mask if mask.dtype == "bool" else mask != 0, dy / kept_share, e.constant(0, dy.dtype))
 
 
-class Random(Op, family="random", primitive=True, public=False, random=True):
+class Random(Op, family="random", primitive=True, public=False):
     """Base of those that have only attributes."""
 
 

@@ -14,7 +14,6 @@ from weft.ops.loops import scan, scan_gradient
 from weft.ops.node import constant, make_node
 from weft.ops.op import Op, op
 from weft.ops.pointwise import cast_to
-from weft.ops.shapes import Partial
 from weft.ops.types import TensorType, promote
 
 
@@ -74,15 +73,8 @@ class Recurrent(
     def directions(self) -> int:
         return 2 if self.bidirectional else 1
 
-    def solve_shapes(
-        self, inputs: Sequence[Partial], outputs: Sequence[Partial]
-    ) -> tuple[list[Partial], list[Partial]]:
-        parameters = len(inputs) - sum(not spec.variadic for spec in self.inputs)
-        state = f"[{parameters // 4},n,hidden_size]"
-        rule = f"x[t,n,c], h0{state}, c0{state} -> y[t,n,{self.directions}*hidden_size], hn{state}, cn{state}"
-        return self.solve_rule(rule, inputs, outputs)
-
-    def learnable_parts(self) -> tuple[str, ...]:
+    def parameter_names(self) -> tuple[str, ...]:
+        """As far as the attributes say how many layers there are."""
         return tuple(
             f"l{layer}{'_reverse' * direction}_{name}"
             for layer in range(self.num_layers or 1)
@@ -96,7 +88,7 @@ class Recurrent(
             return {}
         h, rows = self.hidden_size, self.gates * self.hidden_size
         types: dict[str, TensorType] = {}
-        for k, name in enumerate(self.learnable_parts()):
+        for k, name in enumerate(self.parameter_names()):
             inner = x.shape[2] if k < 4 * self.directions else h * self.directions
             types[name] = x.like(((rows, inner), (rows, h), (rows,), (rows,))[k % 4])
         return types
@@ -251,6 +243,7 @@ class Lstm(
     rule="x: float, h0: float, c0: float, *parameters: learnable float -> "
     "y: promote, hn: promote, cn: promote, workspace: promote",
     hidden=1,
+    residuals=("workspace",),
 ):
     """Layers of long short-term memory: at every step i, f, g, o = x W_ih^T + b_ih + h W_hh^T + b_hh,
     c = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c).
@@ -269,8 +262,6 @@ class Lstm(
     >>> F.lstm(wf.ones((5, 2, 4)), h0, h0, wf.ones((12, 4)), wf.ones((12, 3)), wf.ones(12), wf.ones(12))[0].shape
     (5, 2, 3)
     """
-
-    residuals = opaque = ("workspace",)
 
     def infer(self, x: TensorType, h0: TensorType, c0: TensorType, *parameters: TensorType) -> Any:
         size = self.check_parameters(x, {"h0": h0, "c0": c0}, parameters)

@@ -208,7 +208,7 @@ class Mean(Reduction, rule="x: float|complex -> y: result()", aot_dtypes=("float
         return self.spread(F.divide_by_count(dy, x, axis=axes), x)
 
 
-class Extreme(Reduction, needs_order=True):
+class ExtremeReduction(Reduction, needs_order=True):
     """Base of the greatest and the least."""
 
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
@@ -220,7 +220,7 @@ class Extreme(Reduction, needs_order=True):
 
 
 @op
-class Max(Extreme, aot_dtypes=("float32",)):
+class Max(ExtremeReduction, aot_dtypes=("float32",)):
     """The greatest value along axes; NaN if there is one.
 
     x: any dtype [...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype. The
@@ -238,7 +238,7 @@ class Max(Extreme, aot_dtypes=("float32",)):
 
 
 @op
-class Min(Extreme):
+class Min(ExtremeReduction):
     """The least value along axes; NaN if there is one.
 
     x: any dtype [...]; axis: an int, several, or None for all; keepdims: leave sizes of 1. Returns x's dtype. The
@@ -316,7 +316,7 @@ class CountNonzero(Reduction):
         return row.sum(e.cast(e.cast(x, "bool"), "int64"))
 
 
-class Position(Reduction, needs_order=True):
+class ExtremePosition(Reduction, needs_order=True):
     """Base of argmax and argmin."""
 
     axis: int | None = None
@@ -329,7 +329,7 @@ class Position(Reduction, needs_order=True):
 
 
 @op
-class Argmax(Position):
+class Argmax(ExtremePosition):
     """The index of the greatest value along an axis; of equal ones the first, and of NaN the first.
 
     x: any dtype [...]; axis: an int, or None: in x as one row; keepdims: leave sizes of 1. Returns int64. Raises
@@ -343,7 +343,7 @@ class Argmax(Position):
 
 
 @op
-class Argmin(Position):
+class Argmin(ExtremePosition):
     """The index of the least value along an axis; of equal ones the first, and of NaN the first.
 
     x: any dtype [...]; axis: an int, or None: in x as one row; keepdims: leave sizes of 1. Returns int64. Raises
@@ -362,7 +362,7 @@ def _quotient(a: Any, norm: Any) -> Any:
     return F.where(is_zero, 0, a / F.where(is_zero, 1, norm))
 
 
-class Spread(FloatReduction):
+class SpreadReduction(FloatReduction):
     """Base of var and std: two passes, so that a large mean costs no digits."""
 
     correction: Runtime[float] = 0
@@ -390,7 +390,7 @@ class Spread(FloatReduction):
 
 
 @op
-class Var(Spread):
+class Var(SpreadReduction):
     """The variance along axes: the sum of (x - mean)^2, divided by their number less correction.
 
     x: float[...]; axis: an int, several, or None for all; correction: a number given when it runs, 1 for samples of a
@@ -414,7 +414,7 @@ class Var(Spread):
 
 
 @op
-class Std(Spread):
+class Std(SpreadReduction):
     """The standard deviation along axes: the square root of the variance.
 
     x: float[...]; axis: an int, several, or None for all; correction: a number given when it runs, 1 for samples of a

@@ -78,8 +78,7 @@ class LocalResponseNorm(
 class Bilinear(
     Composed,
     family="matrix",
-    rule="x1: float, x2: float, weight: float, bias?: float -> y: promote",
-    learnable=("weight", "bias"),
+    rule="x1: float, x2: float, weight: learnable float, bias?: learnable float -> y: promote",
 ):
     """y[..., o] = sum over i, j of x1[..., i] weight[o, i, j] x2[..., j], + bias[o].
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from weft.ops import functions as F
 from weft.ops.families.shape import Viewing
@@ -12,7 +12,7 @@ from weft.ops.kernels import Parts
 from weft.ops.op import Op, op
 from weft.ops.types import TensorType
 
-__all__ = ["SlidingWindows", "Spread", "Windows", "set_per_dimension", "windows_of"]
+__all__ = ["SlidingWindows", "Spatial", "Spread", "Windows", "set_per_dimension", "windows_of"]
 
 
 class Windows(NamedTuple):
@@ -42,6 +42,41 @@ class Windows(NamedTuple):
         """
         sizes = zip(spatial, self.low, self.high, self.extents, self.stride, strict=True)
         return tuple((n + low + high - extent) // step + 1 for n, low, high, extent, step in sizes)
+
+
+def _words(dimensions: int) -> dict[str, str]:
+    """What texts on operators of so many spatial dimensions say."""
+    sizes, k = ("l", "h, w", "d, h, w")[dimensions - 1], dimensions
+    return {
+        "d": f"{k}d",
+        "image": ("sequence", "image", "volume")[k - 1],
+        "an_image": ("a sequence", "an image", "a volume")[k - 1],
+        "ndim": str(k + 2),
+        "sizes": sizes,
+        "new_sizes": ", ".join(f"{n}'" for n in sizes.split(", ")),
+        "kernel": ", ".join(f"k{n}" for n in sizes.split(", ")),
+        "size": sizes[0],
+        "more": ", ..." * (k > 1),
+        "ints": "an int" if k == 1 else f"an int or {k} of them",
+        **{f"x{n}": ", ".join([str(n)] * k) for n in range(10)},
+        "halves": str(2**k),
+    }
+
+
+class Spatial(Op):
+    """Base of operators on sequences, images and volumes; a class of theirs is for one number of dimensions: spatial=2.
+
+    text: the documentation of all of them, where {image}, {sizes}, {ints} ... are words of the number of dimensions,
+    and {x3} is as many 3s.
+    """
+
+    spatial: ClassVar[int] = 0
+    text: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **declared: Any) -> None:
+        super().__init_subclass__(**declared)
+        if "spatial" in declared:
+            cls.__doc__ = cls.text.format_map(_words(cls.spatial))
 
 
 def set_per_dimension(op: Op, spatial: int, **least: int) -> None:

@@ -163,7 +163,8 @@ function rows() {
   $("passes").querySelectorAll("tr[data-go]").forEach(tr => tr.onclick = () => { $("stage").value = tr.dataset.go; stageChanged(); });
 }
 function programChanged() { const p = program(); $("stage").innerHTML = p.stages.map((s, k) => `<option value="${k}">${escape(s.name)}</option>`).join(""); $("stage").value = p.start;
-  $("depth").value = Math.max(...stage().nodes.map(n => pathOf(n).length), 0) && stage().nodes.length > 60 ? 1 : 9; $("facts").textContent = `${p.name} · ${p.steps.length} kernels`; stageChanged(); }
+  $("depth").value = Math.max(...stage().nodes.map(n => pathOf(n).length), 0) && stage().nodes.length > 60 ? 1 : 9; $("facts").textContent = `${p.name} · ${p.steps.length} kernels`;
+  $("kernels").textContent = p.steps.map((text, k) => `${k}: ${text}`).join("\n"); $("memory").innerHTML = p.memory; stageChanged(); }
 let moved = false, from = null; const pic = $("picture");
 pic.addEventListener("wheel", e => { e.preventDefault(); const r = pic.getBoundingClientRect(), s = Math.exp(Math.max(-120, Math.min(120, e.deltaY)) * .0025), k = Math.max(view[2] / r.width, view[3] / r.height);
   const cx = view[0] + view[2] / 2 + (e.clientX - r.x - r.width / 2) * k, cy = view[1] + view[3] / 2 + (e.clientY - r.y - r.height / 2) * k; view = [cx - (cx - view[0]) * s, cy - (cy - view[1]) * s, view[2] * s, view[3] * s]; place(); }, {passive: false});

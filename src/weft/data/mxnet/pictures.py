@@ -18,9 +18,9 @@ from weft.arrays.creation import asarray
 from weft.data import images
 from weft.data import transforms as T
 from weft.data.dataset import Dataset
-from weft.data.fetch import Task, note_sample
-from weft.data.iterators import DataBatch, DataDesc, DataIter
+from weft.data.fetch import FetchTask, note_sample
 from weft.data.loader import DataLoader
+from weft.data.mxnet.iterators import DataBatch, DataDesc, DataIter
 from weft.data.recordio import IRHeader, Path, RecordDataset, unpack
 from weft.data.sample_context import context, empty, enter, stream
 from weft.data.sampler import RandomSampler, Sampler, SequentialSampler
@@ -188,7 +188,7 @@ class _Pictures(Dataset):
                 augmenter.write(decoded, destination)
                 labels.append(self._boxes(decoded) if augmenter.boxes else self._label(decoded[0]))
             except Exception as error:
-                raise note_sample(error, index, Task(seed, epoch, number, None)) from None
+                raise note_sample(error, index, FetchTask(seed, epoch, number, None)) from None
         if not augmenter.boxes:
             return data, np.array(labels, np.float32).reshape(
                 -1, *[self.label_width] * (self.label_width > 1)
@@ -215,6 +215,17 @@ class _Pictures(Dataset):
         label = np.concatenate([header.label, objects.ravel()])
         shape = (self.augmenter.channels, self.augmenter.height, self.augmenter.width)
         return np.concatenate([np.array([*shape, len(label)], np.float32), label])
+
+
+def _check_options(data_shape: Sequence[int], batch_size: int, dtype: str, std: Sequence[float]) -> None:
+    if dtype not in ("float32", "uint8", "int8"):
+        raise ValueError(f"ImageRecordIter: dtype must be 'float32', 'uint8' or 'int8', got {dtype!r}")
+    if len(data_shape) != 3 or min(data_shape) < 1:
+        raise ValueError(f"ImageRecordIter: data_shape is (channels, height, width), got {tuple(data_shape)}")
+    if operator.index(batch_size) < 1:
+        raise ValueError(f"ImageRecordIter: batch_size must be at least 1, got {batch_size}")
+    if 0 in std:
+        raise ValueError(f"ImageRecordIter: std_r, std_g, std_b are not 0, got {', '.join(map(str, std))}")
 
 
 class ImageRecordIter(DataIter):
@@ -284,16 +295,7 @@ class ImageRecordIter(DataIter):
         label_pad_value: float = -1.0,
     ) -> None:
         super().__init__(batch_size)
-        if dtype not in ("float32", "uint8", "int8"):
-            raise ValueError(f"ImageRecordIter: dtype must be 'float32', 'uint8' or 'int8', got {dtype!r}")
-        if len(data_shape) != 3 or min(data_shape) < 1:
-            raise ValueError(
-                f"ImageRecordIter: data_shape is (channels, height, width), got {tuple(data_shape)}"
-            )
-        if operator.index(batch_size) < 1:
-            raise ValueError(f"ImageRecordIter: batch_size must be at least 1, got {batch_size}")
-        if 0 in (std_r, std_g, std_b):
-            raise ValueError(f"ImageRecordIter: std_r, std_g, std_b are not 0, got {std_r}, {std_g}, {std_b}")
+        _check_options(data_shape, batch_size, dtype, (std_r, std_g, std_b))
         options = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         options["mean"], options["std"] = (mean_r, mean_g, mean_b), (std_r, std_g, std_b)
         augmenter = Augmenter(data_shape, options, self._boxes)

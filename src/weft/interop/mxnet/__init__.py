@@ -1,0 +1,15 @@
+"""Networks and arrays of Apache MXNet: read as symbols and tensors, and written.
+
+>>> import weft as wf
+>>> "SoftmaxOutput" in wf.interop.mxnet.operators()
+True
+"""
+
+from weft.base.name_hints import add_hints as _add_hints
+from weft.interop.mxnet.symbols import Network as Network
+from weft.interop.mxnet.symbols import load as load
+from weft.interop.mxnet.symbols import loads as loads
+from weft.interop.mxnet.symbols import operators as operators
+from weft.interop.mxnet_params import save_params as save_params
+
+_add_hints(globals())
