@@ -38,7 +38,7 @@ def pictures(batch, quick):
 def convolutional(name, batch, quick):
     make = getattr(models, "resnet18" if quick and name == "resnet50" else name)
     net, x = make().eval(), pictures(min(batch, 2) if quick else batch, quick)
-    return net, Q.convert(Q.calibrate(net, [x])), x
+    return net, Q.convert(Q.calibrate(net, [x], qconfig="auto")), x
 
 
 def decoding(config, quick):
@@ -49,14 +49,7 @@ def decoding(config, quick):
     return net, Q.convert(Q.calibrate(net, [ids], qconfig=config)), ids
 
 
-def adds_bytes():
-    """Whether the processor adds products of bytes in 32 bits, at the level in use."""
-    _, used, capped = _core.isa()
-    flags = Path("/proc/cpuinfo").read_text().split()
-    return not capped and ("avx512_vnni" in flags if used == "avx512" else "avx_vnni" in flags)
-
-
-BYTES_BAR = 0.4 if adds_bytes() else 0.65
+BYTES_BAR = 0.4 if _core.onednn_adds_bytes() else 0.65
 WEIGHTS_BAR = 1 / 1.9
 # name: how it is made, the bar beside floats, the network and the batch of the peers
 CASES = {

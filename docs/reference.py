@@ -29,6 +29,7 @@ MODULES = (
     "weft.interop",
     "weft.interop.mxnet",
     "weft.interop.gguf",
+    "weft.interop.onnx",
     "weft.quantization",
     "weft.amp",
     "weft.checkpoint",

@@ -160,6 +160,10 @@ void bind_kernels(nb::module_& m) {
       "sorted[.., n], values[.., m] -> int64[.., m].");
   def(m, "kernel_two_bits", &make_two_bits, "threshold"_a,
       "x f32[n], residual f32[n] -> uint8[4 * ceil(n / 16)], what is left f32[n].");
+  def(m, "kernel_grouped_linear", &make_grouped_linear, "bias"_a,
+      "x f32[.., k], weight uint8[n, k / 2] of pairs of 4 bits, scale f32[n, groups], [bias f32[n]] -> "
+      "f32[.., n]; "
+      "all row-major.");
   def(m, "kernel_unique", &make_unique_kernel,
       "x[n] -> values[n], int64 first[n], inverse[n], counts[n], number.");
 }

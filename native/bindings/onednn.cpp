@@ -150,12 +150,14 @@ void bind_matmul(nb::module_& m) {
   def(
       m, "onednn_matmul",
       [](Geometry a, Geometry b, Geometry c, MaybeGeometry bias, bool accumulate,
-         std::vector<PostOp> post_ops) {
-        return kernel_of([&] { return make_matmul({a, b, c, bias, post_ops, accumulate}); });
+         std::vector<PostOp> post_ops, bool narrow) {
+        return kernel_of([&] { return make_matmul({a, b, c, bias, post_ops, accumulate, false, narrow}); });
       },
       "a"_a, "b"_a, "c"_a, nb::kw_only(), "bias"_a = nb::none(), "accumulate"_a = false,
-      "post_ops"_a = nb::tuple(),
-      "c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.");
+      "post_ops"_a = nb::tuple(), "narrow"_a = false,
+      "c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c. narrow: the "
+      "numbers "
+      "of b are from -64 to 63, of bytes.");
   def(
       m, "onednn_product_of_any_size",
       [](DType dtype, bool transposed, bool bias) {
@@ -170,6 +172,8 @@ void bind_matmul(nb::module_& m) {
       },
       "src"_a, "dst"_a, nb::kw_only(), "accumulate"_a = false,
       "dst = convert(src), or dst += that. Operands: src; dst.");
+  def(m, "onednn_adds_bytes", &adds_bytes,
+      "Whether there are instructions, at the level in use, that add products of bytes in 32 bits.");
   def(
       m, "onednn_layout", [](Geometry x) { return PyLayout{layout_of(x)}; }, "x"_a,
       "The layout of an array with strides; kernels that choose these tell an equal one.");
@@ -180,15 +184,17 @@ void bind_convolution(nb::module_& m) {
       m, "onednn_convolution",
       [](Geometry src, Geometry weights, Geometry dst, const Numbers& stride, const Padding& padding,
          const Numbers& dilation, int64_t groups, MaybeGeometry bias, bool accumulate,
-         std::vector<PostOp> post_ops) {
+         std::vector<PostOp> post_ops, bool narrow) {
         return kernel_of([&] {
           return make_convolution({Convolution::Pass::forward, src, weights, dst, bias,
-                                   as_window(stride, padding, dilation), groups, post_ops, accumulate});
+                                   as_window(stride, padding, dilation), groups, post_ops, accumulate,
+                                   narrow});
         });
       },
       "src"_a, "weights"_a, "dst"_a, nb::kw_only(), "stride"_a, "padding"_a, "dilation"_a, "groups"_a = 1,
-      "bias"_a = nb::none(), "accumulate"_a = false, "post_ops"_a = nb::tuple(),
-      "Operands: src, weights, [bias], [those of post-ops]; dst.");
+      "bias"_a = nb::none(), "accumulate"_a = false, "post_ops"_a = nb::tuple(), "narrow"_a = false,
+      "Operands: src, weights, [bias], [those of post-ops]; dst. narrow: the weights are from -64 to 63, of "
+      "bytes.");
   def(
       m, "onednn_convolution_backward_data",
       [](Geometry ddst, Geometry weights, Geometry dsrc, const Numbers& stride, const Padding& padding,

@@ -109,6 +109,9 @@ Ref<Kernel> make_searchsorted(bool right);
 // x f32[n], residual f32[n] -> uint8[4 * ceil(n / 16)], what is left f32[n], which may be where the residual
 // is.
 Ref<Kernel> make_two_bits(float threshold);
+// x f32[.., k], weight uint8[n, k / 2] of pairs of 4 bits, scale f32[n, groups], bias f32[n] if there is one
+// -> y f32[.., n], all row-major: x times the transposed weight.
+Ref<Kernel> make_grouped_linear(bool bias);
 // x[n] -> values[n], first[n], inverse[n], counts[n], number: the different elements, ascending, each with
 // its first index and how often it occurs; for each element of x, which of them it is; and how many there
 // are. Only the first `number` entries of values, first and counts are written. All but values are int64.

@@ -309,7 +309,16 @@ class Builder {
     for (size_t d = 1; d < w.size(); ++d) products *= w[d];
     const bool adds = r_.accumulate || (r_.bias && r_.bias->dtype == DType::int32);
     const bool exact = r_.y.dtype == DType::int32 || !r_.post_ops.empty();
-    return precision_of_product(r_.x.dtype, r_.w.dtype, r_.y.dtype, products, exact, adds);
+    return precision_of_product(r_.x.dtype, r_.w.dtype, r_.y.dtype, products, exact, adds,
+                                r_.narrow && has_whole_vectors(w));
+  }
+
+  // oneDNN's code for groups reads operands of post-ops wrongly for channels that are no whole vector: of
+  // depthwise convolutions of 2 to 7 channels, say, at AVX2.
+  bool has_whole_vectors(const std::vector<int64_t>& w) const {
+    const int64_t each = w[0] / r_.groups;
+    if (r_.groups == 1) return true;
+    return each == 1 && w[1] == 1 ? w[0] % 8 == 0 : each % 8 == 0 && w[1] % 8 == 0;
   }
 
   Recipe begin() const {
@@ -360,9 +369,9 @@ KernelRef make_convolution(const Convolution& request) {
   if (r.pass != Pass::forward && !r.post_ops.empty())
     throw ValueError(std::string(what) + ": only the forward pass has post-ops");
   if (const auto product = as_product(r)) return make_matmul(*product);
-  return cached(
-      Key(what) << r.x << r.w << r.y << r.bias << r.window << r.groups << r.post_ops << r.accumulate, what,
-      [&] { return build(r); });
+  return cached(Key(what) << r.x << r.w << r.y << r.bias << r.window << r.groups << r.post_ops << r.accumulate
+                          << r.narrow,
+                what, [&] { return build(r); });
 }
 
 }  // namespace weft::onednn

@@ -90,9 +90,13 @@ Precision precision_of(std::initializer_list<DType> dtypes) {
   return std::ranges::any_of(dtypes, lacks_code) ? Precision::wide : Precision::native;
 }
 
-Precision precision_of_product(DType a, DType b, DType c, int64_t products, bool exact, bool adds_integers) {
+bool adds_bytes() { return uses(dnnl::cpu_isa::avx2_vnni) || uses(dnnl::cpu_isa::avx512_core_vnni); }
+
+Precision precision_of_product(DType a, DType b, DType c, int64_t products, bool exact, bool adds_integers,
+                               bool narrow) {
   if (!is_byte(a) && !is_byte(b)) return precision_of({a, b, c});
-  if (uses(dnnl::cpu_isa::avx2_vnni) || uses(dnnl::cpu_isa::avx512_core_vnni)) return precision_of({c});
+  if (adds_bytes()) return precision_of({c});
+  if (narrow && a == DType::uint8 && b == DType::int8 && uses(dnnl::cpu_isa::avx2)) return precision_of({c});
   const auto largest = [](DType dtype) { return dtype == DType::uint8 ? 255 : 128; };
   const int64_t most = (1 << 24) / (largest(a) * largest(b));  // so many products have a sum in float32
   if (exact && (products > most || adds_integers))
@@ -220,6 +224,7 @@ constexpr Named kEltwise[] = {
 
 dnnl::algorithm algorithm_of_binary(const std::string& kind) {
   if (kind == "add") return dnnl::algorithm::binary_add;
+  if (kind == "min") return dnnl::algorithm::binary_min;
   return kind == "mul" ? dnnl::algorithm::binary_mul : dnnl::algorithm::binary_div;
 }
 
@@ -246,7 +251,7 @@ Geometry padded(Geometry x, size_t ndim) {
 std::string post_op_names() {
   std::string names;
   for (const Named& entry : kEltwise) names += std::string(entry.name) + ", ";
-  return names + "add, mul, div, sum";
+  return names + "add, mul, div, min, sum";
 }
 
 bool reads_result(const std::vector<PostOp>& ops) {

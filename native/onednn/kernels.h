@@ -41,8 +41,8 @@ struct Geometry {
 struct PostOp {
   std::string kind;  // a name of post_op_names()
   float alpha = 0, beta = 0;
-  Geometry operand;  // of add, mul, div: broadcast against the result; taken from one more input
-  bool has_operand() const { return kind == "add" || kind == "mul" || kind == "div"; }
+  Geometry operand;  // of add, mul, div, min: broadcast against the result; taken from one more input
+  bool has_operand() const { return kind == "add" || kind == "mul" || kind == "div" || kind == "min"; }
 };
 std::string post_op_names();
 
@@ -82,11 +82,12 @@ using KernelRef = Ref<OnednnKernel>;
 // dimensions then.
 // Operands: a, b, bias if there is one, those of post-ops; c.
 // `alone`: it runs on the calling thread at any size; the caller has its own pieces for the team.
+// `narrow`: the numbers of b are from -64 to 63, of bytes; see precision_of_product.
 struct Matmul {
   Geometry a, b, c;
   std::optional<Geometry> bias = std::nullopt;
   std::vector<PostOp> post_ops = {};
-  bool accumulate = false, alone = false;
+  bool accumulate = false, alone = false, narrow = false;
 };
 KernelRef make_matmul(const Matmul& request);
 
@@ -103,7 +104,7 @@ struct Window {
 // forward operands: x, w, bias if there is one, those of post-ops; y.
 // data operands: dy, w; dx.
 // weights operands: x, dy; dw, dbias if there is one.
-// w may be `any` or a layout, dw `any`.
+// w may be `any` or a layout, dw `any`. `narrow`: as of Matmul, of the weights.
 struct Convolution {
   enum class Pass { forward, data, weights } pass = Pass::forward;
   Geometry x, w, y;
@@ -112,6 +113,7 @@ struct Convolution {
   int64_t groups = 1;
   std::vector<PostOp> post_ops;  // forward only
   bool accumulate = false;       // adds to the outputs
+  bool narrow = false;
 };
 KernelRef make_convolution(const Convolution& request);
 
@@ -152,6 +154,9 @@ KernelRef make_reorder(const Geometry& from, const Geometry& to, bool accumulate
 
 // The layout of an array with strides; kernels that choose these return an equal one.
 LayoutRef layout_of(const Geometry& x);
+
+// Whether there are instructions, at the level in use, that add products of bytes in 32 bits.
+bool adds_bytes();
 
 // The cache of kernels.
 struct Counters {

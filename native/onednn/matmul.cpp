@@ -168,7 +168,7 @@ struct Candidate {
 Precision precision_of(const Matmul& r) {
   const bool adds = r.accumulate || (r.bias && r.bias->dtype == DType::int32);
   const bool exact = r.c.dtype == DType::int32 || !r.post_ops.empty();
-  return precision_of_product(r.a.dtype, r.b.dtype, r.c.dtype, r.a.shape.back(), exact, adds);
+  return precision_of_product(r.a.dtype, r.b.dtype, r.c.dtype, r.a.shape.back(), exact, adds, r.narrow);
 }
 
 // As oneDNN gets it: with its own strides, or dense. What is converted is dense at the same time.
@@ -320,8 +320,9 @@ KernelRef build(const Matmul& request) {
 KernelRef make_matmul(const Matmul& request) {
   const Matmul r = as_matrices(request);
   check(r);
-  return cached(Key(kWhat) << r.a << r.b << r.c << r.bias << r.post_ops << r.accumulate << r.alone, kWhat,
-                [&] { return build(r); });
+  return cached(
+      Key(kWhat) << r.a << r.b << r.c << r.bias << r.post_ops << r.accumulate << r.alone << r.narrow, kWhat,
+      [&] { return build(r); });
 }
 
 }  // namespace weft::onednn

@@ -68,6 +68,7 @@ std::optional<Matmul> as_product(const Convolution& r) {
   const Geometry w{r.w.dtype, {r.w.shape[0], r.w.shape[1]}, {r.w.strides[0], r.w.strides[1]}};
   Matmul product;
   product.accumulate = r.accumulate;
+  product.narrow = r.narrow;
   switch (r.pass) {
     case Pass::forward:
       product.a = *x, product.b = transposed(w), product.c = *y, product.bias = r.bias;

@@ -149,8 +149,9 @@ Geometry computed_in(Geometry x, Precision precision);
 Precision precision_of(std::initializer_list<DType> dtypes);
 // Of sums of so many products a * b. Without VNNI, oneDNN adds products of bytes by pairs in 16 bits, where
 // they overflow: such sums are computed in float32. `exact`: throws Unsupported where that has not all their
-// digits.
-Precision precision_of_product(DType a, DType b, DType c, int64_t products, bool exact, bool adds_integers);
+// digits. `narrow`: those of uint8 with numbers from -64 to 63 do not overflow, 2 * 255 * 64 being 32640.
+Precision precision_of_product(DType a, DType b, DType c, int64_t products, bool exact, bool adds_integers,
+                               bool narrow);
 
 // -- descriptions --
 

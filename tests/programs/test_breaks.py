@@ -183,6 +183,22 @@ def test_new_memory_of_others_is_looked_at_in_time():
         assert (y.numpy().tolist(), first) == ([2.0, 2.0], 2.0)
 
 
+@pytest.mark.parametrize("lazy", [True, False])
+def test_arguments_that_overlap_in_part(lazy):
+    """Neither contains the other: the function's Python runs at each call, and writes are seen through both."""
+
+    def function(a, b):
+        a += 1
+        return (a * b).sum()
+
+    traced = wf.trace(function, lazy=lazy)
+    mine, theirs = wf.arange(6).astype("float32"), wf.arange(6).astype("float32")
+    with pytest.warns(wf.TraceWarning, match="share memory in part"):
+        assert traced(mine[:4], mine[2:]).item() == function(theirs[:4], theirs[2:]).item()
+    assert traced(mine[:4], mine[2:]).item() == function(theirs[:4], theirs[2:]).item()
+    assert mine.tolist() == theirs.tolist()
+
+
 def test_windows_that_overlap_in_part():
     def run(x):
         y = x + 0

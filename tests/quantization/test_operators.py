@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -116,13 +115,6 @@ def test_the_same_as_torch():
 # Integer kernels.
 
 
-def adds_bytes():
-    """Whether oneDNN has instructions that add products of bytes in 32 bits."""
-    _, used, capped = _core.isa()
-    flags = Path("/proc/cpuinfo").read_text().split()
-    return not capped and ("avx512_vnni" in flags if used == "avx512" else "avx_vnni" in flags)
-
-
 def byte(rng, shape, dtype):
     low, high = (0, 256) if dtype == "uint8" else (-128, 128)
     return rng.integers(low, high, shape).astype(dtype)
@@ -183,7 +175,7 @@ def test_kernels_are_exact(dtype, kind, shapes, attributes, residual):
     f = requantized(kind, attributes, residual)
     program = wf.trace(f)
     np.testing.assert_array_equal(program(*inputs).numpy(), in_numpy(exact, kind, arrays))
-    if adds_bytes():  # else long sums are taken apart
+    if _core.onednn_adds_bytes():  # else long sums are taken apart
         assert len(program.programs[0].plan.info.steps) == 1
     graph = optimize(graph_of(f, [type_of(t) for t in inputs]))
     merged = [node.op for node in graph.nodes if isinstance(node.op, Epilogue)]
@@ -229,3 +221,28 @@ def test_no_reference_implementation(level):
     used = {(line[3], line[4]) for line in lines if line[1] == "exec"}
     assert {"matmul", "convolution"} <= {kind for kind, _ in used}, used
     assert not [name for _, name in used if name.startswith("ref")]
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 64, 9, 32), (3, 96, 5, 16), (4, 64, 17, 8), (7, 72, 10, 24), (8, 24, 3, 4)]
+)
+@pytest.mark.parametrize("level", ["avx512", "avx2", "sse4"])
+def test_few_rows_with_weights_of_4_bits(sizes, level):
+    """The native kernel, groups that are no whole vectors included, against float64."""
+    rng = np.random.default_rng(0)
+    rows, k, n, group = sizes
+    q, scale = (
+        rng.integers(-8, 8, (n, k)).astype(np.int8),
+        rng.uniform(0.1, 1, (n, k // group)).astype(np.float32),
+    )
+    x, bias = rng.normal(size=(rows, k)).astype(np.float32), rng.normal(size=n).astype(np.float32)
+    packed = F.pack_int4(wf.tensor(q), group_size=group)
+    before = _core.set_kernel_isa(level)
+    try:
+        f = wf.trace(lambda *operands: F.quantized_linear(*operands))
+        y = f(wf.tensor(x), packed, wf.tensor(scale), wf.tensor(bias)).numpy()
+    finally:
+        _core.set_kernel_isa(before)
+    assert f.programs[0].plan.info.steps == ["native QuantizedLinear(format='integer')"]
+    want = x.astype(np.float64) @ (q * np.repeat(scale, group, 1)).astype(np.float64).T + bias
+    np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5 * np.abs(want).max())

@@ -487,19 +487,19 @@ def index_put(x: Operand, updates: Operand, *indices: Operand | Sequence[Operand
 def instance_norm(x: Operand, weight: Operand | None=None, bias: Operand | None=None, eps: float=1e-05) -> Tensor:
     """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of each channel of each sample."""
 
-def integer_conv1d(x: Operand, weight: Operand, /, stride: int | Sequence[int]=1, padding: int | str | Sequence[int] | Sequence[Sequence[int]]=0, dilation: int | Sequence[int]=1, groups: int=1, *, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
+def integer_conv1d(x: Operand, weight: Operand, /, stride: int | Sequence[int]=1, padding: int | str | Sequence[int] | Sequence[Sequence[int]]=0, dilation: int | Sequence[int]=1, groups: int=1, *, narrow: bool=False, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
     """The convolution of sequences of bytes, added up in int32."""
 
-def integer_conv2d(x: Operand, weight: Operand, /, stride: int | Sequence[int]=1, padding: int | str | Sequence[int] | Sequence[Sequence[int]]=0, dilation: int | Sequence[int]=1, groups: int=1, *, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
+def integer_conv2d(x: Operand, weight: Operand, /, stride: int | Sequence[int]=1, padding: int | str | Sequence[int] | Sequence[Sequence[int]]=0, dilation: int | Sequence[int]=1, groups: int=1, *, narrow: bool=False, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
     """The convolution of images of bytes, added up in int32."""
 
-def integer_conv3d(x: Operand, weight: Operand, /, stride: int | Sequence[int]=1, padding: int | str | Sequence[int] | Sequence[Sequence[int]]=0, dilation: int | Sequence[int]=1, groups: int=1, *, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
+def integer_conv3d(x: Operand, weight: Operand, /, stride: int | Sequence[int]=1, padding: int | str | Sequence[int] | Sequence[Sequence[int]]=0, dilation: int | Sequence[int]=1, groups: int=1, *, narrow: bool=False, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
     """The convolution of volumes of bytes, added up in int32."""
 
-def integer_linear(x: Operand, weight: Operand, /) -> Tensor:
+def integer_linear(x: Operand, weight: Operand, /, *, narrow: bool=False) -> Tensor:
     """x W^T of bytes, added up in int32."""
 
-def integer_matmul(a: Operand, b: Operand, /) -> Tensor:
+def integer_matmul(a: Operand, b: Operand, /, *, narrow: bool=False) -> Tensor:
     """The product of matrices of bytes, added up in int32; matmul of int8 arrays is of int8 and wraps."""
 
 def interp(x: Operand, xp: Operand, fp: Operand, /, *, left: float | None=None, right: float | None=None) -> Tensor:
@@ -862,7 +862,7 @@ def qr(x: Operand, /, mode: str='reduced') -> tuple[Tensor, Tensor]:
 def quantile(x: Operand, /, q: float | Sequence[float], axis: int | Sequence[int] | None=None, *, keepdims: bool=False, interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint']='linear') -> Tensor:
     """The numbers below which shares q of a row's elements are: 0 the least, 0.5 the median, 1 the greatest."""
 
-def quantize(x: Operand, scale: Operand, zero_point: Operand | None=None, axis: int | None=None, dtype: DType | str | type[Any]=..., *, low: int | None=None, high: int | None=None) -> Tensor:
+def quantize(x: Operand, scale: Operand | None=None, zero_point: Operand | None=None, axis: int | None=None, dtype: DType | str | type[Any]=..., *, low: int | None=None, high: int | None=None) -> Tensor:
     """saturate(round(x / scale) + zero_point): the nearest integers, halves to the even one."""
 
 def quantized_linear(x: Operand, weight: Operand, scale: Operand, bias: Operand | None=None, *, format: Literal['integer', 'e4m3', 'e5m2']='integer') -> Tensor:
@@ -928,7 +928,7 @@ def roll(x: Operand, /, shift: int | Sequence[int], axis: int | Sequence[int] | 
 def rot90(x: Operand, /, k: int=1, axes: Sequence[int]=(0, 1)) -> Tensor:
     """x turned k times by a right angle, from the first towards the second of two axes: a view."""
 
-def rotary_embedding(x: Operand, positions: Operand | None=None, *, base: float=10000.0, layout: str='halves', features: int | None=None, offset: int=0) -> Tensor:
+def rotary_embedding(x: Operand, positions: Operand | None=None, frequencies: Operand | None=None, *, base: float=10000.0, layout: str='halves', features: int | None=None, offset: int=0) -> Tensor:
     """Pairs of features, each rotated by an angle that grows with the position: position * base^(-2 i / d) for pair i."""
 
 def round(x: Operand, /) -> Tensor:

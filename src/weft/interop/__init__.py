@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["gguf", "mxnet", "weights"]
+__all__ = ["gguf", "mxnet", "onnx", "weights"]
 
 
 def __getattr__(name: str) -> Any:

@@ -114,7 +114,7 @@ class ScheduleFreeSGD(_ScheduleFree):
     """
 
     lr: float = option(1.0)
-    beta1: float = option(0.9, low=1e-6, high=1.0)
+    beta1: float = option(0.9, 1e-6, 1.0)
     weight_decay: float = option(0.0)
     warmup_steps: float = option(0.0)
     maximize: bool = option(False)

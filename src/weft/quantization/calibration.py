@@ -98,7 +98,7 @@ def _observe(
     def observe(name: str, x: Any) -> Any:
         if name not in observers:
             observers[name] = make_observer(config.observer, name, config.momentum, config.percentile)
-        observers[name].update(x.numpy())
+        observers[name].update(x)
         return x
 
     def contract(contraction: Contraction, run: Run) -> Any:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from weft import _core
+
 __all__ = ["QConfig", "presets"]
 
 METHODS = ("min_max", "ema", "percentile", "kl", "l2")
@@ -17,20 +19,22 @@ ESTIMATORS = ("straight_through", "learned_step", "threshold")
 class QConfig:
     """How layers are quantized; a frozen value.
 
-    weight_bits: 8 or 4; activation_bits: 8, or None: weights alone. observer: where ranges of activations come from:
-    "min_max" of all batches, "ema" (a moving average with the fraction momentum), "percentile" (of the values, the
-    percentage percentile lies inside), "kl" or "l2" (the range with the least divergence or squared error).
-    estimator: the gradient, as fake_quantize has it. per_channel: a step for each output of a weight. group_size: a
-    step for each so many neighbours in a row of a weight of 4 bits. symmetric: activations that may be negative are
-    int8 with zero point 0, else uint8 with a zero point. dynamic: each row of the input of a linear layer has a step
-    of its own, by its greatest magnitude, which is found when it runs. Raises ValueError for other values.
+    weight_bits: 8, 4, or 7, whose products with uint8 are exact and quick on processors without instructions for bytes
+    (with symmetric=False, so that all activations are uint8); activation_bits: 8, or None: weights alone. observer:
+    where ranges of activations come from: "min_max" of all batches, "ema" (a moving average with the fraction
+    momentum), "percentile" (of the values, the percentage percentile lies inside), "kl" or "l2" (the range with the
+    least divergence or squared error). estimator: the gradient, as fake_quantize has it. per_channel: a step for each
+    output of a weight. group_size: a step for each so many neighbours in a row of a weight of 4 bits. symmetric:
+    activations that may be negative are int8 with zero point 0, else uint8 with a zero point. dynamic: each row of the
+    input of a linear layer has a step of its own, by its greatest magnitude, which is found when it runs. Raises
+    ValueError for other values.
 
     >>> QConfig(observer="l2").weight_bits
     8
     >>> QConfig(weight_bits=3)
     Traceback (most recent call last):
         ...
-    ValueError: QConfig: weight_bits must be one of 8, 4, got 3
+    ValueError: QConfig: weight_bits must be one of 8, 7, 4, got 3
     """
 
     weight_bits: int = 8
@@ -46,7 +50,7 @@ class QConfig:
 
     def __post_init__(self) -> None:
         for name, choices in (
-            ("weight_bits", (8, 4)),
+            ("weight_bits", (8, 7, 4)),
             ("activation_bits", (8, None)),
             ("observer", METHODS),
             ("estimator", ESTIMATORS),
@@ -87,17 +91,27 @@ presets: dict[str, QConfig] = {
     "tqt": QConfig(estimator="threshold"),
     "dynamic": QConfig(dynamic=True),
     "int4_weight": QConfig(weight_bits=4, activation_bits=None),
+    "seven_bits": QConfig(weight_bits=7, symmetric=False),
 }
 
 
+def adds_bytes() -> bool:
+    """Whether the processor, at the level in use, adds products of bytes in 32 bits: VNNI.
+
+    >>> adds_bytes() in (True, False)
+    True
+    """
+    return hasattr(_core, "onednn_adds_bytes") and _core.onednn_adds_bytes()
+
+
 def as_config(qconfig: QConfig | str | None, what: str) -> QConfig:
-    """A QConfig, or the preset of that name."""
+    """A QConfig, or the preset of that name; "auto": what is quick at the level in use."""
     if isinstance(qconfig, QConfig):
         return qconfig
-    if qconfig is None:
-        return presets["min_max"]
+    if qconfig is None or qconfig == "auto":
+        return presets["min_max" if qconfig is None or adds_bytes() else "seven_bits"]
     if qconfig not in presets:
-        raise ValueError(f"{what}: no preset {qconfig!r}; there are {', '.join(presets)}")
+        raise ValueError(f"{what}: no preset {qconfig!r}; there are auto, {', '.join(presets)}")
     return presets[qconfig]
 
 

@@ -13,6 +13,7 @@ from weft.base.structure import flatten
 from weft.gradients.gradient import no_grad
 from weft.graph.capture import type_of
 from weft.module.module import UNSAVED_BUFFER, Module
+from weft.ops.families.activation import Relu6
 from weft.ops.families.arithmetic import Add
 from weft.ops.families.convolution import TransposedConvolution
 from weft.ops.families.joining import Concat
@@ -38,16 +39,16 @@ class Stored(Module):
     """What a converted contraction reads, as buffers.
 
     weight: integers, of 4 bits in pairs; scale: the product's step for each channel, or those of groups of a weight
-    alone; bias: floats, or None. reads: "integers" of steps that are known; "rows", which are rounded when they are
-    there, each with a step of its own; "floats", of a weight alone.
+    alone; bias: floats, or None. narrow: whether the integers are of 7 bits. reads: "integers" of steps that are
+    known; "rows", which are rounded when they are there, each with a step of its own; "floats", of a weight alone.
     """
 
     weight: Tensor
     scale: Tensor
 
-    def __init__(self, weight: Any, scale: Any, bias: Any, reads: str) -> None:
+    def __init__(self, weight: Any, scale: Any, bias: Any, reads: str, narrow: bool = False) -> None:
         self.bias: Any = None
-        self.reads = reads
+        self.reads, self.narrow = reads, narrow
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
         if bias is not None:
@@ -71,6 +72,10 @@ class StoredStep(Module):
     def quantize(self, x: Any) -> Any:
         """The integers."""
         return F.quantize(x, self.scale, self.zero_point, dtype=self.dtype)
+
+    def round(self, x: Any) -> Any:
+        """The integers of numbers in units of the step."""
+        return F.quantize(x, None, self.zero_point, dtype=self.dtype)
 
     def dequantize(self, q: Any) -> Any:
         """The floats that they stand for."""
@@ -100,7 +105,6 @@ class Converted(Module):
         run = network.constants(state)
         enabled = {name for name, q in simulated.activations.items() if q.enabled}
         for c in network.contractions.values():
-            names = [network.quantized[id(s)] for s in c.sources]
             if c.name in self.reasons:
                 continue
             weight = simulated.weights.get(c.name)
@@ -109,11 +113,12 @@ class Converted(Module):
                 reads = "floats"
             elif weight is not None and weight.config.dynamic:
                 reads = "rows"
-            names = names if reads == "integers" else []
-            if (not enabled.issuperset(names)) or (weight is not None and not weight.enabled):
+            names = list(simulated.sources.get(c.name, ())) if reads == "integers" else []
+            added = [simulated.addends[c.name]] if c.name in simulated.addends else []
+            if (not enabled.issuperset(names + added)) or (weight is not None and not weight.enabled):
                 self.reasons[c.name] = "its quantizers are switched off"
                 continue
-            for name in names:
+            for name in names + added:
                 if name not in self.steps:
                     self.steps[name] = StoredStep(simulated.activations[name])
             self.stored[c.name] = self._store(c, run, weight, names, reads)
@@ -127,12 +132,15 @@ class Converted(Module):
     def _store(
         self, c: Contraction, run: Run, weight: Any, names: Sequence[str], reads: str
     ) -> Stored | RecurrentParts:
+        narrow = weight is not None and weight.config.weight_bits == 7
         if c.is_recurrent():
             parameters, quantizers = weights_of(c, run), weight.parts
 
             def part(name: str, w: Any, bias: Any) -> Stored:
                 q, steps = quantizers[name].quantize(w), quantizers[name].steps(w)
-                return Stored(q.contiguous(), steps.contiguous(), bias, reads)
+                if reads == "floats":
+                    return _of_weight_alone(q, steps, bias, quantizers[name].group_size)
+                return Stored(q.contiguous(), steps.contiguous(), bias, reads, narrow)
 
             op: Any = c.node.op
             return RecurrentParts(op, parameters, part, weight.config)
@@ -151,15 +159,9 @@ class Converted(Module):
             shift = run(norm.inputs[4])
             bias = bias if shift is None else bias + shift
         if reads == "floats":
-            scale = (
-                F.reshape(steps, shape=(w.shape[0], -1))
-                if steps.ndim
-                else F.broadcast_to(steps, shape=(w.shape[0], 1))
-            )
-            packed = F.pack_int4(q, group_size=weight.group_size) if weight.group_size else q
-            return Stored(packed, scale.contiguous(), bias, reads)
+            return _of_weight_alone(q, steps, bias, weight.group_size)
         if reads == "rows":
-            return Stored(q.contiguous(), steps.contiguous(), bias, reads)
+            return Stored(q.contiguous(), steps.contiguous(), bias, reads, narrow)
         if isinstance(c.node.op, TransposedConvolution):
             q = phases(c.node.op, q)
             steps = repeated(c.node.op, steps) if steps.ndim else steps
@@ -172,7 +174,7 @@ class Converted(Module):
             shift = F.sum(F.cast(q, dtype="int32"), axis=axes) * step.padding
             shift = F.cast(shift, dtype="float32") * scale
             bias = -shift if bias is None else bias - shift
-        return Stored(q.contiguous(), scale, bias, reads)
+        return Stored(q.contiguous(), scale, bias, reads, narrow)
 
     def _drop(self, network: Network) -> None:
         """Put zeros that take no memory into the places of parameters that nothing reads any more."""
@@ -214,36 +216,40 @@ class Converted(Module):
             if id(node) not in needed or (node.op is not None and run.follows(node)):
                 continue
             if contraction is not None and self._reads(contraction) is not None:
-                output = node.outputs[0] if contraction.norm is None else contraction.norm.outputs[0]
+                output, total = contraction.output, network.sum_of(contraction)
                 if contraction.is_recurrent():
                     for v, y in zip(node.outputs, self._recur(contraction, run), strict=False):
                         run.set(v, y)
-                elif self._sum_of(network, output) is None:
-                    run.set(output, self._contract(contraction, run))
+                elif total is None or id(output) in network.quantized:
+                    self._set(run, output, contraction)
                 else:
                     run.deferred[id(output)] = contraction
             elif isinstance(node.op, Add) and run.defers(node):
-                run.set(node.outputs[0], self._add(network, node, run))
+                self._add(node, run)
             elif isinstance(node.op, Concat) and run.is_rounded(node.outputs[0]):
                 run.concat(node)
             elif node.op is None:
                 run.set_constant(node)
+            elif run.unit_of(node.inputs[0] if node.inputs else None) is not None:
+                run.clip(node)
             else:
                 for v, x in zip(node.outputs, run.call(node), strict=False):
                     run.set(v, x)
         return network.build(run)
 
-    def _sum_of(self, network: Network, v: Value) -> Node | None:
-        """The sum that alone reads a contraction's result, and adds a value of the same shape."""
-        readers = network.readers.get(id(v), [])
-        if len(readers) != 1 or network.is_output(v) or not isinstance(readers[0].op, Add):
-            return None
-        a, b = readers[0].inputs
-        is_plain = a is not None and b is not None and a is not b and a.type.shape == b.type.shape
-        is_plain = is_plain and not isinstance(v.node.op, TransposedConvolution)
-        return readers[0] if is_plain and id(v) not in network.quantized else None
+    def _set(
+        self, run: _IntegerRun, v: Value, contraction: Contraction, residual: Value | None = None
+    ) -> None:
+        """Compute a contraction: in units of the step of its integers, where ReLU alone is between the two."""
+        is_integer = self.stored[contraction.name].reads == "integers"
+        unit = run.coming_step(v) if is_integer else None
+        y = self._contract(contraction, run, residual, unit)
+        if unit is None:
+            run.set(v, y)
+        else:
+            run.set_in_units(v, y, unit)
 
-    def _add(self, network: Network, node: Node, run: _IntegerRun) -> Any:
+    def _add(self, node: Node, run: _IntegerRun) -> None:
         """A sum with a contraction's result: a residual of integers is added as it is stored, in units of its step."""
         first, second = node.inputs if id(node.inputs[0]) in run.deferred else reversed(node.inputs)
         assert second is not None
@@ -251,14 +257,22 @@ class Converted(Module):
         if id(second) in run.deferred:
             run.set(second, self._contract(run.deferred.pop(id(second)), run))
         if run.is_integer(second) and self.stored[contraction.name].reads == "integers":
-            return self._contract(contraction, run, second)
-        return self._contract(contraction, run) + run(second)
+            self._set(run, node.outputs[0], contraction, second)
+        else:
+            run.set(node.outputs[0], self._contract(contraction, run) + run(second))
 
-    def _contract(self, c: Contraction, run: _IntegerRun, residual: Value | None = None) -> Any:
+    def _contract(
+        self,
+        c: Contraction,
+        run: _IntegerRun,
+        residual: Value | None = None,
+        unit: StoredStep | None = None,
+    ) -> Any:
+        """A contraction's result, with a residual that is added; in units of a step, if there is one."""
         stored, node = self.stored[c.name], c.node
         op: Any = node.op
         if stored.reads == "floats":
-            return F.quantized_linear(run(node.inputs[0]), stored.weight, stored.scale, stored.bias)
+            return self._of_floats(stored, run(node.inputs[0]))
         if stored.reads == "rows":
             return self._of_rows(stored, run(node.inputs[0]), isinstance(op, Linear))
         x = run.integers(node.inputs[0])
@@ -266,23 +280,25 @@ class Converted(Module):
         if not c.has_weight:
             y = F.integer_matmul(x, run.integers(node.inputs[1]))
         elif isinstance(op, Linear):
-            y = F.integer_linear(x, stored.weight)
+            y = F.integer_linear(x, stored.weight, narrow=stored.narrow)
         elif isinstance(op, Matmul):
-            y = F.integer_matmul(x, stored.weight)
+            y = F.integer_matmul(x, stored.weight, narrow=stored.narrow)
         else:
-            y, axis = self._convolve(c, x, stored.weight, run), 1
-        scale, bias, step = stored.scale, stored.bias, None
-        if residual is not None:
-            step = run.step_of(residual)
+            y, axis = self._convolve(c, x, stored, run), 1
+        step = unit if residual is None else run.step_of(residual)
+        scale, bias = stored.scale, stored.bias
+        if step is not None:
             scale = scale / step.scale
             bias = None if bias is None else bias / step.scale
-            if step.padding:
+            if residual is not None and step.padding:
                 bias = (0.0 if bias is None else bias) - full(scale.shape, float(step.padding))
         y = F.dequantize(y, scale, axis=axis if scale.ndim else None)
         y = y if bias is None else y + along_channels(bias, y, node)
         if isinstance(op, TransposedConvolution):
             return interleaved(op, y, node.outputs[0].shape[2:])
-        return y if step is None else (y + run.integers(residual)) * step.scale
+        if residual is None or step is None:
+            return y
+        return (y + run.integers(residual)) * (step.scale if unit is None else step.scale / unit.scale)
 
     def _operands(self, c: Contraction) -> Sequence[Any]:
         """The input and the first states of recurrent layers."""
@@ -290,24 +306,31 @@ class Converted(Module):
         return c.node.inputs[: 1 + state_count(op)]
 
     def _recur(self, c: Contraction, run: _IntegerRun) -> Any:
-        """Recurrent layers whose inputs and states are rounded when they are there."""
+        """Recurrent layers whose inputs and states are floats, or are rounded when they are there."""
         op: Any = c.node.op
-        parts = self.stored[c.name].parts
+        stored = self.stored[c.name]
         operands = [run(v) for v in self._operands(c)]
-        return run_layers(op, operands, lambda name, x: self._of_rows(parts[name], x))
+        product = self._of_floats if stored.reads == "floats" else self._of_rows
+        return run_layers(op, operands, lambda name, x: product(stored.parts[name], x))
+
+    def _of_floats(self, stored: Any, x: Any) -> Any:
+        """A linear layer with a weight of integers alone."""
+        return F.quantized_linear(x, stored.weight, stored.scale, stored.bias)
 
     def _of_rows(self, stored: Any, x: Any, is_linear: bool = True) -> Any:
         """A linear layer whose input is rounded when it is there, each row with a step of its own."""
         rows, steps = as_rows(x)
         q = F.quantize(rows, steps, axis=0, low=-127)
         product = F.integer_linear if is_linear else F.integer_matmul
-        y = F.dequantize(product(q, stored.weight), stored.scale, axis=-1 if stored.scale.ndim else None)
+        y = product(q, stored.weight, narrow=stored.narrow)
+        y = F.dequantize(y, stored.scale, axis=-1 if stored.scale.ndim else None)
         y = y * F.reshape(steps, shape=(-1, 1))
         y = y if stored.bias is None else y + stored.bias
         return F.reshape(y, shape=(*x.shape[:-1], y.shape[-1]))
 
-    def _convolve(self, c: Contraction, x: Any, weight: Any, run: _IntegerRun) -> Any:
+    def _convolve(self, c: Contraction, x: Any, stored: Stored, run: _IntegerRun) -> Any:
         op: Any = c.node.op
+        weight = stored.weight
         if isinstance(op, TransposedConvolution):
             low = high = tuple(n - 1 for n in weight.shape[2:])
             attributes: dict[str, Any] = {"groups": op.groups, "padding": low}
@@ -319,13 +342,21 @@ class Converted(Module):
             pairs = [n for pair in zip(low, high, strict=True) for n in reversed(pair)]
             x = F.pad(x, tuple(reversed(pairs)), value=float(padding))
             attributes["padding"] = 0
-        return getattr(F, f"integer_conv{op.spatial}d")(x, weight, **attributes)
+        return getattr(F, f"integer_conv{op.spatial}d")(x, weight, narrow=stored.narrow, **attributes)
 
     def size_bytes(self) -> int:
         """The memory of all numbers that it reads: integers, steps, and what is left in floats."""
         names = (name for name, _ in self.state_dict().items())
         state = self.state_dict()
         return sum(int(state[name].size) * state[name].dtype.itemsize for name in names)
+
+
+def _of_weight_alone(q: Any, steps: Any, bias: Any, group_size: int | None) -> Stored:
+    """What quantized_linear reads: integers of 8 bits, or pairs of 4, with the steps of each row's groups."""
+    rows = q.shape[0]
+    scale = F.reshape(steps, shape=(rows, -1)) if steps.ndim else F.broadcast_to(steps, shape=(rows, 1))
+    packed = F.pack_int4(q, group_size=group_size) if group_size else q.contiguous()
+    return Stored(packed, scale.contiguous(), bias, "floats")
 
 
 class _IntegerRun(Run):
@@ -335,6 +366,7 @@ class _IntegerRun(Run):
         super().__init__()
         self._network, self._steps = network, steps
         self._integers: dict[int, Any] = {}
+        self._units: dict[int, StoredStep] = {}  # of values that are there in units of a step
         self.deferred: dict[
             int, Contraction
         ] = {}  # by the id of their result: computed with the sum that reads it
@@ -364,6 +396,32 @@ class _IntegerRun(Run):
             super().set(v, x)
         else:
             self._integers[id(v)] = step.quantize(x)
+
+    def coming_step(self, v: Value) -> StoredStep | None:
+        """The step of the integers that a value becomes through ReLU alone."""
+        rounded = self._network.rounded_from(v)
+        return None if rounded is None else self._step(rounded)
+
+    def unit_of(self, v: Value | None) -> StoredStep | None:
+        """The step that a value is there in units of."""
+        return None if v is None else self._units.get(id(v))
+
+    def set_in_units(self, v: Value, x: Any, unit: StoredStep) -> None:
+        """Give a value in units of a step; the integers, if it is the one that is rounded."""
+        if self._step(v) is unit:
+            self._integers[id(v)] = unit.round(x)
+        else:
+            super().set(v, x)
+            self._units[id(v)] = unit
+
+    def clip(self, node: Node) -> None:
+        """ReLU of a value in units of a step."""
+        (v,) = node.inputs
+        unit = self.unit_of(v)
+        assert unit is not None
+        y = F.relu(super().__call__(v))
+        y = F.minimum(y, 6.0 / unit.scale) if isinstance(node.op, Relu6) else y
+        self.set_in_units(node.outputs[0], y, unit)
 
     def __call__(self, v: Value | None) -> Any:
         if v is not None and not self.has(v):

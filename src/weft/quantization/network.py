@@ -17,6 +17,8 @@ from weft.gradients.gradient import no_grad
 from weft.graph.capture import type_of
 from weft.graph.graph import Graph
 from weft.ops import registry
+from weft.ops.families.activation import Relu, Relu6
+from weft.ops.families.arithmetic import Add
 from weft.ops.families.convolution import Convolution, TransposedConvolution
 from weft.ops.families.joining import Concat
 from weft.ops.families.matrix import Linear, Matmul
@@ -45,7 +47,8 @@ class Contraction:
     """One product. name: that of the module with its weight; reason: why it cannot be quantized, if so.
 
     operands: the numbers of the node's inputs that are activations. sources: for each of them the value that is
-    quantized. norm: the batch normalization that alone reads its result.
+    quantized. norm: the batch normalization that alone reads its result. addend: the earlier contraction whose result
+    is added to this one's, and is read by nothing else: it is rounded, and this one is computed with the sum.
     """
 
     node: Node
@@ -54,6 +57,12 @@ class Contraction:
     sources: tuple[Value, ...] = ()
     norm: Node | None = None
     reason: str = ""
+    addend: Contraction | None = None
+
+    @property
+    def output(self) -> Value:
+        """Its result, with the batch normalization behind it."""
+        return (self.node if self.norm is None else self.norm).outputs[0]
 
     @property
     def has_weight(self) -> bool:
@@ -138,6 +147,30 @@ class Network:
             for source, operand in zip(contraction.sources, contraction.operands, strict=True):
                 part = "input" if operand == 0 else "second_input"
                 self.quantized.setdefault(id(source), f"{contraction.name}.{part}")
+        self._find_addends()
+
+    def _find_addends(self) -> None:
+        """Of two contractions whose sum is read, round the result of the first one."""
+        firsts: dict[int, Contraction] = {}  # by the id of the sum
+        for contraction in self.contractions.values():
+            total = self.sum_of(contraction) if contraction.operands else None
+            if total is None:
+                continue
+            first = firsts.setdefault(id(total), contraction)
+            if first is not contraction:
+                contraction.addend = first
+                self.quantized[id(first.output)] = f"{contraction.name}.addend"
+
+    def sum_of(self, contraction: Contraction) -> Node | None:
+        """The sum that alone reads a contraction's result, and adds another value of the same shape."""
+        v = contraction.output
+        readers = self.readers.get(id(v), [])
+        if len(readers) != 1 or self.is_output(v) or not isinstance(readers[0].op, Add):
+            return None
+        a, b = readers[0].inputs
+        is_plain = a is not None and b is not None and a is not b and a.type.shape == b.type.shape
+        is_plain = is_plain and not isinstance(contraction.node.op, TransposedConvolution)
+        return readers[0] if is_plain else None
 
     def _contraction(self, node: Node) -> Contraction:
         op: Any = node.op
@@ -347,6 +380,15 @@ class Network:
     def _quantized(self, v: Value, x: Any, quantize: Callable[[str, Any], Any] | None) -> Any:
         name = self.quantized.get(id(v))
         return x if quantize is None or name is None else quantize(name, x)
+
+    def rounded_from(self, value: Value) -> Value | None:
+        """The value that is quantized, if this one alone becomes it through ReLU, which commutes with a step."""
+        while id(value) not in self.quantized:
+            readers = self.readers.get(id(value), [])
+            if len(readers) != 1 or self.is_output(value) or not isinstance(readers[0].op, Relu | Relu6):
+                return None
+            value = readers[0].outputs[0]
+        return value
 
     def source_of(self, value: Value) -> Value:
         """The value that is quantized for readers of this one: itself, or what it is a view or a maximum of."""

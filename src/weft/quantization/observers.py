@@ -9,12 +9,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
 
 from weft import distributed
-from weft.arrays.creation import tensor
+from weft import functional as F
+from weft.arrays.creation import asarray, tensor
 
 __all__ = ["Histogram", "MinMax", "MovingAverage", "Observer", "make_observer"]
 
@@ -30,15 +32,17 @@ class Observer:
 
     def update(self, x: Any) -> None:
         """Look at one more array. Raises ValueError for values that are not finite."""
-        x = np.asarray(x, np.float32).ravel()
+        x = asarray(x, "float32")
         if not x.size:
             return
-        if not np.isfinite(x).all():
+        low, high = F.min(x).item(), F.max(x).item()  # NaN if there is one
+        if not math.isfinite(low - high):
             raise ValueError(f"quantization: {self.name}: an observed activation has NaN or infinite values")
         self.batches += 1
-        self.look(x)
+        self.look(x, low, high)
 
-    def look(self, x: Any) -> None:
+    def look(self, x: Any, low: float, high: float) -> None:
+        """Take in a tensor and its least and greatest value."""
         raise NotImplementedError
 
     def range(self, levels: int = 256) -> tuple[float, float]:
@@ -59,8 +63,8 @@ class MinMax(Observer):
 
     low, high = float("inf"), float("-inf")
 
-    def look(self, x: Any) -> None:
-        self.low, self.high = min(self.low, float(x.min())), max(self.high, float(x.max()))
+    def look(self, x: Any, low: float, high: float) -> None:
+        self.low, self.high = min(self.low, low), max(self.high, high)
 
     def found(self, levels: int) -> tuple[float, float]:
         return self.low, self.high
@@ -79,8 +83,7 @@ class MovingAverage(MinMax):
         super().__init__(name)
         self.momentum = momentum
 
-    def look(self, x: Any) -> None:
-        low, high = float(x.min()), float(x.max())
+    def look(self, x: Any, low: float, high: float) -> None:
         share = 1.0 if self.batches == 1 else self.momentum
         self.low = low if share == 1.0 else self.low + share * (low - self.low)
         self.high = high if share == 1.0 else self.high + share * (high - self.high)
@@ -117,13 +120,14 @@ class Histogram(Observer):
         self.low = self.high = 0.0  # zero is always representable
         self.counts = np.zeros(BINS)
 
-    def look(self, x: Any) -> None:
-        low, high = min(self.low, float(x.min())), max(self.high, float(x.max()))
+    def look(self, x: Any, low: float, high: float) -> None:
+        low, high = min(self.low, low), max(self.high, high)
         if low == high:
             high = low + 1e-12
         if (low, high) != (self.low, self.high):
             self._grow(low, high)
-        counted = x[x != 0] if self.search == "kl" else x
+        values = x.numpy().ravel(order="K")  # in the order of memory, without a copy
+        counted = values[values != 0] if self.search == "kl" else values
         self.counts += np.histogram(counted, BINS, (self.low, self.high))[0]
 
     def _grow(self, low: float, high: float) -> None:

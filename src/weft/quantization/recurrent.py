@@ -1,4 +1,5 @@
-"""Recurrent layers whose products are of bytes: each row of an input or a state has a step of its own."""
+"""Recurrent layers whose products are of bytes, each row of an input or a state with a step of its own, or of weights
+of integers alone."""
 
 from __future__ import annotations
 
@@ -66,7 +67,6 @@ class RecurrentParts(Module):
 
     correction: Any = None
     integers: Any = None
-    reads = "rows"
 
     def __init__(
         self,
@@ -76,6 +76,7 @@ class RecurrentParts(Module):
         config: QConfig,
     ):
         self.config, self.enabled = config, True
+        self.reads = "rows" if config.dynamic else "floats"
         self.parts = {
             name: make(name, weight, bias) for name, (weight, bias) in named_parts(op, parameters).items()
         }

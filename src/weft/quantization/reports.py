@@ -92,11 +92,17 @@ def _row(module: Converted, name: str) -> Row:
         return Row(name, "float32", "float32", module.reasons[name])
     stored = module.stored[name]
     if stored.reads == "floats":
-        bits = "int4" if stored.weight.dtype.name == "uint8" else "int8"
+        bits = "int4" if stored.weight.dtype.name == "uint8" else _bits_of(stored)
         return Row(name, bits, "float32", "weights alone")
-    weight = "int8" if stored.weight.size else "-"
+    weight = _bits_of(stored) if stored.weight.size else "-"
     kernel = "integer kernel" + (", a step for each row" if stored.reads == "rows" else "")
     return Row(name, weight, module.types[name], kernel)
+
+
+def _bits_of(stored: Any) -> str:
+    """Weights of 7 bits are in bytes, too."""
+    narrow = any(part.narrow for part in stored.parts.values()) if hasattr(stored, "parts") else stored.narrow
+    return "int7" if narrow else "int8"
 
 
 def _simulated_row(module: Simulated, name: str) -> Row:

@@ -146,7 +146,7 @@ class WeightQuantizer(_Learned):
 
     def __init__(self, name: str, config: QConfig, weight: Any, axis: int | None) -> None:
         self.name, self.config, self.axis, self.enabled = name, config, axis, True
-        self.limits = (-127, 127) if config.weight_bits == 8 else (-8, 7)
+        self.limits = {8: (-127, 127), 7: (-63, 63), 4: (-8, 7)}[config.weight_bits]
         self.group_size = config.group_size if config.weight_bits == 4 else None
         if self.is_learned:
             scale = self.scale_of_range(self.rows(weight))
@@ -223,7 +223,8 @@ class Simulated(Module):
     """A module whose products compute with rounded numbers: what prepare_qat and calibrate give, and convert takes.
 
     module: the network itself, whose parameters are trained. weights, activations: the quantizers, by name; names: of
-    all layers; sources: names of the activations that each reads; reasons: why layers are left in floats. A batch
+    all layers; sources: names of the activations that each reads; addends: of the other layer's result that is added to
+    its own; reasons: why layers are left in floats. A batch
     normalization behind a convolution or linear layer is part of its weight: the product is rounded with the running
     statistics, and normalized with those of training.
     """
@@ -237,6 +238,7 @@ class Simulated(Module):
         self.reasons: dict[str, str] = {}
         self.names: tuple[str, ...] = ()
         self.sources: dict[str, tuple[str, ...]] = {}
+        self.addends: dict[str, str] = {}
         self.is_begun = False
         self._networks = Networks()
 
@@ -251,6 +253,11 @@ class Simulated(Module):
         self.round_only(self.quantized_names() if enabled else ())
         return self
 
+    def steps(self) -> list[Tensor]:
+        """The steps that are learned. Give them to Adam as a group with a smaller rate: it moves each number by the
+        rate, and a weight's step is a hundredth of its weights."""
+        return [q.step for q in self.modules() if isinstance(q, _Learned) and q.is_learned]
+
     def quantized_names(self) -> list[str]:
         """The names of the layers that are quantized."""
         return [name for name in self.names if name not in self.reasons]
@@ -261,6 +268,7 @@ class Simulated(Module):
         for name, quantizer in self.weights.items():
             quantizer.enabled = name in chosen
         read = {source for name in chosen for source in self.sources.get(name, ())}
+        read.update(self.addends[name] for name in chosen if name in self.addends)
         for name, activation in self.activations.items():
             activation.enabled = name in read
 
@@ -310,9 +318,14 @@ class Simulated(Module):
             if config.activation_bits is None or config.dynamic:
                 continue
             self.sources[contraction.name] = tuple(network.quantized[id(s)] for s in contraction.sources)
-            for name in self.sources[contraction.name]:
-                if name not in self.activations:
-                    self.activations[name] = ActivationQuantizer(name, config, *ranges[name])
+            rounded = self.sources[contraction.name]
+            addend = contraction.addend
+            if addend is not None and addend.name in self.sources:
+                self.addends[contraction.name] = network.quantized[id(addend.output)]
+                rounded = (*rounded, self.addends[contraction.name])
+            for source in rounded:
+                if source not in self.activations:
+                    self.activations[source] = ActivationQuantizer(source, config, *ranges[source])
         if unmatched:
             names = ", ".join(c.name for c in network.contractions.values())
             raise ValueError(
@@ -330,20 +343,26 @@ class Simulated(Module):
             return None, contraction.reason
         if config is None:
             return None, "excluded by overrides"
-        if contraction.is_recurrent():
+        op: Any = contraction.node.op
+        if contraction.is_recurrent() and not (config.dynamic or config.activation_bits is None):
             return (
-                (config, "")
-                if config.dynamic
-                else (None, "recurrent layers are quantized with dynamic=True only")
+                None,
+                "states have no range that is known beforehand; dynamic=True, or weights alone, quantizes the layer",
             )
         if config.activation_bits is None:
-            if not isinstance(contraction.node.op, Linear) or not contraction.has_weight:
-                return None, "weights alone are quantized in linear layers only"
-            weight: Any = contraction.node.inputs[1]
-            if config.weight_bits == 4 and weight.shape[1] % config.group_size:
-                return None, f"rows of {weight.shape[1]} are not groups of {config.group_size}"
+            weights: list[Any] = [contraction.node.inputs[1]]
+            if contraction.is_recurrent():
+                parameters = contraction.node.inputs[1 + state_count(op) :]
+                weights = [w for w, _ in named_parts(op, parameters).values()]
+            elif not isinstance(op, Linear) or not contraction.has_weight:
+                return None, "weights alone are quantized in linear and recurrent layers only"
+            for weight in weights:
+                if config.weight_bits == 4 and weight.shape[1] % config.group_size:
+                    return None, f"rows of {weight.shape[1]} are not groups of {config.group_size}"
         elif config.dynamic:
-            if not isinstance(contraction.node.op, Linear | Matmul) or not contraction.has_weight:
+            if not contraction.is_recurrent() and not (
+                isinstance(op, Linear | Matmul) and contraction.has_weight
+            ):
                 return None, "activations have steps of their own rows in linear layers only"
         elif not contraction.has_weight and not config.symmetric:
             return None, "products of two activations need symmetric=True"
@@ -398,7 +417,8 @@ class Simulated(Module):
         states = 1 + state_count(op)
         named = named_parts(op, operands[states:])
         rounded = {name: (quantizers.parts[name](w), bias) for name, (w, bias) in named.items()}
-        return run_layers(op, operands[:states], lambda name, x: F.linear(rounded_rows(x), *rounded[name]))
+        round_input = rounded_rows if quantizers.config.dynamic else lambda x: x
+        return run_layers(op, operands[:states], lambda name, x: F.linear(round_input(x), *rounded[name]))
 
     def contract(self, contraction: Contraction, run: Run) -> Any:
         """For Network.run: a product with its rounded weight."""

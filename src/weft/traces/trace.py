@@ -311,7 +311,11 @@ class Trace:
             # Large ones first, so that views of them are found in them.
             tensors = [x for x in (*leaves, *environment.values) if isinstance(x, Tensor)]
             for x in sorted(tensors, key=lambda x: -x.nbytes):
-                recorder.met(x, _core.geometry(x))
+                try:
+                    recorder.met(x, _core.geometry(x))
+                except CannotRecord:  # a recorder that defers has said so, and goes on
+                    if self.strict:
+                        raise
             for dependency in all_within([*leaves, *environment.values]):
                 recorder.depends_on(dependency)
             recorder.captured = self._captured_arrays(environment)

@@ -16,7 +16,7 @@ from weft.graph.inner import stopped
 from weft.ops import functions as F
 from weft.ops import registry
 from weft.ops.families.attention import shared_heads
-from weft.ops.families.fourier import Transform
+from weft.ops.families.fourier import FourierTransform
 from weft.ops.families.linalg import Factorization
 from weft.ops.node import Node, make_node
 from weft.transform.batching import Batch, changed, rule
@@ -443,6 +443,6 @@ def equations(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     return [F.squeeze(x, axis=-1) if rank_b == 1 else x]
 
 
-@rule(Factorization, "inv", Transform)
+@rule(Factorization, "inv", FourierTransform)
 def stacks(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
     return batch.again(node, node.op, inputs)  # type: ignore[arg-type]

@@ -448,7 +448,7 @@ def dropout(a: Attributes, name: str, x: Any) -> Any:
 @by_symbols("SoftmaxOutput", "Softmax")
 def softmax_output(a: Attributes, name: str, x: Any, label: Any) -> Any:
     return internal(
-        "softmax_output",
+        "mxnet_softmax_output",
         x,
         label,
         scale=a.number("grad_scale", 1.0),
@@ -466,7 +466,7 @@ def softmax_output(a: Attributes, name: str, x: Any, label: Any) -> Any:
 def _regression(kind: str) -> Conversion:
     def convert(a: Attributes, name: str, x: Any, label: Any) -> Any:
         scale = a.number("grad_scale", 1.0)
-        return internal("regression_output", x, label, kind=kind, scale=scale, name=name)
+        return internal("mxnet_regression_output", x, label, kind=kind, scale=scale, name=name)
 
     return convert
 
@@ -482,23 +482,21 @@ CONVERSIONS |= {
 def svm_output(a: Attributes, name: str, x: Any, label: Any) -> Any:
     margin, scale = a.number("margin", 1.0), a.number("regularization_coefficient", 1.0)
     is_linear = a.flag("use_linear", False)
-    return internal("svm_output", x, label, margin=margin, scale=scale, is_linear=is_linear, name=name)
+    return F.svm_output(x, label, margin=margin, scale=scale, linear=is_linear, name=name)
 
 
 @by_symbols("MakeLoss")
 def make_loss(a: Attributes, name: str, x: Any) -> Any:
     normalization = a.choice("normalization", "null", "batch", "valid")
     scale, threshold = a.number("grad_scale", 1.0), a.number("valid_thresh", 0.0)
-    return internal(
-        "make_loss", x, scale=scale, normalization=normalization, valid_thresh=threshold, name=name
-    )
+    return F.make_loss(x, scale=scale, normalization=normalization, valid_threshold=threshold, name=name)
 
 
 @by_symbols("make_loss")
 def make_loss_of_1(a: Attributes, name: str, x: Any) -> Any:
-    return internal("make_loss", x, name=name)
+    return F.make_loss(x, name=name)
 
 
 @by_symbols("_contrib_gradientmultiplier")
 def gradient_multiplier(a: Attributes, name: str, x: Any) -> Any:
-    return internal("gradient_multiplier", x, scale=a.number("scalar", 1.0), name=name)
+    return F.gradient_multiplier(x, factor=a.number("scalar", 1.0), name=name)

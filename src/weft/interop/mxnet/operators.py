@@ -23,12 +23,9 @@ from weft.symbol.solvers import Shapes, Solver, solver
 
 __all__ = [
     "AsDtypeOf",
-    "GradientMultiplier",
     "MXNetOperator",
-    "MakeLoss",
-    "RegressionOutput",
-    "SVMOutput",
-    "SoftmaxOutput",
+    "MXNetRegressionOutput",
+    "MXNetSoftmaxOutput",
 ]
 
 
@@ -62,7 +59,7 @@ class AsDtypeOf(Op, public=False, family="interop", rule="x[*s], like[*t] -> y[*
         return cast_to(x, like.dtype)
 
 
-class Output(Op, public=False, family="interop"):
+class OutputForTraining(Op, public=False, family="interop"):
     """Base: the gradient of x is known from x and label, times scale, whatever is asked of y."""
 
     scale: float = 1.0
@@ -76,7 +73,7 @@ class Output(Op, public=False, family="interop"):
         return x
 
 
-@solver(Output)
+@solver(OutputForTraining)
 class OutputSolver(Solver):
     """The result has the shape of x."""
 
@@ -90,7 +87,7 @@ class OutputSolver(Solver):
 
 
 @op
-class SoftmaxOutput(Output):
+class MXNetSoftmaxOutput(OutputForTraining, name="mxnet_softmax_output"):
     """softmax(x), whose gradient is that of the cross-entropy with label, times scale.
 
     x: float[n, ...]: classes are along axis 1 (multi_output), along the last one (preserve_shape), or all but the
@@ -159,7 +156,7 @@ class SoftmaxOutput(Output):
 
 
 @op
-class RegressionOutput(Output):
+class MXNetRegressionOutput(OutputForTraining, name="mxnet_regression_output"):
     """x (kind "linear", "absolute") or sigmoid(x) ("logistic"); the gradient is y - label, or its sign ("absolute").
 
     It is multiplied by scale, and divided by the number of labels of one example.
@@ -175,65 +172,3 @@ class RegressionOutput(Output):
         if self.kind == "absolute":
             difference = F.sign(difference)
         return difference * (self.scale / max(1, math.prod(label.shape[1:]))), None
-
-
-@op
-class SVMOutput(Output, name="svm_output"):
-    """x, whose gradient is that of a hinge loss, of its square unless is_linear. x: float[n, classes]; label: [n]."""
-
-    margin: float = 1.0
-    is_linear: bool = False
-
-    def likely_label(self, x: Partial) -> Partial:
-        """A class for each row."""
-        assert x is not None
-        return x[:1]
-
-    def decompose(self, x: Any, label: Any) -> Any:
-        return F.positive(x)
-
-    def vjp(self, x: Any, label: Any) -> Any:
-        labels = cast_to(F.expand_dims(label, axis=1), int64)
-        is_class = F.equal(labels, F.reshape(numbered(x, x.shape[1]), shape=(1, -1)))
-        missing = F.where(is_class, self.margin - x, self.margin + x)
-        sign = F.where(is_class, -1.0, 1.0)
-        is_missed = cast_to(F.greater(missing, 0.0), x.dtype)
-        slope = is_missed if self.is_linear else is_missed * missing * 2.0
-        return cast_to(sign * slope * self.scale, x.dtype), None
-
-
-@op
-class MakeLoss(Op, public=False, family="interop", rule="x[*s]: float -> y[*s]: x"):
-    """x, which is a loss: its gradient is scale.
-
-    normalization: "null", "batch" (divided by the size of axis 0), "valid" (by the number of elements above
-    valid_thresh, at least 1).
-    """
-
-    scale: float = 1.0
-    normalization: str = "null"
-    valid_thresh: float = 0.0
-
-    def decompose(self, x: Any) -> Any:
-        return F.positive(x)
-
-    def vjp(self, x: Any) -> Any:
-        if self.normalization == "batch":
-            return F.filled_like(x, value=self.scale / x.shape[0])
-        if self.normalization == "valid":
-            count = F.sum(cast_to(F.greater(x, self.valid_thresh), x.dtype))
-            return F.filled_like(x, value=self.scale) / F.maximum(count, 1.0)
-        return F.filled_like(x, value=self.scale)
-
-
-@op
-class GradientMultiplier(Op, public=False, family="interop", rule="x[*s]: float -> y[*s]: x"):
-    """x, whose gradient is multiplied by scale."""
-
-    scale: float
-
-    def decompose(self, x: Any) -> Any:
-        return F.positive(x)
-
-    def vjp(self, dy: Any) -> Any:
-        return dy * self.scale

@@ -10,7 +10,7 @@ from weft.expr.kernel import Each, Fold, Reduction, Scan, Store
 from weft.expr.kernel import parts as parts_of
 from weft.kernels import choices, kernel
 from weft.ops.families.activation import Gelu, HardSwish, Relu, Relu6, Silu
-from weft.ops.families.arithmetic import Add, Multiply
+from weft.ops.families.arithmetic import Add, Minimum, Multiply
 from weft.ops.families.elementary import Sigmoid, Tanh
 from weft.ops.families.epilogue import Epilogue
 from weft.ops.kernels import Loop, Native, as_stored
@@ -26,6 +26,7 @@ POST_OPS: dict[type[Pointwise], Part | Callable[[Any], str]] = {
     Add: "add",
     Gelu: lambda op: "gelu_tanh" if op.approximate == "tanh" else "gelu_erf",
     HardSwish: "hardswish",
+    Minimum: "min",
     Multiply: "mul",
     Relu: "relu",
     Relu6: ("clip", 0.0, 6.0),
@@ -61,7 +62,7 @@ def _parts_of_quantization(step: Pointwise, operands: Sequence[TensorType | None
 
     if not isinstance(step, QuantizeElements):
         return [("mul", OPERAND, 0)] if operands[1] is None else None
-    parts: list[Part] = [("div", OPERAND, 0), "round"]
+    parts: list[Part] = ["round"] if operands[0] is None else [("div", OPERAND, 0), "round"]
     if operands[1] is not None:
         parts.append(("add", OPERAND, 1))
     if (step.low, step.high) != LIMITS[step.dtype.name]:

@@ -31,8 +31,9 @@ class Affine(Op, family="quantization"):
 
     axis: int | None = None
 
-    def check_affine(self, x: TensorType, scale: TensorType, zero_point: TensorType | None) -> None:
-        operands = {"x": x, "scale": scale} | ({} if zero_point is None else {"zero_point": zero_point})
+    def check_affine(self, x: TensorType, scale: TensorType | None, zero_point: TensorType | None) -> None:
+        named = {"x": x, "scale": scale, "zero_point": zero_point}
+        operands = {name: t for name, t in named.items() if t is not None}
         self.require_floats(scale=scale)
         if zero_point is not None and zero_point.dtype.kind not in ("int", "uint", "float"):
             raise self.fail(DTypeError, "zero_point must be a number", **operands)
@@ -86,7 +87,7 @@ def computed_in(x: TensorType) -> DType:
 
 @op
 class QuantizeElements(Pointwise, family="quantization", public=False, smooth=False):
-    """saturate(round(x / scale) + zero_point) on operands that broadcast; NaN becomes low."""
+    """saturate(round(x / scale) + zero_point) on operands that broadcast; no scale: 1; NaN becomes low."""
 
     dtype: DType
     low: int
@@ -100,8 +101,8 @@ class QuantizeElements(Pointwise, family="quantization", public=False, smooth=Fa
         named = {i.name: t for i, t in zip(self.inputs, inputs, strict=True) if t is not None}
         return named["x"].like(broadcast_shapes(self.name, named), self.dtype)
 
-    def scalar(self, x: Scalar, scale: Scalar, zero_point: Scalar | None = None) -> Scalar:
-        q = e.call("rint", x / scale)
+    def scalar(self, x: Scalar, scale: Scalar | None = None, zero_point: Scalar | None = None) -> Scalar:
+        q = e.call("rint", x if scale is None else x / scale)
         q = q if zero_point is None else q + zero_point
         low, high = (e.constant(float(limit), q.dtype) for limit in (self.low, self.high))
         return e.cast(e.where(q > low, e.where(q < high, q, high), low), self.dtype.name)
@@ -124,14 +125,14 @@ class DequantizeElements(Pointwise, family="quantization", public=False):
 
 
 @op
-class Quantize(Ranged, rule="x: float, scale: float, zero_point? -> y: dtype", positional=("axis", "dtype")):
+class Quantize(Ranged, rule="x: float, scale?: float, zero_point? -> y: dtype", positional=("axis", "dtype")):
     """saturate(round(x / scale) + zero_point): the nearest integers, halves to the even one.
 
-    x: float[...]; scale: float[] or, with axis, one for each index along it, positive; zero_point: whole numbers of
-    scale's shape, or None: 0. dtype: int8, uint8 or int16; low, high: bounds, by default the type's. What is beyond the
-    bounds becomes the bound, NaN becomes low. float16 and bfloat16 are computed in float32. Returns x's shape in dtype;
-    the gradient is zero (see fake_quantize). Raises ShapeError if scale or zero_point have another shape, DTypeError
-    for integers, ValueError for bounds that dtype does not have.
+    x: float[...]; scale: float[] or, with axis, one for each index along it, positive, or None: 1; zero_point: whole
+    numbers of scale's shape, or None: 0. dtype: int8, uint8 or int16; low, high: bounds, by default the type's. What
+    is beyond the bounds becomes the bound, NaN becomes low. float16 and bfloat16 are computed in float32. Returns x's
+    shape in dtype; the gradient is zero (see fake_quantize). Raises ShapeError if scale or zero_point have another
+    shape, DTypeError for integers, ValueError for bounds that dtype does not have.
     Source: ONNX 1.16, QuantizeLinear.
 
     >>> import weft as wf
@@ -140,12 +141,14 @@ class Quantize(Ranged, rule="x: float, scale: float, zero_point? -> y: dtype", p
     tensor([ 1, 10, 12, 64], dtype=int8, device=cpu:0)
     """
 
-    def infer(self, x: TensorType, scale: TensorType, zero_point: TensorType | None = None) -> TensorType:
+    def infer(
+        self, x: TensorType, scale: TensorType | None = None, zero_point: TensorType | None = None
+    ) -> TensorType:
         self.require_floats(x=x)
         self.check_affine(x, scale, zero_point)
         return x.like(dtype=self.dtype)
 
-    def decompose(self, x: Any, scale: Any, zero_point: Any = None) -> Any:
+    def decompose(self, x: Any, scale: Any = None, zero_point: Any = None) -> Any:
         low, high = self.limits
         scale, zero_point = (self.along_axis(p, x) for p in (scale, zero_point))
         return F.quantize_elements(x, scale, zero_point, dtype=self.dtype, low=low, high=high)
@@ -297,6 +300,8 @@ class IntegerMatmul(
     a: int8 or uint8 [..., m, k]; b: int8 or uint8 [..., k, n]; the leading sizes fit by broadcasting. Returns int32
     [..., m, n], exact for k up to 33026 and wrapping beyond. No gradient. Raises ShapeError if the sizes differ or one
     has less than 2 dimensions, DTypeError for other types.
+    narrow: the numbers of b are from -64 to 63, which processors without instructions for bytes multiply with uint8
+    exactly, two at a time; others are then wrong there.
     Source: ONNX 1.16, MatMulInteger.
 
     >>> import weft as wf
@@ -306,9 +311,12 @@ class IntegerMatmul(
     (tensor([[20000]], dtype=int32, device=cpu:0), tensor([[32]], dtype=int8, device=cpu:0))
     """
 
+    narrow: bool = False
+
     def decompose(self, a: Any, b: Any) -> Any:
         if has_blocks(a.shape[-1]):
-            return in_blocks(F.integer_matmul, a.shape[-1], (a, -1), (b, -2))
+            product = functools.partial(F.integer_matmul, narrow=self.narrow)
+            return in_blocks(product, a.shape[-1], (a, -1), (b, -2))
         return F.matmul(F.cast(a, dtype=int32), F.cast(b, dtype=int32))
 
 
@@ -321,7 +329,8 @@ class IntegerLinear(
     """x W^T of bytes, added up in int32.
 
     x: int8 or uint8 [..., k]; weight: int8 or uint8 [n, k]. Returns int32 [..., n], exact for k up to 33026 and
-    wrapping beyond. No gradient. Raises ShapeError if the sizes differ, DTypeError for other types.
+    wrapping beyond. No gradient. narrow: of weight, as for integer_matmul. Raises ShapeError if the sizes differ,
+    DTypeError for other types.
     Source: ONNX 1.16, MatMulInteger.
 
     >>> import weft as wf
@@ -330,9 +339,12 @@ class IntegerLinear(
     tensor([9999], dtype=int32, device=cpu:0)
     """
 
+    narrow: bool = False
+
     def decompose(self, x: Any, weight: Any) -> Any:
         if has_blocks(x.shape[-1]):
-            return in_blocks(F.integer_linear, x.shape[-1], (x, -1), (weight, -1))
+            product = functools.partial(F.integer_linear, narrow=self.narrow)
+            return in_blocks(product, x.shape[-1], (x, -1), (weight, -1))
         return F.matmul(F.cast(x, dtype=int32), F.matrix_transpose(F.cast(weight, dtype=int32)))
 
 
@@ -344,13 +356,16 @@ class IntegerConvolution(
 ):
     """Base of convolutions of bytes, added up in int32, without a bias."""
 
+    narrow: bool = False
+
     def decompose(self, x: Any, weight: Any) -> Any:  # type: ignore[override]
         channels, window = x.shape[1], math.prod(weight.shape[2:])
         if self.groups == 1 and has_blocks(channels, window):
             same = functools.partial(getattr(F, self.name), **self.values())
             return in_blocks(same, channels, (x, 1), (weight, 1), EXACT_IN_FLOAT // window)
         convolution = getattr(F, self.name.removeprefix("integer_"))
-        return convolution(F.cast(x, dtype=int32), F.cast(weight, dtype=int32), **self.values())
+        attributes = {name: value for name, value in self.values().items() if name != "narrow"}
+        return convolution(F.cast(x, dtype=int32), F.cast(weight, dtype=int32), **attributes)
 
     def vjp(self, *values: Any) -> Any:
         return None, None
@@ -361,8 +376,8 @@ class IntegerConv1d(IntegerConvolution):
     """The convolution of sequences of bytes, added up in int32.
 
     x: int8 or uint8 [n, c, l]; weight: int8 or uint8 [o, c / groups, kl]; stride, padding (of zeros), dilation,
-    out_channels, kernel_size: as for conv1d. Returns int32 [n, o, ...], channels last in memory. No gradient. Raises
-    ShapeError if channels or sizes do not fit, DTypeError for other types.
+    out_channels, kernel_size: as for conv1d. Returns int32 [n, o, ...], channels last in memory. No gradient. narrow:
+    of weight, as for integer_matmul. Raises ShapeError if channels or sizes do not fit, DTypeError for other types.
     Source: ONNX 1.16, ConvInteger.
 
     >>> import weft as wf
@@ -379,8 +394,8 @@ class IntegerConv2d(IntegerConvolution):
     """The convolution of images of bytes, added up in int32.
 
     x: int8 or uint8 [n, c, h, w]; weight: int8 or uint8 [o, c / groups, kh, kw]; stride, padding (of zeros), dilation,
-    out_channels, kernel_size: as for conv2d. Returns int32 [n, o, ...], channels last in memory. No gradient. Raises
-    ShapeError if channels or sizes do not fit, DTypeError for other types.
+    out_channels, kernel_size: as for conv2d. Returns int32 [n, o, ...], channels last in memory. No gradient. narrow:
+    of weight, as for integer_matmul. Raises ShapeError if channels or sizes do not fit, DTypeError for other types.
     Source: ONNX 1.16, ConvInteger.
 
     >>> import weft as wf
@@ -399,7 +414,8 @@ class IntegerConv3d(IntegerConvolution):
 
     x: int8 or uint8 [n, c, d, h, w]; weight: int8 or uint8 [o, c / groups, kd, kh, kw]; stride, padding (of zeros),
     dilation, out_channels, kernel_size: as for conv3d. Returns int32 [n, o, ...], channels last in memory. No gradient.
-    Raises ShapeError if channels or sizes do not fit, DTypeError for other types.
+    narrow: of weight, as for integer_matmul. Raises ShapeError if channels or sizes do not fit, DTypeError for other
+    types.
     Source: ONNX 1.16, ConvInteger.
 
     >>> import weft as wf
@@ -465,8 +481,8 @@ class QuantizedLinear(
 
     x: float[..., k]; weight: int8 [n, k], or uint8 [n, k / 2] as pack_int4 gives it for groups of this size, or, with
     format "e4m3" or "e5m2", uint8 [n, k] as to_float8 gives it; scale: float[n, g]: each row of the weight has g groups
-    of k / g neighbours; bias: float[n] or None. Returns [..., n] in x's dtype. For one row of x the weight is read
-    once, as it is stored; else it is made a matrix of x's type first.
+    of k / g neighbours; bias: float[n] or None. Returns [..., n] in x's dtype. For few rows of x the weight
+    is read as it is stored; else it is made a matrix of x's type first.
     Weight has no gradient. Raises ShapeError if sizes differ, DTypeError for other types.
     Source: Frantar et al. 2022, GPTQ (groups of weights).
 
@@ -493,7 +509,7 @@ class QuantizedLinear(
         if x.ndim == 0 or weight.ndim != 2 or scale.ndim != 2 or scale.shape[0] != weight.shape[0]:
             raise self.fail(ShapeError, "needs x [..., k], weight [n, k] and scale [n, g]", **operands)
         k = x.shape[-1]
-        columns = weight.shape[1] * (2 if self._is_packed(weight) else 1)
+        columns = weight.shape[1] * (2 if self.is_packed(weight) else 1)
         if columns != k:
             raise self.fail(ShapeError, f"inner sizes differ, {k} != {columns}", **operands)
         groups = scale.shape[1]
@@ -503,7 +519,7 @@ class QuantizedLinear(
             raise self.fail(ShapeError, f"bias needs the shape ({weight.shape[0]},)", **operands)
         return x.like((*x.shape[:-1], weight.shape[0]))
 
-    def _is_packed(self, weight: Any) -> bool:
+    def is_packed(self, weight: Any) -> bool:
         """Whether there are two numbers in each byte."""
         return self.format == "integer" and weight.dtype.name == "uint8"
 
@@ -513,7 +529,7 @@ class QuantizedLinear(
         bytes_each = weight.shape[1] // groups
         stored = F.reshape(weight, shape=(n, groups, bytes_each))
         if self.format == "integer":
-            parts = _nibbles(stored) if self._is_packed(weight) else [stored]
+            parts = _nibbles(stored) if self.is_packed(weight) else [stored]
         else:
             parts = [F.from_float8(stored, format=self.format)]
         numbers = [cast_to(part, kind) for part in parts]

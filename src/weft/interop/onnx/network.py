@@ -1,0 +1,374 @@
+"""A model of ONNX as a module: its nodes are run one after the other, as calls of weft's functions.
+
+Float initializers are parameters, others buffers. What follows from constants alone is computed when the model is
+loaded; what follows from sizes alone is computed on the host when it runs. So a call can be traced, differentiated and
+trained as that of any other module.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.arrays.creation import asarray
+from weft.arrays.tensor import Tensor
+from weft.base.errors import GraphError
+from weft.interop.onnx import elementwise, layers, shapes
+from weft.interop.onnx.calls import CONVERSIONS, Call, Known, numbers, tensor
+from weft.interop.onnx.on_host import ON_HOST
+from weft.interop.source import FileFormatError, short
+from weft.module.module import Module, Parameter
+
+__all__ = ["Network", "load", "operators"]
+
+_MODULES = (elementwise, layers, shapes)  # their conversions are in the table once they are imported
+OLDEST, NEWEST = 7, 26
+MAX_DEPTH = 32
+_CONTROL = ("If", "Loop")
+_DRAWN = ("Dropout",)
+
+
+class Step(NamedTuple):
+    """A node. bodies: graphs of control flow, by attribute."""
+
+    call: Call
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    bodies: Mapping[str, Graph]
+
+
+class Graph(NamedTuple):
+    """Steps in order. constants: by name; inputs and outputs: names."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: dict[str, Known]
+    steps: tuple[Step, ...]
+
+
+def operators() -> list[str]:
+    """The names of ONNX's operators that weft reads, sorted.
+
+    >>> "Conv" in operators()
+    True
+    """
+    return sorted({*CONVERSIONS, *_CONTROL})
+
+
+class Network(Module):
+    """A model of ONNX. inputs, outputs: their names; a call takes arrays in the order of inputs, or by name.
+
+    forward returns a tensor, or a tuple where the model has several outputs. Made by weft.interop.onnx.load.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self.graph = graph
+        self.inputs, self.outputs = graph.inputs, graph.outputs
+        self._held: dict[str, str] = {}
+        for name, constant in graph.constants.items():
+            if constant.array.dtype.kind in "fV" and constant.array.size > 1:
+                attribute = "".join(c if c.isalnum() else "_" for c in name)
+                while hasattr(self, attribute) or not attribute.isidentifier():
+                    attribute = f"p_{attribute}"
+                setattr(self, attribute, Parameter(constant.tensor))
+                self._held[name] = attribute
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        if len(args) > len(self.inputs):
+            raise TypeError(
+                f"onnx: takes {len(self.inputs)} arrays ({', '.join(self.inputs)}), got {len(args)}"
+            )
+        values: dict[str, Any] = dict(self.graph.constants)
+        for name, attribute in self._held.items():
+            values[name] = getattr(self, attribute)
+        given = {**dict(zip(self.inputs, args, strict=False)), **named}
+        for name in self.inputs:
+            if name in given:
+                values[name] = asarray(given[name])
+            elif name not in values:
+                raise TypeError(f"onnx: no array for {name!r}; the inputs are {', '.join(self.inputs)}")
+        if unknown := [name for name in given if name not in self.inputs]:
+            raise TypeError(f"onnx: no input {unknown[0]!r}; the inputs are {', '.join(self.inputs)}")
+        results = run(self.graph, values)
+        results = [tensor(x) for x in results]
+        return results[0] if len(results) == 1 else tuple(results)
+
+
+def run(graph: Graph, values: dict[str, Any]) -> list[Any]:
+    """The outputs of a graph; values: those of its inputs, constants, and of graphs around it."""
+    for step in graph.steps:
+        inputs = [values[name] if name else None for name in step.inputs]
+        for name, value in zip(step.outputs, outputs_of(step, inputs, values), strict=False):
+            if name:
+                values[name] = value
+    return [values[name] for name in graph.outputs]
+
+
+def outputs_of(step: Step, inputs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
+    """What a node gives: on the host if all that it reads is known there."""
+    call = step.call
+    if call.operator == "If":
+        return run_if(step, inputs, values)
+    if call.operator == "Loop":
+        return run_loop(step, inputs, values)
+    is_known = call.operator not in _DRAWN and all(x is None or isinstance(x, Known) for x in inputs)
+    try:
+        if is_known and inputs and call.operator in ON_HOST:
+            known = ON_HOST[call.operator](call, *[None if x is None else x.array for x in inputs])
+            return [Known(np.asarray(known))]
+        result = CONVERSIONS[call.operator](call, *inputs)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        if isinstance(error, GraphError):
+            raise
+        error.add_note(f"in {call.operator} {call.name!r} of a model of ONNX, opset {call.opset}")
+        raise
+    results = list(result) if isinstance(result, tuple | list) else [result]
+    if is_known:
+        results = [
+            Known(np.asarray(x.numpy()), x) if isinstance(x, Tensor) and x.size <= 1 << 20 else x
+            for x in results
+        ]
+    return results
+
+
+def run_if(step: Step, inputs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
+    """The branch that the condition chooses; waits for the condition."""
+    branch = step.bodies["then_branch" if numbers(step.call, inputs[0]).ravel()[0] else "else_branch"]
+    return run(branch, {**values, **branch.constants})
+
+
+def run_loop(step: Step, inputs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
+    """The loop, its steps one after the other; waits for the condition of each."""
+    body = step.bodies["body"]
+    limit, condition, *states = inputs
+    count = None if limit is None else int(numbers(step.call, limit).ravel()[0])
+    goes_on = True if condition is None else bool(numbers(step.call, condition).ravel()[0])
+    scanned: list[list[Any]] = [[] for _ in body.outputs[1 + len(states) :]]
+    k = 0
+    while goes_on and (count is None or k < count):
+        known = Known(np.array(k, np.int64))
+        given = dict(zip(body.inputs, [known, Known(np.array(True)), *states], strict=False))
+        goes_on_value, *results = run(body, {**values, **body.constants, **given})
+        goes_on = bool(numbers(step.call, goes_on_value).ravel()[0])
+        states = results[: len(states)]
+        for rows, row in zip(scanned, results[len(states) :], strict=True):
+            rows.append(tensor(row))
+        k += 1
+    from weft import functional as F
+
+    if any(not rows for rows in scanned):
+        raise step.call.fail("a loop without steps has no scanned outputs here")
+    return [*states, *(F.stack(*rows, axis=0) for rows in scanned)]
+
+
+# ---- From protocol buffers -------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Reads one ModelProto."""
+
+    def __init__(self, model: Any, folder: str, where: str) -> None:
+        import onnx
+
+        self.onnx, self.model, self.folder, self.where = onnx, model, folder, where
+        self.opsets = {each.domain or "ai.onnx": each.version for each in model.opset_import}
+        opset = self.opsets.get("ai.onnx", 1)
+        if not OLDEST <= opset <= NEWEST:
+            raise GraphError(f"{where}: opset {opset}; weft reads {OLDEST} to {NEWEST}")
+        self.types: dict[str, Any] | None = None  # of values, once they are asked for
+        self.functions = {(each.domain, each.name): each for each in model.functions}
+
+    def graph(self, proto: Any, depth: int = 0) -> Graph:
+        if depth > MAX_DEPTH:
+            raise FileFormatError(f"{self.where}: graphs are in each other more than {MAX_DEPTH} deep")
+        constants = {each.name: self.known(each) for each in proto.initializer}
+        if proto.sparse_initializer:
+            raise GraphError(f"{self.where}: sparse initializers are not supported")
+        steps: list[Step] = []
+        for k, node in enumerate(proto.node):
+            steps += self.steps(node, k, depth)
+        inputs = tuple(each.name for each in proto.input if depth or each.name not in constants)
+        return folded(Graph(inputs, tuple(each.name for each in proto.output), constants, tuple(steps)))
+
+    def steps(self, node: Any, k: int, depth: int) -> list[Step]:
+        name = node.name or f"{node.op_type}{k}"
+        domain = node.domain or "ai.onnx"
+        if (node.domain, node.op_type) in self.functions:
+            return self.inlined(node, self.functions[node.domain, node.op_type], depth)
+        if domain != "ai.onnx" or (node.op_type not in CONVERSIONS and node.op_type not in _CONTROL):
+            inlined = self.expanded(node, depth) if domain == "ai.onnx" else None
+            if inlined is not None:
+                return inlined
+            raise GraphError(
+                f"{self.where}: node {name!r}: operator {node.op_type} of {domain} is not supported"
+            )
+        attributes, bodies = {}, {}
+        for attribute in node.attribute:
+            value = self.onnx.helper.get_attribute_value(attribute)
+            if isinstance(value, self.onnx.GraphProto):
+                bodies[attribute.name] = self.graph(value, depth + 1)
+            elif isinstance(value, self.onnx.TensorProto):
+                attributes[attribute.name] = self.known(value)
+            else:
+                attributes[attribute.name] = value
+        call = Call(name, node.op_type, attributes, self.opsets.get(domain, 1), len(node.output))
+        return [Step(call, tuple(node.input), tuple(node.output), bodies)]
+
+    def expanded(self, node: Any, depth: int) -> list[Step] | None:
+        """The steps of an operator that ONNX defines in others."""
+        try:
+            schema = self.onnx.defs.get_schema(node.op_type, self.opsets["ai.onnx"], "")
+        except Exception:
+            return None
+        function = schema.function_body if schema.has_function else self.typed_function(schema, node)
+        if function is None:
+            return None
+        defaults = {
+            name: attribute.default_value
+            for name, attribute in schema.attributes.items()
+            if attribute.default_value.name
+        }
+        return self.inlined(node, function, depth, defaults)
+
+    def typed_function(self, schema: Any, node: Any) -> Any:
+        """The function of an operator that depends on the types of its inputs; None if there is none."""
+        if not schema.has_context_dependent_function:
+            return None
+        if self.types is None:
+            inferred = self.onnx.shape_inference.infer_shapes(self.model).graph
+            self.types = {v.name: v.type for v in (*inferred.input, *inferred.value_info, *inferred.output)}
+            for each in inferred.initializer:
+                self.types[each.name] = self.onnx.helper.make_tensor_type_proto(each.data_type, each.dims)
+        if any(name and name not in self.types for name in node.input):
+            return None
+        types = [self.types[name].SerializeToString() if name else b"" for name in node.input]
+        body = schema.get_context_dependent_function(node.SerializeToString(), types)
+        function = self.onnx.FunctionProto()
+        function.ParseFromString(body)
+        return function if function.node else None
+
+    def inlined(
+        self, node: Any, function: Any, depth: int, defaults: Mapping[str, Any] | None = None
+    ) -> list[Step]:
+        """The nodes of a function, under names of this call. defaults: attributes that the node leaves out."""
+        if depth > MAX_DEPTH:
+            raise FileFormatError(f"{self.where}: functions call each other more than {MAX_DEPTH} deep")
+        prefix = f"{node.name or node.output[0]}/{depth}/"
+        names = dict(zip(function.input, node.input, strict=False)) | dict(
+            zip(function.output, node.output, strict=False)
+        )
+        names |= dict.fromkeys(function.input[len(node.input) :], "")
+        given = dict(defaults or {}) | {each.name: each for each in getattr(function, "attribute_proto", ())}
+        given |= {each.name: each for each in node.attribute}
+        steps = []
+        for k, inner in enumerate(function.node):
+            copy = self.onnx.NodeProto()
+            copy.CopyFrom(inner)
+            copy.name = f"{prefix}{inner.name or inner.op_type}{k}"
+            rename(copy, names, prefix)
+            del copy.attribute[:]
+            for attribute in inner.attribute:
+                if attribute.ref_attr_name:
+                    if attribute.ref_attr_name in given:
+                        copy.attribute.add().CopyFrom(given[attribute.ref_attr_name])
+                        copy.attribute[-1].name = attribute.name
+                else:
+                    copy.attribute.add().CopyFrom(attribute)
+                    rename_graph(copy.attribute[-1].g, names, prefix)
+            steps += self.steps(copy, k, depth + 1)
+        return steps
+
+    def known(self, proto: Any) -> Known:
+        """The elements of a TensorProto; of bfloat16 the array is float32."""
+        array = self.array(proto)
+        if proto.data_type != self.onnx.TensorProto.BFLOAT16:
+            return Known(array)
+        wide = (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        return Known(wide, asarray(wide).astype("bfloat16"))
+
+    def array(self, proto: Any) -> np.ndarray[Any, Any]:
+        """The elements of a TensorProto, which may be in a file beside the model's."""
+        if proto.data_type not in elementwise.DTYPES:
+            kind = self.onnx.TensorProto.DataType.Name(proto.data_type)
+            raise GraphError(
+                f"{self.where}: tensor {short(proto.name)} is of {kind}, which weft does not have"
+            )
+        if proto.data_location == self.onnx.TensorProto.EXTERNAL:
+            location = {each.key: each.value for each in proto.external_data}.get("location", "")
+            if not self.folder or os.path.basename(location) != location or location in ("", ".", ".."):
+                raise FileFormatError(
+                    f"{self.where}: tensor {short(proto.name)} is in {short(location)}, not beside the model"
+                )
+        try:
+            return np.asarray(self.onnx.numpy_helper.to_array(proto, self.folder))
+        except (ValueError, TypeError, OSError) as error:
+            raise FileFormatError(f"{self.where}: tensor {short(proto.name)}: {error}") from None
+
+
+def rename(node: Any, names: Mapping[str, str], prefix: str) -> None:
+    """Give the values of a node, and of graphs in it, their names in the call of a function."""
+    for fields in (node.input, node.output):
+        for at, name in enumerate(fields):
+            if name:
+                fields[at] = names.get(name, prefix + name)
+    for attribute in node.attribute:
+        rename_graph(attribute.g, names, prefix)
+
+
+def rename_graph(graph: Any, names: Mapping[str, str], prefix: str) -> None:
+    """The same for all nodes of a graph, its inputs, outputs and constants."""
+    for node in graph.node:
+        rename(node, names, prefix)
+    for described in (*graph.input, *graph.output, *graph.initializer):
+        described.name = names.get(described.name, prefix + described.name)
+
+
+def folded(graph: Graph) -> Graph:
+    """The graph without the steps that constants alone decide; their outputs are constants."""
+    constants, steps = dict(graph.constants), []
+    values: dict[str, Any] = {name: value for name, value in constants.items() if name not in graph.inputs}
+    for step in graph.steps:
+        is_open = step.call.operator in (*_CONTROL, *_DRAWN)
+        if is_open or not all(name in values or not name for name in step.inputs):
+            steps.append(step)
+            continue
+        results = outputs_of(step, [values[name] if name else None for name in step.inputs], values)
+        if not all(isinstance(x, Known) for x in results):
+            steps.append(step)
+            continue
+        values.update({name: x for name, x in zip(step.outputs, results, strict=False) if name})
+    read = {name for step in steps for name in step.inputs} | set(graph.outputs)
+    has_bodies = any(step.bodies for step in steps)
+    kept = {name: x for name, x in {**constants, **values}.items() if has_bodies or name in read}
+    return graph._replace(constants=kept, steps=tuple(steps))
+
+
+def load(model: Any) -> Network:
+    """A model of ONNX as a module: the path of a .onnx file, or an onnx.ModelProto. Needs the package onnx.
+
+    Opsets 7 to 26 of ai.onnx; functions of the model, and operators that ONNX defines by others, are replaced by what
+    they are made of. Elements may be in files beside the model's (external data). Float constants become parameters;
+    the module is in training mode as any other, but operators of the model do not depend on that.
+    Raises ImportError without onnx; FileFormatError for a damaged file; GraphError for operators, opsets and element
+    types that weft does not read, with the name of the node; OSError if a file cannot be opened.
+    Source: ONNX, docs/Operators.md and docs/IR.md.
+    """
+    import onnx
+
+    folder, where = "", "onnx.load"
+    if not isinstance(model, onnx.ModelProto):
+        path = os.fsdecode(model)
+        folder, where = os.path.dirname(os.path.realpath(path)), f"onnx.load: {path!r}"
+        try:
+            model = onnx.load_model(path, load_external_data=False)
+        except OSError:
+            raise
+        except Exception as error:  # what protocol buffers raise, by version
+            raise FileFormatError(f"{where}: not a model of ONNX: {type(error).__name__}: {error}") from None
+    if not model.graph.node and not model.graph.output:
+        raise FileFormatError(f"{where}: a model without a graph")
+    return Network(_Reader(model, folder, where).graph(model.graph))

@@ -1,0 +1,173 @@
+"""Generated products of bytes with what follows them, against NumPy: the same bits at every level.
+
+    python tests/quantization/test_generated.py SECONDS [SEED]
+
+tries cases for so long, and prints how many.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import weft as wf
+import weft.functional as F
+
+DAILY = 40
+
+
+def byte(rng, shape, dtype, narrow=False):
+    low, high = (0, 256) if dtype == "uint8" else (-64, 64) if narrow else (-128, 128)
+    if rng.random() < 0.2:  # the greatest sums
+        return rng.choice(np.array([low, high - 1]), shape).astype(dtype)
+    return rng.integers(low, high, shape).astype(dtype)
+
+
+def strided(rng, x):
+    """The same numbers, in memory in another order, or with gaps."""
+    how = rng.integers(4)
+    if how == 0:
+        order = rng.permutation(x.ndim)
+        moved = wf.tensor(np.ascontiguousarray(x.transpose(order)))
+        return F.permute_dims(moved, axes=tuple(int(a) for a in np.argsort(order)))
+    if how == 1:
+        wide = np.repeat(x, 2, axis=-1)
+        return wf.tensor(wide)[..., ::2]
+    return wf.tensor(x)
+
+
+def windows(rng, spatial):
+    """Sizes and attributes of a convolution."""
+    kernel = rng.integers(1, 5, spatial)
+    stride, dilation, padding = (
+        rng.integers(1, 3, spatial),
+        rng.integers(1, 3, spatial),
+        rng.integers(0, 3, spatial),
+    )
+    reach = (kernel - 1) * dilation + 1
+    sizes = np.maximum(reach - 2 * padding, 1) + rng.integers(0, 9, spatial)
+    attributes = {"stride": stride, "dilation": dilation, "padding": padding}
+    return kernel, sizes, {name: tuple(int(n) for n in numbers) for name, numbers in attributes.items()}
+
+
+def exact_convolution(x, w, groups, stride, dilation, padding):
+    """In int64, window by window."""
+    spatial = x.ndim - 2
+    x = np.pad(x.astype(np.int64), ((0, 0), (0, 0), *((p, p) for p in padding)))
+    reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilation, strict=True)]
+    seen = np.lib.stride_tricks.sliding_window_view(x, reach, tuple(range(2, 2 + spatial)))
+    seen = seen[(slice(None), slice(None), *(slice(None, None, s) for s in stride))]
+    seen = seen[(..., *(slice(None, None, d) for d in dilation))]
+    n, outer = x.shape[0], seen.shape[2 : 2 + spatial]
+    parts = []
+    for a, b in zip(np.split(seen, groups, 1), np.split(w.astype(np.int64), groups, 0), strict=True):
+        rows = np.moveaxis(a, 1, 1 + spatial).reshape(n, *outer, -1)
+        parts.append(np.moveaxis(rows @ b.reshape(b.shape[0], -1).T, -1, 1))
+    return np.concatenate(parts, 1)
+
+
+def product(rng):
+    """Operands, the function of weft, the exact sums, the axis of channels."""
+    dtype, narrow = str(rng.choice(["uint8", "int8"])), bool(rng.random() < 0.4)
+    kind = str(rng.choice(["linear", "matmul", "conv1d", "conv2d", "conv2d", "conv3d"]))
+    if not kind.startswith("conv"):
+        lead = tuple(int(n) for n in rng.integers(1, 5, rng.integers(0, 3)))
+        m, n, k = (
+            int(rng.integers(1, 40)),
+            int(rng.integers(1, 70)),
+            int(rng.choice([1, 3, 17, 64, 200, 700])),
+        )
+        x, w = byte(rng, (*lead, m, k), dtype), byte(rng, (n, k), "int8", narrow)
+        exact = x.astype(np.int64) @ w.astype(np.int64).T
+        if kind == "linear":
+            return x, w, lambda x, w: F.integer_linear(x, w, narrow=narrow), exact, -1
+        return x, w.T.copy(), lambda x, w: F.integer_matmul(x, w, narrow=narrow), exact, -1
+    spatial = int(kind[4])
+    kernel, sizes, attributes = windows(rng, spatial)
+    groups = int(rng.choice([1, 1, 2, 5]))
+    each, outputs = int(rng.choice([1, 3, 8, 33, 90])), groups * int(rng.choice([1, 2, 16, 21]))
+    if spatial == 3:
+        each = min(each, 8)
+    x = byte(rng, (int(rng.integers(1, 4)), groups * each, *sizes), dtype)
+    w = byte(rng, (outputs, each, *kernel), "int8", narrow)
+    exact = exact_convolution(x, w, groups, **attributes)
+    f = getattr(F, f"integer_{kind}")
+    return x, w, lambda x, w: f(x, w, groups=groups, narrow=narrow, **attributes), exact, 1
+
+
+def check(seed):
+    """One case: the sums, and a program with step, bias, a residual, ReLU, bounds and rounding."""
+    rng = np.random.default_rng(seed)
+    x, w, f, exact, axis = product(rng)
+    inputs = [strided(rng, x), strided(rng, w)]
+    np.testing.assert_array_equal(f(*inputs).numpy(), exact, err_msg=f"seed {seed}")
+    n = exact.shape[axis]
+    along = [1] * exact.ndim
+    along[axis] = n
+    step = rng.uniform(1e-4, 1e-3, n).astype(np.float32)
+    bias = rng.normal(0, 3, n).astype(np.float32)
+    out = None if rng.random() < 0.5 else np.float32(rng.uniform(0.02, 0.2))
+    dtype = str(rng.choice(["uint8", "int8"]))
+    zero = None if rng.random() < 0.5 else np.array(rng.integers(0, 99), dtype)
+    residual = rng.choice([None, "uint8", "int8", "float32"])
+    ratio = np.float32(rng.uniform(0.5, 2))
+    if residual is not None:
+        residual = (
+            byte(rng, exact.shape, residual)
+            if residual != "float32"
+            else rng.normal(0, 9, exact.shape).astype(np.float32)
+        )
+    top = np.float32(rng.uniform(1, 50)) if rng.random() < 0.3 else None
+    relu = bool(rng.random() < 0.6)
+
+    def computed(x, w, step, bias, out, zero, residual, ratio, top):
+        y = F.dequantize(f(x, w), step, axis=axis % len(along))
+        y = y + F.reshape(bias, shape=tuple(along))
+        y = y if residual is None else (y + residual) * ratio
+        y = F.relu(y) if relu else y
+        y = y if top is None else F.minimum(y, top)
+        return F.quantize(y, out, zero, dtype=dtype)
+
+    arrays = [step, bias, out, zero, residual, ratio, top]
+    tensors = [None if a is None else wf.tensor(a) for a in arrays]
+    if residual is not None:
+        tensors[4] = strided(rng, residual)
+    y = exact.astype(np.int32).astype(np.float32) * step.reshape(along) + bias.reshape(along)
+    y = y if residual is None else (y + residual.astype(np.float32)) * ratio
+    y = np.maximum(y, np.float32(0)) if relu else y
+    y = y if top is None else np.minimum(y, top)
+    y = np.round(y if out is None else y / out)
+    y = y if zero is None else y + zero.astype(np.float32)
+    low, high = (0, 255) if dtype == "uint8" else (-128, 127)
+    traced = wf.trace(computed)(*inputs, *tensors)
+    np.testing.assert_array_equal(traced.numpy(), np.clip(y, low, high).astype(dtype), err_msg=f"seed {seed}")
+
+
+@pytest.mark.parametrize("seed", range(DAILY))
+def test_products_are_exact(seed):
+    check(seed)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("level", ["", "avx512", "avx2", "sse4"])
+def test_products_are_exact_at_every_level(level):
+    environment = {**os.environ, "WEFT_ISA": level}
+    command = [sys.executable, Path(__file__), "600", "1000"]
+    subprocess.run(command, env=environment, check=True, timeout=1200)
+
+
+def main():
+    seconds, seed = float(sys.argv[1]), int((*sys.argv, "1000")[2])
+    start, first = time.monotonic(), seed
+    while time.monotonic() - start < seconds:
+        check(seed)
+        seed += 1
+    print(f"{seed - first} cases")
+
+
+if __name__ == "__main__":
+    main()
