@@ -154,6 +154,8 @@ void bind_kernels(nb::module_& m) {
       },
       "function"_a, "loops"_a, "operands"_a, "checks"_a, "find"_a, "loop"_a, "copy"_a.none(),
       "Elements at indices, on a GPU: kernels/indexed_threads.h.");
+  def(m, "make_permuted_threads", &make_permuted_threads, "gather"_a,
+      "x -> y, on a GPU. Parameters: key, stream, offset.");
   def(m, "make_checked_labels", &make_checked_labels, "function"_a, "find"_a, "copy"_a,
       "integers -> int64. Parameters: classes, ignored.");
   def(m, "kernel_searchsorted", &make_searchsorted, "right"_a = false,

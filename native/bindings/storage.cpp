@@ -224,6 +224,9 @@ void bind_storage(nb::module_& m) {
       },
       "device"_a = nb::none());
   def(
+      m, "reset_device", [](Device device) { Runtime::get().reset(device); }, "device"_a.none(),
+      "Gives a GPU a new context and new memory; its arrays are lost. Raises DeviceError.");
+  def(
       m, "reset_memory_peaks", [](Device device) { Runtime::get().pool(device).reset_peaks(); },
       "device"_a = nb::none());
 }

@@ -267,22 +267,57 @@ nb::object to_capsule(Loan* loan, bool versioned) {
   return nb::steal(capsule);
 }
 
+// What reads first, by __dlpack__'s stream. Of CUDA: None is the default stream, in whose place the host
+// waits; -1 nothing; 1 and 2 the default streams by the driver's names.
+Reader reader_of(nb::handle stream, Device device) {
+  if (!hidden_memory_of(device)) {
+    if (!stream.is_none()) throw ValueError("__dlpack__: a cpu has no streams; stream must be None");
+    return {};
+  }
+  if (stream.is_none()) return {};
+  const auto number = nb::cast<int64_t>(stream);
+  if (number == 0 || number < -1)
+    throw ValueError("__dlpack__: stream is None, -1, 1, 2 or a stream's address; got " +
+                     std::to_string(number));
+  return {false, number == -1 ? nullptr : reinterpret_cast<void*>(number)};
+}
+
 nb::object dlpack_of(nb::handle self, nb::handle stream, nb::handle max_version, nb::handle dl_device,
                      nb::handle copy) {
   const Tensor& x = tensor_of(self, "__dlpack__");
-  if (!stream.is_none()) throw ValueError("__dlpack__: a cpu has no streams; stream must be None");
-  if (hidden_memory_of(x.device()) && (dl_device.is_none() || copy.ptr() == Py_False))
-    throw BufferError("__dlpack__: x is on " + to_string(x.device()) +
-                      ", whose memory is not lent yet; x.to_device(\"cpu\") is a copy that is");
-  if (!dl_device.is_none() && nb::cast<int>(dl_device[0]) != dlpack::kCpu)
-    throw BufferError("__dlpack__: only the cpu, (1, 0), can be asked for");
+  const dlpack::Device here = to_dlpack(x.device());
+  const dlpack::Device asked =
+      dl_device.is_none() ? here : dlpack::Device{nb::cast<int>(dl_device[0]), nb::cast<int>(dl_device[1])};
   const bool versioned = !max_version.is_none() && nb::cast<int>(max_version[0]) >= 1;
   const bool copied = copy.ptr() == Py_True;
-  if (hidden_memory_of(x.device())) return to_capsule(Loan::make(fetched(x), true), versioned);
+  if (asked.type != here.type || (here.type != dlpack::kCpu && asked.index != here.index)) {
+    if (here.type == dlpack::kCpu) throw BufferError("__dlpack__: only the cpu, (1, 0), can be asked for");
+    if (asked.type != dlpack::kCpu || copy.ptr() == Py_False)
+      throw BufferError("__dlpack__: x is on " + to_string(x.device()) + "; " +
+                        (asked.type == dlpack::kCpu
+                             ? "copy=False gives no copy on the cpu"
+                             : "besides, a copy on the cpu, (1, 0), can be asked for"));
+    return to_capsule(Loan::make(fetched(x), true), versioned);
+  }
+  const Reader reader = reader_of(stream, x.device());
   const Tensor from = copied ? copy_of(x, x.dtype, x.device()) : x;
   if (!versioned && !writable(from))
     throw BufferError("__dlpack__: read-only memory needs DLPack 1.0; pass max_version");
-  return to_capsule(Loan::make(from, copied), versioned);
+  return to_capsule(Loan::make(from, copied, reader), versioned);
+}
+
+// (type, index); raises BufferError for devices that DLPack has no name for.
+nb::object dlpack_device_of(nb::handle self) {
+  const dlpack::Device device = to_dlpack(tensor_of(self, "__dlpack_device__").device());
+  return nb::make_tuple(device.type, device.index);
+}
+
+// The stream that an array of another library has to be ready for, by its device; None: of a cpu.
+nb::object dlpack_stream(int type, int index) {
+  const Device device = from_dlpack(dlpack::Device{type, index});
+  DeviceBackend* const backend = hidden_memory_of(device);
+  if (!backend) return nb::none();
+  return nb::int_(reinterpret_cast<intptr_t>(backend->stream(index, QueueKind::compute)));
 }
 
 template <class M>
@@ -325,7 +360,8 @@ int api_allocate(dlpack::Tensor* prototype, dlpack::ManagedVersioned** result, v
                  void (*set_error)(void*, const char*, const char*)) {
   try {
     const Dims shape{prototype->shape, static_cast<size_t>(prototype->ndim)};
-    *result = &Loan::make(Tensor::empty(shape, from_dlpack(prototype->dtype), {}), false)->versioned;
+    const Device device = from_dlpack(prototype->device);
+    *result = &Loan::make(Tensor::empty(shape, from_dlpack(prototype->dtype), device), false)->versioned;
     return 0;
   } catch (const std::exception& error) {
     set_error(error_context, "MemoryError", error.what());
@@ -356,9 +392,13 @@ int api_borrow(void* object, dlpack::Tensor* result) {
   });
 }
 
-int api_stream(int32_t, int32_t, void** result) {
-  *result = nullptr;
-  return 0;
+int api_stream(int32_t type, int32_t index, void** result) {
+  return guarded<int>(-1, [&] {
+    const Device device = from_dlpack(dlpack::Device{type, index});
+    DeviceBackend* const backend = hidden_memory_of(device);
+    *result = backend ? backend->stream(index, QueueKind::compute) : nullptr;
+    return 0;
+  });
 }
 
 dlpack::ExchangeApi exchange_api{{{1, 3}, nullptr}, api_allocate, api_from_object,
@@ -373,6 +413,9 @@ void bind_exchange(nb::module_& m) {
   def(m, "memory", memory);
   def(m, "dlpack_of", dlpack_of, "x"_a, "stream"_a.none(), "max_version"_a.none(), "dl_device"_a.none(),
       "copy"_a.none());
+  def(m, "dlpack_device_of", dlpack_device_of);
+  def(m, "dlpack_stream", dlpack_stream, "type"_a, "index"_a,
+      "The address of the stream that an array of another library has to be ready for; None on a cpu.");
   def(m, "from_dlpack_capsule", from_capsule, "capsule"_a, "device"_a = nb::none());
   nb::object type = nb::borrow(reinterpret_cast<PyObject*>(tensor_type));
   type.attr("__dlpack_c_exchange_api__") =

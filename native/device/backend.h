@@ -6,6 +6,10 @@
 // The context of a device is made current on each thread that calls the driver for it. After a fork the child
 // has no GPU: every call raises DeviceError, and memory is not given back, since the driver's state belongs
 // to the parent.
+//
+// A device whose context has failed stays where it is: every use raises DeviceError with the first failure,
+// and its places count as passed, so that nothing waits. `reset` makes a new context. Places go on where they
+// were.
 #pragma once
 
 #include <array>
@@ -39,6 +43,14 @@ class PinnedRing {
          end = kPieceBytes;  // of copies to the device: the latest piece, and how much of it is used
 };
 
+// Pinned places for what is read later.
+struct PinnedNotes {
+  static constexpr size_t kMost = 512;
+  ForkMutex mutex;
+  char* memory = nullptr;
+  std::vector<uint16_t> free;  // numbers of places
+};
+
 // One stream, and how far it has come: the event of place k is the one of number k % kEvents. So at most as
 // many places are ahead of the device: `record` waits for the oldest before it uses its event again.
 struct Lane {
@@ -52,7 +64,8 @@ struct Lane {
   std::vector<uint64_t> ordered_after;  // by number of the stream: the newest place that it waits for
 };
 
-// One GPU. Constant once it has been made, but for the rings.
+// One GPU. Constant once it has been made, but for the rings; a reset changes the context and the streams,
+// while nothing uses them.
 struct Gpu {
   int index;
   driver::Ordinal ordinal;
@@ -60,11 +73,24 @@ struct Gpu {
   uint64_t total_bytes;
   std::string chip;  // what code is compiled for: "sm_90" or so, "stand-in"
   int processors;
+  std::atomic<uint32_t> contexts{1};                 // that it has had
+  std::atomic<const std::string*> failure{nullptr};  // of the context; texts are kept
   // Of the queues compute (which is that of wide, too: one kernel fills a device), io and priority; of copies
   // from the host, and to it.
   enum LaneKind : int { compute, io, priority, in, out, kLanes };
   std::array<Lane, kLanes> lanes;
   PinnedRing ring_in, ring_out;
+  PinnedNotes notes;
+};
+
+// Code and its image, which is loaded again after a reset.
+struct GpuFunction final : DeviceFunction {
+  GpuFunction(DeviceFunction facts, std::string_view code, std::string called)
+      : DeviceFunction(facts), image(code), name(std::move(called)) {}
+  const std::string image, name;
+  mutable ForkMutex mutex;
+  mutable std::atomic<uint32_t> loaded_in{0};  // the number of the context
+  mutable driver::Function function = nullptr;
 };
 
 class GpuBackend final : public DeviceBackend {
@@ -77,8 +103,10 @@ class GpuBackend final : public DeviceBackend {
   Gpu& gpu(int index);
   const driver::Table& table() const noexcept { return table_; }
   // Makes the device's context the calling thread's.
-  void enter(const Gpu& gpu) const;
-  void check(driver::Result result, const char* call) const { driver::check(table_, result, call); }
+  void enter(Gpu& gpu) const;
+  // Raises DeviceError unless the call succeeded. What ends the context is the failure of the device entered
+  // last.
+  void check(driver::Result result, const char* call) const;
 
   void require(int index) override { gpu(index); }
   void* stream(int index, QueueKind queue) override;
@@ -86,17 +114,22 @@ class GpuBackend final : public DeviceBackend {
   Ticket record(int stream) override;
   Ticket upcoming(int stream) override;
   bool has_run(Ticket ticket) noexcept override;
-  void wait(Ticket ticket) override;
+  bool wait(Ticket ticket, const GivesUp& gives_up) override;
   void order(int stream, Ticket ticket) override;
-  void wait_for_all() override;
+  void order_other(int index, void* stream, Ticket ticket) override;
+  std::vector<Ticket> newest() override;
+  uint32_t context_number(int index) noexcept override;
+  void reset(int index) override;
   bool on_host() const noexcept override { return false; }
   std::unique_ptr<Pages> pages(int index) override;
   void copy_in(int index, char* to, const void* from, size_t bytes) override;
   void copy_out(int index, void* to, const char* from, size_t bytes) override;
   void copy_within(int index, char* to, int from_index, const char* from, size_t bytes) override;
+  const void* fetch_later(int index, const char* from, size_t bytes) override;
+  void forget(int index, const void* fetched) noexcept override;
   bool fill(int index, char* to, uint32_t value, size_t size, size_t count) override;
-  std::string chip(int index) override { return gpu(index).chip; }
-  int processors(int index) override { return gpu(index).processors; }
+  std::string chip(int index) override { return find(index).chip; }
+  int processors(int index) override { return find(index).processors; }
   std::unique_ptr<DeviceFunction> load(int index, std::string_view image, const char* name,
                                        DeviceFunction facts) override;
   void launch(int index, void* stream, const DeviceFunction& function, unsigned blocks,
@@ -105,6 +138,10 @@ class GpuBackend final : public DeviceBackend {
 
  private:
   std::unique_ptr<Gpu> make(int index) const;
+  void begin(Gpu& gpu) const;
+  // As gpu(), whether its context has failed or not.
+  Gpu& find(int index);
+  driver::Function function_of(Gpu& device, const GpuFunction& function) const;
   // A piece, which no copy uses any more.
   PinnedRing::Piece& free_piece(PinnedRing& ring, size_t k) const;
   Lane& lane(int stream);

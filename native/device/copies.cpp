@@ -48,7 +48,7 @@ GpuBackend::Way GpuBackend::way(Gpu& device, Gpu::LaneKind otherwise) {
 }
 
 void GpuBackend::leave(const Way& way) {
-  if (way.waits) wait(record(way.lane.number));
+  if (way.waits) wait(record(way.lane.number), {});
 }
 
 void GpuBackend::copy_in(int index, char* to, const void* from, size_t bytes) {
@@ -114,6 +114,37 @@ void GpuBackend::copy_within(int index, char* to, int from_index, const char* fr
           "copy between devices");
   }
   leave(way);
+}
+
+const void* GpuBackend::fetch_later(int index, const char* from, size_t bytes) {
+  Gpu& device = gpu(index);
+  const Way way = this->way(device, Gpu::out);
+  if (way.waits) return nullptr;  // outside of an operation of the device
+  PinnedNotes& notes = device.notes;
+  char* place;
+  {
+    const std::lock_guard guard(notes.mutex);
+    if (!notes.memory) {
+      void* memory = nullptr;
+      check(table_.allocate_host(&memory, PinnedNotes::kMost * kFetched, kPortable), "cuMemHostAlloc");
+      notes.memory = static_cast<char*>(memory);
+      for (size_t k = PinnedNotes::kMost; k-- > 0;) notes.free.push_back(static_cast<uint16_t>(k));
+    }
+    if (notes.free.empty()) return nullptr;
+    place = notes.memory + notes.free.back() * kFetched;
+    notes.free.pop_back();
+  }
+  check(table_.copy_out(place, address(from), bytes, way.lane.stream), "copy to the host");
+  return place;
+}
+
+void GpuBackend::forget(int index, const void* fetched) noexcept {
+  PinnedNotes& notes = gpus_[static_cast<size_t>(index)].load(std::memory_order_acquire)->notes;
+  const std::lock_guard guard(notes.mutex);
+  const auto offset = static_cast<const char*>(fetched) - notes.memory;
+  if (!notes.memory || offset < 0 || offset >= static_cast<ptrdiff_t>(PinnedNotes::kMost * kFetched))
+    return;  // of an earlier context
+  notes.free.push_back(static_cast<uint16_t>(static_cast<size_t>(offset) / kFetched));
 }
 
 bool GpuBackend::fill(int index, char* to, uint32_t value, size_t size, size_t count) {

@@ -49,6 +49,27 @@ std::string describe(const Table& table, Result result, const char* call) {
   return std::string("gpu: ") + call + ": " + name + (description.empty() ? "" : ": " + description);
 }
 
+bool ends_context(Result result) noexcept {
+  switch (static_cast<int>(result)) {
+    case 214:  // an error of the memory that could not be corrected
+    case 220:  // of NVLink
+    case 226:  // contained
+    case 700:  // an illegal address
+    case 702:  // a kernel ran too long
+    case 709:  // the context was destroyed
+    case 710:  // an assertion of a kernel
+    case 714:  // the hardware's stack
+    case 715:  // an illegal instruction
+    case 716:  // a misaligned address
+    case 717:  // an address of another space
+    case 718:  // an invalid program counter
+    case 719:  // another failure of a launch
+      return true;
+    default:
+      return false;
+  }
+}
+
 void check(const Table& table, Result result, const char* call) {
   if (result != success) throw DeviceError(describe(table, result, call));
 }

@@ -59,6 +59,8 @@ struct AccessDescription {
      void** extra))                                                                                        \
   X(device_total_memory, cuDeviceTotalMem_v2, (size_t* bytes, Ordinal device))                             \
   X(retain_context, cuDevicePrimaryCtxRetain, (Context * context, Ordinal device))                         \
+  X(release_context, cuDevicePrimaryCtxRelease_v2, (Ordinal device))                                       \
+  X(reset_context, cuDevicePrimaryCtxReset_v2, (Ordinal device))                                           \
   X(set_context, cuCtxSetCurrent, (Context context))                                                       \
   X(granularity, cuMemGetAllocationGranularity,                                                            \
     (size_t* bytes, const AllocationProperties* properties, int option))                                   \
@@ -104,7 +106,9 @@ Table open_table();
 
 // Raises DeviceError, "gpu: <call>: <name of the error>: <its description>", unless it succeeded.
 void check(const Table& table, Result result, const char* call);
-// The text of that.
+// Whether an error ends the context it comes from: every later call there gives it again.
+bool ends_context(Result result) noexcept;
+// The text of `check`.
 std::string describe(const Table& table, Result result, const char* call);
 
 }  // namespace weft::driver

@@ -33,9 +33,11 @@ class GpuPages final : public Pages {
     bytes_ = bytes;
     memory_.resize(bytes / piece_);
   }
-  ~GpuPages() override {
-    if (!withdraw(0, bytes_)) return;  // a forked child
+  ~GpuPages() override { lose(); }
+  void lose() noexcept override {
+    if (bytes_ == 0 || !withdraw(0, bytes_)) return;  // a forked child
     table_.free_reserved(at(0), bytes_);
+    bytes_ = 0;
   }
 
   bool on_host() const noexcept override { return false; }

@@ -1,14 +1,21 @@
 // timeline.cpp: how far the streams of GPUs have come: tickets are places between events.
 //
+// Of a device whose context has failed or was reset all places count as passed.
+//
 // A stream may wait for a later place than it has to, if the event has been recorded again meanwhile. That
 // cannot be a circle: what it waits for was enqueued before the wait, so follows from nothing enqueued after
 // it.
+#include <chrono>
+#include <thread>
+
 #include "device/backend.h"
 
 namespace weft {
 namespace {
 
 constexpr unsigned kNoTimes = 2;  // an event without a clock
+// A thread that may give up asks for an event, at first without a pause.
+constexpr auto kSpinning = std::chrono::microseconds(50), kPause = std::chrono::microseconds(20);
 
 void raise(std::atomic<uint64_t>& place, uint64_t to) noexcept {
   uint64_t before = place.load(std::memory_order_relaxed);
@@ -61,28 +68,46 @@ driver::Event GpuBackend::event_of(Ticket ticket) {
 
 bool GpuBackend::has_run(Ticket ticket) noexcept {
   try {
-    Gpu& device = gpu(device_of(ticket.stream()));  // raises in a forked process
-    Lane& from = lane(ticket.stream());
+    Gpu& device = find(device_of(ticket.stream()));  // raises in a forked process
+    Lane& from = device.lanes[static_cast<size_t>(ticket.stream() % Ticket::kStreamsOfDevice)];
+    if (device.failure.load(std::memory_order_acquire)) return true;
     if (from.passed.load(std::memory_order_acquire) >= ticket.place()) return true;
     if (from.recorded.load(std::memory_order_acquire) < ticket.place()) return false;
     enter(device);
     // Under the lock the event is that of the place, or the place was passed.
     const std::lock_guard guard(from.mutex);
     if (from.passed.load(std::memory_order_relaxed) >= ticket.place()) return true;
-    if (table_.query_event(from.events[ticket.place() % Lane::kEvents]) != driver::success) return false;
+    const driver::Result result = table_.query_event(from.events[ticket.place() % Lane::kEvents]);
+    if (result == driver::not_ready) return false;
+    check(result, "cuEventQuery");
     raise(from.passed, ticket.place());
     return true;
-  } catch (...) {
-    return false;
+  } catch (...) {  // a failure of the context has been noted
+    const Gpu* device =
+        gpus_[static_cast<size_t>(device_of(ticket.stream()))].load(std::memory_order_acquire);
+    return device && device->failure.load(std::memory_order_acquire);
   }
 }
 
-void GpuBackend::wait(Ticket ticket) {
+bool GpuBackend::wait(Ticket ticket, const GivesUp& gives_up) {
   driver::Event event = event_of(ticket);
-  if (!event) return;
+  if (!event) return true;
   waits.fetch_add(1, std::memory_order_relaxed);
-  check(table_.synchronize_event(event), "cuEventSynchronize");
-  raise(lane(ticket.stream()).passed, ticket.place());
+  if (!gives_up) {
+    check(table_.synchronize_event(event), "cuEventSynchronize");
+    raise(lane(ticket.stream()).passed, ticket.place());
+    return true;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  while (!has_run(ticket)) {
+    if (gives_up()) return false;
+    if (std::chrono::steady_clock::now() - start < kSpinning)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(kPause);
+  }
+  gpu(device_of(ticket.stream()));  // raises if that is because it has failed
+  return true;
 }
 
 void GpuBackend::order(int stream, Ticket ticket) {
@@ -99,15 +124,24 @@ void GpuBackend::order(int stream, Ticket ticket) {
   to.ordered_after[from] = ticket.place();
 }
 
-void GpuBackend::wait_for_all() {
+void GpuBackend::order_other(int index, void* stream, Ticket ticket) {
+  driver::Event event = event_of(ticket);
+  if (!event) return;
+  enter(gpu(index));
+  check(table_.wait_event(static_cast<driver::Stream>(stream), event, 0), "cuStreamWaitEvent");
+}
+
+std::vector<Ticket> GpuBackend::newest() {
+  std::vector<Ticket> tickets;
   for (int index = 0; index < count_ && index < kDevicesOfKind; ++index) {
-    if (!gpus_[static_cast<size_t>(index)].load(std::memory_order_acquire)) continue;
-    Gpu& device = gpu(index);
-    for (Lane& lane : device.lanes) {
-      const uint64_t place = lane.recorded.load(std::memory_order_acquire);
-      if (place > lane.passed.load(std::memory_order_acquire)) wait(Ticket::of(lane.number, place));
-    }
+    Gpu* const device = gpus_[static_cast<size_t>(index)].load(std::memory_order_acquire);
+    if (!device) continue;
+    for (const Lane& lane : device->lanes)
+      if (const uint64_t place = lane.recorded.load(std::memory_order_acquire);
+          place > lane.passed.load(std::memory_order_acquire))
+        tickets.push_back(Ticket::of(lane.number, place));
   }
+  return tickets;
 }
 
 }  // namespace weft

@@ -26,12 +26,16 @@ constinit Kinds kinds;
 Ticket DeviceBackend::record(int) { host_memory_only(name_); }
 Ticket DeviceBackend::upcoming(int) { host_memory_only(name_); }
 bool DeviceBackend::has_run(Ticket) noexcept { return true; }
-void DeviceBackend::wait(Ticket) { host_memory_only(name_); }
+bool DeviceBackend::wait(Ticket, const GivesUp&) { host_memory_only(name_); }
 void DeviceBackend::order(int, Ticket) { host_memory_only(name_); }
+void DeviceBackend::reset(int) { host_memory_only(name_); }
+void DeviceBackend::order_other(int, void*, Ticket) { host_memory_only(name_); }
 std::unique_ptr<Pages> DeviceBackend::pages(int) { host_memory_only(name_); }
 void DeviceBackend::copy_in(int, char*, const void*, size_t) { host_memory_only(name_); }
 void DeviceBackend::copy_out(int, void*, const char*, size_t) { host_memory_only(name_); }
 void DeviceBackend::copy_within(int, char*, int, const char*, size_t) { host_memory_only(name_); }
+const void* DeviceBackend::fetch_later(int, const char*, size_t) { return nullptr; }
+void DeviceBackend::forget(int, const void*) noexcept {}
 bool DeviceBackend::fill(int, char*, uint32_t, size_t, size_t) { return false; }
 std::string DeviceBackend::chip(int) { host_memory_only(name_); }
 int DeviceBackend::processors(int) { host_memory_only(name_); }

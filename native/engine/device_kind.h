@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/operation.h"
 #include "engine/tickets.h"
@@ -24,7 +25,7 @@ class Pages;
 // elements or rows at a time, and takes `words` words of arguments.
 struct DeviceFunction {
   static constexpr size_t kMostWords = 512;  // what a launch takes
-  void* handle = nullptr;
+  virtual ~DeviceFunction() = default;
   unsigned threads = 0;
   size_t shared_bytes = 0, words = 0;
   int64_t items = 1;
@@ -55,11 +56,18 @@ class DeviceBackend {
   // The ticket that the next `record` gives: behind all that is enqueued now.
   virtual Ticket upcoming(int stream);
   virtual bool has_run(Ticket ticket) noexcept;
-  virtual void wait(Ticket ticket);
+  // The host waits; false: it was told to give up, which is asked now and then.
+  virtual bool wait(Ticket ticket, const GivesUp& gives_up);
   // What is enqueued on the stream from now on runs after the ticket, which is of this kind.
   virtual void order(int stream, Ticket ticket);
-  // Waits for all streams of all devices.
-  virtual void wait_for_all() {}
+  // The same for a stream of the device that is not the backend's.
+  virtual void order_other(int index, void* stream, Ticket ticket);
+  // Of each stream of all devices the newest ticket, unless it has passed.
+  virtual std::vector<Ticket> newest() { return {}; }
+  // The number of the context that a device has now, from 1: memory of an earlier one is lost.
+  virtual uint32_t context_number(int index) noexcept { return static_cast<void>(index), 0; }
+  // Gives the device a new context, whatever has become of the old one. No thread may use it meanwhile.
+  virtual void reset(int index);
 
   // Raises DeviceError unless the device is there and can be used.
   virtual void require(int index) { static_cast<void>(index); }
@@ -74,6 +82,11 @@ class DeviceBackend {
   virtual void copy_in(int index, char* to, const void* from, size_t bytes);
   virtual void copy_out(int index, void* to, const char* from, size_t bytes);
   virtual void copy_within(int index, char* to, int from_index, const char* from, size_t bytes);
+  // Copies up to kFetched bytes of a device behind what is on the running operation's stream: they are there
+  // once its ticket has passed, until `forget`. Null: there is no room now.
+  static constexpr size_t kFetched = 64;
+  virtual const void* fetch_later(int index, const char* from, size_t bytes);
+  virtual void forget(int index, const void* fetched) noexcept;
   // Stores a value of `size` bytes `count` times, enqueued like a copy; false if it has no way to do that.
   virtual bool fill(int index, char* to, uint32_t value, size_t size, size_t count);
 

@@ -26,6 +26,7 @@
 #include "engine/error.h"
 #include "engine/fork.h"
 #include "engine/inbox.h"
+#include "engine/late_checks.h"
 #include "engine/operation.h"
 #include "engine/parking.h"
 #include "engine/queue.h"
@@ -164,6 +165,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   static void delete_operator(Operator& op) noexcept { op.deleted.store(true); }
 
   void wait_for_var(Var& var, bool writes_only = false, Deadline deadline = kNever);
+  // The same without waiting for what is on streams.
+  void wait_until_enqueued(Var& var, bool writes_only = false, Deadline deadline = kNever);
   void wait_for_all(Deadline deadline = kNever);
   // The same without looking at errors: they stay for the next check.
   void wait_until_idle(Deadline deadline = kNever);
@@ -173,6 +176,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Whether nothing that was pushed has still to write the variable (to_write: or to read it), and it has not
   // failed.
   bool is_ready(Var& var, bool to_write = false);
+  // The backend has new streams for a device, on which nothing is pending.
+  void renew_streams(Device device);
+  // A failure that was found after its operation had finished: wait_for_all raises it.
+  void report_late(const Ref<Error>& error);
 
   // The calling thread's following pushes are collected and submitted as one operation, `size` at a time.
   void begin_bulk(int size);
@@ -260,7 +267,15 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void finish_async(Completion& completion, Ref<Error> error);
   void finish_op(Op* op, Session& s);
   void call_finished(Op* op, Error* error);
-  void note_use(Op* op) noexcept;
+  void begin_on_streams(Op* op, RunContext& context, LateChecks& checks);
+  void note_use(Op* op, LateChecks checks, size_t own) noexcept;
+
+  // Late checks (late_checks.cpp)
+  Ref<Error> inherit_late(const Op& op, LateChecks& open);
+  void note_doubts(const Op& op, LateChecks checks, size_t own, Ticket ticket);
+  void keep_first_causes(const Op& op);
+  void settle_late_checks();
+  static Ref<Error> late_error_of(const Var& var);
   void run_here(Op* op, Session& s);
   void track_user_thread(Op* op, const Context& here) { on_user_threads_.push_back({op, &here}); }
   void untrack_user_thread(const Op* op, const Context& here) {
@@ -293,7 +308,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void settle_inbox(Session& s);
   void throttle(uint64_t size_bytes);
   bool retry_refused_threads();
-  void wait_for_all_streams();
+  template <class F>
+  void wait_on_streams(const char* late, Deadline deadline, F&& waits);
   void end_loop() const;
   void note_interrupt() noexcept;
   void refuse_inside(const char* what, const Var* var);
@@ -360,6 +376,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Some device has streams. Relaxed: a variable that a stream has used came from a thread that saw it,
   // through the engine's lock.
   std::atomic<bool> has_streams_{false};
+  ForkMutex late_mutex_;
+  std::deque<Ref<LateCheck>> late_checks_;  // late_mutex_: those that may be open
 
   alignas(64) Lock lock_;
   std::atomic<bool> nudge_missed_{false};  // a thread left an operation to the holder of the lock

@@ -305,7 +305,8 @@ std::vector<std::string> Engine::shutdown(Deadline deadline, bool interruptible)
     }
   }
   try {
-    wait_for_all_streams();
+    if (has_streams_.load(std::memory_order_relaxed))
+      wait_for_all_streams([&] { return Clock::now() >= deadline; });
   } catch (...) {  // the device has failed: nothing of it can be waited for
   }
   state_.store(State::stopped);

@@ -23,6 +23,7 @@ namespace weft {
 
 class Completion;
 class Engine;
+class LateCheck;
 class Operator;
 class Waiter;
 struct Access;
@@ -63,6 +64,8 @@ struct RunContext {
   Error* error = nullptr;   // what an operation inherited that runs all the same (Op::run_on_error)
   uint64_t interrupts = 0;  // of the engine, when the function began: see Engine::check_interrupts
   int stream_number = 0;    // of the stream, for tickets (tickets.h); 0: none
+  std::vector<Ref<LateCheck>>* late =
+      nullptr;  // where checks may be noted (late_checks.h); null: they are waited for
 };
 // Of what runs outside of any operation, on cpu:0.
 inline constexpr RunContext outside_engine{nullptr, {}, QueueKind::compute, -1, nullptr, nullptr, nullptr};
@@ -155,9 +158,10 @@ struct Op {
   uint32_t access_count = 0;
   uint32_t access_room;
   OpKind kind = OpKind::task;
-  bool cheap = false;   // a native kernel that may run on the pushing thread
-  bool brief = false;   // one that takes longer, and may do so while its device is idle
-  bool direct = false;  // did not come through the inbox
+  bool cheap = false;          // a native kernel that may run on the pushing thread
+  bool brief = false;          // one that takes longer, and may do so while its device is idle
+  bool only_enqueues = false;  // work of its stream, without a look at a value
+  bool direct = false;         // did not come through the inbox
   bool skipped = false;
   bool run_on_error = false;        // it runs although a variable that it reads or changes is poisoned
   bool retains = false;             // holds a reference to each of its variables, see retain_variables

@@ -36,6 +36,8 @@ class Pages {
   virtual bool give_back(uint64_t from, uint64_t bytes) noexcept = 0;
   // Puts memory behind what was given back in this part; false: there is none, and the rest stays as it is.
   virtual bool bring_back(uint64_t from, uint64_t bytes) noexcept = 0;
+  // All memory and the addresses have gone, with the device's context; no bytes from now on.
+  virtual void lose() noexcept { bytes_ = 0; }
 
  protected:
   Pages() = default;

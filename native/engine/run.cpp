@@ -63,6 +63,8 @@ bool Engine::execute(Op* op, int worker, DomainHold& hold) {
                      op->queue->stream_number};
   switch (op->kind) {
     case OpKind::async:
+      if (LateChecks checks; has_streams_.load(std::memory_order_relaxed)) [[unlikely]]
+        begin_on_streams(op, context, checks);
       if (!op->error || op->run_on_error) {
         run_async(op, context, hold);
         return false;
@@ -83,6 +85,10 @@ bool Engine::execute(Op* op, int worker, DomainHold& hold) {
 
 void Engine::run_task(Op* op, RunContext& context, DomainHold& hold) {
   context.op = op;
+  LateChecks checks;
+  if (has_streams_.load(std::memory_order_relaxed)) [[unlikely]]
+    begin_on_streams(op, context, checks);
+  const size_t inherited_checks = checks.size();
   const Ref<Error> inherited = op->run_on_error ? std::move(op->error) : Ref<Error>();
   context.error = inherited.get();
   if (op->error) {
@@ -107,17 +113,31 @@ void Engine::run_task(Op* op, RunContext& context, DomainHold& hold) {
       op->error = caught(*op);
     }
     if (has_streams_.load(std::memory_order_relaxed)) [[unlikely]]
-      note_use(op);
+      note_use(op, std::move(checks), inherited_checks);
   }
   notify(&Observer::on_end, op, &context);
   if (!op->type->finished) drop_state(op);
 }
 
-// Gives what the operation used its ticket, also if it failed: it may have enqueued something.
-void Engine::note_use(Op* op) noexcept {
+// Before an operation runs: what checks have found by now; where it may note its own.
+void Engine::begin_on_streams(Op* op, RunContext& context, LateChecks& checks) {
+  context.late = nullptr;
+  try {
+    if (!op->error) op->error = inherit_late(*op, checks);
+    if (op->error) keep_first_causes(*op);
+  } catch (...) {
+    op->error = caught(*op);
+  }
+  if (op->only_enqueues && context.stream_number) context.late = &checks;
+}
+
+// Gives what the operation used its ticket, also if it failed: it may have enqueued something. checks: that
+// decide whether it has failed, from number `own` on its own.
+void Engine::note_use(Op* op, LateChecks checks, size_t own) noexcept {
   try {
     const Ticket ticket = note_streams(*op);
     if (ticket && options_.kind == EngineKind::naive) wait_for(ticket);
+    note_doubts(*op, std::move(checks), own, ticket);
   } catch (...) {
     if (!op->error) op->error = caught(*op);
   }
@@ -228,7 +248,7 @@ void Engine::finish_async(Completion& completion, Ref<Error> error) {
   }
   op->error = error;
   if (has_streams_.load(std::memory_order_relaxed)) [[unlikely]]
-    note_use(op);
+    note_use(op, {}, 0);
   notify(&Observer::on_end, op, nullptr);
   Session s(*this);
   if (!completion.unlink(*this)) return s.finish();  // forked by the observer: this is the child

@@ -20,14 +20,15 @@ namespace weft {
 struct alignas(64) Var : Counted<Var> {
   using Dispose = void (*)(const Var*) noexcept;
   explicit Var(
-      Engine* owner, Dispose how = [](const Var* var) noexcept { delete var; })
-      : engine(owner), dispose_(how) {}
+      Engine* owner, Dispose how = [](const Var* var) noexcept { delete var; }, ContextMemory where = {})
+      : engine(owner), context_memory(where), dispose_(how) {}
   ~Var() {
     if (StreamUses* const all = uses.load(std::memory_order_relaxed)) [[unlikely]]
       delete all;
   }
 
   Engine* const engine;
+  const ContextMemory context_memory;
   std::atomic<bool> deleted{false};
   std::atomic<StreamUses*> uses{nullptr};  // owned; of what no stream has used: null
 

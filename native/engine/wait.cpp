@@ -135,10 +135,41 @@ void Engine::submit_marker(OpKind kind, Var& var, Mode mode, Waiter* waiter, Ses
   run_markers(s);
 }
 
+// waits(gives_up) waits for streams, and says whether it did. What is raised is that of `wait`.
+template <class F>
+void Engine::wait_on_streams(const char* late, Deadline deadline, F&& waits) {
+  auto slice = Clock::now() + kSlice;
+  WaitResult result = WaitResult::done;
+  const GivesUp gives_up = [&] {
+    const auto now = Clock::now();
+    if (now >= deadline) result = WaitResult::timed_out;
+    if (now < slice || result != WaitResult::done) return result != WaitResult::done;
+    slice = now + kSlice;
+    if (!host_hooks.interrupted || !host_hooks.interrupted()) return false;
+    note_interrupt();
+    result = WaitResult::interrupted;
+    return true;
+  };
+  if (waits(gives_up)) return;
+  if (result == WaitResult::interrupted) throw Interrupted();
+  throw TimedOut(late);
+}
+
 void Engine::wait_for_var(Var& var, bool writes_only, Deadline deadline) {
+  wait_until_enqueued(var, writes_only, deadline);
+  if (!has_streams_.load(std::memory_order_relaxed)) return;
+  if (declared_by_running(&var)) {
+    wait_for_streams(var, writes_only);
+    return;
+  }
+  wait_on_streams("wait_for_var: a stream still uses the variable", deadline,
+                  [&](const GivesUp& gives_up) { return wait_for_streams(var, writes_only, gives_up); });
+  if (Ref<Error> late = late_error_of(var)) throw OperationFailed({late});
+}
+
+void Engine::wait_until_enqueued(Var& var, bool writes_only, Deadline deadline) {
   if (var.engine != this) throw EngineMisuse("the variable belongs to another engine");
-  // The engine has waited already, when it started the function: for operations, not for their streams.
-  if (declared_by_running(&var)) return wait_for_streams(var, writes_only);
+  if (declared_by_running(&var)) return;  // the engine has waited before it started the function
   refuse_inside("wait_for_var", &var);
   flush_bulk();
   Session s(*this);
@@ -163,8 +194,9 @@ void Engine::wait_for_var(Var& var, bool writes_only, Deadline deadline) {
     }
     error = waiter->error;
   }
-  if (error) throw OperationFailed({error});
-  wait_for_streams(var, writes_only);
+  if (!error) return;
+  if (Ref<Error> late = late_error_of(var)) error = late;  // it was in doubt before it failed otherwise
+  throw OperationFailed({error});
 }
 
 bool Engine::is_ready(Var& var, bool to_write) {
@@ -175,15 +207,10 @@ bool Engine::is_ready(Var& var, bool to_write) {
   const bool ready = (to_write ? var.idle() : var.readable()) && !var.error;
   s.finish();
   const StreamUses* const uses = var.uses.load(std::memory_order_acquire);
-  return ready && (!uses || (to_write ? uses->has_run() : !uses->write() || has_run(uses->write())));
-}
-
-// Operations of devices are finished when they are enqueued.
-void Engine::wait_for_all_streams() {
-  if (!has_streams_.load(std::memory_order_relaxed)) return;
-  const Blocking blocking;
-  for (int kind = 0; kind < kDeviceKinds; ++kind)
-    if (DeviceBackend* const backend = backend_of(static_cast<DeviceKind>(kind))) backend->wait_for_all();
+  if (!ready || !uses) return ready;
+  if (to_write ? !uses->has_run() : uses->write() && !has_run(uses->write())) return false;
+  const Ref<Doubt> doubt = uses->doubt();
+  return !doubt || !doubt->settle();
 }
 
 // A waiter for everything that is pending; null if nothing is.
@@ -209,12 +236,17 @@ void Engine::wait_until_idle(Deadline deadline) {
   s.finish();
   switch (waiter ? wait(*waiter, deadline, lend) : WaitResult::done) {
     case WaitResult::done:
-      return wait_for_all_streams();
+      break;
     case WaitResult::timed_out:
       throw TimedOut("wait_for_all: operations are still pending");
     case WaitResult::interrupted:
       throw Interrupted();
   }
+  // Operations of devices are finished when they are enqueued.
+  if (has_streams_.load(std::memory_order_relaxed))
+    wait_on_streams("wait_for_all: streams still run", deadline,
+                    [](const GivesUp& gives_up) { return wait_for_all_streams(gives_up); });
+  settle_late_checks();
 }
 
 void Engine::wait_for_all(Deadline deadline) {
@@ -240,6 +272,10 @@ void Engine::throw_if_failed(Var& var) {
   Session s(*this);
   Ref<Error> error = var.error;
   s.finish();
+  const StreamUses* const uses = var.uses.load(std::memory_order_acquire);
+  const Ref<Doubt> doubt = uses ? uses->doubt() : Ref<Doubt>();
+  if (doubt && doubt->is_known())
+    if (Ref<Error> late = doubt->settle()) error = late;
   if (error) throw OperationFailed({error});
 }
 
@@ -247,7 +283,17 @@ void Engine::clear_error(Var& var) {
   if (var.engine != this) throw EngineMisuse("the variable belongs to another engine");
   if (var.deleted.load()) throw EngineMisuse("the variable has been deleted");
   flush_bulk();
+  Ref<Error> late;
+  if (has_streams_.load(std::memory_order_relaxed)) {
+    try {
+      wait_for_var(var, true);
+    } catch (const OperationFailed& failed) {
+      late = failed.errors.front();
+    }
+    if (StreamUses* const uses = var.uses.load(std::memory_order_acquire)) uses->set_doubt({});
+  }
   Session s(*this);
+  if (late) late->handled = true;
   settle_inbox(s);
   submit_marker(OpKind::clear, var, Mode::write, nullptr, s);
   s.finish();

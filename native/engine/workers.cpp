@@ -74,6 +74,17 @@ Queue& Engine::queue_of(Device device, QueueKind kind) {
   return state->queue(kind);
 }
 
+void Engine::renew_streams(Device device) {
+  DeviceState* const state = devices_[device_number(device)].load(std::memory_order_acquire);
+  DeviceBackend* const backend = backend_of(device.kind);
+  if (!state || !backend) return;
+  void* streams[kQueueKinds];
+  for (int i = 0; i < kQueueKinds; ++i) streams[i] = backend->stream(device.index, static_cast<QueueKind>(i));
+  Session s(*this);
+  for (int i = 0; i < kQueueKinds; ++i) state->queues[i].stream = streams[i];
+  s.finish();
+}
+
 bool Engine::runnable(Queue& queue) {
   if (queue.ready.empty()) return false;
   DeviceState& device = *queue.device;

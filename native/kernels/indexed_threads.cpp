@@ -3,49 +3,86 @@
 
 #include "engine/device_kind.h"
 #include "engine/error.h"
+#include "engine/late_checks.h"
 #include "kernels/indexed_threads.h"
 #include "program/thread_loop.h"
+#include "storage/random.h"
 #include "tensor/convert.h"
-#include "tensor/staging.h"
 
 namespace weft {
 namespace {
 
-constexpr size_t kPlace = 64;  // bytes of scratch for the place of each check
+constexpr size_t kPlace = 64;  // bytes of scratch for what each check finds
 
-// The element of this place in row-major order.
-const char* element_at(const View& x, int64_t place) noexcept {
-  const char* at = x.data;
-  for (int d = x.ndim; d-- > 0; place /= x.shape[d])
-    at += place % x.shape[d] * x.strides[d] * static_cast<int64_t>(size_of(x.dtype));
-  return at;
+// What code finds of the elements that it checks.
+struct Found {
+  int64_t place;  // in row-major order, of the first one that is refused; -1: none is
+  int64_t value;  // of that one
+};
+
+std::string text_of(int64_t value, DType dtype) {
+  return dtype == DType::uint64 ? std::to_string(static_cast<uint64_t>(value)) : std::to_string(value);
 }
 
-std::string text_of(Scalar value) {
-  return value.kind == Scalar::Kind::unsigned_integer ? std::to_string(value.unsigned_integer)
-                                                      : std::to_string(value.integer);
+char* found_at(const Call& call, size_t k) noexcept { return call.scratch + kPlace * k; }
+
+// Enqueues a check of x; parameters: of its code, before the sizes.
+void look(const Call& call, size_t k, const Kernel& find, const View& x, std::vector<uint64_t> parameters) {
+  for (int d = 0; d < x.ndim; ++d) parameters.push_back(static_cast<uint64_t>(x.shape[d]));
+  char* const found = found_at(call, k);
+  const View place{found, DType::int64, 0, nullptr, nullptr};
+  const View value{found + sizeof(int64_t), DType::int64, 0, nullptr, nullptr};
+  const std::array operands{x, place, value};
+  find.run({operands.data(), parameters.data(), nullptr, call.context});
 }
 
-// Finds the first element that a check refuses, and what one says of it.
-class Places {
+// What check k has found, here and now.
+Found found(const Call& call, size_t k) {
+  Found result;
+  const Device device = call.context.device;
+  backend_of(device.kind)->copy_out(device.index, &result, found_at(call, k), sizeof result);
+  return result;
+}
+
+// The element `value` of an array of this type is refused.
+struct IndexRule {
+  std::string function;
+  DType dtype;
+  int dim;
+  uint64_t size;
+  void raise(int64_t value) const {
+    throw IndexError(function + ": index " + text_of(value, dtype) + " is out of range for axis " +
+                     std::to_string(dim) + " of size " + std::to_string(size));
+  }
+};
+
+class IndexCheck final : public LateCheck {
  public:
-  Places(const Call& call) : call_(call) {}
-
-  void look(const Kernel& find, const View& x, const uint64_t* parameters) {
-    const View place{call_.scratch + kPlace * count_++, DType::int64, 0, nullptr, nullptr};
-    const std::array operands{x, place};
-    find.run({operands.data(), parameters, nullptr, call_.context});
+  // Null: there is no room for one more.
+  static Ref<LateCheck> note(const Call& call, size_t k, const IndexRule& rule) {
+    const Device device = call.context.device;
+    const void* fetched =
+        backend_of(device.kind)->fetch_later(device.index, found_at(call, k), sizeof(Found));
+    return fetched ? Ref<LateCheck>(new IndexCheck(device, fetched, rule)) : Ref<LateCheck>();
   }
-  // The element that check k has found; null: none.
-  const char* found(size_t k, const View& x) {
-    const Device device = call_.context.device;
-    const int64_t place = load_element(call_.scratch + kPlace * k, DType::int64, device).integer;
-    return place < 0 ? nullptr : element_at(x, place);
-  }
+  ~IndexCheck() override { backend_of(device_.kind)->forget(device_.index, fetched_); }
 
  private:
-  const Call& call_;
-  size_t count_ = 0;
+  IndexCheck(Device device, const void* fetched, const IndexRule& rule)
+      : device_(device),
+        fetched_(static_cast<const Found*>(fetched)),
+        context_(backend_of(device.kind)->context_number(device.index)),
+        rule_(rule) {}
+  void read() override {
+    if (backend_of(device_.kind)->context_number(device_.index) != context_)
+      throw DeviceError("it is not known whether it failed, since " + to_string(device_) + " was reset");
+    if (fetched_->place >= 0) rule_.raise(fetched_->value);
+  }
+
+  const Device device_;
+  const Found* const fetched_;
+  const uint32_t context_;
+  const IndexRule rule_;
 };
 
 class IndexedThreads final : public Kernel {
@@ -53,25 +90,17 @@ class IndexedThreads final : public Kernel {
   explicit IndexedThreads(IndexedForm form) : form_(std::move(form)) {}
 
   bool reaches_devices() const override { return true; }
-  size_t scratch_bytes(const View*) const override { return kPlace * form_.checks.size(); }
+  bool checks_late() const override { return true; }
+  size_t scratch_bytes(const View*) const override { return kPlace * form_.find.size(); }
 
   void run(const Call& call) const override {
     const auto operand = [&](int k) -> const View& { return call.operands[k]; };
     std::vector<uint64_t> sizes;
     for (const IndexedForm::Check& check : form_.checks)
       sizes.push_back(static_cast<uint64_t>(operand(check.of).shape[check.dim]));
-    Places places(call);
-    for (size_t k = 0; k < sizes.size(); ++k)
-      places.look(*form_.find[k], operand(form_.checks[k].indices), &sizes[k]);
-    for (size_t k = 0; k < sizes.size(); ++k) {
-      const IndexedForm::Check& check = form_.checks[k];
-      const View& indices = operand(check.indices);
-      if (const char* at = places.found(k, indices))
-        throw IndexError(form_.function + ": index " +
-                         text_of(load_element(at, indices.dtype, call.context.device)) +
-                         " is out of range for axis " + std::to_string(check.dim) + " of size " +
-                         std::to_string(sizes[k]));
-    }
+    // Of no elements none can be taken instead.
+    const bool may_be_late = call.context.late && std::ranges::find(sizes, 0u) == sizes.end();
+    for (size_t k = 0; k < form_.find.size(); ++k) check(call, k, sizes[k], may_be_late);
     if (form_.copy) {
       const View &x = operand(0), &y = operand(form_.operands.back().operand);
       const std::array both{x, y};
@@ -81,6 +110,18 @@ class IndexedThreads final : public Kernel {
   }
 
  private:
+  void check(const Call& call, size_t k, uint64_t size, bool may_be_late) const {
+    const IndexedForm::Check& check = form_.checks[k];
+    const View& indices = call.operands[check.indices];
+    if (std::find(indices.shape, indices.shape + indices.ndim, 0) != indices.shape + indices.ndim) return;
+    look(call, k, *form_.find[k], indices, {size});
+    const IndexRule rule{form_.function, indices.dtype, check.dim, size};
+    if (may_be_late)
+      if (Ref<LateCheck> late = IndexCheck::note(call, k, rule))
+        return call.context.late->push_back(std::move(late));
+    if (const Found first = found(call, k); first.place >= 0) rule.raise(first.value);
+  }
+
   // The operands as the loops see them: broadcast along those that only choose elements of theirs.
   void run_loop(const Call& call, const std::vector<uint64_t>& sizes) const {
     const size_t loops = form_.loops.size(), count = form_.operands.size();
@@ -118,11 +159,9 @@ class CheckedLabels final : public Kernel {
 
   void run(const Call& call) const override {
     const View& labels = call.operands[0];
-    Places places(call);
-    places.look(*find_, labels, call.parameters);
-    if (const char* at = places.found(0, labels))
-      throw IndexError(function_ + ": target " +
-                       text_of(load_element(at, labels.dtype, call.context.device)) + " is none of the " +
+    look(call, 0, *find_, labels, {call.parameters[0], call.parameters[1]});
+    if (const Found first = found(call, 0); first.place >= 0)
+      throw IndexError(function_ + ": target " + text_of(first.value, labels.dtype) + " is none of the " +
                        std::to_string(load_as<int64_t>(call.parameters)) + " classes, nor ignore_index, " +
                        std::to_string(load_as<int64_t>(call.parameters + 1)));
     copy_->run({call.operands, nullptr, nullptr, call.context});
@@ -133,7 +172,39 @@ class CheckedLabels final : public Kernel {
   const Ref<Kernel> find_, copy_;
 };
 
+// The host draws the order, since each step of Fisher and Yates needs the one before.
+class PermutedThreads final : public Kernel {
+ public:
+  explicit PermutedThreads(Ref<Kernel> gather) : gather_(std::move(gather)) {}
+
+  int operand_count() const override { return 2; }
+  bool reaches_devices() const override { return true; }
+  size_t scratch_bytes(const View* operands) const override {
+    return sizeof(int64_t) * static_cast<size_t>(operands[0].shape[0]);
+  }
+
+  void run(const Call& call) const override {
+    const View& x = call.operands[0];
+    const int64_t count = x.shape[0], step = 1;
+    if (count == 0) return;
+    const std::vector<int64_t> order =
+        permutation(count, {call.parameters[0], call.parameters[1], call.parameters[2]});
+    const Device device = call.context.device;
+    backend_of(device.kind)
+        ->copy_in(device.index, call.scratch, order.data(), order.size() * sizeof(int64_t));
+    const std::array operands{x, View{call.scratch, DType::int64, 1, &count, &step}, call.operands[1]};
+    gather_->run({operands.data(), nullptr, nullptr, call.context});
+  }
+
+ private:
+  const Ref<Kernel> gather_;
+};
+
 }  // namespace
+
+Ref<Kernel> make_permuted_threads(Ref<Kernel> gather) {
+  return Ref<Kernel>(new PermutedThreads(std::move(gather)));
+}
 
 Ref<Kernel> make_indexed_threads(IndexedForm form) {
   return Ref<Kernel>(new IndexedThreads(std::move(form)));

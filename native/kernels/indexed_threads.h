@@ -1,6 +1,8 @@
 // indexed_threads.h: kernels for GPUs that read or write elements at indices, made of loops for threads.
 //
-// IndexError is raised before anything is written; the host waits for the checks.
+// Indices are checked first. Where the operation may note a check (late_checks.h), the code then reads and
+// writes element 0 in place of one that is refused; else the host waits, and IndexError is raised before
+// anything is written.
 #pragma once
 
 #include <string>
@@ -29,13 +31,18 @@ struct IndexedForm {
   std::vector<Operand> operands;           // of the loop, in order
   std::vector<Check> checks;
   std::vector<Ref<Kernel>>
-      find;          // for each check, (indices) -> int64: the place of the first one refused, else -1
+      find;  // for each check, (indices) -> int64 place of the first one that is refused, else -1, and its
+             // value; or none. Parameters: n, then the sizes of the indices
   Ref<Kernel> loop;  // a ThreadLoop
   Ref<Kernel> copy;  // x -> y, or null
 };
 Ref<Kernel> make_indexed_threads(IndexedForm form);
 
-// labels -> int64 y. Parameters: classes, ignored. find: as above, with these parameters.
+// x -> y, x's slices along the first axis in random order. Parameters: key, stream, offset. gather: (x, int64
+// order, y).
+Ref<Kernel> make_permuted_threads(Ref<Kernel> gather);
+
+// labels -> int64 y. Parameters: classes, ignored. find: as above, with these parameters first.
 Ref<Kernel> make_checked_labels(std::string function, Ref<Kernel> find, Ref<Kernel> copy);
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 
 #include "engine/device_kind.h"
 #include "engine/error.h"
+#include "engine/late_checks.h"
 #include "program/arena_check.h"
 #include "program/loop.h"
 #include "program/nan_watch.h"
@@ -176,12 +177,16 @@ class Program::StepFailures {
   std::vector<uint8_t> states_;  // of values, once something has failed
 };
 
+// What errors call a step.
+std::string Program::name_of(const Step& step) const {
+  return step.name == name ? name : step.name + " in " + name;
+}
+
 // The exception that is being handled, as an error of the step.
 Ref<Error> Program::failure_of(const Step& step) const {
   const Ref<Error> error = error_from_current_exception();
   if (error->operation.empty()) {
-    error->operation = step.name;
-    if (step.name != name) error->operation.append(" in ").append(name);
+    error->operation = name_of(step);
     error->where = step.where;
   }
   return error;
@@ -189,6 +194,7 @@ Ref<Error> Program::failure_of(const Step& step) const {
 
 void Program::execute(const Run& run, const RunContext& context) const {
   StepFailures failures(*this);
+  const size_t inherited_checks = context.late ? context.late->size() : 0;
   kernels.fetch_add(steps.size() - hoisted.size(), std::memory_order_relaxed);
   if (DeviceBackend* backend = device.kind == DeviceKind::cpu ? nullptr : backend_of(device.kind))
       [[unlikely]]
@@ -212,6 +218,9 @@ void Program::execute(const Run& run, const RunContext& context) const {
     set_outcomes([](const Output&) { return OnFailure::poison; });
     throw;
   }
+  if (context.late && !single_kernel_) [[unlikely]]  // of one step: see finish
+    for (size_t k = inherited_checks; k < context.late->size(); ++k)
+      (*context.late)[k]->set_name(name_of(steps[0]), steps[0].where);
   for (const auto& [output, to] : run.copies)
     if (failures.is_good(outputs[output]))
       copy_elements(to->view(), to->device(), run.outputs[output]->view(), run.outputs[output]->device());
@@ -262,7 +271,6 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
     at(address.value) = (address.base < 0 ? arena : at(address.base)) + address.offset;
   std::optional<ArenaCheck> arena_check;
   if (check && p.arena_size && !hidden_memory_of(device)) arena_check.emplace(spans, arena, p.arena_size);
-
   char* pointers[LoopPattern::kOperands];
   std::vector<View> views(p.most_operands);
   const auto operand = [&](size_t t, size_t k) {
@@ -273,16 +281,15 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
   const auto run_kernel = [&](size_t t) {
     const Step& step = steps[t];
     const size_t operands = step.operands.size();
-    const uint64_t* slots = run.slots + step.first_slot;
     try {
       const Bound* bound = p.bound[t].load(std::memory_order_acquire);
       if (!bound && p.binds[t]) bound = bind(t);
       if (bound) {
         for (size_t k = 0; k < operands; ++k) pointers[k] = at(step.operands[k]);
-        bound->run(pointers, slots, context);
+        bound->run(pointers, run.slots + step.first_slot, context);
       } else {
         for (size_t k = 0; k < operands; ++k) views[k] = operand(t, k);
-        step.kernel->run({views.data(), slots, arena + p.arena_size, context});
+        step.kernel->run({views.data(), run.slots + step.first_slot, arena + p.arena_size, context});
       }
       NanWatch::check(step, device, [&](size_t k) { return operand(t, k); });
       if (arena_check)

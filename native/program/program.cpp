@@ -189,8 +189,13 @@ void Program::finish() {
     single_kernel_ = outputs[j].value == static_cast<int>(uses.size() + j);
   const auto is_loop = [](const Step& step) { return step.kernel->loop_form() != nullptr; };
   brief_ = !wide && !is_copy && steps.size() <= kBriefSteps && std::ranges::all_of(steps, is_loop);
-  is_enqueued_ = hidden_memory_of(device) && !is_copy &&
-                 std::ranges::all_of(steps, [](const Step& step) { return step.kernel->enqueues(); });
+  // Steps of several fail one by one, and an update in place is not run in vain: these wait for their checks.
+  const bool checks_late =
+      steps.size() == 1 && hoisted.empty() && steps[0].kernel->checks_late() &&
+      std::ranges::none_of(outputs, [](const Output& y) { return y.commits && y.writes >= 0; });
+  is_enqueued_ =
+      hidden_memory_of(device) && !is_copy &&
+      (checks_late || std::ranges::all_of(steps, [](const Step& step) { return step.kernel->enqueues(); }));
   // The steps that touch each value, directly or through views.
   const auto root = [&](int value) {
     while (value >= inputs_ && values[static_cast<size_t>(value - inputs_)].kind == Value::Kind::view)
@@ -511,6 +516,7 @@ void Program::submit(const LaunchState& call, const uint64_t* filled) const {
   else if (!is_enqueued_ && (wide || call.bytes >= kWideBytes))
     options.queue = QueueKind::wide;
   op->cheap = is_enqueued_ || (!wide && call.bytes <= kCheapBytes);
+  op->only_enqueues = is_enqueued_;
   op->brief = brief_ && call.bytes <= kBriefBytes;
   op->type = &kRunType;
   op->state = &run;

@@ -218,6 +218,7 @@ class Program final : public Counted<Program> {
   void compute_layout();
   const Bound* bind(size_t t) const;
   bool matches_layout(const Run& run) const;
+  std::string name_of(const Step& step) const;
   Ref<Error> failure_of(const Step& step) const;
   bool is_allocated(const Output& output) const {
     return output.value >= inputs_ &&

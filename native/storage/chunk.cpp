@@ -4,6 +4,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "engine/device_kind.h"
 #include "engine/fork.h"
 #include "storage/runtime.h"
 
@@ -109,8 +110,19 @@ Ref<Chunk> Chunk::find(uint64_t serial) {
   return chunk;
 }
 
+namespace {
+
+ContextMemory context_memory_of(Device device) {
+  DeviceBackend* const backend = hidden_memory_of(device);
+  if (!backend) [[likely]]
+    return {};
+  return {device_number(device), backend->context_number(device.index)};
+}
+
+}  // namespace
+
 Chunk::Chunk(Engine* engine, Device where, char* memory, size_t size, bool write_protected)
-    : Var(engine, end),
+    : Var(engine, end, context_memory_of(where)),
       data(memory),
       bytes(size),
       device(where),
@@ -153,13 +165,11 @@ void Chunk::end(const Var* var) noexcept {
     all.alive.erase(chunk->serial);
   }
   StreamUses* const uses = chunk->uses.load(std::memory_order_acquire);
-  if (chunk->pool_ && uses && !uses->has_run()) [[unlikely]]
-    Runtime::get().retire(*chunk->pool_, chunk->device, chunk->data,
-                          std::unique_ptr<StreamUses>(chunk->uses.exchange(nullptr)));
-  else if (chunk->pool_)
-    chunk->pool_->release(chunk->data);
-  else if (chunk->drop_)
-    chunk->drop_(chunk->owner_);
+  const Runtime::Release release{chunk->pool_, chunk->data, chunk->drop_, chunk->owner_};
+  if (uses && !uses->has_run()) [[unlikely]]
+    Runtime::get().retire(chunk->device, release, std::unique_ptr<StreamUses>(chunk->uses.exchange(nullptr)));
+  else
+    release();
   chunk->~Chunk();
   give_block(chunk);
 }

@@ -204,6 +204,12 @@ uint64_t Pool::trim() noexcept {
   return bytes;
 }
 
+void Pool::lose() noexcept {
+  const std::lock_guard guard(lock_);
+  limit_bytes_ = 0;
+  pages_->lose();
+}
+
 PoolStats Pool::stats() noexcept {
   const std::lock_guard guard(lock_);
   reclaim_returned();

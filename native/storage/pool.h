@@ -110,6 +110,9 @@ class Pool {
   // What is allocated now, in the order of addresses, each with its bytes as in_use_bytes counts them.
   std::vector<std::pair<const void*, uint64_t>> live_blocks();
 
+  // The memory has gone with its device's context: blocks are given back as before, and none can be had.
+  void lose() noexcept;
+
   // 0: all memory there is. If more is reserved, unused memory is given back at once; what is in use
   // above the limit stays.
   void set_limit(uint64_t bytes) noexcept;

@@ -110,7 +110,7 @@ Pool& Runtime::pool(Device device) {
       new Pool(to_string(device), {.check = check_}, is_hidden ? backend->pages(device.index) : host_pages());
   new_pool->set_release_more([this, device] {  // operations that are pending hold memory, too
     const bool released = release_temporary(device);
-    if (DeviceBackend* const streams = hidden_memory_of(device)) streams->wait_for_all();
+    if (hidden_memory_of(device)) wait_for_all_streams();
     collect_retired(device.kind);
     if (Engine::on_engine_thread()) return released || hidden_memory_of(device);
     engine().wait_until_idle();
@@ -145,14 +145,14 @@ void Runtime::release_piece(Pool& pool, Device device, std::unique_ptr<Piece> pi
   std::unique_ptr<StreamUses> uses(new (std::nothrow) StreamUses);
   if (!uses) return;  // without memory for the note, its memory is lost
   uses->set_write(piece->used);
-  retire(pool, device, piece->data, std::move(uses));
+  retire(device, {&pool, piece->data}, std::move(uses));
 }
 
-void Runtime::retire(Pool& pool, Device device, void* memory, std::unique_ptr<StreamUses> uses) noexcept {
+void Runtime::retire(Device device, const Release& release, std::unique_ptr<StreamUses> uses) noexcept {
   RetiredList& retired = devices_of(device).retired;
   const std::lock_guard guard(retired.mutex);
   try {
-    retired.list.push_back({&pool, memory, std::move(uses)});
+    retired.list.push_back({release, std::move(uses)});
     retired.count.store(retired.list.size(), std::memory_order_relaxed);
   } catch (const std::bad_alloc&) {  // as above
   }
@@ -163,11 +163,42 @@ void Runtime::collect_retired(DeviceKind kind) noexcept {
   Devices* const devices = others_[static_cast<size_t>(kind)].load(std::memory_order_acquire);
   if (!devices || devices->retired.count.load(std::memory_order_relaxed) == 0) return;
   RetiredList& retired = devices->retired;
-  const std::lock_guard guard(retired.mutex);
-  // The oldest first: streams pass their places in order, so behind one that waits most wait, too.
-  for (; !retired.list.empty() && retired.list.front().uses->has_run(); retired.list.pop_front())
-    retired.list.front().pool->release(retired.list.front().memory);
-  retired.count.store(retired.list.size(), std::memory_order_relaxed);
+  // The oldest first: streams pass their places in order, so behind one that waits most wait, too. An owner's
+  // function may take other locks.
+  for (;;) {
+    Retired passed;
+    {
+      const std::lock_guard guard(retired.mutex);
+      if (retired.list.empty() || !retired.list.front().uses->has_run()) return;
+      passed = std::move(retired.list.front());
+      retired.list.pop_front();
+      retired.count.store(retired.list.size(), std::memory_order_relaxed);
+    }
+    passed.release();
+  }
+}
+
+// The old pool stays, since blocks of its are given back to it.
+void Runtime::reset(Device device) {
+  DeviceBackend* const backend = backend_of(device.kind);
+  if (!hidden_memory_of(device))
+    throw DeviceError("reset: " + to_string(device) + " is no GPU that was used");
+  try {
+    engine().wait_until_idle();
+  } catch (const DeviceError&) {  // it has failed, or another one
+  }
+  const Blocking blocking;
+  backend->reset(device.index);
+  collect_retired(device.kind);
+  Devices& devices = devices_of(device);
+  if (auto& slot = devices.pools[static_cast<size_t>(device.index)];
+      Pool* const pool = slot.load(std::memory_order_acquire)) {
+    for (auto& piece : devices.pieces[static_cast<size_t>(device.index)])
+      delete piece.exchange(nullptr, std::memory_order_acquire);
+    pool->lose();
+    slot.store(nullptr, std::memory_order_release);
+  }
+  engine().renew_streams(device);
 }
 
 namespace {

@@ -32,10 +32,26 @@ class Runtime {
   int used_devices() const noexcept;  // the highest index of a cpu with a pool, plus 1
   // Gives temporary space that is not in use back to the device's pool; says whether there was any.
   bool release_temporary(Device device) noexcept;
-  // Gives memory back to its pool when what streams do with it has run: at the next look.
-  void retire(Pool& pool, Device device, void* memory, std::unique_ptr<StreamUses> uses) noexcept;
+  // How memory is given back: to its pool, else to its owner.
+  struct Release {
+    Pool* pool;
+    void* memory;
+    void (*drop)(void* owner) noexcept = nullptr;
+    void* owner = nullptr;
+    void operator()() const noexcept {
+      if (pool)
+        pool->release(memory);
+      else if (drop)
+        drop(owner);
+    }
+  };
+  // Gives memory back when what streams do with it has run: at the next look.
+  void retire(Device device, const Release& release, std::unique_ptr<StreamUses> uses) noexcept;
   // The look: of all devices of a kind.
   void collect_retired(DeviceKind kind) noexcept;
+  // Gives a device a new context, and a pool. Its arrays are lost: each use of one raises DeviceError. Waits
+  // for what is pending; no other thread may use the device meanwhile.
+  void reset(Device device);
   void set_check(bool check) noexcept { check_ = check; }
   bool check() const noexcept { return check_; }
 
@@ -51,8 +67,7 @@ class Runtime {
   };
   // Memory that streams still use.
   struct Retired {
-    Pool* pool;
-    void* memory;
+    Release release;
     std::unique_ptr<StreamUses> uses;
   };
   struct RetiredList {

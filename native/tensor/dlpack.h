@@ -6,7 +6,11 @@
 
 namespace weft::dlpack {
 
-inline constexpr int32_t kCpu = 1, kCudaHost = 3;
+inline constexpr int32_t kCpu = 1, kCuda = 2, kCudaHost = 3;
+
+struct Device {
+  int32_t type, index;
+};
 
 struct DType {
   enum Code : uint8_t { kInt, kUInt, kFloat, kOpaque, kBfloat, kComplex, kBool };
@@ -17,9 +21,7 @@ struct DType {
 
 struct Tensor {
   void* data;
-  struct {
-    int32_t type, index;
-  } device;
+  Device device;
   int32_t ndim;
   DType dtype;
   int64_t *shape, *strides;  // strides in elements; null: row-major

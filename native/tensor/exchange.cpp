@@ -91,19 +91,43 @@ DType from_dlpack(dlpack::DType dtype) {
                    " lanes");
 }
 
-dlpack::Tensor lend(Tensor& x) {
-  if (hidden_memory_of(x.device()))
-    throw BufferError("DLPack: the memory of " + to_string(x.device()) +
-                      " is not lent yet; copy x to the cpu");
-  wait_for(x, writable(x));
-  return {x.data, {dlpack::kCpu, 0}, x.ndim, to_dlpack(x.dtype), x.shape, x.strides, 0};
+dlpack::Device to_dlpack(Device device) {
+  if (!hidden_memory_of(device)) return {dlpack::kCpu, 0};
+  if (device.kind == DeviceKind::gpu) return {dlpack::kCuda, device.index};
+  throw BufferError(std::string("DLPack: it has no name for devices of the kind ") + kind_name(device.kind));
 }
 
-Loan* Loan::make(const Tensor& x, bool copied) {
+Device from_dlpack(dlpack::Device device) {
+  switch (device.type) {
+    case dlpack::kCpu:
+    case dlpack::kCudaHost:
+      return {};
+    case dlpack::kCuda:
+      require_backend({DeviceKind::gpu, device.index});
+      return {DeviceKind::gpu, device.index};
+    default:
+      throw DeviceError("from_dlpack: the array is on a device of DLPack's type " +
+                        std::to_string(device.type) +
+                        "; a cpu (1), memory of the host (3) and a GPU with CUDA (2) can be used");
+  }
+}
+
+dlpack::Tensor lend(Tensor& x, const Reader& reader) {
+  const dlpack::Device device = to_dlpack(x.device());
+  if (reader.is_host) {
+    wait_for(x, writable(x));
+  } else {
+    wait_until_enqueued(x, writable(x));
+    if (reader.stream) order_other_stream(x.device(), reader.stream, *x.chunk, !writable(x));
+  }
+  return {x.data, device, x.ndim, to_dlpack(x.dtype), x.shape, x.strides, 0};
+}
+
+Loan* Loan::make(const Tensor& x, bool copied, const Reader& reader) {
   Share share(x);
   Tensor view(x);
   auto loan = std::make_unique<Loan>();
-  loan->managed.tensor = lend(view);
+  loan->managed.tensor = lend(view, reader);
   std::copy_n(x.shape, x.ndim, loan->shape);
   std::copy_n(x.strides, x.ndim, loan->strides);
   loan->managed.tensor.shape = loan->shape;
@@ -124,11 +148,10 @@ void Loan::end() noexcept {
   delete this;
 }
 
-Tensor take_over(const dlpack::Tensor& from, Device device, void (*drop)(void* managed) noexcept,
-                 void* managed, bool read_only) {
-  if (from.device.type != dlpack::kCpu && from.device.type != dlpack::kCudaHost)
-    throw DeviceError("from_dlpack: the array lies on a device of DLPack's type " +
-                      std::to_string(from.device.type) + ", not on the cpu");
+Tensor take_over(const dlpack::Tensor& from, Device host, void (*drop)(void* managed) noexcept, void* managed,
+                 bool read_only) {
+  const Device named = from_dlpack(from.device);
+  const Device device = named.kind == DeviceKind::cpu ? host : named;
   if (from.ndim < 0 || from.ndim > kMaxDims)
     throw ShapeError("from_dlpack: at most " + std::to_string(kMaxDims) + " dimensions, got " +
                      std::to_string(from.ndim));
@@ -143,6 +166,8 @@ Tensor take_over(const dlpack::Tensor& from, Device device, void (*drop)(void* m
     row_major(x.dims(), x.strides);
   if (x.size) x.data = static_cast<char*>(from.data) + from.byte_offset;
   adopt(x, device, drop, managed, read_only, "from_dlpack");
+  if (DeviceBackend* const backend = hidden_memory_of(device))
+    note_foreign_write(*x.chunk, backend->stream_number(device.index, QueueKind::compute));
   return x;
 }
 

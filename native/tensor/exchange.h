@@ -49,6 +49,13 @@ DType dtype_of_format(const char* format, size_t itemsize);
 dlpack::DType to_dlpack(DType dtype) noexcept;
 DType from_dlpack(dlpack::DType dtype);  // raises DTypeError
 
+// Who reads a lent array first: the host, or a stream of the array's device, which then waits in the host's
+// place; null: it waits for nothing.
+struct Reader {
+  bool is_host = true;
+  void* stream = nullptr;
+};
+
 // An array that another library may use until it ends the loan, by one of the two managed forms or by `end`.
 struct Loan {
   dlpack::ManagedVersioned versioned;
@@ -56,16 +63,21 @@ struct Loan {
   int64_t shape[kMaxDims], strides[kMaxDims];
   Chunk* chunk;
 
-  // Waits until the elements can be read, and where the other library may write, until nothing reads them.
-  static Loan* make(const Tensor& x, bool copied);
+  // Waits as lend does.
+  static Loan* make(const Tensor& x, bool copied, const Reader& reader = {});
   void end() noexcept;
 };
-// The array as one that is borrowed, for as long as x is there; waits as Loan::make does.
-dlpack::Tensor lend(Tensor& x);
+// The array as one that is borrowed, for as long as x is there. Has the reader wait until the elements can be
+// read, and where the other library may write, until nothing reads them.
+dlpack::Tensor lend(Tensor& x, const Reader& reader = {});
+// DLPack's name of a device, and back. Raise BufferError for a kind, DeviceError for a type that has none.
+dlpack::Device to_dlpack(Device device);
+Device from_dlpack(dlpack::Device device);
 
-// A managed array of another library as ours; `drop(managed)` gives it back. Raises DeviceError, ShapeError,
-// DTypeError or BufferError; then it is not given back.
-Tensor take_over(const dlpack::Tensor& from, Device device, void (*drop)(void* managed) noexcept,
-                 void* managed, bool read_only);
+// A managed array of another library as ours; `drop(managed)` gives it back. host: which device the host's
+// memory is on. What is on a GPU is ready for what is behind the device's stream for computing. Raises
+// DeviceError, ShapeError, DTypeError or BufferError; then it is not given back.
+Tensor take_over(const dlpack::Tensor& from, Device host, void (*drop)(void* managed) noexcept, void* managed,
+                 bool read_only);
 
 }  // namespace weft

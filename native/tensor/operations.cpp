@@ -185,11 +185,24 @@ bool writable(const Tensor& x) noexcept {
 
 void (*check_captured_read)(const Tensor& x) = nullptr;
 
-void wait_for(const Tensor& x, bool for_writing) {
+namespace {
+
+void observe_read(const Tensor& x) {
   if (context().layers.capture && check_captured_read) [[unlikely]]
     check_captured_read(x);
   if (context().recorder) context().recorder->on_read(x);
+}
+
+}  // namespace
+
+void wait_for(const Tensor& x, bool for_writing) {
+  observe_read(x);
   wait_unobserved(x, for_writing);
+}
+
+void wait_until_enqueued(const Tensor& x, bool for_writing) {
+  observe_read(x);
+  x.chunk->engine->wait_until_enqueued(*x.chunk, !for_writing);
 }
 
 namespace {

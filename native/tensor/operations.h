@@ -44,7 +44,9 @@ bool writable(const Tensor& x) noexcept;
 // Waits until the elements can be read; `for_writing`: until no operation reads or writes them. Raises what
 // the operation that should have produced them raised.
 void wait_for(const Tensor& x, bool for_writing = false);
-// The same where the elements will not be read; a recorder does not record it.
+// The same without waiting for what is on streams of devices.
+void wait_until_enqueued(const Tensor& x, bool for_writing);
+// As wait_for, where the elements will not be read; a recorder does not record it.
 void wait_unobserved(const Tensor& x, bool for_writing = false);
 
 // While one of these lives, this thread does not wait for its arrays: they are a running function's own.

@@ -886,9 +886,9 @@ class OnednnKernel(Kernel):
     def layout(self, operand: int) -> Layout | None:
         """Of an operand given as 'any', or a workspace; else None."""
 
-def onednn_matmul(a: object, b: object, c: object, *, bias: object | None = None, accumulate: bool = False, post_ops: object = ()) -> OnednnKernel:
+def onednn_matmul(a: object, b: object, c: object, *, bias: object | None = None, accumulate: bool = False, post_ops: object = (), narrow: bool = False) -> OnednnKernel:
     """
-    c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c.
+    c = post(a @ b + bias), or c += that. Operands: a, b, [bias], [those of post-ops]; c. narrow: the numbers of b are from -64 to 63, of bytes.
     """
 
 def onednn_product_of_any_size(dtype: object, *, transposed: bool = False, bias: bool = False) -> Kernel:
@@ -899,13 +899,20 @@ def onednn_product_of_any_size(dtype: object, *, transposed: bool = False, bias:
 def onednn_reorder(src: object, dst: object, *, accumulate: bool = False) -> OnednnKernel:
     """dst = convert(src), or dst += that. Operands: src; dst."""
 
+def onednn_adds_bytes() -> bool:
+    """
+    Whether there are instructions, at the level in use, that add products of bytes in 32 bits.
+    """
+
 def onednn_layout(x: object) -> Layout:
     """
     The layout of an array with strides; kernels that choose these tell an equal one.
     """
 
-def onednn_convolution(src: object, weights: object, dst: object, *, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, bias: object | None = None, accumulate: bool = False, post_ops: object = ()) -> OnednnKernel:
-    """Operands: src, weights, [bias], [those of post-ops]; dst."""
+def onednn_convolution(src: object, weights: object, dst: object, *, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, bias: object | None = None, accumulate: bool = False, post_ops: object = (), narrow: bool = False) -> OnednnKernel:
+    """
+    Operands: src, weights, [bias], [those of post-ops]; dst. narrow: the weights are from -64 to 63, of bytes.
+    """
 
 def onednn_convolution_backward_data(ddst: object, weights: object, dsrc: object, *, stride: Sequence[int], padding: Sequence[tuple[int, int]], dilation: Sequence[int], groups: int = 1, accumulate: bool = False) -> OnednnKernel:
     """Operands: ddst, weights; dsrc."""
@@ -1109,6 +1116,11 @@ def kernel_searchsorted(right: bool = False) -> Kernel:
 def kernel_two_bits(threshold: float) -> Kernel:
     """
     x f32[n], residual f32[n] -> uint8[4 * ceil(n / 16)], what is left f32[n].
+    """
+
+def kernel_grouped_linear(bias: bool) -> Kernel:
+    """
+    x f32[.., k], weight uint8[n, k / 2] of pairs of 4 bits, scale f32[n, groups], [bias f32[n]] -> f32[.., n]; all row-major.
     """
 
 def kernel_unique() -> Kernel:

@@ -1,5 +1,7 @@
 """Arrays in memory that the host cannot touch. test_gpu_memory.py runs this file in processes that have a GPU."""
 
+import ctypes
+import gc
 import io
 import os
 import pickle
@@ -171,11 +173,112 @@ def test_what_cannot_be_done_says_so():
     x = on_gpu([1.0, 2.0])
     with pytest.raises(BufferError, match="on a GPU"):
         memoryview(x)
-    with pytest.raises(BufferError, match="is on gpu:0, whose memory is not lent yet"):
+    with pytest.raises((BufferError, RuntimeError), match="device"):
         np.from_dlpack(x)
+    with pytest.raises(BufferError, match=r"__dlpack__: x is on gpu:0; besides, a copy on the cpu"):
+        x.__dlpack__(dl_device=(2, 1))
+    with pytest.raises(BufferError, match="copy=False gives no copy on the cpu"):
+        x.__dlpack__(dl_device=(1, 0), copy=False)
+    with pytest.raises(ValueError, match="stream is None, -1, 1, 2 or a stream's address; got 0"):
+        x.__dlpack__(stream=0)
     with pytest.raises(DeviceError, match="gpu:5 is not available: the driver has 2 devices, gpu:0 to gpu:1"):
         wf.zeros(2, device="gpu:5")
     assert x.tolist() == [1, 2]
+
+
+class Borrowed(ctypes.Structure):
+    """The beginning of DLPack's managed array."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class Library:
+    """Another library: it lends an array of float32, and reads one on a stream of its own."""
+
+    def __init__(self, x):
+        self.x, self.streams = x, []
+        self.driver = ctypes.CDLL(os.environ["WEFT_GPU_DRIVER"])
+        self.stream = ctypes.c_void_p()
+        context = ctypes.c_void_p()
+        assert self.driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), x.device.index) == 0
+        assert self.driver.cuCtxSetCurrent(context) == 0
+        assert self.driver.cuStreamCreate(ctypes.byref(self.stream), 1) == 0
+
+    def __dlpack_device__(self):
+        return self.x.__dlpack_device__()
+
+    def __dlpack__(self, *, stream=None, **options):
+        self.streams.append(stream)
+        return self.x.__dlpack__(stream=stream, **options)
+
+    def read(self):
+        capsule = self.x.__dlpack__(stream=self.stream.value)
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.POINTER(Borrowed), (ctypes.py_object, ctypes.c_char_p)
+        array = pointer(capsule, b"dltensor").contents
+        assert tuple(array.device) == (2, self.x.device.index)
+        assert tuple(array.dtype) == (2, 32, 1, 0)
+        shape, strides = array.shape[: array.ndim], array.strides[: array.ndim]
+        count = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+        elements = np.empty(count, "float32")
+        address = ctypes.c_uint64(array.data + array.byte_offset)
+        to = ctypes.c_void_p(elements.ctypes.data)
+        assert self.driver.cuMemcpyDtoHAsync_v2(to, address, ctypes.c_size_t(4 * count), self.stream) == 0
+        assert self.driver.cuStreamSynchronize(self.stream) == 0
+        return np.lib.stride_tricks.as_strided(elements, shape, [4 * step for step in strides])
+
+
+@pytest.mark.parametrize("device", ["gpu:0", "gpu:1"])
+def test_memory_is_lent_and_taken_over_by_dlpack(device):
+    a = numbers((40, 30)).round()
+    x = on_gpu(a, device)
+    for k in range(20):
+        x += 1
+        np.testing.assert_array_equal(Library(x[3:, ::2]).read(), (a + k + 1)[3:, ::2])
+    a = x.numpy().copy()
+    library = Library(x)
+    y = wf.from_dlpack(library)
+    assert (str(y.device), library.streams) == (device, [library.streams[0]])
+    assert library.streams[0] > 2
+    x[0] = 5
+    a[0] = 5
+    np.testing.assert_array_equal((y * 2).numpy(), a * 2)
+    y[1] = 7
+    a[1] = 7
+    np.testing.assert_array_equal(x.numpy(), a)
+    np.testing.assert_array_equal(wf.asarray(Library(x[::2])).numpy(), a[::2])
+    assert str(wf.asarray(Library(x)).device) == device
+    np.testing.assert_array_equal(wf.from_dlpack(Library(x), device="cpu:0").numpy(), a)
+    with pytest.raises(ValueError, match="copy=False"):
+        wf.from_dlpack(Library(x), device="cpu:0", copy=False)
+    other = wf.from_dlpack(Library(x), copy=True)
+    x[...] = 0
+    np.testing.assert_array_equal(other.numpy(), a)
+    np.testing.assert_array_equal(np.from_dlpack(x.to_device("cpu:0")), 0)
+    assert wf.from_dlpack(np.arange(3), device=device).tolist() == [0, 1, 2]
+    del library, y, x
+    gc.collect()
+
+
+def test_batches_are_on_the_device_before_they_are_asked_for():
+    a, labels = numbers((24, 3)), np.arange(24)
+    data = wf.data.ArrayDataset(a, labels)
+    for workers in (0, 2):
+        loader = wf.data.DataLoader(data, batch_size=5, num_workers=workers, device="gpu:0")
+        for epoch in range(2):
+            batches = list(loader)
+            assert len(batches) == 5, epoch
+            assert {str(x.device) for batch in batches for x in batch} == {"gpu:0"}
+            np.testing.assert_array_equal(np.concatenate([x.numpy() for x, _ in batches]), a)
+            np.testing.assert_array_equal(np.concatenate([y.numpy() for _, y in batches]), labels)
 
 
 def test_what_the_host_did_is_counted():

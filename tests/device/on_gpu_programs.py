@@ -124,13 +124,25 @@ def test_loops_and_conditions_read_what_decides_from_the_device():
 
 
 def test_errors_name_the_operator():
-    x = wf.tensor([3.0, 1.0])
-    shuffle = wf.trace(lambda x: wf.random.permutation(x))
-    with pytest.raises(
-        NotImplementedError, match=r"random_permutation: no kernel for these operands on gpu devices"
-    ):
-        shuffle(x)
-    assert (x + 1).tolist() == [4.0, 2.0]
+    x = wf.tensor([[3.0, 1.0], [1.0, 2.0]])
+    factor = wf.trace(lambda x: wf.linalg.cholesky(x))
+    with pytest.raises(NotImplementedError, match=r"cholesky: no kernel for these operands on gpu devices"):
+        factor(x)
+    assert (x + 1).tolist() == [[4.0, 2.0], [2.0, 3.0]]
+
+
+@pytest.mark.parametrize("shape", [(7,), (1,), (0,), (50, 3), (4, 0), (300, 2, 2)])
+def test_permutations_in_programs_are_the_processors(shape):
+    for dtype in ("float32", "int8", "float64"):
+        a = numbers(*shape).astype(dtype)
+        results = []
+        for device in ("cpu:0", "gpu:0"):
+            wf.random.seed(5, device=device)
+            x = wf.tensor(a, device=device)
+            shuffle = wf.trace(lambda x: wf.random.permutation(x.T.T * 1))
+            results.append([shuffle(x).numpy() for _ in range(3)])
+        for want, got in zip(*results, strict=True):
+            np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize(

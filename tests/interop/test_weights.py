@@ -419,6 +419,24 @@ def test_sparse_arrays_of_mxnet_are_dense_ones(tmp_path):
             load(tmp_path, content)
 
 
+def test_faults_that_random_changes_found(tmp_path):
+    floats = writers.mxnet_sparse(1, np.ones((1, 2), np.float32), (4, 2), np.array([1]))
+    int64, float64 = struct.pack("<ii", 6, 1), struct.pack("<ii", 1, 1)
+    assert floats.count(int64) == 1
+    with pytest.raises(wf.FileFormatError, match="indices of float64"):
+        load(tmp_path, floats.replace(int64, float64))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("x", b"")
+    nameless = bytearray(file.getvalue())
+    at = nameless.index(b"PK\1\2")
+    nameless[at + 28] = 0  # the length of the name in the directory
+    del nameless[at + 46]
+    nameless[-10:-6] = struct.pack("<I", 46)
+    with pytest.raises(wf.FileFormatError, match="archive"):
+        load(tmp_path, bytes(nameless))
+
+
 def test_arrays_are_written_as_mxnet_does(tmp_path):
     arrays = {"arg:w": wf.tensor(W), "aux:n": wf.tensor([3]), "transposed": wf.tensor(W).T}
     mxnet.save_params(tmp_path / "a.params", arrays)

@@ -48,7 +48,7 @@ LAYERS = [
     ["kvstore"],
     ["interop"],  # files and networks of other frameworks
     ["models"],
-    ["compat", "tools", "testing", "utils", "info"],
+    ["tools", "testing", "utils", "info"],
     ["launch"],  # starts programs, and tools that look at them
     [""],  # weft/__init__.py: lends every name and is imported by nobody
 ]

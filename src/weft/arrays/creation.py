@@ -103,6 +103,8 @@ def asarray(
         return tensor
     shared = _shared(obj, _host_of(target))
     if shared is not None:
+        if device is None and _core.hides_memory(shared.device):
+            target = shared.device
         converted: Tensor = _core.below_layers(_converted, shared, element_type, target, copy)
         return converted
     if copy is False:
@@ -157,7 +159,7 @@ def _host_of(device: Device) -> Device:
 
 
 def _shared(obj: Any, device: Device) -> Tensor | None:
-    """A view of obj's memory, or None if it has none that a Tensor can describe."""
+    """A view of obj's memory, or None if it has none that a Tensor can describe; on a device if it is the host's."""
     numpy: Any = sys.modules.get("numpy")
     # While another thread imports NumPy, its module is there without these; then obj is none of them.
     if (
@@ -171,7 +173,7 @@ def _shared(obj: Any, device: Device) -> Tensor | None:
         if isinstance(obj, numpy.generic) or not obj.dtype.isnative:
             return None
     elif hasattr(obj, "__dlpack__"):
-        return from_dlpack(obj, device=device)
+        return _lent(obj, device)
     try:
         return _core.from_buffer(obj, device)
     except (TypeError, BufferError):
@@ -235,7 +237,8 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
     """A Tensor over the memory of an object with ``__dlpack__``; copy: as in asarray.
 
     While the other library's array lives, operations on this memory finish before the call that pushes them returns.
-    Raises DeviceError if it is not on a cpu, DTypeError if weft lacks its type, BufferError if it refuses.
+    An array on a GPU stays there, unless a device is given. Raises DeviceError if it is on a device of another kind,
+    DTypeError if weft lacks its type, BufferError if it refuses.
 
     >>> import numpy as np
     >>> from_dlpack(np.arange(3))
@@ -246,12 +249,23 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
         return _converted(x, None, target, copy)
     if not hasattr(x, "__dlpack__"):
         raise TypeError(f"from_dlpack: {type(x).__name__} has no __dlpack__")
-    try:
-        capsule = x.__dlpack__(max_version=(1, 1))
-    except TypeError:  # written before version 1.0
-        capsule = x.__dlpack__()
-    tensor = _core.from_dlpack_capsule(capsule, target)
+    tensor = _lent(x, _host_of(target))
+    if device is not None and tensor.device is not target:
+        return _converted(tensor, None, target, copy)
     return _core.below_layers(tensor.copy) if copy else tensor
+
+
+def _lent(x: Any, host: Device) -> Tensor:
+    """A Tensor over memory that is lent by DLPack; host: the device that memory of the host is on."""
+    where = getattr(x, "__dlpack_device__", lambda: (1, 0))()
+    stream = _core.dlpack_stream(*map(int, where))
+    ready_for = {} if stream is None else {"stream": stream}
+    try:
+        capsule = x.__dlpack__(max_version=(1, 1), **ready_for)
+    except TypeError:  # written before version 1.0
+        capsule = x.__dlpack__(**ready_for)
+    tensor: Tensor = _core.from_dlpack_capsule(capsule, host)
+    return tensor
 
 
 @names_keywords

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-class UniqueAll(NamedTuple):
+class UniqueAllResult(NamedTuple):
     """Distinct elements, the index of the first occurrence of each, the index of each element among them, counts."""
 
     values: Tensor
@@ -161,7 +161,7 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None, *, size: int | None
     return y
 
 
-def unique_all(x: Any, /, *, size: int | None = None, fill_value: float | None = None) -> UniqueAll:
+def unique_all(x: Any, /, *, size: int | None = None, fill_value: float | None = None) -> UniqueAllResult:
     """Return the distinct elements in ascending order, [m], with indices, inverse indices and counts.
 
     x: any dtype [...]. values: [m]; indices: int64 [m], of the first occurrence in row-major order; inverse_indices:
@@ -176,12 +176,12 @@ def unique_all(x: Any, /, *, size: int | None = None, fill_value: float | None =
     ([1, 3], [1, 0], [1, 0, 1], [1, 2])
     """
     if size is not None:
-        return UniqueAll(*F.unique_all(x, size=size, fill_value=fill_value))
+        return UniqueAllResult(*F.unique_all(x, size=size, fill_value=fill_value))
     elements, device = _elements("unique_all", x)
     found = np.unique(elements, return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
     values, indices, inverse, counts = found
     parts = (values, indices, inverse.reshape(elements.shape), counts)
-    return UniqueAll(*(asarray(part, device=device) for part in parts))
+    return UniqueAllResult(*(asarray(part, device=device) for part in parts))
 
 
 def unique_counts(x: Any, /, *, size: int | None = None, fill_value: float | None = None) -> UniqueCounts:

@@ -348,18 +348,22 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
 def _dlpack(
     self: Tensor,
     *,
-    stream: None = None,
+    stream: int | None = None,
     max_version: tuple[int, int] | None = None,
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> Any:
-    """DLPack's protocol: a capsule of the same memory; waits until no operation uses it."""
+    """DLPack's protocol: a capsule of the same memory; waits until no operation uses it.
+
+    stream, on a GPU: the address of the stream that waits instead of the caller; -1: nothing waits.
+    """
     return _core.dlpack_of(self, stream, max_version, dl_device, copy)
 
 
 def _dlpack_device(self: Tensor) -> tuple[int, int]:
-    """DLPack's protocol: every cpu device is the one processor, (1, 0)."""
-    return (1, 0)
+    """DLPack's protocol: (2, k) on gpu:k; every cpu device is the one processor, (1, 0)."""
+    device: tuple[int, int] = _core.dlpack_device_of(self)
+    return device
 
 
 def array_namespace(self: Any, *, api_version: str | None = None) -> Any:

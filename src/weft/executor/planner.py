@@ -80,8 +80,7 @@ def make_plan(
 
         lowering.prefer = lambda node, operand_strides: preferred(node, operand_strides, _candidate)
     outputs = lowering.run()
-    buffers = [view.buffer for view in outputs]
-    stable: list[Step] = []
+    buffers, stable = [view.buffer for view in outputs], list[Step]()
     lowered = live_steps(lowering.steps, buffers)
     if graph.stable_inputs:
         from weft.executor.preparation import hoist  # no call of one operator has such inputs
@@ -99,8 +98,7 @@ def make_plan(
     if exact:
         from weft.executor.arena import Arena, in_order  # patterns have no memory plan
 
-        if len(steps) > 1:
-            steps = in_order(steps, written_inputs(lowering, buffers))
+        steps = in_order(steps, written_inputs(lowering, buffers)) if len(steps) > 1 else steps
         arena = Arena([*hoisted, *steps], naive_bytes([*stable, *lowered], [*buffers, *kept]), kept)
     program = emit(lowering, hoisted, steps, outputs, arena)
     info = PlanInfo(

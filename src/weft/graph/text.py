@@ -44,7 +44,7 @@ from weft.ops.sizes import COMPUTED, Size, axis_size
 from weft.ops.types import PartialType, TensorType
 
 __all__ = [
-    "Source",
+    "JsonSource",
     "checked",
     "decode",
     "decode_integer",
@@ -223,7 +223,7 @@ def _encode_symbol_node(node: SymbolNode, index: dict[int, int]) -> dict[str, An
 # Reading.
 
 
-class Source:
+class JsonSource:
     """A part of a document, and its position there, for messages."""
 
     def __init__(self, value: Any, where: str) -> None:
@@ -247,8 +247,8 @@ class Source:
             raise self.fail(f"expected {low}..{high - 1}, found {number}")
         return number
 
-    def items(self) -> list[Source]:
-        return [Source(each, f"{self.where}[{k}]") for k, each in enumerate(self.is_a(list, "a list"))]
+    def items(self) -> list[JsonSource]:
+        return [JsonSource(each, f"{self.where}[{k}]") for k, each in enumerate(self.is_a(list, "a list"))]
 
     def reference(self, nodes: Sequence[Node]) -> Value:
         """A value of one of the nodes before."""
@@ -260,15 +260,15 @@ class Source:
         outputs = nodes[pair[0].integer(0, len(nodes))].outputs
         return outputs[pair[1].integer(0, len(outputs))]
 
-    def entries(self) -> Iterator[tuple[str, Source]]:
+    def entries(self) -> Iterator[tuple[str, JsonSource]]:
         for name, value in self.is_a(dict, "an object").items():
-            yield name, Source(value, f"{self.where}.{_short(name)[1:-1]}")
+            yield name, JsonSource(value, f"{self.where}.{_short(name)[1:-1]}")
 
-    def __getitem__(self, name: str) -> Source:
+    def __getitem__(self, name: str) -> JsonSource:
         members = self.is_a(dict, "an object")
         if name not in members:
             raise self.fail(f"has no {name!r}")
-        return Source(members[name], f"{self.where}.{name}")
+        return JsonSource(members[name], f"{self.where}.{name}")
 
     def __contains__(self, name: str) -> bool:
         return isinstance(self.value, dict) and name in self.value
@@ -285,7 +285,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def document(text: str | bytes, format: str, *versions: int) -> Source:
+def document(text: str | bytes, format: str, *versions: int) -> JsonSource:
     """The document in a text. Raises GraphError unless it is JSON of this format and one of these versions."""
     versions = versions or (VERSION,)
 
@@ -304,7 +304,7 @@ def document(text: str | bytes, format: str, *versions: int) -> Source:
         value = json.loads(text, parse_constant=refuse, object_pairs_hook=no_repetition)
     except (ValueError, RecursionError) as error:
         raise GraphError(f"from_json: no JSON: {error}") from None
-    source = Source(value, format)
+    source = JsonSource(value, format)
     if (found_format := source["format"].text()) != format:
         raise source.fail(f"is a document of format {_short(found_format)}")
     if (found_version := source["version"].integer(0, 1 << 31)) not in versions:
@@ -314,7 +314,7 @@ def document(text: str | bytes, format: str, *versions: int) -> Source:
     return source
 
 
-def decode(source: Source) -> Any:
+def decode(source: JsonSource) -> Any:
     """The value that encode was given; lists come as tuples."""
     value = source.value
     if isinstance(value, list):
@@ -337,7 +337,7 @@ def decode(source: Source) -> Any:
     raise source.fail(f"expected one of {', '.join((*kinds, *_GRAPHS))}, size, elements, op")
 
 
-def _decode_elements(source: Source) -> Elements:
+def _decode_elements(source: JsonSource) -> Elements:
     """The elements of an array that encode was given."""
     source.only("elements", "shape", "dtype")
     shape = tuple(n.integer(0, MOST) for n in source["shape"].items())
@@ -346,7 +346,7 @@ def _decode_elements(source: Source) -> Elements:
     return checked(source, lambda: Elements.from_text(TensorType(shape, dtype), text))
 
 
-def decode_size(source: Source, axes: int = MOST_AXES) -> Size:
+def decode_size(source: JsonSource, axes: int = MOST_AXES) -> Size:
     """The size that _encode_size was given; axes: how many there are."""
     parts: list[Size] = []
     for part in source.items():
@@ -371,12 +371,12 @@ def decode_size(source: Source, axes: int = MOST_AXES) -> Size:
     return parts[-1]
 
 
-def decode_integer(source: Source, low: int, high: int) -> int | Size:
+def decode_integer(source: JsonSource, low: int, high: int) -> int | Size:
     """An int of low ... high - 1, or a size that depends on dynamic axes."""
     return decode_size(source["size"]) if "size" in source else source.integer(low, high)
 
 
-def decode_op(source: Source) -> Op:
+def decode_op(source: JsonSource) -> Op:
     """The operator that encode_op was given."""
     name = source["op"].text()
     values = {key: decode(part) for key, part in source["attributes"].entries()}
@@ -404,7 +404,7 @@ _RENAMED = {
 }
 
 
-def checked(source: Source, make: Callable[[], T]) -> T:
+def checked(source: JsonSource, make: Callable[[], T]) -> T:
     """make(), whose errors become those of the document, since another program may have written it."""
     try:
         return make()
@@ -412,7 +412,7 @@ def checked(source: Source, make: Callable[[], T]) -> T:
         raise source.fail(f"{type(error).__name__}: {error}") from None
 
 
-def _decode_type(source: Source) -> TensorType:
+def _decode_type(source: JsonSource) -> TensorType:
     is_dense = "storage" not in source
     source.only("shape", "dtype", "device", "weak", *(() if is_dense else ("storage",)))
     shape = [decode_integer(part, 0, MOST) for part in source["shape"].items()]
@@ -443,14 +443,14 @@ def symbol_from_json(text: str | bytes) -> tuple[Value, ...]:
     return _bounded(source, _read_symbol)
 
 
-def _bounded(source: Source, read: Callable[[Source], Any]) -> Any:
+def _bounded(source: JsonSource, read: Callable[[JsonSource], Any]) -> Any:
     try:
         return read(source)
     except RecursionError:
         raise source.fail("is nested too deeply") from None
 
 
-def _read(source: Source) -> Graph:
+def _read(source: JsonSource) -> Graph:
     source.only(*CONTENT)
     nodes: list[Node] = []
     node_parts = source["nodes"].items()
@@ -475,11 +475,11 @@ def _read(source: Source) -> Graph:
     return Graph([node.outputs[0] for node in nodes[:count]], outputs, writes)
 
 
-def _value(part: Source, nodes: Sequence[Node]) -> Value | None:
+def _value(part: JsonSource, nodes: Sequence[Node]) -> Value | None:
     return None if part.value is None else part.reference(nodes)
 
 
-def _read_node(part: Source, nodes: Sequence[Node]) -> Node:
+def _read_node(part: JsonSource, nodes: Sequence[Node]) -> Node:
     if "input" in part:
         part.only("input", "type")
         return input_value(_decode_type(part["type"]), part["input"].text()).node
@@ -513,7 +513,7 @@ def _read_node(part: Source, nodes: Sequence[Node]) -> Node:
 # Symbols.
 
 
-def _read_symbol(source: Source) -> tuple[Value, ...]:
+def _read_symbol(source: JsonSource) -> tuple[Value, ...]:
     nodes: list[SymbolNode] = []
     for part in source["nodes"].items():
         nodes.append(_read_variable(part) if "variable" in part else _read_symbol_node(part, nodes))
@@ -527,24 +527,24 @@ def _read_symbol(source: Source) -> tuple[Value, ...]:
     return outputs
 
 
-def _read_body(source: Source) -> Subgraph:
+def _read_body(source: JsonSource) -> Subgraph:
     source.only("inputs", "outputs", "nodes")
     names = [part.text() for part in source["inputs"].items()]
     values = _read_symbol(source)
     return checked(source, lambda: body(values, names))
 
 
-def _attrs(part: Source) -> dict[str, str]:
+def _attrs(part: JsonSource) -> dict[str, str]:
     return {name: each.text() for name, each in part["attrs"].entries()}
 
 
-def _name(part: Source) -> str:
+def _name(part: JsonSource) -> str:
     if not (name := part.text()):
         raise part.fail("a name is not empty")
     return name
 
 
-def _read_variable(part: Source) -> SymbolNode:
+def _read_variable(part: JsonSource) -> SymbolNode:
     part.only("variable", "shape", "dtype", "init", "attrs")
     shape, dtype, init = part["shape"], part["dtype"], part["init"]
     sizes = None
@@ -561,7 +561,7 @@ def _read_variable(part: Source) -> SymbolNode:
     )
 
 
-def _read_symbol_node(part: Source, nodes: Sequence[SymbolNode]) -> SymbolNode:
+def _read_symbol_node(part: JsonSource, nodes: Sequence[SymbolNode]) -> SymbolNode:
     part.only("name", "op", "attributes", "inputs", "attrs", "count")
     op = decode_op(part)
     inputs = [_operand(each, nodes) for each in part["inputs"].items()]
@@ -581,7 +581,7 @@ def _read_symbol_node(part: Source, nodes: Sequence[SymbolNode]) -> SymbolNode:
     return node
 
 
-def _check_count(part: Source, op: Op, inputs: Sequence[Any]) -> None:
+def _check_count(part: JsonSource, op: Op, inputs: Sequence[Any]) -> None:
     """An operator has all inputs it must have, and no more than it can have."""
     many = bool(op.inputs) and op.inputs[-1].variadic
     fixed = [spec for spec in op.inputs if not spec.variadic]
@@ -592,7 +592,7 @@ def _check_count(part: Source, op: Op, inputs: Sequence[Any]) -> None:
             raise part.fail(f"{op.name}: input {k} must be given")
 
 
-def _operand(part: Source, nodes: Sequence[SymbolNode]) -> Value | bool | int | float | None:
+def _operand(part: JsonSource, nodes: Sequence[SymbolNode]) -> Value | bool | int | float | None:
     if isinstance(part.value, list):
         return part.reference(nodes)
     value = decode(part)
@@ -602,7 +602,7 @@ def _operand(part: Source, nodes: Sequence[SymbolNode]) -> Value | bool | int | 
 
 
 # The names of attributes that are graphs, and how they are read.
-_GRAPHS: dict[str, Callable[[Source], Subgraph]] = {
+_GRAPHS: dict[str, Callable[[JsonSource], Subgraph]] = {
     "graph": lambda source: Subgraph(_read(source)),
     "symbol": _read_body,
 }

@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from typing import NamedTuple
 
-from weft.interop.source import Source, short
+from weft.interop.source import FileSource, short
 
 __all__ = ["SIGNATURE", "Archive", "Member"]
 
@@ -36,7 +36,7 @@ class Member(NamedTuple):
 class Archive:
     """The members of an archive by name, in its order. Raises FileFormatError for what is not one."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: FileSource) -> None:
         self.source = source
         self.members: dict[str, Member] = {}
         with open(os.dup(source.fd), "rb") as file:
@@ -51,7 +51,7 @@ class Archive:
         if len(entries) > MAX_MEMBERS:
             raise source.fail(f"{len(entries)} members are more than {MAX_MEMBERS}")
         for entry in entries:
-            if entry.is_dir():
+            if entry.filename.endswith("/"):  # is_dir fails for a name without characters
                 continue
             if entry.flag_bits & 1:
                 raise source.fail(f"member {short(entry.filename)} is encrypted")

@@ -15,7 +15,7 @@ from weft.base.device import as_device
 from weft.base.errors import DTypeError
 from weft.base.typing import Any
 from weft.interop.gguf_blocks import BLOCKS
-from weft.interop.source import Cursor, Source, open_source, short, size_bytes_of
+from weft.interop.source import Cursor, FileSource, open_source, short, size_bytes_of
 
 __all__ = ["load_metadata"]
 
@@ -54,7 +54,7 @@ _TEXT, _ARRAY = 8, 9
 _STEP = 1 << 14  # blocks that are dequantized at a time, so that the numbers in between take little memory
 
 
-class Entry(NamedTuple):
+class GGUFEntry(NamedTuple):
     """A tensor of the file; begin: in bytes from the beginning of the data."""
 
     name: str
@@ -67,7 +67,7 @@ class Header(NamedTuple):
     """What comes before the data."""
 
     metadata: dict[str, Any]
-    entries: list[Entry]
+    entries: list[GGUFEntry]
     data_begin: int
 
 
@@ -91,7 +91,7 @@ def _value(cursor: Cursor, kind: int, key: str, depth: int = 0) -> Any:
     return [_value(cursor, part, key, depth + 1) for _ in range(count)]
 
 
-def _header(source: Source) -> Header:
+def _header(source: FileSource) -> Header:
     cursor = Cursor(source, len(SIGNATURE))
     version = cursor.number("I", "the version")
     if version not in (2, 3):
@@ -115,20 +115,20 @@ def _header(source: Source) -> Header:
         if ndim > 8:
             raise source.fail(f"{what} has {ndim} dimensions")
         shape = tuple(reversed(cursor.numbers("Q", ndim, what)))
-        entries.append(Entry(name, shape, cursor.number("I", what), cursor.number("Q", what)))
+        entries.append(GGUFEntry(name, shape, cursor.number("I", what), cursor.number("Q", what)))
     alignment = metadata.get("general.alignment", 32)
     if type(alignment) is not int or not 0 < alignment <= 1 << 20:
         raise source.fail(f"general.alignment is {short(alignment)}")
     return Header(metadata, entries, -(-cursor.at // alignment) * alignment)
 
 
-def read(source: Source) -> dict[str, Any]:
+def read(source: FileSource) -> dict[str, Any]:
     """The tensors of a GGUF file by name. Raises FileFormatError, or DTypeError for a type that weft does not read."""
     header = _header(source)
     return {entry.name: _tensor(source, entry, header.data_begin + entry.begin) for entry in header.entries}
 
 
-def _tensor(source: Source, entry: Entry, begin: int) -> Any:
+def _tensor(source: FileSource, entry: GGUFEntry, begin: int) -> Any:
     what = f"tensor {short(entry.name)}"
     if entry.kind in _PLAIN:
         return source.tensor(begin, entry.shape, _PLAIN[entry.kind], what)
@@ -150,7 +150,7 @@ def _tensor(source: Source, entry: Entry, begin: int) -> Any:
 
 
 def _dequantize(
-    source: Source, begin: int, what: str, block_bytes: int, values: Callable[..., Any], result: Any
+    source: FileSource, begin: int, what: str, block_bytes: int, values: Callable[..., Any], result: Any
 ) -> None:
     """Write what blocks stand for, one row of the result for each."""
     for first in range(0, len(result), _STEP):

@@ -12,7 +12,7 @@ from weft.base.typing import Any
 from weft.interop.numpy_files import NAMES as NUMPY_NAMES
 from weft.interop.numpy_files import PickledArray
 from weft.interop.pickled import Rebuilt, read_pickle, replaced
-from weft.interop.source import Source
+from weft.interop.source import FileSource
 
 __all__ = ["read_pickled"]
 
@@ -37,7 +37,7 @@ NAMES: dict[str, Any] = {
 }
 
 
-def read_pickled(source: Source) -> Any:
+def read_pickled(source: FileSource) -> Any:
     """The object of a pickle, with tensors for the arrays and tensors in it."""
     value, end = read_pickle(source.view(), source.where, NAMES)
     if end != source.size_bytes:

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from weft.arrays.serialization import replace_file
+from weft.arrays.replacing import replace_file
 from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError
 from weft.base.typing import Any
-from weft.interop.source import ITEM_BYTES, Cursor, Source, short, size_bytes_of
+from weft.interop.source import ITEM_BYTES, Cursor, FileSource, short, size_bytes_of
 
 __all__ = ["SIGNATURE", "read", "save_params"]
 
@@ -91,6 +91,8 @@ class _Reader(Cursor):
         """The dense array of a sparse one."""
         described = [(self.dtype(what), self.shape(what)) for _ in range(_AUXILIARY[storage])]
         values = self.part(dtype, stored_shape, what)
+        if any(name not in ("int32", "int64") for name, _ in described):
+            raise self.source.fail(f"{what} has indices of {', '.join(name for name, _ in described)}")
         indices = [self.part(name, sizes, f"indices of {what}") for name, sizes in described]
         about = f"{self.source.where}: {what}"
         size_bytes = size_bytes_of(shape, ITEM_BYTES[dtype], about)
@@ -133,7 +135,7 @@ def _outside(indices: np.ndarray[Any, Any], size: int) -> bool:
     return bool(((indices < 0) | (indices >= size)).any())
 
 
-def read(source: Source) -> Any:
+def read(source: FileSource) -> Any:
     """The arrays of a file, by name; a list if it has no names."""
     reader = _Reader(source, len(SIGNATURE))
     reader.number("Q", "the reserved number")

@@ -15,7 +15,7 @@ from weft.base.errors import DTypeError
 from weft.base.typing import Any
 from weft.interop.archive import Archive
 from weft.interop.pickled import Rebuilt
-from weft.interop.source import ITEM_BYTES, Source, short, size_bytes_of
+from weft.interop.source import ITEM_BYTES, FileSource, short, size_bytes_of
 
 __all__ = ["NAMES", "SIGNATURE", "PickledArray", "read_npy", "read_npz"]
 
@@ -36,7 +36,7 @@ def dtype_of(text: Any, about: str) -> np.dtype[Any]:
     return dtype
 
 
-def _header(data: bytes, source: Source, about: str) -> tuple[np.dtype[Any], bool, tuple[int, ...], int]:
+def _header(data: bytes, source: FileSource, about: str) -> tuple[np.dtype[Any], bool, tuple[int, ...], int]:
     """(dtype, whether columns come first, shape, where the elements begin) of the beginning of an .npy file."""
     if data[:6] != SIGNATURE or len(data) < 10:
         raise source.fail(f"{about} does not begin as an .npy file: {data[:8]!r}")
@@ -70,7 +70,7 @@ def array_over(
     return np.array(array, dtype.newbyteorder("="), order="C")
 
 
-def read_npy(source: Source) -> Any:
+def read_npy(source: FileSource) -> Any:
     """The tensor of an .npy file."""
     beginning = source.read(0, min(source.size_bytes, MAX_HEADER_BYTES + 16), "the header")
     dtype, by_columns, shape, begin = _header(beginning, source, "the array")
@@ -151,7 +151,7 @@ class PickledArray(Rebuilt):
                     "state of an array: neither shape, dtype and bytes; arrays of objects are not read"
                 )
 
-    def array(self, source: Source) -> np.ndarray[Any, Any]:
+    def array(self, source: FileSource) -> np.ndarray[Any, Any]:
         """The array, in memory of its own. Raises FileFormatError."""
         if self.state is None:
             raise source.fail("an array of a pickle without elements")

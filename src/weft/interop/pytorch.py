@@ -16,7 +16,7 @@ from weft.interop.archive import Archive, Member
 from weft.interop.numpy_files import NAMES as NUMPY_NAMES
 from weft.interop.numpy_files import PickledArray
 from weft.interop.pickled import Rebuilt, read_pickle, replaced
-from weft.interop.source import ITEM_BYTES, Cursor, Source, short
+from weft.interop.source import ITEM_BYTES, Cursor, FileSource, short
 from weft.ops import registry
 
 __all__ = ["LEGACY_SIGNATURE", "read_archive", "read_legacy"]
@@ -51,7 +51,7 @@ class StorageType(NamedTuple):
     dtype: str
 
 
-class Storage(NamedTuple):
+class PickledStorage(NamedTuple):
     """What a pickle says of a storage: its key among the storages, dtype and number of elements."""
 
     key: str
@@ -63,7 +63,7 @@ class StoredTensor(Rebuilt):
     """A tensor of a pickle: a window of a storage. Offset and strides are in elements."""
 
     def __init__(self, storage: Any, offset: Any, shape: Any, strides: Any, dtype: str | None = None) -> None:
-        if not isinstance(storage, Storage):
+        if not isinstance(storage, PickledStorage):
             raise ValueError("a tensor without a storage")
         lists = (shape, strides)
         if not all(
@@ -130,12 +130,12 @@ NAMES: dict[str, Any] = {
 class _Loader:
     """Storages of one file, each read once."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: FileSource) -> None:
         self.source = source
-        self.storages: dict[str, Storage] = {}
+        self.storages: dict[str, PickledStorage] = {}
         self._flat: dict[tuple[str, str], Any] = {}
 
-    def persistent(self, key: Any) -> Storage:
+    def persistent(self, key: Any) -> PickledStorage:
         """The storage that a pickle refers to by ("storage", class, key, device, number of elements, ...)."""
         match key:
             case ("storage" | b"storage", StorageType() as kind, str() as name, _, int() as size, *rest):
@@ -146,16 +146,16 @@ class _Loader:
             raise ValueError("a view of a storage, which PyTorch before 0.4 wrote")
         if kind.dtype not in (*ITEM_BYTES, _UNTYPED) or size < 0:
             raise ValueError(f"a storage of {kind.dtype} with {short(size)} elements")
-        storage = Storage(name, kind.dtype, size)
+        storage = PickledStorage(name, kind.dtype, size)
         if self.storages.setdefault(name, storage) != storage:
             raise ValueError(f"storage {short(name)} is described twice, differently")
         return storage
 
-    def begin_of(self, storage: Storage, size_bytes: int) -> int:
+    def begin_of(self, storage: PickledStorage, size_bytes: int) -> int:
         """Where the storage's bytes begin."""
         raise NotImplementedError
 
-    def size_bytes_of(self, storage: Storage) -> int:
+    def size_bytes_of(self, storage: PickledStorage) -> int:
         """The size of a storage."""
         return storage.size * ITEM_BYTES["uint8" if storage.dtype == _UNTYPED else storage.dtype]
 
@@ -203,7 +203,7 @@ class _ArchiveLoader(_Loader):
         super().__init__(archive.source)
         self.archive, self.folder = archive, pickle.name.removesuffix("data.pkl")
 
-    def begin_of(self, storage: Storage, size_bytes: int) -> int:
+    def begin_of(self, storage: PickledStorage, size_bytes: int) -> int:
         name = f"{self.folder}data/{storage.key}"
         member = self.archive.members.get(name)
         if member is None:
@@ -230,11 +230,11 @@ def read_archive(archive: Archive, pickle: Member) -> Any:
 
 
 class _LegacyLoader(_Loader):
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: FileSource) -> None:
         super().__init__(source)
         self.begins: dict[str, int] = {}
 
-    def begin_of(self, storage: Storage, size_bytes: int) -> int:
+    def begin_of(self, storage: PickledStorage, size_bytes: int) -> int:
         if storage.key not in self.begins:
             raise self.source.fail(f"storage {short(storage.key)} is not among those of the file")
         return self.begins[storage.key]
@@ -261,7 +261,7 @@ class _LegacyLoader(_Loader):
             cursor.at += size_bytes
 
 
-def read_legacy(source: Source) -> Any:
+def read_legacy(source: FileSource) -> Any:
     """The object of a file that torch.save wrote without an archive."""
     data = source.view()
     where = source.where

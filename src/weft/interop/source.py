@@ -1,6 +1,6 @@
 """The bytes of a file that may be hostile: every access is checked against the file's size before memory is taken.
 
-Readers of formats take a Source and give tensors over a private mapping of the file, or over memory of their own.
+Readers of formats take a FileSource and give tensors over a private mapping of the file, or over memory of their own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "ITEM_BYTES",
     "Cursor",
     "FileFormatError",
-    "Source",
+    "FileSource",
     "open_source",
     "short",
     "size_bytes_of",
@@ -96,7 +96,7 @@ def size_bytes_of(shape: Sequence[int], item_bytes: int, about: str) -> int:
     return 0 if has_zero else size_bytes
 
 
-class Source:
+class FileSource:
     """A regular file that is open for reading. where: how errors begin; device: where tensors go."""
 
     def __init__(self, fd: int, where: str, device: Device, is_mapped: bool) -> None:
@@ -166,7 +166,7 @@ class Source:
 class Cursor:
     """Reads numbers and texts one after the other from a source, each checked against the file's end."""
 
-    def __init__(self, source: Source, at: int = 0) -> None:
+    def __init__(self, source: FileSource, at: int = 0) -> None:
         self.source, self.at = source, at
 
     def take(self, size_bytes: int, what: str) -> bytes:
@@ -194,7 +194,7 @@ class Cursor:
 
 
 @contextmanager
-def open_source(path: Any, where: str, device: Device, is_mapped: bool = True) -> Iterator[Source]:
-    """A Source on a file; OSError or FileFormatError where there is no regular file."""
+def open_source(path: Any, where: str, device: Device, is_mapped: bool = True) -> Iterator[FileSource]:
+    """A FileSource on a file; OSError or FileFormatError where there is no regular file."""
     with open_regular(path, where) as fd:
-        yield Source(fd, where, device, is_mapped)
+        yield FileSource(fd, where, device, is_mapped)

@@ -19,7 +19,7 @@ from weft.base.device import Device, as_device
 from weft.base.typing import Any
 from weft.interop import archive, gguf, mxnet_params, numpy_files, pytorch
 from weft.interop.megengine import read_pickled
-from weft.interop.source import Source, open_source, short
+from weft.interop.source import FileSource, open_source, short
 
 __all__ = ["load"]
 
@@ -63,7 +63,7 @@ def load(path: str | os.PathLike[str], device: Device | str | None = None, mmap:
     return load_safetensors(path, target, mmap)
 
 
-def _read_archive(source: Source) -> Any:
+def _read_archive(source: FileSource) -> Any:
     """An archive of torch.save, or of numpy.savez."""
     members = archive.Archive(source)
     pickles = [m for name, m in members.members.items() if name == "data.pkl" or name.endswith("/data.pkl")]
@@ -75,7 +75,7 @@ def _read_archive(source: Source) -> Any:
     raise source.fail(f"an archive of {short(first)} ..., neither of torch.save nor of numpy.savez")
 
 
-_READERS: dict[bytes, Callable[[Source], Any]] = {
+_READERS: dict[bytes, Callable[[FileSource], Any]] = {
     archive.SIGNATURE: _read_archive,
     b"PK\x05\x06": _read_archive,  # empty
     pytorch.LEGACY_SIGNATURE: pytorch.read_legacy,
@@ -94,7 +94,7 @@ def _is_index(beginning: bytes) -> bool:
     return beginning.lstrip(b" \t\r\n")[:1] == b"{" and beginning[8:9] != b"{"
 
 
-def _read_index(source: Source, folder: str, mmap: bool) -> dict[str, Any]:
+def _read_index(source: FileSource, folder: str, mmap: bool) -> dict[str, Any]:
     """The tensors that an index names, from the files beside it."""
     if source.size_bytes > MAX_INDEX_BYTES:
         raise source.fail(f"an index of {source.size_bytes} bytes is more than {MAX_INDEX_BYTES}")

@@ -22,3 +22,9 @@ from weft.sparse.row_sparse import RowSparse as RowSparse
 from weft.sparse.row_sparse import row_sparse as row_sparse
 
 __all__ = ["Csr", "RowSparse", "csr", "from_scipy", "row_sparse"]
+
+
+def __getattr__(name: str) -> object:
+    from weft.base.name_hints import missing
+
+    raise missing(__name__, name, lambda: __all__)

@@ -84,6 +84,21 @@ class device:  # its public name
         default_engine().wait_for_all()
 
     @staticmethod
+    def reset(value: Device | str | None = None) -> None:
+        """Give a GPU a new context and empty memory, after it has failed or to free all of it.
+
+        value: None is the current device. Waits for what is pending. The arrays of the device are lost: each use of one
+        raises DeviceError. No other thread may use the device meanwhile. Raises DeviceError if the device is no GPU,
+        was not used, or cannot be reset.
+
+        >>> device.reset("cpu:0")
+        Traceback (most recent call last):
+        ...
+        weft.base.errors.DeviceError: reset: cpu:0 is no GPU that was used
+        """
+        _core.reset_device(as_device(value))
+
+    @staticmethod
     def memory(value: Device | str | None = None) -> dict[str, int]:
         """Numbers of a device's memory, those of weft.storage.stats; None is the current device.
 

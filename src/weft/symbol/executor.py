@@ -29,7 +29,7 @@ from weft.symbol.defaults import infer_with_defaults, variable_types
 from weft.symbol.eager_run import EagerRun
 from weft.symbol.inference import Inference
 from weft.symbol.placement import Placement
-from weft.symbol.plans import Forward, Plans, Signature, size_bytes
+from weft.symbol.plans import Forward, Plans, PlanSignature, size_bytes
 
 __all__ = ["Executor", "refuse_recorded"]
 
@@ -82,7 +82,7 @@ class Executor:
         self._constants = [each.on(self.device) for each in plans.constants]
         self.lacks_args_grad = False  # gradients were requested, and bind had no arrays to write them to
         self.outputs: list[Tensor] = []
-        self._signature = Signature(
+        self._signature = PlanSignature(
             tuple(TensorType(x.shape, x.dtype, x.device) for x in (*arrays, *states)),
             tuple(_strides(x) for x in (*arrays, *states)),
             tuple(requests),

@@ -31,14 +31,14 @@ from weft.symbol.lower import Lowered, lower
 from weft.symbol.placement import Placement
 from weft.symbol.solvers import names_of_outputs
 
-__all__ = ["Forward", "PlanTable", "Plans", "Signature", "size_bytes"]
+__all__ = ["Forward", "PlanSignature", "PlanTable", "Plans", "size_bytes"]
 
 Strides = tuple[int, ...]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Signature:
+class PlanSignature:
     """The key of plans: types and strides of arguments, then of auxiliary states; and the requests for gradients."""
 
     types: tuple[TensorType, ...]
@@ -54,7 +54,7 @@ class Signature:
         return Key(tuple(exact(getattr(self, field.name)) for field in fields(self)))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Signature) and self.__weft_key__ == other.__weft_key__
+        return isinstance(other, PlanSignature) and self.__weft_key__ == other.__weft_key__
 
     def __hash__(self) -> int:
         return hash(self.__weft_key__)
@@ -114,12 +114,12 @@ class Plans:
         """For error messages and timelines."""
         return self.values[-1].node.name
 
-    def forward(self, signature: Signature, training: bool, monitored: bool) -> Forward:
+    def forward(self, signature: PlanSignature, training: bool, monitored: bool) -> Forward:
         """The plan of the outputs; monitored: and of everything inside, by name."""
         key = ("forward", signature, training, monitored)
         return self.table.get(key, lambda: self._make_forward(signature, training, monitored))
 
-    def backward(self, signature: Signature, monitored: bool, saved: Sequence[Strides]) -> Any:
+    def backward(self, signature: PlanSignature, monitored: bool, saved: Sequence[Strides]) -> Any:
         """The plan of the gradients: of arguments, states and constants, what was saved, outputs' gradients, gradient
         arrays.
 
@@ -132,7 +132,7 @@ class Plans:
 
     # Making them.
 
-    def _lowered(self, signature: Signature, training: bool) -> Lowered:
+    def _lowered(self, signature: PlanSignature, training: bool) -> Lowered:
         names = [*self.arguments, *self.states]
         device, groups = signature.placement
         placement = Placement(self.values, device, dict(groups))
@@ -142,14 +142,14 @@ class Plans:
         names = (*self.arguments, *self.states)
         return [*(lowered.inputs[name] for name in names), *lowered.constants.values()]
 
-    def _strides(self, signature: Signature) -> list[Strides]:
+    def _strides(self, signature: PlanSignature) -> list[Strides]:
         return [*signature.strides, *(row_major(each.type.shape) for each in self.constants)]
 
-    def _training(self, signature: Signature, monitored: bool) -> _Training:
+    def _training(self, signature: PlanSignature, monitored: bool) -> _Training:
         key = ("training", signature, monitored)
         return self.table.get(key, lambda: _Training(self, signature, monitored))
 
-    def _make_forward(self, signature: Signature, training: bool, monitored: bool) -> Forward:
+    def _make_forward(self, signature: PlanSignature, training: bool, monitored: bool) -> Forward:
         if training:
             values = self._training(signature, monitored)
             return values.forward or self._forward_of(signature, values, monitored)
@@ -157,13 +157,13 @@ class Plans:
         outputs = [lowered[value] for value in self.values]
         return self._compiled(signature, lowered, outputs, lowered.new_contents, [], monitored, False)
 
-    def _forward_of(self, signature: Signature, values: _Training, monitored: bool) -> Forward:
+    def _forward_of(self, signature: PlanSignature, values: _Training, monitored: bool) -> Forward:
         lowered, outputs, saved = values.lowered, values.outputs, list(values.saved.values())
         return self._compiled(signature, lowered, outputs, values.new_contents, saved, monitored, True)
 
     def _compiled(
         self,
-        signature: Signature,
+        signature: PlanSignature,
         lowered: Lowered,
         outputs: Sequence[Value],
         new_contents: Mapping[str, Value],
@@ -198,7 +198,7 @@ class Plans:
             for value, name in zip(node.outputs, names_of_outputs(node), strict=True)
         ]
 
-    def _backward_of(self, signature: Signature, values: _Training, saved: Sequence[Strides]) -> Any:
+    def _backward_of(self, signature: PlanSignature, values: _Training, saved: Sequence[Strides]) -> Any:
         inputs = [*self._inputs(values.lowered), *values.saved, *values.cotangents]
         outputs: list[Value] = []
         writes: dict[int, int] = {}
@@ -228,7 +228,7 @@ class _Training:
 
     forward: Forward | None = None
 
-    def __init__(self, plans: Plans, signature: Signature, monitored: bool) -> None:
+    def __init__(self, plans: Plans, signature: PlanSignature, monitored: bool) -> None:
         self.lowered = plans._lowered(signature, True)
         self.outputs = [self.lowered[value] for value in plans.values]
         self.new_contents = dict(self.lowered.new_contents)
@@ -278,7 +278,7 @@ class _Training:
         overwritten = [self.lowered.inputs[name] for name in self.lowered.new_contents]
         self.saved, self.gradients = split([*first, *(value for _, value in named)], second, overwritten)
 
-    def measured(self, plans: Plans, signature: Signature) -> int:
+    def measured(self, plans: Plans, signature: PlanSignature) -> int:
         """The bytes of what is kept for backward, and of temporary space."""
         self.forward = forward = plans._forward_of(signature, self, False)
         graph, info = forward.plan.info.graph, forward.plan.info

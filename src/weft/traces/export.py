@@ -34,7 +34,7 @@ from weft.base.structure import Structure, flatten
 from weft.executor.compile import compile_graph
 from weft.graph.graph import Graph
 from weft.graph.text import (
-    Source,
+    JsonSource,
     checked,
     decode,
     decode_integer,
@@ -322,18 +322,18 @@ def graphs_in(path: str | os.PathLike[str]) -> list[tuple[str, Graph, list[tuple
     return graphs
 
 
-def _document(path: str | os.PathLike[str]) -> Source:
+def _document(path: str | os.PathLike[str]) -> JsonSource:
     text = load_metadata(path).get(KEY)
     if text is None:
         raise GraphError(f"load_program: {os.fspath(path)!s} holds arrays, but no program")
     return document(text, FORMAT, VERSION, DYNAMIC_VERSION)
 
 
-def _read_strides(entry: Source) -> list[tuple[int, ...]]:
+def _read_strides(entry: JsonSource) -> list[tuple[int, ...]]:
     return [tuple(n.integer(-(1 << 62), 1 << 62) for n in s.items()) for s in entry["strides"].items()]
 
 
-def _read_example(entry: Source) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _read_example(entry: JsonSource) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments of the kinds of the call that a program was recorded in."""
     arguments = _read_structure(entry["arguments"])
     example = checked(entry, lambda: arguments.build([_example(leaf) for leaf in entry["leaves"].items()]))
@@ -342,7 +342,7 @@ def _read_example(entry: Source) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return example
 
 
-def _add_program(entry: Source, program: Program) -> None:
+def _add_program(entry: JsonSource, program: Program) -> None:
     example = _read_example(entry)
     leaves, _ = flatten(example)
     graph = from_json(entry["graph"].text())
@@ -431,7 +431,7 @@ class LoadedSizedProgram(SizedProgram):
 
 
 def _read_sized(
-    entry: Source, program: Program
+    entry: JsonSource, program: Program
 ) -> tuple[tuple[Any, ...], dict[str, Any], LoadedSizedProgram]:
     """Arguments of the call that a program with dynamic axes was recorded in, and the program."""
     args, kwargs = _read_example(entry)
@@ -465,7 +465,7 @@ def _read_sized(
     return args, kwargs, sized
 
 
-def _read_guard(part: Source, guards: SizeGuards) -> None:
+def _read_guard(part: JsonSource, guards: SizeGuards) -> None:
     items = part.items()
     if len(items) != 4 or items[1].value not in COMPARISONS:
         raise part.fail(
@@ -478,7 +478,11 @@ def _read_guard(part: Source, guards: SizeGuards) -> None:
 
 
 def _check_inputs(
-    entry: Source, graph: Graph, examples: Sequence[Tensor], strides: Sequence[tuple[int, ...]], numbers: int
+    entry: JsonSource,
+    graph: Graph,
+    examples: Sequence[Tensor],
+    strides: Sequence[tuple[int, ...]],
+    numbers: int,
 ) -> None:
     arrays = [v for v in graph.inputs if not v.type.weak]
     if (
@@ -505,7 +509,7 @@ class _Finds:
     ) -> None:
         self.leaves, self.outputs, self.tensors, self.signature = leaves, outputs, tensors, signature
 
-    def tensor(self, part: Source) -> tuple[Find, Tensor]:
+    def tensor(self, part: JsonSource) -> tuple[Find, Tensor]:
         """An array, and the one it is in the example."""
         kind, reference, window = self._parts(part)
         if kind == "leaf":
@@ -523,14 +527,14 @@ class _Finds:
             return find, x
         return find.with_window(self._inside(part, x, window)), _core.window(x, *window)
 
-    def number(self, part: Source) -> Find:
+    def number(self, part: JsonSource) -> Find:
         kind, reference, _ = self._parts(part)
         if kind != "leaf" or type(self.leaves[number := reference.integer(0, len(self.leaves))]) is not float:
             raise part.fail("expected an argument that is a float")
         leaf: Find = _core.Find.leaf(number)
         return leaf
 
-    def result(self, part: Source) -> Find:
+    def result(self, part: JsonSource) -> Find:
         kind, reference, window = self._parts(part)
         if kind == "output" and window is None:
             find: Find = _core.Find.output(reference.integer(0, self.outputs))
@@ -544,7 +548,7 @@ class _Finds:
             raise part.fail("parts of outputs cannot be loaded")
         return self.tensor(part)[0]
 
-    def _parts(self, part: Source) -> tuple[str, Source, Any]:
+    def _parts(self, part: JsonSource) -> tuple[str, JsonSource, Any]:
         items = part.items()
         if len(items) != 3:
             raise part.fail("expected a kind, what it is, and a window")
@@ -558,14 +562,14 @@ class _Finds:
             )
         return items[0].text(), items[1], window
 
-    def _tensor(self, reference: Source) -> Tensor:
+    def _tensor(self, reference: JsonSource) -> Tensor:
         x = self.tensors.get(reference.text())
         if x is None:
             raise reference.fail("no such tensor in the file")
         return x
 
     @staticmethod
-    def _inside(part: Source, x: Tensor, window: Any) -> Any:
+    def _inside(part: JsonSource, x: Tensor, window: Any) -> Any:
         offset, shape, strides = window
         ends = [0, 0] if 0 in shape else _reach(shape, strides)
         low, high = _reach(x.shape, element_strides(x)) if x.size else (0, 0)
@@ -579,7 +583,7 @@ def _reach(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
     return [sum(e for e in ends if e < 0), sum(e for e in ends if e > 0)]
 
 
-def _example(leaf: Source) -> Any:
+def _example(leaf: JsonSource) -> Any:
     if "float" in leaf:
         return 0.0
     if "value" in leaf:
@@ -594,7 +598,7 @@ def _example(leaf: Source) -> Any:
     return _core.window(span, -low, sizes, steps)
 
 
-def _read_structure(source: Source) -> Structure:
+def _read_structure(source: JsonSource) -> Structure:
     if source.value is None:
         return Structure(None)
     items = source.items()

@@ -27,10 +27,10 @@ from weft.traces.traced import Traced, replay_spec, strides_of
 if TYPE_CHECKING:
     from weft._core import Find, ReplaySpec
 
-__all__ = ["SharedMemory", "Signature", "SizedProgram", "raise_recorded"]
+__all__ = ["SharedMemoryError", "Signature", "SizedProgram", "raise_recorded"]
 
 
-class SharedMemory(GraphError):
+class SharedMemoryError(GraphError):
     """An argument shares memory with an array that the function captures."""
 
 
@@ -146,7 +146,7 @@ class SizedProgram:
         tensors = [x for x in leaves if isinstance(x, Tensor)]
         elsewhere = {_core.geometry(x)[0] for x in captures}
         if elsewhere & {_core.geometry(x)[0] for x in tensors}:
-            raise SharedMemory(
+            raise SharedMemoryError(
                 f"{self.name}: {self.reason}, an argument shares memory with an array found elsewhere"
             )
         for x in sorted([*tensors, *captures], key=lambda x: -x.nbytes):

@@ -50,7 +50,7 @@ from weft.traces.dynamic import DynamicAxes, DynamicTraced
 from weft.traces.export import export
 from weft.traces.lazy import LazyBlock, LazyTrace
 from weft.traces.retracing import ENOUGH, Retracing
-from weft.traces.sized import SharedMemory, Signature
+from weft.traces.sized import SharedMemoryError, Signature
 from weft.traces.traced import Traced, overlapping
 
 __all__ = ["Trace", "TraceWarning", "trace"]
@@ -188,7 +188,7 @@ class Trace:
                 return self._record(args, kwargs, answer.doubted)
         try:
             once = self._plan_for_sizes(self._dynamic, args, kwargs, answer.reason == "again")
-        except SharedMemory:
+        except SharedMemoryError:
             return NoProgram("direct")  # a program cannot distinguish the two arrays
         answer = replays.run(args, kwargs, self.function)
         if once is not None:

@@ -28,7 +28,7 @@ from weft.ops.types import TensorType
 from weft.recording.recorded_function import is_array, materialized
 from weft.transform.batching import Batch
 from weft.transform.forward import tangents as tangents_of
-from weft.transform.transformed import CapturedFunction, Program, Transformed, stored
+from weft.transform.transformed import CapturedFunction, DerivedProgram, Transformed, stored
 
 __all__ = ["hessian", "jacobian", "jvp", "linearize", "vjp"]
 
@@ -42,7 +42,7 @@ class _Linear:
 
     def __init__(
         self,
-        program: Program,
+        program: DerivedProgram,
         structure: Structure,
         types: Sequence[TensorType],
         build: Callable[[Sequence[Any]], Any],
@@ -155,8 +155,10 @@ class _Parts:
         saved, second = split(results, later, overwritten)
         later_nodes = set(Graph([], second).nodes)
         self.kept = [k for k, v in enumerate(inputs) if v.node in later_nodes]
-        self.first = Program(name, Graph(inputs, [*results, *saved.values()]))
-        self.second = Program(name, Graph([*saved, *(inputs[k] for k in self.kept), *later_inputs], second))
+        self.first = DerivedProgram(name, Graph(inputs, [*results, *saved.values()]))
+        self.second = DerivedProgram(
+            name, Graph([*saved, *(inputs[k] for k in self.kept), *later_inputs], second)
+        )
 
 
 def _at_point(
@@ -273,10 +275,10 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool = F
     types = [type_of(x) for x in leaves]
     function = CapturedFunction("jvp", f, leaves, flatten((args, {}))[1], types, has_aux)
 
-    def make() -> Program:
+    def make() -> DerivedProgram:
         dxs, dys = _tangents(function)
         inputs = [*function.inputs, *(dx for dx in dxs if dx is not None), *function.extra]
-        return Program("jvp", Graph(inputs, [*function.ys, *dys, *function.extra_outputs]))
+        return DerivedProgram("jvp", Graph(inputs, [*function.ys, *dys, *function.extra_outputs]))
 
     program = stored(("jvp", function.key), make)
     outputs = program([*leaves, *(s for s in dots if s is not None), *function.captures])
@@ -329,10 +331,10 @@ def jacobian(
             if not _differentiable(v.type):
                 raise DTypeError(f"jacobian: takes functions from floats to floats, got {v.type}")
 
-        def make() -> Program:
+        def make() -> DerivedProgram:
             blocks = _blocks(function, selected, mode)
             graph = Graph([*function.inputs, *function.extra], [*blocks, *function.extra_outputs])
-            return Program("jacobian", graph)
+            return DerivedProgram("jacobian", graph)
 
         # Which of the inputs are selected: those before them may be numbers, which are none.
         selected_inputs = tuple(function.inputs.index(v) for v in selected if v is not None)

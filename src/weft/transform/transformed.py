@@ -28,7 +28,7 @@ from weft.ops.types import TensorType
 from weft.recording.control_flow_effects import write_back, write_back_found
 from weft.recording.recorded_function import RecordedFunction, is_array, materialized
 
-__all__ = ["CapturedFunction", "Program", "Transformed", "stored"]
+__all__ = ["CapturedFunction", "DerivedProgram", "Transformed", "stored"]
 
 PROGRAMS = 512  # of the process; those that were not used for longest are dropped
 PLANS = 16  # of one program, for operands of different strides
@@ -123,7 +123,7 @@ class CapturedFunction(RecordedFunction):
         )
 
 
-class Program:
+class DerivedProgram:
     """A transformed graph, and its plans by the strides of the operands."""
 
     def __init__(self, name: str, graph: Graph) -> None:

@@ -21,7 +21,7 @@ from weft.ops.node import input_value
 from weft.ops.types import TensorType
 from weft.recording.recorded_function import is_array
 from weft.transform.batching import RANDOMNESS, Batch
-from weft.transform.transformed import CapturedFunction, Program, Transformed, stored
+from weft.transform.transformed import CapturedFunction, DerivedProgram, Transformed, stored
 
 __all__ = ["vmap"]
 
@@ -74,7 +74,7 @@ def vmap(
         arrays = [(x, axis) for x, axis in zip(leaves, axes, strict=True) if is_array(x)]
         axes_out = _axes_of_results(out_axes, function)
 
-        def make() -> Program:
+        def make() -> DerivedProgram:
             return _batched(function, arrays, axes_out, Batch(size, randomness))
 
         batch_types = tuple([(type_of(x).__weft_key__, axis) for x, axis in arrays])
@@ -92,7 +92,7 @@ def _batched(
     arrays: Sequence[tuple[Any, int | None]],
     axes_out: Sequence[int | None],
     batch: Batch,
-) -> Program:
+) -> DerivedProgram:
     """The function for all examples. arrays: the arguments, with the axis of the examples; axes_out: of the results."""
     size, result_count = batch.size, len(function.ys)
     inputs = [input_value(type_of(x)) for x, _ in arrays]
@@ -114,7 +114,7 @@ def _batched(
     ends = [
         _written_back(*each, axis, size) for each, axis in zip(contents[first:], written_axes, strict=True)
     ]
-    return Program(
+    return DerivedProgram(
         "vmap", Graph([*inputs, *function.extra], [*outputs, *(v for v, _ in contents[:first]), *ends])
     )
 

@@ -37,7 +37,12 @@ def overlap(a, b, kind):
 @material(BoxIou)
 class _:
     def reference(self, a, b):
-        return np.array([[overlap(p, q, self.kind) for q in b] for p in a]).reshape(len(a), len(b))
+        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        a, b = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
+        y = np.zeros((*lead, a.shape[-2], b.shape[-2]))
+        for *at, i, j in np.ndindex(y.shape):
+            y[(*at, i, j)] = overlap(a[(*at, i)], b[(*at, j)], self.kind)
+        return y
 
     @classmethod
     def samples(cls):
@@ -47,6 +52,7 @@ class _:
             boxes(), boxes(OTHERS), kind="ciou", gradient=False
         )  # its factor is no function to differentiate
         yield Sample(boxes(np.zeros((0, 4))), boxes(OTHERS))
+        yield Sample(boxes(np.stack([BOXES, BOXES + 0.125])), boxes(OTHERS))
 
     @classmethod
     def errors(cls):

@@ -306,21 +306,19 @@ class ImageRecordIter(DataIter):
         self.dataset = _Pictures(records, augmenter, label_width, dtype, (label_pad_width, label_pad_value))
         self.num_data = len(records)
         if not self.num_data:
-            raise ValueError(
-                f"ImageRecordIter: {path_imgrec} has no records in part {part_index} of {num_parts}"
-            )
+            part = f"part {part_index} of {num_parts}"
+            raise ValueError(f"ImageRecordIter: {path_imgrec} has no records in {part}")
         sampler: Sampler = RandomSampler(self.num_data, seed) if shuffle else SequentialSampler(self.num_data)
         order = _PaddedSampler(sampler, batch_size)
         self._pad = -self.num_data % batch_size
-        threads = max(1, preprocess_threads)
         self.loader = DataLoader(
             self.dataset,
             order,
             batch_size=batch_size,
             drop_last=True,
             seed=getattr(sampler, "seed", seed),
-            num_workers=threads,
-            prefetch=max(1, -(-prefetch_buffer // threads)),
+            num_workers=max(1, preprocess_threads),
+            prefetch=max(1, -(-prefetch_buffer // max(1, preprocess_threads))),
         )
         self.provide_data = [DataDesc(data_name, (batch_size, *data_shape), np.dtype(dtype))]
         label_shape = (batch_size, label_width) if label_width > 1 else (batch_size,)

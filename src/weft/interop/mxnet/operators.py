@@ -1,8 +1,8 @@
 """Operators of symbols that MXNet's networks become, where no operator of weft means the same.
 
-MXNetOperator is one of MXNet's whose meaning in weft's operators depends on sizes (weft.interop.mxnet.by_sizes). The
-others are outputs for training: their values are simple, and their gradients do not depend on the incoming one.
-Source: Apache MXNet 1.9, src/operator (softmax_output-inl.h, regression_output-inl.h, svm_output.cc, make_loss-inl.h).
+MXNetOperator is one of MXNet's whose meaning in weft's operators depends on sizes (weft.interop.mxnet.by_sizes and
+layers_by_sizes). The others are outputs for training, whose gradients do not depend on the incoming one.
+Source: Apache MXNet 1.9, src/operator (softmax_output-inl.h, regression_output-inl.h).
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class MXNetOperator(Composed, public=False, family="interop"):
         return ("y",) if self.count == 1 else tuple(f"y{k}" for k in range(self.count))
 
     def decompose(self, *x: Any) -> Any:
+        from weft.interop.mxnet import layers_by_sizes  # noqa: F401 - adds conversions
         from weft.interop.mxnet.attributes import Attributes
-        from weft.interop.mxnet.by_sizes import CONVERSIONS
+        from weft.interop.mxnet.layers_by_sizes import CONVERSIONS
 
         attributes = Attributes(dict(self.settings), f"mxnet: {self.operator}")  # type: ignore[call-overload]
         result = CONVERSIONS[self.operator](attributes, *x)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from weft.base.device import Device, as_device
 from weft.base.errors import GraphError
 from weft.interop import mxnet_params
-from weft.interop.mxnet import by_sizes, by_symbols
+from weft.interop.mxnet import by_symbols, layers_by_sizes
 from weft.interop.mxnet.attributes import Attributes
 from weft.interop.mxnet.operators import MXNetOperator
 from weft.interop.source import FileFormatError, open_source, short
@@ -55,7 +55,7 @@ def operators() -> list[str]:
     >>> "Convolution" in operators()
     True
     """
-    return sorted({*by_symbols.CONVERSIONS, *by_sizes.CONVERSIONS})
+    return sorted({*by_symbols.CONVERSIONS, *layers_by_sizes.CONVERSIONS})
 
 
 def load(
@@ -259,8 +259,8 @@ class _Reader:
             except TypeError as error:
                 raise GraphError(f"{about}: with {len(inputs)} inputs: {error}") from error
             a.require_all_read()
-        elif node.op in by_sizes.CONVERSIONS:
-            count = by_sizes.OUTPUTS[node.op](a) if node.op in by_sizes.OUTPUTS else 1
+        elif node.op in layers_by_sizes.CONVERSIONS:
+            count = layers_by_sizes.OUTPUTS[node.op](a) if node.op in layers_by_sizes.OUTPUTS else 1
             settings = tuple(sorted(texts.items()))
             op = {"operator": node.op, "settings": settings, "count": count, "name": name}
             result = inputs[0].__weft_apply__(MXNetOperator, tuple(inputs), op)

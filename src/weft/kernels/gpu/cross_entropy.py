@@ -11,7 +11,7 @@ from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
 from weft.expr.launches import thread_loop
 from weft.kernels import kernel
-from weft.kernels.gpu.indexing import first_place
+from weft.kernels.gpu.indexing import first_refused
 from weft.ops.families.cross_entropy import CheckLabels
 from weft.ops.kernels import Native
 from weft.ops.types import TensorType
@@ -23,7 +23,7 @@ def label_check(dtype: str, rank: int) -> Any:
     classes, ignored = e.parameter(0, "int64"), e.parameter(1, "int64")
     label = e.cast(e.load(0, dtype), "int64")
     is_class = (label >= 0) & (label < classes)
-    return first_place(dtype, rank, ~(is_class | (label == ignored)), "check_labels")
+    return first_refused(dtype, rank, ~(is_class | (label == ignored)), "check_labels", 2)
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from weft import _core
+from weft.expr import draws
 from weft.expr import scalar as e
 from weft.expr.functions import expand
 from weft.expr.kernel import Each, Fold, Once, Reduction, Store
@@ -32,15 +33,27 @@ from weft.ops.types import TensorType, normalize_axes
 Scalar = e.Scalar
 
 
-def first_place(dtype: str, rank: int, refused: Scalar, name: str) -> Any:
-    """A loop from an array to the place, in row-major order, of the first element that is refused; -1: none is."""
+def first_refused(dtype: str, rank: int, refused: Scalar, name: str, first_size: int) -> Any:
+    """A loop from an array to the place, in row-major order, of the first element that is refused, and to its value.
+
+    The place is -1 if none is. The array's sizes are parameters from first_size on.
+    """
     flag = e.where(refused, e.constant(1, "int32"), e.constant(0, "int32"))
     fold = Fold((Reduction(0, "argmax", flag), Reduction(1, "max", flag)))
     none = e.result(1, "int32") == e.constant(0, "int32")
     place = e.where(none, e.constant(-1, "int64"), e.result(0, "int64"))
     axes = (1 << max(rank, 1)) - 1
-    stages = (fold, Once((Store(1, place),)))
-    return thread_loop(name, (dtype, "int64"), stages, inputs=1, row_axes=axes, is_ordered=True)
+    number = e.cast(draws.place([e.parameter(first_size + d, "int64") for d in range(rank)]), "int64")
+    is_first = number == e.result(0, "int64")
+    value = e.where(is_first, e.cast(e.load(0, dtype), "int64"), e.constant(0, "int64"))
+    stages = (
+        fold,
+        Fold((Reduction(2, "sum", value),)),
+        Once((Store(1, place), Store(2, e.result(2, "int64")))),
+    )
+    return thread_loop(
+        name, (dtype, "int64", "int64"), stages, inputs=1, row_axes=axes, positions=axes, is_ordered=True
+    )
 
 
 @functools.cache
@@ -53,13 +66,17 @@ def index_check(dtype: str, rank: int) -> Any:
     else:
         index = e.cast(index, "int64")
         refused = (index < -size) | (index >= size)
-    return first_place(dtype, rank, refused, "check_indices")
+    return first_refused(dtype, rank, refused, "check_indices", 1)
 
 
 def position_of(operand: int, dtype: str, number: int) -> Scalar:
-    """Where index number `number` points; negative ones count from the end. Its size is the parameter `number`."""
-    index = e.cast(e.load(operand, dtype), "int64")
-    return e.where(index < 0, index + e.parameter(number, "int64"), index)
+    """Where index number `number` points; negative ones count from the end, and those that a check refuses are 0.
+
+    Its size is the parameter `number`.
+    """
+    index, size = e.cast(e.load(operand, dtype), "int64"), e.parameter(number, "int64")
+    index = e.where(index < 0, index + size, index)
+    return e.where((index >= 0) & (index < size), index, e.constant(0, "int64"))
 
 
 @functools.cache

@@ -6,17 +6,20 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from weft import _core
 from weft.expr import draws
 from weft.expr import scalar as e
 from weft.expr.functions import expand
 from weft.expr.kernel import Each, Store
 from weft.expr.launches import thread_loop
 from weft.kernels import kernel
+from weft.kernels.gpu.indexing import reading, ways_of_points
 from weft.ops.families.random import (
     Bernoulli,
     Dropout,
     RandomIntegers,
     RandomNormal,
+    RandomPermutation,
     RandomUniform,
 )
 from weft.ops.kernels import RESERVATION, Native
@@ -164,3 +167,25 @@ def random_normal(op: RandomNormal) -> Iterator[Native]:
 def random_integers(op: RandomIntegers) -> Iterator[Native]:
     numbers = (*RESERVATION, (op.low, "int64"), (op.high, "int64"), *sizes_of(op.shape))
     yield Native(filling("integers", integers), exact=False, numbers=numbers)
+
+
+@functools.cache
+def permuting(dtype: str, rank: int) -> Any:
+    of_x, of_order = ways_of_points(rank, [0], 0, 1)
+    each = list(range(rank))
+    operands = [(0, of_x, [0]), (1, of_order, []), (2, each, [])]
+    gather = _core.make_indexed_threads(
+        "permutation", [(2, d) for d in each], operands, [(1, 0, 0)], [], reading(dtype, ("int64",)), None
+    )
+    return _core.make_permuted_threads(gather)
+
+
+@kernel(RandomPermutation, device="gpu")
+def random_permutation(op: RandomPermutation, x: TensorType) -> Iterator[Native]:
+    """The host draws the order and copies it; nothing waits."""
+
+    def make(inputs: Sequence[Any], _: Sequence[Any]) -> Any:
+        dtype, shape, _ = inputs[0]
+        return permuting(dtype, len(shape))
+
+    yield Native(make, exact=False, numbers=RESERVATION)

@@ -194,8 +194,8 @@ class MultiboxTarget(
     def matched(self, overlaps: Any) -> tuple[Any, Any]:
         """Of overlaps [n, a, m] the number of the object of each anchor, and whether it has one, [n, a]."""
         n, a, m = overlaps.shape
-        anchor_numbers = F.reshape(steps(overlaps, a, int64), shape=(1, a, 1))
-        object_numbers = F.reshape(steps(overlaps, m, int64), shape=(1, 1, m))
+        one_object, one_anchor = (F.slice(overlaps, starts=(0,), stops=(1,), axes=(axis,)) for axis in (2, 1))
+        anchor_numbers, object_numbers = F.places_like(one_object, axis=1), F.places_like(one_anchor, axis=2)
 
         def step(_: Any, left: Any, number: Any, anchor_numbers: Any, object_numbers: Any) -> Any:
             """The greatest overlap that is left makes a pair."""
@@ -211,7 +211,10 @@ class MultiboxTarget(
 
         nothing = F.places_like(component(overlaps, 0), axis=1) * 0 - 1
         (_, number), _ = scan(
-            step, [steps(overlaps, m, int64)], [overlaps, nothing], [anchor_numbers, object_numbers]
+            step,
+            [F.permute_dims(object_numbers, axes=(2, 0, 1))],
+            [overlaps, nothing],
+            [anchor_numbers, object_numbers],
         )
         if self.overlap_threshold > 0:
             is_near = F.logical_and(number < 0, F.max(overlaps, axis=2) > self.overlap_threshold)

@@ -6,11 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
-from weft.base.dtype import int64
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.composed import Composed
-from weft.ops.families.interpolation import steps
 from weft.ops.families.sampling_grid import component
 from weft.ops.loops import scan
 from weft.ops.op import op
@@ -164,7 +162,7 @@ def surviving(boxes: Any, classes: Any, is_too_near: Callable[[Any], Any]) -> An
     lead = boxes.ndim - 2
     places = F.places_like(component(boxes, 0), axis=-1)
     to_front = (lead, *range(lead), lead + 1)
-    sequences = [F.permute_dims(boxes, axes=to_front), steps(boxes, boxes.shape[-2], int64)]
+    sequences = [F.permute_dims(boxes, axes=to_front), F.permute_dims(places, axes=to_front[:-1])]
     constants = [boxes, places]
     if classes is not None:
         sequences.append(F.permute_dims(classes, axes=to_front[:-1]))
@@ -173,6 +171,7 @@ def surviving(boxes: Any, classes: Any, is_too_near: Callable[[Any], Any]) -> An
     def step(box: Any, place: Any, *rest: Any) -> Any:
         """A box that is kept suppresses those behind it."""
         group, (keep, boxes, places, *classes) = rest[:grouped], rest[grouped:]
+        place = F.expand_dims(place, axis=-1)
         is_kept = F.any(F.logical_and(keep, F.equal(places, place)), axis=-1, keepdims=True)
         iou = F.squeeze(F.box_iou(F.expand_dims(box, axis=-2), boxes), axis=-2)
         goes = F.logical_and(F.logical_and(is_too_near(iou), F.greater(places, place)), is_kept)

@@ -1,0 +1,160 @@
+#include "engine/late_checks.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "engine/engine.h"
+#include "engine/session.h"
+
+namespace weft {
+
+bool LateCheck::is_known() const noexcept {
+  return state_.load(std::memory_order_acquire) == settled || has_run(ticket_);
+}
+
+Ref<Error> LateCheck::settle() {
+  if (state_.load(std::memory_order_acquire) == settled) return error_;
+  wait_for(ticket_);
+  int before = open;
+  if (!state_.compare_exchange_strong(before, reading, std::memory_order_acquire)) {
+    while (state_.load(std::memory_order_acquire) != settled) std::this_thread::yield();
+    return error_;
+  }
+  try {
+    read();
+  } catch (...) {
+    error_ = error_from_current_exception();
+    error_->operation = operation_;
+    error_->where = where_;
+  }
+  const Ref<Error> error = error_;
+  state_.store(settled, std::memory_order_release);
+  if (error) engine_->report_late(error);
+  return error;
+}
+
+bool Doubt::is_known() const noexcept {
+  return (!before || before->is_known()) &&
+         std::ranges::all_of(checks, [](const Ref<LateCheck>& check) { return check->is_known(); });
+}
+
+Ref<Error> Doubt::settle() const {
+  Ref<Error> error;
+  for (const Ref<LateCheck>& check : checks)
+    if ((error = check->settle())) break;
+  if (!error) return {};
+  Ref<Error> first = before ? before->settle() : Ref<Error>();
+  return first ? first : cause ? cause : error;
+}
+
+// The error that an operation inherits from checks that were noted before it; those that are still open, in
+// their order. An operation that may not run in doubt waits for them.
+Ref<Error> Engine::inherit_late(const Op& op, LateChecks& open) {
+  const Access *const begin = op.accesses(), *const end = begin + op.access_count;
+  const bool waits = !op.only_enqueues || op.run_on_error || op.queue->stream_number == 0 ||
+                     std::any_of(begin, end, [](const Access& a) { return a.on_failure == OnFailure::keep; });
+  // A failure counts once those before it have passed.
+  const auto first_of = [&](Ref<Error> error) {
+    for (const Ref<LateCheck>& check : open)
+      if (Ref<Error> earlier = check->settle()) return earlier;
+    return error;
+  };
+  for (const bool reads : {true, false})
+    for (const Access* a = begin; a != end; ++a) {
+      if (a->is_duplicate || a->mode == Mode::overwrite || (a->mode == Mode::read) != reads) continue;
+      const StreamUses* const uses = a->var->uses.load(std::memory_order_acquire);
+      const Ref<Doubt> doubt = uses ? uses->doubt() : Ref<Doubt>();
+      if (!doubt) continue;
+      if (doubt->before || doubt->cause) {  // its list alone does not say which error
+        if (Ref<Error> error = doubt->settle()) return first_of(error);
+        continue;
+      }
+      for (const Ref<LateCheck>& check : doubt->checks) {
+        if (!waits && !check->is_known()) {
+          if (std::ranges::find(open, check) == open.end()) open.push_back(check);
+        } else if (Ref<Error> error = check->settle()) {
+          return first_of(error);
+        }
+      }
+    }
+  return {};
+}
+
+// The operation has failed: of what it was to write the first cause stays, so it has to be known.
+void Engine::keep_first_causes(const Op& op) {
+  for (const Access *a = op.accesses(), *end = a + op.access_count; a != end; ++a)
+    if (!a->is_duplicate && a->mode != Mode::read && !a->var->error) a->var->error = late_error_of(*a->var);
+}
+
+// What the operation has written is in doubt from now on, or no more. `checks` are those that it inherited,
+// then, from `own` on, its own, all behind the ticket.
+void Engine::note_doubts(const Op& op, LateChecks checks, size_t own, Ticket ticket) {
+  if (op.error) {  // what it did not write keeps its doubts; its own checks are not looked at
+    if (own < checks.size() && ticket) wait_for(ticket);
+    keep_first_causes(op);
+    return;
+  }
+  for (size_t k = own; k < checks.size(); ++k) {
+    LateCheck& check = *checks[k];
+    check.engine_ = this;
+    check.ticket_ = ticket;
+    if (check.operation_.empty()) check.operation_ = op.name();
+    if (check.where_.empty()) check.where_ = op.where();
+  }
+  if (own < checks.size()) {
+    const std::lock_guard guard(late_mutex_);
+    while (!late_checks_.empty() &&
+           late_checks_.front()->state_.load(std::memory_order_acquire) == LateCheck::settled)
+      late_checks_.pop_front();
+    late_checks_.insert(late_checks_.end(), checks.begin() + static_cast<std::ptrdiff_t>(own), checks.end());
+  }
+  const Ref<Doubt> doubt = checks.empty() ? Ref<Doubt>() : make_ref<Doubt>(std::move(checks));
+  for (const Access *a = op.accesses(), *end = a + op.access_count; a != end; ++a) {
+    if (a->is_duplicate || a->mode == Mode::read) continue;
+    StreamUses* const uses = a->var->uses.load(std::memory_order_acquire);
+    if (!uses) continue;
+    const Ref<Doubt> before = doubt && a->mode == Mode::overwrite ? uses->doubt() : Ref<Doubt>();
+    const bool has_cause = doubt && a->mode == Mode::overwrite && a->var->error;
+    if (!before && !has_cause) {
+      uses->set_doubt(doubt);
+      continue;
+    }
+    auto joined = make_ref<Doubt>(doubt->checks);
+    if (has_cause) joined->cause = a->var->error;
+    if (before && before->is_known())  // so that none of them keeps a row of others
+      joined->cause = joined->cause ? joined->cause : before->settle();
+    else
+      joined->before = before;
+    uses->set_doubt(joined);
+  }
+}
+
+// Streams have run everything. Raises DeviceError.
+void Engine::settle_late_checks() {
+  for (;;) {
+    Ref<LateCheck> check;
+    {
+      const std::lock_guard guard(late_mutex_);
+      if (late_checks_.empty()) return;
+      check = late_checks_.front();
+    }
+    check->settle();
+    const std::lock_guard guard(late_mutex_);
+    if (!late_checks_.empty() && late_checks_.front() == check) late_checks_.pop_front();
+  }
+}
+
+// The error that checks have found of a variable; waits for them.
+Ref<Error> Engine::late_error_of(const Var& var) {
+  const StreamUses* const uses = var.uses.load(std::memory_order_acquire);
+  const Ref<Doubt> doubt = uses ? uses->doubt() : Ref<Doubt>();
+  return doubt ? doubt->settle() : Ref<Error>();
+}
+
+void Engine::report_late(const Ref<Error>& error) {
+  Session s(*this);
+  report(error);
+  s.finish();
+}
+
+}  // namespace weft

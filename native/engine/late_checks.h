@@ -1,0 +1,73 @@
+// late_checks.h: failures that are found on a device, after the engine has finished their operations.
+//
+// Code of a device may find that its operation fails, as at an index out of range. The operation is finished
+// when it is enqueued, so it notes a LateCheck: what the code has found can be read once a ticket has passed.
+// What the operation wrote is in doubt until then, and so is what is computed from that. The Doubt of a
+// variable lists the checks that decide: its error is that of the first one that fails. An operation hands on
+// the doubts of what it reads, in the order in which it would inherit errors, before its own checks. So the
+// outcome is that of an engine that waits for each operation: the same variables are poisoned, by the same
+// error with its operation and line. An operation that overwrites cures a variable only if it does not fail
+// itself, else the first cause stays (Doubt::before).
+//
+// A check is settled where its outcome must be known: when the host waits for a variable or for all; before
+// an operation runs that is not on a stream, that looks at values itself, or that must not be run in vain,
+// because what it writes would keep its content (OnFailure::keep). A failure that is known by then is
+// inherited as any other.
+//
+// Any thread may settle; one of them reads. A variable's doubt is set by the operation that writes it.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "engine/error.h"
+#include "engine/ref.h"
+#include "engine/tickets.h"
+
+namespace weft {
+
+class Engine;
+
+class LateCheck : public Counted<LateCheck> {
+ public:
+  virtual ~LateCheck() = default;
+  // Of what is checked, if that is not the whole operation.
+  void set_name(std::string operation, std::string where) {
+    operation_ = std::move(operation);
+    where_ = std::move(where);
+  }
+  // Whether settle() does not wait.
+  bool is_known() const noexcept;
+  // The error, null: it has passed. Waits for the ticket. Raises DeviceError if the device has failed
+  // meanwhile.
+  Ref<Error> settle();
+
+ protected:
+  // Called once, after the ticket: throws what the operation would have thrown.
+  virtual void read() = 0;
+
+ private:
+  friend class Engine;
+  enum : int { open, reading, settled };
+  Engine* engine_ = nullptr;
+  Ticket ticket_;  // behind the check
+  std::string operation_, where_;
+  std::atomic<int> state_{open};
+  Ref<Error> error_;  // once it is settled
+};
+
+using LateChecks = std::vector<Ref<LateCheck>>;
+
+struct Doubt : Counted<Doubt> {
+  explicit Doubt(LateChecks all) : checks(std::move(all)) {}
+  const LateChecks checks;
+  // Why the variable had failed, or may have, when it was overwritten: the cause that stays if a check fails.
+  Ref<Error> cause;
+  Ref<Doubt> before;
+
+  bool is_known() const noexcept;
+  Ref<Error> settle() const;
+};
+
+}  // namespace weft
