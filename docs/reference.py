@@ -3,6 +3,10 @@
 import importlib
 import inspect
 import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
 
 # The page of each module lists what the module makes public; those of weft's functions are on weft.functional's page.
 MODULES = (
@@ -48,7 +52,33 @@ def on_files(files, config):
 
     for name in MODULES:
         files.append(File.generated(config, f"reference/{name}.md", content=page(name)))
+    files.append(File.generated(config, "reference/coverage.md", content=coverage()))
     return files
+
+
+def coverage():
+    """The page that says where weft has what other libraries and standards have."""
+    sys.path.insert(0, str(ROOT))
+    inventories = importlib.import_module("tests.coverage")
+    parts = [
+        "# Where others' names are",
+        "Each name of an inventory, and what does the same in weft. Tests check that it is there. Arguments may have "
+        "other names, and defaults may differ; the pages of the functions say what they take.",
+    ]
+    for inventory, (title, _) in inventories.INVENTORIES.items():
+        entries = list(inventories.entries(inventory))
+        have = sum(not entry.is_gap for entry in entries)
+        rows = [f"| `{entry.name}` | {place_of(entry)} |" for entry in entries]
+        parts += [
+            f"## {title}",
+            f"{have} of {len(entries)}.",
+            "\n".join(["| name | in weft |", "|---|---|", *rows]),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def place_of(entry):
+    return "not yet" if entry.is_gap else f"`weft.{entry.place}`"
 
 
 def public_names(module):
@@ -81,11 +111,27 @@ def page(name):
             parts += class_parts(name, each, x)
         elif callable(x):
             parts += [f"## {each}", code(signature(each, x)), markdown(inspect.getdoc(x) or "")]
+            parts += facts(each) if name == "weft.functional" else []
         else:
             parts += (
                 [f"## {each}", code(f"{name}.{each} = {x!r}")] if isinstance(x, str | int | float) else []
             )
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def facts(name):
+    """Where the gradient of an operator comes from."""
+    from weft.ops import Op, registry
+
+    if name not in registry.public_names():
+        return
+    cls = registry.get(name)
+    if cls.stops_gradient:
+        yield "It has no gradient."
+    elif cls.vjp is not Op.vjp:
+        yield "Its gradient is a rule of its own, made of operators that have gradients, too."
+    elif not cls.primitive:
+        yield "Its gradient is that of the operators that it is composed of."
 
 
 def class_parts(module_name, name, cls):
