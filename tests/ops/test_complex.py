@@ -234,6 +234,56 @@ def test_gradients_are_those_of_both_parts():
     assert wf.grad(lambda z: abs(z).sum())(wf.zeros(2, dtype="complex64")).tolist() == [0, 0]
 
 
+# From complex or real numbers to either; each is smooth where it is tried.
+FORWARD = {
+    "mul": lambda z: z * (1 + 2j) * z,
+    "div": lambda z: (1 - 1j) / z,
+    "pow": lambda z: z**3 + z ** (0.5 + 1j),
+    "conj": lambda z: wf.conj(z) * (1 + 2j),
+    "imag": lambda z: wf.imag(z * 3j),
+    "real": lambda z: wf.real(z * (2 - 1j)) ** 2,
+    "abs": abs,
+    "angle": lambda z: F.angle(z * 1j),
+    "exp": wf.exp,
+    "log": wf.log,
+    "sqrt": wf.sqrt,
+    "sin": lambda z: wf.sin(z) * wf.cosh(z),
+    "tanh": wf.tanh,
+    "where": lambda z: wf.where(wf.real(z) > 0, z * 1j, wf.conj(z)),
+    "matmul": lambda z: z @ wf.conj(z.T) * 1j,
+    "prod": lambda z: wf.prod(z * 1j, axis=1),
+    "cumulative_sum": lambda z: wf.cumulative_sum(z * 1j, axis=0),
+    "fft": lambda z: wf.imag(wf.fft.fft(z)) + wf.real(wf.fft.fft(z)),
+    "parts": lambda z: F.view_as_real(z * 1j),
+    "foreach": lambda z: wf.foreach(lambda row, state: (row * state, state * 1j), z, wf.tensor(1 + 0j))[0],
+}
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "float64"])
+@pytest.mark.parametrize("name", FORWARD)
+def test_tangents_are_derivatives_along_a_direction(name, dtype):
+    """jvp, linearize and jvp of jvp against differences: a vjp multiplies by the conjugate, and they do not."""
+    rng = np.random.default_rng(3)
+    a, da = rng.uniform(0.5, 1.5, (2, 2, 3)) + (
+        1j * rng.uniform(0.2, 0.9, (2, 2, 3)) if dtype == "complex128" else 0
+    )
+    f, x, dx = FORWARD[name], wf.tensor(a), wf.tensor(da)
+
+    def along(t):
+        return f(wf.tensor(a + t * da)).numpy()
+
+    h = 1e-3
+    first = (8 * (along(h) - along(-h)) - (along(2 * h) - along(-2 * h))) / (12 * h)
+    second = (16 * (along(h) + along(-h)) - (along(2 * h) + along(-2 * h)) - 30 * along(0)) / (12 * h * h)
+    y, dy = wf.jvp(f, (x,), (dx,))
+    np.testing.assert_allclose(y.numpy(), along(0), rtol=1e-12)
+    assert dy.dtype is y.dtype
+    np.testing.assert_allclose(dy.numpy(), first, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(wf.linearize(f, x)[1](dx).numpy(), first, rtol=1e-8, atol=1e-8)
+    twice = wf.jvp(lambda x: wf.jvp(f, (x,), (dx,))[1], (x,), (dx,))[1]
+    np.testing.assert_allclose(twice.numpy(), second, rtol=1e-5, atol=1e-5)
+
+
 def test_traces_and_programs_give_what_calls_give():
     z = wf.asarray(np.random.default_rng(0).standard_normal((6, 5, 2)) @ np.array([1, 1j]))
 
