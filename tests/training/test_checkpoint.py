@@ -86,13 +86,13 @@ def test_one_file_whole_or_not_at_all(tmp_path, monkeypatch):
     wf.checkpoint.save(path, **run.parts)
     whole = path.read_bytes()
     run.steps(2)
-    from weft.arrays import serialization
+    from weft.arrays import replacing
 
     def fail(fd, data):
         raise OSError(errno.ENOSPC, "no space")
 
     with monkeypatch.context() as m:
-        m.setattr(serialization, "_write_all", fail)
+        m.setattr(replacing, "_write_all", fail)
         with pytest.raises(OSError, match="no space"):
             wf.checkpoint.save(path, **run.parts)
     assert path.read_bytes() == whole

@@ -130,7 +130,7 @@ class Lowering:
         """Lowers everything; the views of the graph's outputs that are not None."""
         for node in self.graph.nodes:
             if node.op is not None:
-                self.origin = Origin(node.op.name, node.where, node)
+                self.origin = Origin(node.op.shown, node.where, node)
                 self.lower(node, self.first_choice or self.preferred(node))
                 self.lowered.add(id(node))
         self.origin = Origin(self.name)
@@ -243,7 +243,7 @@ class Lowering:
             self.readers[id(result)] = self.readers.get(id(result), 0) + self.readers.get(id(output), 0)
         for part in new:
             if op.is_merged and part.op is not None:
-                self.origin = Origin(part.op.name, node.where, part)
+                self.origin = Origin(part.op.shown, node.where, part)
             self.lower(part)
         for result, output in zip(results, node.outputs, strict=True):
             if id(result) in self.views:

@@ -499,6 +499,11 @@ class Op:
         """The function on expressions of elements (weft.expr.scalar), for simple_op; pointwise ones only."""
         raise TypeError(f"{cls.name}: takes whole arrays; functions of elements can use only pointwise ones")
 
+    @property
+    def shown(self) -> str:
+        """The name of what a user called, for errors and profiles: of an operator that a pass has put there, its."""
+        return self.name
+
     # Helpers for rules.
 
     def fail(self, error: type[Exception], fact: str, **operands: TensorType | None) -> Exception:

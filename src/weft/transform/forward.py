@@ -8,10 +8,10 @@
 >>> tangents([F.exp(x)], [x], [dx])[0].type
 f32[2]@cpu:0
 
-No operator has a rule for this. An element-wise one of real numbers multiplies a tangent by the same derivative that its
-vjp multiplies a gradient by. For any other the vjp, a linear function of the output's gradient, is transposed: that is the gradient of
-the gradient, and of a linear operator it is the operator itself. Only control flow is done once more, with the tangents
-as further states, so that a while_loop needs no bound.
+No operator has a rule for this. An element-wise one of real numbers multiplies a tangent by the same derivative that
+its vjp multiplies a gradient by. For any other the vjp, a linear function of the output's gradient, is transposed: that
+is the gradient of the gradient, and of a linear operator it is the operator itself. Only control flow is done once
+more, with the tangents as further states, so that a while_loop needs no bound.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def _of_node(node: Node, dots: Dots) -> Sequence[Value | None]:
     if (special := _CONTROL.get(op.name)) is not None:
         return special(node, dots)
     is_complex = any(v is not None and v.dtype.is_complex for v in (*node.inputs, *node.outputs))
-    if isinstance(op, Pointwise | PointwiseGradient) and not is_complex:  # whose vjp multiplies by the conjugate
+    if (
+        isinstance(op, Pointwise | PointwiseGradient) and not is_complex
+    ):  # whose vjp multiplies by the conjugate
         elementwise = _of_elements(node, dots)
         if elementwise is not None:
             return elementwise

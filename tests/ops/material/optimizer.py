@@ -68,7 +68,11 @@ class _:
     @classmethod
     def errors(cls):
         step = arrays((), values=3, dtype="int64")
-        yield ShapeError, "step needs 0 dimensions, [], it has 1", Sample(arrays((2,), dtype="int64"), step)
+        yield (
+            ShapeError,
+            "step needs 0 dimensions, [], it has 1",
+            Sample(arrays((2,), dtype="int64"), arrays(())),
+        )
         yield DTypeError, "takes floating-point types as witness", Sample(step, step)
 
 

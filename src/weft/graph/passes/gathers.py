@@ -10,7 +10,7 @@ The indices are checked first, by a kernel of their own, since a loop cannot sto
 >>> types = [TensorType((9, 4), float32), TensorType((2,), int64)]
 >>> print(rewrite(graph_of(lambda x, i: F.exp(F.take(x, i, axis=0)), types), gathers))
 graph(x0: f32[9,4]@cpu:0, x1: i64[2]@cpu:0)
-  v0 = CheckIndices(of='index', axes=(0,))(x0, x1): i64[]@cpu:0
+  v0 = CheckIndices(operator='take', axes=(0,))(x0, x1): i64[]@cpu:0
   v1 = Gather(axes=(0,), position=0, along=False)(x0, v0, x1): f32[2,4]@cpu:0
   v2 = Exp()(v1): f32[2,4]@cpu:0
   return v2
@@ -53,7 +53,7 @@ def gathers(node: Node, graph: Rewriting) -> Value | None:
     def make(op: Any, *inputs: Value) -> Value:
         return make_node(op, inputs, like=node).outputs[0]
 
-    checked = make(CheckIndices(of=op.name if along else "index", axes=axes), x, *indices)
+    checked = make(CheckIndices(operator=op.name, axes=axes), x, *indices)
     return make(Gather(axes=axes, position=position, along=along), x, checked, *indices)
 
 

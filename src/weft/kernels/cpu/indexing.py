@@ -28,8 +28,11 @@ def take(op: Take, x: TensorType, indices: TensorType) -> Iterator[Native]:
 
 @kernel(CheckIndices)
 def check_indices(op: CheckIndices, x: TensorType, *indices: TensorType) -> Iterator[Native]:
+    said = (
+        "take_along_axis" if op.operator == "take_along_axis" else "index"
+    )  # as the operators' kernels say it
     yield Native(
-        lambda _, __: _core.kernel_check_indices(op.of, op.axes),
+        lambda _, __: _core.kernel_check_indices(said, op.axes),
         exact=False,
         order=tuple(range(1, len(indices) + 2)),
         numbers=tuple((x.shape[axis], "int64") for axis in op.axes),

@@ -246,10 +246,10 @@ class MultiboxDetection(
     a], as multibox_target's; anchors: float[1, a, 4]. Anchors count whose best class has a share of at least threshold,
     of these the `limit` best if it is above 0; one that overlaps a better one of its class (with across_classes: of
     any) by at least nms_threshold is suppressed; a threshold of 0 or above 1 suppresses none, and keeps the anchors'
-    order. clip: boxes are cut at 0 and 1. Returns scores' dtype [n, a, 6], (class, share, x1, y1, x2, y2), the best
-    first; the class is -1 of those that are suppressed, and all is -1 behind the last. Classes are counted without the
-    background. There is no gradient. Raises ShapeError if sizes do not fit, ValueError for a background that is no
-    class.
+    order. clip: boxes are cut at 0 and 1; variances: as multibox_target's. Returns scores' dtype [n, a, 6], (class,
+    share, x1, y1, x2, y2), the best first; the class is -1 of those that are suppressed, and all is -1 behind the last.
+    Classes are counted without the background. There is no gradient. Raises ShapeError if sizes do not fit, ValueError
+    for a background that is no class.
     Source: Liu et al. 2016, SSD: single shot multibox detector; MXNet's MultiBoxDetection.
 
     >>> import weft as wf

@@ -27,9 +27,10 @@ class DeformableConv2d(
     """conv2d whose kernel reads each of its elements beside its place, by an offset that is given for each result.
 
     x: float[n, c, h, w], zeros beyond; offset: float[n, 2 d kh kw, h', w'], (down, across) of each element of the
-    kernel in each of d parts of x's channels; weight: [o, c / groups, kh, kw]; bias: [o] or None; mask: float
-    [n, d kh kw, h', w'], factors of what is read (version 2), or None. stride, padding, dilation, groups: as conv2d's.
-    Returns the promoted type [n, o, h', w'] of conv2d's sizes. Raises ShapeError if channels or sizes do not fit.
+    kernel in each of d parts of x's channels; weight: [o, c / groups, kh, kw]; bias: [o] or None; mask: float [n, d kh
+    kw, h', w'], factors of what is read (version 2), or None. stride, padding, dilation, groups, out_channels,
+    kernel_size: as conv2d's. Returns the promoted type [n, o, h', w'] of conv2d's sizes. Raises ShapeError if channels
+    or sizes do not fit.
     Source: Dai et al. 2017, Deformable convolutional networks; Zhu et al. 2019, Deformable ConvNets v2.
 
     >>> import weft as wf

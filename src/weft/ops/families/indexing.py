@@ -294,11 +294,15 @@ class IndexGet(Indexing, rule="x, *indices: int -> y: x"):
 class CheckIndices(Op, primitive=True, public=False):
     """0, an int64 of no dimensions; raises IndexError for indices that are out of range along these axes of x.
 
-    A loop that gathers cannot stop at such an index, so it reads this number first. of: whose indices they are.
+    A loop that gathers cannot stop at such an index, so it reads this number first. operator: whose indices they are.
     """
 
-    of: str
+    operator: str
     axes: tuple[int, ...]
+
+    @property
+    def shown(self) -> str:
+        return self.operator
 
     def infer(self, x: TensorType, *indices: TensorType) -> TensorType:
         return x.like((), dtype=int64)

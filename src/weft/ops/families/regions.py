@@ -139,8 +139,8 @@ class PsRoiAlign(Aligned):
     """roi_align where each bin has channels of its own (position-sensitive): bin (i, j) reads c of x's c p q channels.
 
     x: float[n, c p q, h, w], of which bin (i, j) of channel k reads channel (k p + i) q + j; boxes, images, points,
-    is_aligned: as roi_align's; output_size: (p, q). Returns x's dtype, [k, c, p, q]. Raises ShapeError if sizes do not
-    fit.
+    spatial_scale, is_aligned: as roi_align's; output_size: (p, q). Returns x's dtype, [k, c, p, q]. Raises ShapeError
+    if sizes do not fit.
     Source: Li et al. 2018, Light-head R-CNN; Dai et al. 2016, R-FCN.
 
     >>> import weft as wf
@@ -258,11 +258,11 @@ def fitting_power(length: Any, count: int) -> tuple[Any, Any]:
 class PsRoiPool(Pooled):
     """Regions of images, each as output_size bins with channels of its own: the mean of a bin's elements.
 
-    x: float[n, c p q, h, w], of which bin (i, j) of channel k reads channel (k p + i) q + j; boxes, images: as
-    roi_pool's, but a region ends before its rounded last row and column; output_size: (p, q). A bin without elements is
-    0. Returns x's dtype, [k, c, p, q]. Means are differences of sums over the whole image in float64, so one NaN or
-    infinity of a channel reaches all of its bins behind it. The gradient goes to x only. Raises ShapeError if sizes do
-    not fit.
+    x: float[n, c p q, h, w], of which bin (i, j) of channel k reads channel (k p + i) q + j; boxes, images,
+    spatial_scale: as roi_pool's, but a region ends before its rounded last row and column; output_size: (p, q). A bin
+    without elements is 0. Returns x's dtype, [k, c, p, q]. Means are differences of sums over the whole image in
+    float64, so one NaN or infinity of a channel reaches all of its bins behind it. The gradient goes to x only. Raises
+    ShapeError if sizes do not fit.
     Source: Dai et al. 2016, R-FCN: object detection via region-based fully convolutional networks.
 
     >>> import weft as wf

@@ -76,6 +76,8 @@ def samples(
 
     sizes = x.shape[2:]
     is_open = padding_mode == "zeros"
+    if is_open:  # there is nothing beyond, at infinity as well, whose share between two elements would be NaN
+        places = [F.clip(place, -3.0, n + 2.0) for place, n in zip(places, sizes, strict=True)]
     if mode != "bicubic":
         places = [kept(place, n) for place, n in zip(places, sizes, strict=True)]
     if mode == "nearest":
