@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 WARP = 32
+MOST_SIDE_BY_SIDE = 1024  # operations of all elements of a turn
 ACCESS_BITS = 128  # the widest access of a thread
 
 
@@ -79,13 +80,20 @@ class ThreadCode(Record):
 
 
 def width_of(kernel: Kernel) -> int:
-    """The most elements of a thread's turn whose accesses are at most 16 bytes; 1 where they cannot be joined."""
+    """The most elements of a thread's turn whose accesses are at most 16 bytes; 1 where they cannot be joined.
+
+    Fewer of long expressions: all elements are computed side by side, and have to fit into 128 registers.
+    """
     stores = [part for stage in kernel.stages for part in parts(stage) if isinstance(part, Store)]
     is_complex = any(o.dtype in COMPLEX for o in kernel.operands)  # whose parts are accessed one by one
     if not is_pointwise(kernel) or is_complex or any(store.add for store in stores):
         return 1
     bits = [max(BITS[o.dtype], 8) for o in kernel.operands if o.inner == "unit" and not o.gathered]
-    return ACCESS_BITS // max(bits) if bits else 1
+    width = ACCESS_BITS // max(bits) if bits else 1
+    length = sum(1 for _ in walk(*values(kernel.stages[0])))
+    while width > 1 and width * length > MOST_SIDE_BY_SIDE:
+        width //= 2
+    return width
 
 
 def is_pointwise(kernel: Kernel) -> bool:
