@@ -284,7 +284,8 @@ CUresult Memory::free_host(void* pointer) {
   std::unique_lock guard(mutex_);
   const auto it = pinned_.find(reinterpret_cast<Address>(pointer));
   if (it == pinned_.end() || !it->second.pages) return CUDA_ERROR_INVALID_VALUE;
-  munmap(it->second.pages, it->second.pages_bytes);
+  // Nothing else comes to lie there, so that a use of freed memory is always seen.
+  nothing_at(reinterpret_cast<Address>(it->second.pages), it->second.pages_bytes);
   pinned_.erase(it);
   return CUDA_SUCCESS;
 }

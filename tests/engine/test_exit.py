@@ -44,8 +44,17 @@ def test_exit_finishes_pending_asynchronous_functions(script, kind):
         script,
         kind,
         """
+    import queue
+
+    started = queue.SimpleQueue()
+    def complete():  # on a thread that is there: from Python 3.12 on none can be started at the end
+        while True:
+            on_complete = started.get()
+            time.sleep(0.05)
+            on_complete()
+    threading.Thread(target=complete, daemon=True).start()
     def fn(rc, on_complete):
-        threading.Timer(0.05, on_complete).start()
+        started.put(on_complete)
     for _ in range(5):
         engine.push_async(fn, mutate_vars=[v])
     engine.push(lambda rc: os.write(1, b"after"), const_vars=[v])

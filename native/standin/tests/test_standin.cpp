@@ -390,10 +390,11 @@ TEST(standin_shows_copies_beyond_memory) {
   CHECK(contains(weft_standin_fault(0), "copy to the device: writes to"));
   CHECK_EQ(cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
   Device again;
+  const CUdeviceptr y = Device::allocate(48);  // before: it may be mapped where the other was
   void* pinned = nullptr;
   CHECK_EQ(cuMemHostAlloc(&pinned, 64, 0), CUDA_SUCCESS);
   CHECK_EQ(cuMemFreeHost(pinned), CUDA_SUCCESS);
-  CHECK_EQ(cuMemcpyHtoDAsync_v2(Device::allocate(48), pinned, 48, again.stream), CUDA_SUCCESS);
+  CHECK_EQ(cuMemcpyHtoDAsync_v2(y, pinned, 48, again.stream), CUDA_SUCCESS);
   CHECK_EQ(cuStreamSynchronize(again.stream), CUDA_ERROR_ILLEGAL_ADDRESS);
   CHECK(contains(weft_standin_fault(0), "copy to the device: reads"));
 }
