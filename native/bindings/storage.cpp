@@ -1,7 +1,7 @@
 // storage.cpp: the process's engine for arrays, and the statistics of its memory.
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include "bindings/convert.h"
 #include "bindings/launch_recorder.h"
