@@ -1,5 +1,6 @@
 // storage.cpp: the process's engine for arrays, and the statistics of its memory.
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 #include <nanobind/stl/tuple.h>
 
 #include "bindings/convert.h"
@@ -211,7 +212,14 @@ void bind_storage(nb::module_& m) {
   def(
       m, "hides_memory", [](Device device) { return hidden_memory_of(device) != nullptr; }, "device"_a.none(),
       "Whether the host cannot touch the memory of a device.");
-  def(m, "used_devices", [] { return Runtime::get().used_devices(); });
+  def(
+      m, "used_devices",
+      [] {
+        std::vector<std::string> names;
+        for (const Device device : Runtime::get().used_devices()) names.push_back(to_string(device));
+        return names;
+      },
+      "The names of the devices whose memory has been used.");
   def(
       m, "check_memory", [](Device device) { return Runtime::get().pool(device).check_all(); },
       "device"_a = nb::none());

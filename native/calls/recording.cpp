@@ -84,12 +84,12 @@ bool Recorder::open(const std::vector<std::shared_ptr<Engine>>& engines, bool me
   // Watched first: what is allocated in between is reported twice, and recognized by its address and time.
   Pool::watch.store(this, std::memory_order_release);
   std::vector<MemoryEvent> held;
-  for (int k = 0; k < Runtime::get().used_devices(); ++k) {
-    for (const auto& [memory_held, bytes] : Runtime::get().pool({DeviceKind::cpu, k}).live_blocks()) {
+  for (const Device device : Runtime::get().used_devices()) {
+    for (const auto& [memory_held, bytes] : Runtime::get().pool(device).live_blocks()) {
       MemoryEvent event{};
       event.address = reinterpret_cast<uint64_t>(memory_held);
       event.bytes = bytes;
-      event.device = static_cast<int16_t>(k);
+      event.device = static_cast<int16_t>(device.index);
       held.push_back(event);
     }
     const int64_t time = now();

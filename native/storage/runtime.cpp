@@ -122,9 +122,14 @@ Pool& Runtime::pool(Device device) {
   return *new_pool;
 }
 
-int Runtime::used_devices() const noexcept {
-  int used = kDevices;
-  while (used > 0 && !cpus_.pools[static_cast<size_t>(used - 1)].load(std::memory_order_acquire)) --used;
+std::vector<Device> Runtime::used_devices() const {
+  std::vector<Device> used;
+  for (size_t kind = 0; kind < kDeviceKinds; ++kind) {
+    const Devices* const devices = kind ? others_[kind].load(std::memory_order_acquire) : &cpus_;
+    for (int index = 0; devices && index < kDevices; ++index)
+      if (devices->pools[static_cast<size_t>(index)].load(std::memory_order_acquire))
+        used.push_back({static_cast<DeviceKind>(kind), index});
+  }
   return used;
 }
 

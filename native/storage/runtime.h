@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "engine/engine.h"
 #include "storage/pool.h"
@@ -29,7 +30,7 @@ class Runtime {
   // All begin with entropy; a forked child's, too, unless these have been called.
   void seed_all(uint64_t seed);
   void set_generator(Device device, const Generator::State& state);
-  int used_devices() const noexcept;  // the highest index of a cpu with a pool, plus 1
+  std::vector<Device> used_devices() const;  // those with a pool, of all kinds
   // Gives temporary space that is not in use back to the device's pool; says whether there was any.
   bool release_temporary(Device device) noexcept;
   // How memory is given back: to its pool, else to its owner.

@@ -353,7 +353,8 @@ def set_memory_limit(device: object | None, bytes: int) -> None: ...
 def hides_memory(device: object | None) -> bool:
     """Whether the host cannot touch the memory of a device."""
 
-def used_devices() -> int: ...
+def used_devices() -> list[str]:
+    """The names of the devices whose memory has been used."""
 
 def check_memory(device: object | None = None) -> int: ...
 

@@ -12,6 +12,7 @@ import pytest
 import weft as wf
 from weft import _core
 from weft.base.errors import DeviceError
+from weft.tools.memory import memory_summary
 
 DTYPES = ["bool", "int8", "uint16", "int32", "int64", "uint64", "float16", "bfloat16", "float32", "float64"]
 rng = np.random.default_rng(0)
@@ -156,6 +157,7 @@ def test_memory_comes_back():
         x = wf.zeros(10 << 20, dtype="uint8")
         wf.waitall()
         assert _core.memory_stats("gpu:1")["in_use_bytes"] == before["in_use_bytes"] + (10 << 20)
+        assert "gpu:1\n  in use" in memory_summary()
         del x
         assert _core.memory_stats("gpu:1")["in_use_bytes"] == before["in_use_bytes"]
         _core.trim_memory("gpu:1")

@@ -16,6 +16,8 @@ from weft.engine import Engine, NativeFunction
 
 from .support import LIMIT_S, eventually, resident_bytes, thread_count
 
+pytestmark = pytest.mark.daily(2)
+
 MIB = 1 << 20
 
 

@@ -7,7 +7,7 @@ import pytest
 from .programs import EVERYTHING, PLAIN, QUEUES, random_program
 from .runner import Completer, Runner, reported_by, run_and_check
 
-pytestmark = pytest.mark.usefixtures("switch_often")
+pytestmark = [pytest.mark.daily(3), pytest.mark.usefixtures("switch_often")]
 
 SIZE = 10_000
 SEEDS = (1, 2, 3)

@@ -14,6 +14,8 @@ from .programs import EVERYTHING, PLAIN, QUEUES, Oracle, random_program
 from .runner import Completer, Runner, run_and_check
 from .support import LIMIT_S, Signal
 
+pytestmark = pytest.mark.daily(2)
+
 NO_ASYNC = replace(EVERYTHING, asynchronous=0.0)
 
 

@@ -58,6 +58,7 @@ def test_the_pictures(finished):
     assert "conv2" in drawing
 
 
+@pytest.mark.daily(3)
 @pytest.mark.timeout(300)
 def test_stopped_runs_go_on_to_the_same_numbers(finished, tmp_path):
     for name in WAYS:  # each is stopped in the middle of its third epoch

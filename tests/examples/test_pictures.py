@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.daily(2)
+
 pytest.importorskip("skimage")
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "pictures.py"
 

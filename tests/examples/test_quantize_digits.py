@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.daily(2)
+
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "quantize_digits.py"
 
 

@@ -36,6 +36,8 @@ from weft.expr.scalar import (
 
 from .support import computed
 
+pytestmark = pytest.mark.daily(3)
+
 L = np.longdouble
 NAN, INF = math.nan, math.inf
 # Of the processors we know only x86's has a type to compare float64 with.

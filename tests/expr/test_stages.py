@@ -215,6 +215,7 @@ def scanned(op, rows, reverse):
     return found[..., ::-1] if reverse else found
 
 
+@pytest.mark.daily(4)
 @BOTH
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("dtype", [*INTEGERS, *WIDE])

@@ -921,6 +921,7 @@ CELLS = {
 }
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("n", [2, 40])
 @pytest.mark.parametrize("name", CELLS)
 def test_gradients_of_weights_in_loops(name, n):

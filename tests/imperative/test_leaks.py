@@ -13,6 +13,8 @@ import pytest
 
 import weft as wf
 
+pytestmark = pytest.mark.daily(2)
+
 SLACK_BYTES = 512 << 10
 ROUNDS = 10_000
 """Rounds of one measured batch; a round is several operations."""

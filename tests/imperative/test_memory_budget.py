@@ -17,6 +17,8 @@ from weft.base.errors import GraphError
 from weft.engine import default_engine
 from weft.traces.trace import TraceWarning
 
+pytestmark = pytest.mark.daily(2)
+
 
 class Block(M.Module):
     """Convolutions with normalization and relu, a residual connection, a feed-forward network over the last axis."""

@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize(
     "name",
     [

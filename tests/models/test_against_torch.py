@@ -10,6 +10,8 @@ import pytest
 from .cases import CASES, STEPS, digest, expected
 from .support import Training
 
+pytestmark = pytest.mark.daily(3)
+
 # Times PyTorch's own largest error, plus a share of the value: its roundings are as accidental as ours.
 TIMES = 4
 SHARE = {"float64": 1e-7, "float32": 2e-6, "bfloat16": 2e-3}

@@ -19,6 +19,8 @@ from weft.expr.compiler import _toolchain
 from weft.expr.kernel import Each, Fold, Once, Reduction, Store
 from weft.expr.llvm import print_kernel
 
+pytestmark = pytest.mark.daily(2)
+
 FUNCTIONS = (
     *("exp", "log", "log10", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan"),
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),

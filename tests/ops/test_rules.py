@@ -25,7 +25,10 @@ from weft.ops.types import TensorType
 
 from .support import TOLERANCE, made, normal, specs, widened
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # divisions by zero in references are meant
+pytestmark = [
+    pytest.mark.daily(3),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # divisions by zero in references are meant
+]
 
 OPERATORS = [get(name) for name in names()]
 PUBLIC = [cls for cls in OPERATORS if cls.public]

@@ -11,6 +11,8 @@ import weft as wf
 import weft.functional as F
 from weft.base.errors import GraphError
 
+pytestmark = pytest.mark.daily(2)
+
 
 class Through(wf.Function):
     """Rounds, and lets the gradient pass, scaled."""

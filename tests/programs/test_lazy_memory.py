@@ -7,6 +7,8 @@ import pytest
 import weft as wf
 from weft import storage
 
+pytestmark = pytest.mark.daily(2)
+
 MB = 1 << 20
 X_BYTES = 8 * MB
 

@@ -210,6 +210,7 @@ def test_arrays_without_elements_take_no_memory(shape):
 # The last use.
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("mode", ["const_vars", "mutate_vars", "overwrite_vars"])
 @pytest.mark.parametrize("queue", ["compute", "io", "wide"])
 def test_memory_returns_after_its_last_use_on_the_engine(gate, mode, queue):

@@ -317,7 +317,7 @@ def add_hints(module: dict[str, Any]) -> None:
     >>> wf.random.randn
     Traceback (most recent call last):
         ...
-    AttributeError: weft.random has no 'randn'; use weft.random.normal
+    AttributeError: weft.random has no 'randn'; use weft.random.normal...
     """
 
     def __getattr__(name: str) -> object:

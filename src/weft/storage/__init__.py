@@ -175,8 +175,8 @@ def check(device: Device | str | None = None) -> None:
 
 
 def _check_at_exit() -> None:
-    for index in range(_core.used_devices()):
-        _core.check_memory(f"cpu:{index}")
+    for device in _core.used_devices():
+        _core.check_memory(device)
 
 
 if flags.get("WEFT_CHECK"):

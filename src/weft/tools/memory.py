@@ -50,7 +50,7 @@ def memory_summary(device: Any = None) -> str:
       in use         ... MiB in ... blocks
       ...
     """
-    devices = [device] if device is not None else [f"cpu:{k}" for k in range(max(_core.used_devices(), 1))]
+    devices = [device] if device is not None else _core.used_devices() or ["cpu:0"]
     lines = []
     for each in devices:
         s = stats(each)
@@ -145,7 +145,7 @@ class MemoryWatch:
         seconds, used_bytes = in_use(recording)
         lines = by_line(allocations)
         held_lines = by_line([a for a in allocations if a.held])
-        pools = [stats(f"cpu:{k}") for k in range(max(_core.used_devices(), 1))]
+        pools = [stats(device) for device in _core.used_devices() or ["cpu:0"]]
         reserved, now = (sum(s[k] for s in pools) for k in ("reserved_bytes", "in_use_bytes"))
         largest = max(s["largest_free_bytes"] for s in pools)
         unused = max(reserved - now, 0)

@@ -245,8 +245,8 @@ class LazyTrace(_Deferred):
             return  # later, by a program that gives more
         numbers = [self._values[origin] for origin in origins]
         # Memory that was only reserved until now has been touched at its ends: others may have it.
-        for index in range(_core.used_devices()):
-            _core.trim_memory(f"cpu:{index}")
+        for device in _core.used_devices():
+            _core.trim_memory(device)
         _core.run_plan(
             plan, [s.array() for s in sources], numbers, [array for _, array in buffers], late=True
         )
