@@ -272,14 +272,21 @@ def test_indices_out_of_range_are_the_processors_errors():
     np.testing.assert_array_equal(x.numpy(), before)
 
 
-@pytest.mark.parametrize("mode", ["set", "add", "max", "min"])
-def test_repeated_indices_are_combined_in_their_order(mode):
+@pytest.mark.parametrize(
+    ("mode", "dtype"),
+    [
+        *((mode, "float32") for mode in ("set", "add", "max", "min")),
+        ("set", "complex64"),
+        ("add", "complex128"),
+    ],
+)
+def test_repeated_indices_are_combined_in_their_order(mode, dtype):
     """Sums have the processor's order, so its bits."""
     for axes, position, size in (((0,), 0, 200), ((1,), 1, 50), ((0, 2), 0, 100), ((0, 1, 2), 0, 64)):
-        a = numbers(3, 4, 5)
+        a = numbers(3, 4, 5).astype(dtype)
         indices = [rng.integers(-a.shape[d], a.shape[d], size) for d in axes]
         others = [a.shape[d] for d in range(3) if d not in axes]
-        updates = numbers(*others[:position], size, *others[position:])
+        updates = numbers(*others[:position], size, *others[position:]).astype(dtype)
         results = []
         for device in ("cpu:0", "gpu:0"):
             x, *i, u = (wf.tensor(v, device=device) for v in (a, *indices, updates))

@@ -8,6 +8,7 @@ bit for bit.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -88,18 +89,21 @@ def reading(dtype: str, index_types: tuple[str, ...]) -> Any:
     return thread_loop("gather", (dtype, *index_types, dtype), stages, inputs=y, gathered=(len(positions),))
 
 
+def latter(old: Scalar, new: Scalar) -> Scalar:
+    """What remains of an element that is set."""
+    return new
+
+
 @functools.cache
 def writing(dtype: str, index_types: tuple[str, ...], rows: int, mode: str) -> Any:
     """y at indices = its element and the update, combined: operands indices, updates, y; rows: axes of the indices."""
     count = len(index_types)
     positions = tuple(position_of(k, t, k) for k, t in enumerate(index_types))
     old, new = e.load_at(count + 1, dtype, *positions), e.load(count, dtype)
-    values = {"set": new, "add": old | new if dtype == "bool" else old + new}
-    if dtype == "bool":
-        values |= {"max": old | new, "min": old & new}
-    else:
-        values |= {"max": e.maximum(old, new), "min": e.minimum(old, new)}
-    stages = (Each((Store(count + 1, expand(values[mode]), at=positions),)),)
+    of_numbers = {"set": latter, "add": operator.add, "max": e.maximum, "min": e.minimum}
+    of_bools = {"set": latter, "add": operator.or_, "max": operator.or_, "min": operator.and_}
+    value = (of_bools if dtype == "bool" else of_numbers)[mode](old, new)
+    stages = (Each((Store(count + 1, expand(value), at=positions),)),)
     dtypes = (*index_types, dtype, dtype)
     gathered = (*[0] * (count + 1), count)
     return thread_loop(
