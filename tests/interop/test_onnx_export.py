@@ -106,6 +106,8 @@ def test_large_constants_are_beside_the_model(tmp_path, monkeypatch):
     for _ in range(2):
         check(net, [normal(4, 30)], path=tmp_path / "net.onnx")
         assert (tmp_path / "net.onnx.data").stat().st_size == 30 * 20 * 4
+    with pytest.raises(ValueError, match="need a path"):
+        export(net, [normal(4, 30)])
 
 
 def test_what_is_not_exported_is_named():
@@ -118,6 +120,8 @@ def test_what_is_not_exported_is_named():
     net = wf.module.BatchNorm1d(3)
     with pytest.raises(GraphError, match="writes to arrays outside"):
         export(lambda x: net(x), [normal(4, 3)])
+    with pytest.raises(GraphError, match=r"refuses the model: .*Tan.*bfloat16"):
+        export(F.tan, [normal(3).astype("bfloat16")])
     with pytest.raises(ValueError, match="opset must be 18 to 24, got 17"):
         export(F.relu, [normal(3, 3)], opset=17)
     with pytest.raises(ValueError, match="no input 'z'; the inputs are x0"):
