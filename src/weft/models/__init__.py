@@ -21,6 +21,7 @@ from weft.models.llama import *  # noqa: F403
 from weft.models.lstm import *  # noqa: F403
 from weft.models.mlp import *  # noqa: F403
 from weft.models.mobilenet import *  # noqa: F403
+from weft.models.pretrained import *  # noqa: F403
 from weft.models.resnet import *  # noqa: F403
 from weft.models.resnet_v2 import *  # noqa: F403
 from weft.models.shufflenet import *  # noqa: F403
