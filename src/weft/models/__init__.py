@@ -13,6 +13,7 @@ from weft.models.classic import *  # noqa: F403
 from weft.models.convnext import *  # noqa: F403
 from weft.models.densenet import *  # noqa: F403
 from weft.models.efficientnet import *  # noqa: F403
+from weft.models.generation import *  # noqa: F403
 from weft.models.generative import *  # noqa: F403
 from weft.models.gpt import *  # noqa: F403
 from weft.models.gpt2 import *  # noqa: F403
