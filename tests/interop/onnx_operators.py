@@ -77,7 +77,8 @@ def main():
         try:
             outcome(cls)
         except Exception as error:
-            lines.append(f"{cls.name}  {type(error).__name__}: {' '.join(str(error).split())[:220]}")
+            reason = re.split(r"(?: of .*)? at \S+:\d+", " ".join(str(error).split()))[0]
+            lines.append(f"{cls.name}  {type(error).__name__}: {reason[:220]}")
             print(lines[-1], flush=True)
     head = f"# Operators that are not exported: {len(lines)} of {count}; an unexpected success fails"
     REFUSED.write_text("\n".join([head, *lines]) + "\n")
