@@ -160,3 +160,13 @@ def test_operators_are_exported():
 @pytest.mark.filterwarnings("ignore")
 def test_all_operators_are_exported():
     compare(OPERATORS)
+
+
+def test_constants_of_bfloat16_stay_that():
+    def signs(x):
+        return F.sign(x), F.lerp(x, x * 2, 0.25)
+
+    x = normal(3).astype("bfloat16")
+    for y, want in zip(load(export(signs, [x]))(x), signs(x), strict=True):
+        assert y.dtype is wf.bfloat16
+        np.testing.assert_array_equal(y.astype("float32").numpy(), want.astype("float32").numpy())
