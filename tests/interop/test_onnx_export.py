@@ -106,6 +106,8 @@ def test_large_constants_are_beside_the_model(tmp_path, monkeypatch):
     for _ in range(2):
         check(net, [normal(4, 30)], path=tmp_path / "net.onnx")
         assert (tmp_path / "net.onnx.data").stat().st_size == 30 * 20 * 4
+    with pytest.raises(ValueError, match="need a path"):
+        export(net, [normal(4, 30)])
 
 
 def test_what_is_not_exported_is_named():
@@ -118,6 +120,8 @@ def test_what_is_not_exported_is_named():
     net = wf.module.BatchNorm1d(3)
     with pytest.raises(GraphError, match="writes to arrays outside"):
         export(lambda x: net(x), [normal(4, 3)])
+    with pytest.raises(GraphError, match=r"refuses the model: .*Tan.*bfloat16"):
+        export(F.tan, [normal(3).astype("bfloat16")])
     with pytest.raises(ValueError, match="opset must be 18 to 24, got 17"):
         export(F.relu, [normal(3, 3)], opset=17)
     with pytest.raises(ValueError, match="no input 'z'; the inputs are x0"):
@@ -156,3 +160,13 @@ def test_operators_are_exported():
 @pytest.mark.filterwarnings("ignore")
 def test_all_operators_are_exported():
     compare(OPERATORS)
+
+
+def test_constants_of_bfloat16_stay_that():
+    def signs(x):
+        return F.sign(x), F.lerp(x, x * 2, 0.25)
+
+    x = normal(3).astype("bfloat16")
+    for y, want in zip(load(export(signs, [x]))(x), signs(x), strict=True):
+        assert y.dtype is wf.bfloat16
+        np.testing.assert_array_equal(y.astype("float32").numpy(), want.astype("float32").numpy())

@@ -27,6 +27,11 @@ class Known:
         self.array, self._tensor = array, tensor
 
     @property
+    def is_exact(self) -> bool:
+        """Whether the array has the element type; that of bfloat16 is float32."""
+        return self._tensor is None or self._tensor.dtype.name == self.array.dtype.name
+
+    @property
     def tensor(self) -> Tensor:
         if self._tensor is None:
             self._tensor = asarray(np.ascontiguousarray(self.array).reshape(self.array.shape))

@@ -47,16 +47,18 @@ def export(
     path: of the file; None: none is written. opset: 18 to 24. inputs, outputs: names, by default x0, x1, ... and
     y0, y1, .... dynamic: name of an input -> axis -> name of its size, which may be any from 2 on when the model runs;
     axes of the same name have the same size. Arrays that the function uses, such as parameters, become initializers,
-    by the names of the module's parameters; those of more than 2 GB in all are written to PATH.data beside the file.
-    Raises ImportError without onnx; GraphError for an operator that cannot be written, with the user's line, and where
-    the program depends on the size of a dynamic axis; ValueError for opsets, names and axes.
+    by the names of the module's parameters; those of more than 2 GB in all are written to PATH.data beside the file,
+    to which the returned model then refers.
+    Raises ImportError without onnx; GraphError for an operator that cannot be written, with the user's line, where ONNX
+    does not have it for an element type, and where the program depends on the size of a dynamic axis; ValueError for
+    opsets, names, axes, and for large constants without a path.
     Source: ONNX, docs/Operators.md and docs/IR.md.
 
     >>> import weft as wf
     >>> net = wf.module.Linear(3, 2)
-    >>> model = wf.interop.onnx.export(net, [wf.ones((1, 3))], dynamic={"x0": {0: "n"}})  # doctest: +SKIP
+    >>> model = wf.interop.onnx.export(net, [wf.ones((2, 3))], dynamic={"x0": {0: "n"}})  # doctest: +SKIP
     >>> [node.op_type for node in model.graph.node]  # doctest: +SKIP
-    ['Gemm']
+    ['Gemm', 'Identity']
     """
     import onnx
 
@@ -83,8 +85,17 @@ def export(
         ir_version=IR_VERSIONS[opset],
         producer_name="weft",
     )
+    if sum(len(t.raw_data) for t in tensors) > MAX_BYTES:
+        if path is None:
+            raise ValueError(
+                "onnx export: constants of more than 2 GB need a path, to be written beside the file"
+            )
+        _save_large(onnx, model, os.fspath(path))
+        _check(onnx, os.fspath(path))
+        return model
+    _check(onnx, model)
     if path is not None:
-        _save(onnx, model, os.fspath(path), sum(len(t.raw_data) for t in tensors))
+        onnx.save_model(model, os.fspath(path))
     return model
 
 
@@ -198,12 +209,20 @@ def _tensor(onnx: Any, writer: Writer, name: str, array: Any) -> Any:
     )
 
 
-def _save(onnx: Any, model: Any, path: str, size: int) -> None:
-    """The file, and one of constants beside it where they are more than fit."""
-    if size <= MAX_BYTES:
-        onnx.save_model(model, path)
-        return
+def _save_large(onnx: Any, model: Any, path: str) -> None:
+    """The file, and one of constants beside it, to which the model refers from then on."""
     location = f"{os.path.basename(path)}.data"
     if os.path.exists(f"{path}.data"):
         os.remove(f"{path}.data")  # onnx appends to it
     onnx.save_model(model, path, save_as_external_data=True, location=location, size_threshold=1024)
+
+
+def _check(onnx: Any, model: Any) -> None:
+    """Raises GraphError where operators do not take these element types; model: or the path of its file."""
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        fact = str(error).replace("\n", " ").strip()
+        raise GraphError(
+            f"onnx export: the package onnx {onnx.__version__} refuses the model: {fact}"
+        ) from None

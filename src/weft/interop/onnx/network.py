@@ -123,7 +123,8 @@ def outputs_of(step: Step, inputs: Sequence[Any], values: dict[str, Any]) -> Seq
         return run_loop(step, inputs, values)
     is_known = call.operator not in _DRAWN and all(x is None or isinstance(x, Known) for x in inputs)
     try:
-        if is_known and inputs and call.operator in ON_HOST:
+        is_exact = all(x.is_exact for x in inputs if isinstance(x, Known))
+        if is_known and is_exact and inputs and call.operator in ON_HOST:
             known = ON_HOST[call.operator](call, *[None if x is None else x.array for x in inputs])
             return [Known(np.asarray(known))]
         result = CONVERSIONS[call.operator](call, *inputs)
