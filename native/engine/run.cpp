@@ -83,40 +83,47 @@ bool Engine::execute(Op* op, int worker, DomainHold& hold) {
   return true;
 }
 
+// Whether there are streams is looked at once: an operation on one, or after one, begins when the flag is
+// set.
 void Engine::run_task(Op* op, RunContext& context, DomainHold& hold) {
   context.op = op;
-  LateChecks checks;
-  if (has_streams_.load(std::memory_order_relaxed)) [[unlikely]]
-    begin_on_streams(op, context, checks);
-  const size_t inherited_checks = checks.size();
-  const Ref<Error> inherited = op->run_on_error ? std::move(op->error) : Ref<Error>();
-  context.error = inherited.get();
-  if (op->error) {
-    op->skipped = true;
-    if (op->kind == OpKind::async) {
-      if (Completion* unused = std::exchange(op->completion, nullptr)) {
-        unused->done_.store(true, std::memory_order_relaxed);
-        unused->release();  // the operation's own count
+  // checks: those that decide whether the operation fails; null without streams, in a copy of this code.
+  const auto run = [&](LateChecks* checks) __attribute__((always_inline)) {
+    if (checks) begin_on_streams(op, context, *checks);
+    const size_t inherited_checks = checks ? checks->size() : 0;
+    const Ref<Error> inherited = op->run_on_error ? std::move(op->error) : Ref<Error>();
+    context.error = inherited.get();
+    if (op->error) {
+      op->skipped = true;
+      if (op->kind == OpKind::async) {
+        if (Completion* unused = std::exchange(op->completion, nullptr)) {
+          unused->done_.store(true, std::memory_order_relaxed);
+          unused->release();  // the operation's own count
+        }
       }
+    } else {
+      hold.take(op->type->domain);
+      notify(&Observer::on_start, op, &context);
+      RunningScope scope(op, this, hold.here());
+      try {
+        if (checks) order_streams(*op);
+        op->type->run(op->state, context);
+      } catch (abi::__forced_unwind&) {
+        throw;
+      } catch (...) {
+        op->error = caught(*op);
+      }
+      if (checks) note_use(op, std::move(*checks), inherited_checks);
     }
+    notify(&Observer::on_end, op, &context);
+    if (!op->type->finished) drop_state(op);
+  };
+  if (has_streams_.load(std::memory_order_relaxed)) [[unlikely]] {
+    LateChecks checks;
+    run(&checks);
   } else {
-    hold.take(op->type->domain);
-    notify(&Observer::on_start, op, &context);
-    RunningScope scope(op, this, hold.here());
-    try {
-      if (has_streams_.load(std::memory_order_relaxed)) [[unlikely]]
-        order_streams(*op);
-      op->type->run(op->state, context);
-    } catch (abi::__forced_unwind&) {
-      throw;
-    } catch (...) {
-      op->error = caught(*op);
-    }
-    if (has_streams_.load(std::memory_order_relaxed)) [[unlikely]]
-      note_use(op, std::move(checks), inherited_checks);
+    run(nullptr);
   }
-  notify(&Observer::on_end, op, &context);
-  if (!op->type->finished) drop_state(op);
 }
 
 // Before an operation runs: what checks have found by now; where it may note its own.
