@@ -1,5 +1,7 @@
 """Pages of the API reference: made from the docstrings of all public names when the documentation is built."""
 
+import contextlib
+import functools
 import importlib
 import inspect
 import re
@@ -44,6 +46,14 @@ MODULES = (
     "weft.testing",
     "weft.utils",
 )
+
+
+KINDS = {
+    "bool": ("bool",),
+    "integers": ("int", "uint"),
+    "floats": ("float",),
+    "complex numbers": ("complex",),
+}
 
 
 def on_files(files, config):
@@ -120,18 +130,97 @@ def page(name):
 
 
 def facts(name):
-    """Where the gradient of an operator comes from."""
+    """What an operator's inference, class and kernels say: its dtypes, gradient and devices."""
     from weft.ops import Op, registry
+    from weft.ops.op import differentiable
 
     if name not in registry.public_names():
         return
     cls = registry.get(name)
-    if cls.stops_gradient:
+    yield f"Dtypes: {dtypes_of(cls)}."
+    if cls.stops_gradient or not differentiable(cls):
         yield "It has no gradient."
     elif cls.vjp is not Op.vjp:
         yield "Its gradient is a rule of its own, made of operators that have gradients, too."
-    elif not cls.primitive:
+    else:
         yield "Its gradient is that of the operators that it is composed of."
+    yield f"Devices: {devices_of(cls)}."
+
+
+def dtypes_of(cls):
+    """Those that inference takes in operands of the samples that leave it open."""
+    from weft.base.dtype import DTYPES
+
+    samples = samples_of(cls)
+    is_open = [any(spec.dtype is None for spec in support().specs(sample)) for sample in samples]
+    if not any(is_open):
+        return "as above"
+    first = samples[is_open.index(True)]
+    taken = [dtype for dtype in DTYPES if graph_of_call(cls, first, dtype.name) is not None]
+    kinds = []
+    for words, members in KINDS.items():
+        of_kind = [dtype for dtype in DTYPES if dtype.kind in members]
+        some = [dtype.name for dtype in taken if dtype in of_kind]
+        kinds += [words] if len(some) == len(of_kind) else some
+    return ", ".join(kinds)
+
+
+def devices_of(cls):
+    """The kinds of devices with a plan for the samples; for which of them a GPU has none, by the missing kernels."""
+    from weft.base.device import gpu
+    from weft.base.errors import DeviceError
+    from weft.executor.lowering import Lowering
+
+    missing, is_planned = set(), False
+    for sample in {repr(sample.attributes): sample for sample in samples_of(cls)}.values():
+        for dtype in sample.dtypes or ("float32", "int64", "complex64"):
+            graph = graph_of_call(cls, sample, dtype, gpu(0))
+            if graph is None:
+                continue
+            try:
+                Lowering(graph, cls.name, (), exact=True).run()
+                is_planned = True
+            except DeviceError:
+                is_planned = True  # it has a plan, whose kernels a driver would make
+            except NotImplementedError as error:
+                missing.add(importlib.import_module("tests.on_device").gap_of(error))
+            break
+    lacking = " and ".join(f"`{name}`" for name in sorted(missing))
+    if not missing:
+        return "cpu, gpu"
+    return (
+        f"cpu, gpu except where it needs {lacking}"
+        if is_planned
+        else f"cpu; {lacking} has no kernel for a gpu"
+    )
+
+
+def graph_of_call(cls, sample, dtype, device=None):
+    """The graph of a call with a sample's operands in a dtype; None if inference refuses it."""
+    from weft.base.device import cpu
+    from weft.base.device import device as scope
+    from weft.base.dtype import as_dtype
+    from weft.base.errors import DTypeError
+    from weft.graph.graph import graph_of
+    from weft.ops.types import TensorType
+
+    device = device or cpu(0)
+    types = [TensorType(a.shape, as_dtype(a.dtype or dtype), device) for a in support().specs(sample)]
+    with contextlib.suppress(DTypeError), scope(device):
+        return graph_of(lambda *values: support().called(cls, sample, values), types)
+    return None
+
+
+def samples_of(cls):
+    support()  # with which they come
+    return list(cls.samples())
+
+
+@functools.cache
+def support():
+    """What the tests of operators make calls of samples with."""
+    sys.path.insert(0, str(ROOT))
+    return importlib.import_module("tests.ops.support")
 
 
 def class_parts(module_name, name, cls):

@@ -97,7 +97,11 @@ OperatorFunction& function_for(Slot slot) {
   return *function;
 }
 
-bool takes_part(PyObject* operand) noexcept { return OperatorFunction::accepts(operand); }
+// Written down, a symbolic size (weft.ops.sizes) is a number of the graph.
+bool takes_part(PyObject* operand) noexcept {
+  return OperatorFunction::accepts(operand) ||
+         (context().layers.capture && type_has(operand, "__weft_number__"));
+}
 bool has_rules(PyObject* operand) noexcept {  // weft.ops.foreign
   return type_has(operand, "__weft_function__");
 }

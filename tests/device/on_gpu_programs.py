@@ -296,6 +296,17 @@ def test_repeated_indices_are_combined_in_their_order(mode, dtype):
         assert results[0].tobytes() == results[1].tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_products_of_complex_rows(dtype):
+    """Parts of totals go from thread to thread, and from warp to warp, by themselves."""
+    for shape, axis in (((7,), 0), ((40, 70), 0), ((40, 70), 1), ((3, 1000), 1), ((3, 0), 1)):
+        a = (1 + 0.02 * (numbers(*shape) + 1j * numbers(*shape))).astype(dtype)
+        x = wf.tensor(a)
+        close = {"rtol": 2e-4 if dtype == "complex64" else 1e-12}
+        np.testing.assert_allclose(F.prod(x, axis=axis).numpy(), np.prod(a, axis=axis), **close)
+        np.testing.assert_allclose(F.cumulative_prod(x, axis=axis).numpy(), np.cumprod(a, axis=axis), **close)
+
+
 def train(device, is_traced):
     """Losses of some steps of a small network, its dropout included."""
     with wf.device(device):

@@ -11,14 +11,14 @@ from tests.on_device import standin
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(*command, **environment):
+def run(*command, timeout_s=300, **environment):
     return subprocess.run(
         [sys.executable, *command],
         cwd=ROOT,
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=timeout_s,
         check=False,
     )
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import weft as wf
+from weft import _core
 from weft.base.dtype import DTYPES
 from weft.ops.index import METHODS
 
@@ -93,6 +94,27 @@ def test_info():
     assert wf.ones((1,) * most).ndim == most
     with pytest.raises(ValueError, match=str(most)):
         wf.ones((1,) * (most + 1))
+
+
+def test_devices(monkeypatch):
+    info = wf.__array_namespace_info__()
+    gpus = [wf.gpu(k) for k in range(wf.device.count())]
+    assert info.devices() == [wf.cpu(0), *gpus] or wf.current_device() not in (wf.cpu(0), *gpus)
+    for device in info.devices():
+        for dtype in info.dtypes(device=device).values():
+            x = wf.zeros(2, dtype=dtype, device=device)
+            assert (x.device, x.dtype) == (device, dtype)
+    with wf.device("cpu:3"):
+        assert wf.cpu(3) in info.devices()
+        assert info.default_device() is wf.cpu(3)
+    monkeypatch.setattr(_core, "gpu_chips", lambda: ["sm_90", "sm_90"])
+    assert [wf.gpu(0), wf.gpu(1)] == [d for d in info.devices() if d.kind == "gpu"]
+    assert info.dtypes(device="gpu:1") == info.dtypes()
+    for question in (info.dtypes, info.default_dtypes):
+        with pytest.raises(
+            wf.DeviceError, match=r"device gpu:63 is not available; there are \[cpu:0, gpu:0, gpu"
+        ):
+            question(device="gpu:63")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8", "bool", "bfloat16"])

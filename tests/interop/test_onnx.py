@@ -89,16 +89,40 @@ def test_a_model_is_a_module_with_parameters(tmp_path):
     np.testing.assert_allclose(gradient["b"].numpy(), (expected > 0).reshape(5, 6).sum(0))
 
 
-def test_external_data_is_beside_the_model(tmp_path):
+def with_location(proto, location):
+    """The model with its external data in another file, of a shorter path."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for each in copy.graph.initializer:
+        for entry in each.external_data:
+            if entry.key == "location":
+                entry.value = location
+    return copy.SerializeToString()
+
+
+def test_external_data_is_in_the_folder_of_the_model(tmp_path):
     proto, _ = linear()
+    folder = tmp_path / "net"
+    (folder / "part").mkdir(parents=True)
     options = {"save_as_external_data": True, "size_threshold": 0, "location": "weights.bin"}
-    onnx.save_model(proto, tmp_path / "net.onnx", **options)
-    assert (tmp_path / "weights.bin").exists()
-    assert readers.load(tmp_path / "net.onnx")(wf.ones((2, 4))).shape == (2, 2, 3)
-    content = (tmp_path / "net.onnx").read_bytes()
-    (tmp_path / "net.onnx").write_bytes(content.replace(b"weights.bin", b"../ghts.bin"))
-    with pytest.raises(wf.FileFormatError, match="not beside the model"):
-        readers.load(tmp_path / "net.onnx")
+    onnx.save_model(proto, folder / "net.onnx", **options)
+    proto = onnx.load_model(folder / "net.onnx", load_external_data=False)
+    assert readers.load(folder / "net.onnx")(wf.ones((2, 4))).shape == (2, 2, 3)
+    for name in ("part/weights.bin", "../weights.bin"):
+        (folder / name).write_bytes((folder / "weights.bin").read_bytes())
+    (folder / "net.onnx").write_bytes(with_location(proto, "part/weights.bin"))
+    assert readers.load(folder / "net.onnx")(wf.ones((2, 4))).shape == (2, 2, 3)
+    (folder / "part" / "link").symlink_to(tmp_path / "weights.bin")
+    for outside in (
+        "../weights.bin",
+        "part/../../weights.bin",
+        str(tmp_path / "weights.bin"),
+        "part/link",
+        "",
+    ):
+        (folder / "net.onnx").write_bytes(with_location(proto, outside))
+        with pytest.raises(wf.FileFormatError, match="not in the folder of the model"):
+            readers.load(folder / "net.onnx")
 
 
 def test_what_is_not_supported_is_named(tmp_path):
@@ -116,3 +140,126 @@ def test_what_is_not_supported_is_named(tmp_path):
         net()
     with pytest.raises(TypeError, match="no input 'z'"):
         net(wf.ones((2, 4)), z=1)
+
+
+def load_with(nodes, inputs, outputs, **more):
+    return readers.load(model(nodes, inputs, outputs, **more))
+
+
+def test_a_mask_of_dropout_is_of_what_was_drawn():
+    node = h.make_node("Dropout", ["x", "ratio", "training"], ["y", "mask"])
+    constants = {"ratio": np.float32(0.5), "training": np.array(True)}
+    net = load_with([node], [("x", [64])], [("y", None), ("mask", None)], constants=constants)
+    x = np.arange(64, dtype=np.float32) % 2
+    y, mask = (result.numpy() for result in net(wf.tensor(x)))
+    assert 0 < mask[x == 0].sum() < 32
+    np.testing.assert_array_equal(y, np.where(mask, x * 2, 0))
+
+
+def test_a_loop_without_steps_has_empty_outputs():
+    float_type, row = h.make_tensor_value_info, h.make_node("Identity", ["state"], ["row"])
+    body = h.make_graph(
+        [h.make_node("Identity", ["go"], ["on"]), h.make_node("Identity", ["state"], ["next"]), row],
+        "body",
+        [
+            float_type("k", onnx.TensorProto.INT64, []),
+            float_type("go", onnx.TensorProto.BOOL, []),
+            float_type("state", FLOAT, [3]),
+        ],
+        [
+            float_type("on", onnx.TensorProto.BOOL, []),
+            float_type("next", FLOAT, [3]),
+            float_type("row", FLOAT, [3]),
+        ],
+    )
+    loop = h.make_node("Loop", ["count", "", "x"], ["last", "rows"], body=body)
+    for count in (0, 2):
+        net = load_with([loop], [("x", [3])], [("last", None), ("rows", None)], constants={"count": count})
+        last, rows = net(wf.ones(3))
+        assert (last.shape, rows.shape, rows.dtype) == ((3,), (count, 3), wf.float32)
+    body.output[2].type.tensor_type.ClearField("shape")
+    loop = h.make_node("Loop", ["count", "", "x"], ["last", "rows"], body=body)
+    net = load_with([loop], [("x", [3])], [("last", None), ("rows", None)], constants={"count": 0})
+    with pytest.raises(GraphError, match="does not declare the shape"):
+        net(wf.ones(3))
+
+
+def test_functions_have_opsets_of_their_own():
+    """Softmax of opset 12 is over all axes from 1 on, of opset 21 over the last."""
+    function = h.make_function(
+        "own", "F", ["a"], ["b"], [h.make_node("Softmax", ["a"], ["b"], axis=1)], [h.make_opsetid("", 12)]
+    )
+    nodes = [
+        h.make_node("F", ["x"], ["old"], domain="own"),
+        h.make_node("Softmax", ["x"], ["new"], axis=1),
+    ]
+    proto = model(nodes, [("x", [2, 3, 4])], [("old", None), ("new", None)])
+    proto.functions.append(function)
+    proto.opset_import.append(h.make_opsetid("own", 1))
+    old, new = readers.load(proto)(wf.ones((2, 3, 4)))
+    assert (old[0, 0, 0].item(), new[0, 0, 0].item()) == (pytest.approx(1 / 12), pytest.approx(1 / 3))
+
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def recurrent_model(operator, directions, peepholes=False, lengths=None, **attributes):
+    rng = np.random.default_rng(0)
+    rows = GATES[operator] * 2
+    shapes = {"w": (rows, 3), "r": (rows, 2), "b": (2 * rows,)} | ({"p": (6,)} if peepholes else {})
+    arrays = {name: rng.normal(size=(directions, *s)).astype(np.float32) * 0.7 for name, s in shapes.items()}
+    if lengths is not None:
+        arrays["lengths"] = np.array(lengths, np.int32)
+    inputs = ["x", "w", "r", "b", "lengths" if lengths is not None else "", ""]
+    inputs += ["", "p"] if peepholes else [""] * (operator == "LSTM")
+    direction = "bidirectional" if directions == 2 else attributes.pop("direction", "forward")
+    results = ["y", "h", "c"][: 2 + (operator == "LSTM")]
+    node = h.make_node(operator, inputs, results, hidden_size=2, direction=direction, **attributes)
+    return model([node], [("x", [5, 3, 3])], [(name, None) for name in results], arrays)
+
+
+RECURRENT = [
+    *((operator, {"directions": d}) for operator in GATES for d in (1, 2)),
+    *((operator, {"directions": d, "lengths": (4, 4, 4)}) for operator in GATES for d in (1, 2)),
+    *((operator, {"directions": 2, "lengths": (5, 1, 3)}) for operator in GATES),
+    *((operator, {"directions": 1, "lengths": (2, 5, 1), "direction": "reverse"}) for operator in GATES),
+    ("LSTM", {"directions": 2, "peepholes": True, "lengths": (5, 2, 3)}),
+    ("LSTM", {"directions": 1, "peepholes": True, "clip": 0.3}),
+    ("LSTM", {"directions": 1, "input_forget": 1}),
+    ("GRU", {"directions": 2, "linear_before_reset": 1, "lengths": (5, 2, 3)}),
+    ("GRU", {"directions": 1, "clip": 0.2}),
+    ("RNN", {"directions": 2, "activations": ["Relu", "Softsign"]}),
+    ("RNN", {"directions": 1, "activations": ["LeakyRelu"], "activation_alpha": [0.3]}),
+    (
+        "LSTM",
+        {
+            "directions": 1,
+            "activations": ["HardSigmoid", "ScaledTanh", "Elu"],
+            "activation_alpha": [0.3, 1.5, 0.7],
+            "activation_beta": [0.4, 0.6],
+        },
+    ),
+    (
+        "GRU",
+        {
+            "directions": 1,
+            "activations": ["Affine", "Softplus"],
+            "activation_alpha": [0.5],
+            "activation_beta": [0.1],
+        },
+    ),
+]
+
+
+def test_recurrent_layers_agree_with_onnx_runtime():
+    runtime = pytest.importorskip("onnxruntime")
+    x = np.random.default_rng(1).normal(size=(5, 3, 3)).astype(np.float32)
+    for operator, options in RECURRENT:
+        proto = recurrent_model(operator, **options)
+        expected = runtime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+        net = readers.load(proto)
+        for call in (net, wf.trace(net)):
+            for result, reference in zip(call(wf.tensor(x)), expected, strict=True):
+                np.testing.assert_allclose(
+                    result.numpy(), reference, rtol=1e-5, atol=1e-6, err_msg=f"{operator} {options}"
+                )

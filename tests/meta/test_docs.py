@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import weft
+import weft.functional as F
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -128,6 +129,7 @@ def reference():
 
 def test_the_reference_has_every_public_name():
     pages = reference()
+    pages.facts = lambda name: ()  # planned for each operator; see below
     assert {f"weft.{name}" for name in weft._SUBPACKAGES} <= set(pages.MODULES)
     for name in pages.MODULES:
         module, text = importlib.import_module(name), pages.page(name)
@@ -143,6 +145,30 @@ def test_the_reference_has_every_public_name():
         for each in wanted if name != "weft" else pages.public_names(module):
             if not inspect.ismodule(getattr(module, each)) and callable(getattr(module, each)):
                 assert f"\n## {each}\n" in text, f"{name}.{each}"
+
+
+def facts_in_reference(names):
+    pages = reference()
+    return {name: "\n".join(pages.facts(name)) for name in names}
+
+
+def test_the_reference_says_dtypes_gradients_and_devices():
+    facts = facts_in_reference(["argmax", "cholesky", "det", "matmul", "matrix_norm", "relu"])
+    assert facts["argmax"] == "Dtypes: bool, integers, floats.\nIt has no gradient.\nDevices: cpu, gpu."
+    assert facts["matmul"].startswith("Dtypes: integers, floats, complex numbers.\nIts gradient is a rule")
+    assert facts["cholesky"].startswith("Dtypes: float32, float64, complex numbers.")
+    assert facts["det"].endswith("Devices: cpu; `lu_factor` has no kernel for a gpu.")
+    assert facts["matrix_norm"].endswith("Devices: cpu, gpu except where it needs `svd`.")
+    text = reference().markdown(F.matmul.__doc__)
+    assert "```python\n    " not in text  # paragraphs are not taken for code
+    assert "Inputs and outputs" in text
+
+
+@pytest.mark.full
+def test_the_reference_says_so_of_every_operator():
+    for name, text in facts_in_reference(weft.ops.registry.public_names()).items():
+        assert re.fullmatch(r"Dtypes: \w.*\.\nIt.*\nDevices: cpu.*\.", text), (name, text)
+        assert ">>>" in getattr(F, name).__doc__, name
 
 
 def test_the_site_builds_and_is_searched(tmp_path):

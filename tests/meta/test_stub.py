@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -21,6 +23,9 @@ def test_stubs_of_operators_are_up_to_date():
         assert path.read_text() == text, f"{path}: ./dev stub writes it anew"
 
 
+@pytest.mark.skipif(
+    sys.version_info >= (3, 12), reason="Python 3.12 and newer list __buffer__; the oldest writes the stub"
+)
 def test_stub_is_up_to_date():
     script = ROOT / "native" / "bindings" / "make_stub.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60)

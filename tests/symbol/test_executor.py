@@ -424,3 +424,12 @@ def test_gradients_do_not_end_in_executors_in_silence():
         with pytest.raises(GraphError, match=r"x is being recorded.*x\.detach"):
             wf.grad(lambda v, run=run: run(v) * 1.0)(x)
         assert run(x).item() == wf.functional.exp(x).sum().item()
+
+
+def test_weights_in_reversed_order_are_not_packed():
+    """oneDNN has no layout for negative strides."""
+    x, bias = wf.arange(20.0).reshape((2, 2, 5)), wf.ones(4)
+    weight = wf.arange(24.0).reshape((4, 2, 3))[::-1, ::-1, ::-1]
+    y = wf.functional.conv1d(sym.var("x"), sym.var("w"), sym.var("b"))
+    (found,) = y.eval(x=x, w=weight, b=bias)
+    np.testing.assert_allclose(found.numpy(), wf.functional.conv1d(x, weight.copy(), bias).numpy())

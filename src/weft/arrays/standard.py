@@ -18,8 +18,9 @@ from typing import Any
 from weft import _core
 from weft.base.device import Device, current_device
 from weft.base.dtype import DTYPES, DType, as_dtype, bool_, complex64, float32, int64
-from weft.base.errors import DTypeError, ShapeError
+from weft.base.errors import DeviceError, DTypeError, ShapeError
 from weft.ops.types import TensorType, promote
+from weft.storage import devices
 
 __all__ = [
     "__array_api_version__",
@@ -257,6 +258,11 @@ def _dtype_of(x: Any) -> DType:
     return x.dtype if isinstance(x, _core.Tensor) else as_dtype(x)
 
 
+def _check_availability(device: Any) -> None:
+    if device is not None and not devices.device.is_available(device):
+        raise DeviceError(f"device {device} is not available; there are {Info().devices()}")
+
+
 class Info:
     """What __array_namespace_info__() gives: methods that say what the library has."""
 
@@ -273,19 +279,33 @@ class Info:
         return current_device()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
-        """The types of Python's numbers."""
+        """The types of Python's numbers and of indices, the same on every device.
+
+        Raises DeviceError for a device that is not there.
+        """
+        _check_availability(device)
         return {"real floating": float32, "complex floating": complex64, "integral": int64, "indexing": int64}
 
     def devices(self) -> list[Device]:
-        """Devices on which arrays can be made; there are more cpu devices, by number."""
-        return [Device("cpu", 0)]
+        """Devices on which arrays can be made: cpu:0, the GPUs of the driver, and the current device.
+
+        There are more cpu devices, by number; all are one processor.
+
+        >>> Info().devices()[0]
+        cpu:0
+        """
+        gpus = [Device("gpu", index) for index in range(devices.device.count("gpu"))]
+        return list(dict.fromkeys([Device("cpu", 0), *gpus, current_device()]))
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
-        """Types of the standard by name, all or those of a kind (see isdtype).
+        """Types of the standard by name, all or those of a kind (see isdtype). Every device has the same ones.
+
+        Raises DeviceError for a device that is not there.
 
         >>> list(Info().dtypes(kind=("bool", "signed integer")))
         ['bool', 'int8', 'int16', 'int32', 'int64']
         """
+        _check_availability(device)
         listed = {t.name: t for t in DTYPES if t.name not in ("float16", "bfloat16")}
         return listed if kind is None else {name: t for name, t in listed.items() if isdtype(t, kind)}
 

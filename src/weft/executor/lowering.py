@@ -387,6 +387,8 @@ class Lowering:
             view = views[k]
             if view is not None and not is_row_major(view.shape, view.strides):
                 views[k] = self.copy(view, "contiguous copy")
+        if choice.exact and any(isinstance(n, Size) for p in views if p is not None for n in _geometry(p)[2]):
+            raise NeedsSizes(repr(op))
         first = next((p for p in views if p is not None), None)
         layouts = [
             None
@@ -485,7 +487,7 @@ class Lowering:
         """A weight, with its axes in this order, in a layout of oneDNN; None if oneDNN cannot reorder it."""
         dtype, shape, strides = _geometry(view)
         source = (dtype, tuple(shape[d] for d in axes), tuple(strides[d] for d in axes))
-        if 0 in strides:  # oneDNN has no layout for what is repeated
+        if any(stride <= 0 for stride in strides):  # oneDNN has no layout for what is repeated or reversed
             return None
         if _core.onednn_layout(source) == layout:
             return view
@@ -575,8 +577,13 @@ def repeats(view: BufferView) -> bool:
 
 
 def _geometry(view: BufferView) -> tuple[str, Any, Any]:
-    """In the form in which kernels of the native core are requested."""
-    return (view.type.dtype.name, view.shape, view.strides)
+    """As kernels of the native core are requested: strides of sizes 0 and 1, which mean nothing, are 1."""
+    strides = view.strides
+    if any(isinstance(stride, Size) for stride in strides):
+        strides = tuple(
+            1 if type(n) is int and n <= 1 else stride for n, stride in zip(view.shape, strides, strict=True)
+        )
+    return (view.type.dtype.name, view.shape, strides)
 
 
 def _number(value: Any, dtype: DType) -> Any:

@@ -186,11 +186,11 @@ class _Rows:
         warps = f.schedule.threads // WARP
         slots = warps * (WARP // share)
         kinds = [kind for kind, _ in _carried(states)]
-        f.shared_words = max(f.shared_words, slots * len(kinds))
+        places = list(zip(kinds, f.shared_slots(kinds, slots), strict=True))
 
         def write() -> None:
-            for k, (kind, value) in enumerate(zip(kinds, values, strict=True)):
-                f.lines.append(f"  store {kind} {value}, ptr {f.shared(slot, k * slots)}")
+            for (kind, first), value in zip(places, values, strict=True):
+                f.to_shared(kind, value, slot, first, slots)
 
         f.settle()
         if writes:
@@ -203,7 +203,7 @@ class _Rows:
             index = str(warp * (WARP // share))
             if offset:
                 index = f.emit(f"add i64 {offset}, {index}")
-            read = [f.emit(f"load {kind}, ptr {f.shared(index, k * slots)}") for k, kind in enumerate(kinds)]
+            read = [f.from_shared(kind, index, first, slots) for kind, first in places]
             total = _both(f, states, total, read) if total else read
         f.is_settled = False
         return total
@@ -216,7 +216,7 @@ class _Rows:
         states = [Accumulator(f, reduction) for reduction in stage.reductions]
         kinds = [state.kind for state in states]
         warps = f.schedule.threads // WARP
-        f.shared_words = max(f.shared_words, warps * len(states))
+        firsts = f.shared_slots(kinds, warps)
         pieces = f.turns("0", self.workers, self.length)
         f.settle()
         neutral = [_neutral(state) for state in states]
@@ -235,8 +235,8 @@ class _Rows:
             is_last = f.emit(f"icmp eq i64 {f.lane}, {WARP - 1}")
 
             def write() -> None:
-                for k, (kind, value) in enumerate(zip(kinds, own, strict=True)):
-                    f.lines.append(f"  store {kind} {value}, ptr {f.shared(f.warp, k * warps)}")
+                for kind, value, first in zip(kinds, own, firsts, strict=True):
+                    f.to_shared(kind, value, f.warp, first, warps)
 
             f.branch(is_last, write, _nothing)
             f.barrier()
@@ -244,7 +244,7 @@ class _Rows:
             for warp in range(warps):
                 is_before = f.emit(f"icmp ult i64 {warp}, {f.warp}")
                 for k, (state, kind) in enumerate(zip(states, kinds, strict=True)):
-                    read = f.emit(f"load {kind}, ptr {f.shared(str(warp), k * warps)}")
+                    read = f.from_shared(kind, str(warp), firsts[k], warps)
                     total[k] = state.combine(total[k], read, state.total_dtype)
                     before[k] = f.emit(f"select i1 {is_before}, {kind} {total[k]}, {kind} {before[k]}")
             f.barrier()

@@ -192,6 +192,10 @@ class Threads(Function):
 
     def shuffle(self, how: str, kind: str, value: str, operand: int) -> str:
         """Another lane's value: how is down, up, xor or index."""
+        parts = [self._shuffled(how, part, x, operand) for part, x in self._parts(kind, value)]
+        return self._joined(kind, parts)
+
+    def _shuffled(self, how: str, kind: str, value: str, operand: int) -> str:
         bits = {"float": 32, "double": 64}.get(kind) or int(kind[1:])
         wide = 64 if bits == 64 else 32
         raw = value
@@ -205,12 +209,46 @@ class Threads(Function):
             return self.emit(f"bitcast i{bits} {other} to {kind}")
         return self.emit(f"trunc i{wide} {other} to {kind}") if bits < wide else other
 
-    def shared(self, index: str, first: int = 0) -> str:
+    def shared_slots(self, kinds: Sequence[str], slots: int) -> list[int]:
+        """The first words of shared memory for values of these kinds, each of which has so many slots."""
+        words = [slots * len(_part_kinds(kind)) for kind in kinds]
+        self.shared_words = max(self.shared_words, sum(words))
+        return [sum(words[:k]) for k in range(len(words))]
+
+    def to_shared(self, kind: str, value: str, slot: str, first: int, slots: int) -> None:
+        """Write a value to its slot; the parts of complex numbers are `slots` words apart."""
+        for k, (part, x) in enumerate(self._parts(kind, value)):
+            self.lines.append(f"  store {part} {x}, ptr {self._shared(slot, first + k * slots)}")
+
+    def from_shared(self, kind: str, slot: str, first: int, slots: int) -> str:
+        """The value in a slot, as to_shared writes it."""
+        parts = _part_kinds(kind)
+        addresses = [self._shared(slot, first + k * slots) for k in range(len(parts))]
+        return self._joined(
+            kind, [self.emit(f"load {part}, ptr {at}") for part, at in zip(parts, addresses, strict=True)]
+        )
+
+    def _shared(self, index: str, first: int) -> str:
         """The address of a word of shared memory."""
         base = self.emit("call ptr @weft_shared()")
         return self.emit(
             f"getelementptr i64, ptr {self.emit(f'getelementptr i64, ptr {base}, i64 {first}')}, i64 {index}"
         )
+
+    def _parts(self, kind: str, value: str) -> list[tuple[str, str]]:
+        """(kind, value) of a complex number's two parts, else of the value."""
+        parts = _part_kinds(kind)
+        if len(parts) == 1:
+            return [(kind, value)]
+        return [(part, self.emit(f"extractvalue {kind} {value}, {k}")) for k, part in enumerate(parts)]
+
+    def _joined(self, kind: str, parts: Sequence[str]) -> str:
+        if len(parts) == 1:
+            return parts[0]
+        value = "poison"
+        for k, (part, x) in enumerate(zip(_part_kinds(kind), parts, strict=True)):
+            value = self.emit(f"insertvalue {kind} {value}, {part} {x}, {k}")
+        return value
 
     # Loops and positions.
 
@@ -281,6 +319,11 @@ class Threads(Function):
         for d, position in enumerate(positions, first):
             pointers = self.advance(pointers, d, position)
         return pointers
+
+
+def _part_kinds(kind: str) -> list[str]:
+    """Of a complex number's type those of its parts, else the type."""
+    return kind.strip("{ }").split(", ")
 
 
 def print_serial(f: Threads) -> ThreadCode:

@@ -13,6 +13,7 @@ from weft.models.classic import *  # noqa: F403
 from weft.models.convnext import *  # noqa: F403
 from weft.models.densenet import *  # noqa: F403
 from weft.models.efficientnet import *  # noqa: F403
+from weft.models.generation import *  # noqa: F403
 from weft.models.generative import *  # noqa: F403
 from weft.models.gpt import *  # noqa: F403
 from weft.models.gpt2 import *  # noqa: F403
@@ -21,6 +22,7 @@ from weft.models.llama import *  # noqa: F403
 from weft.models.lstm import *  # noqa: F403
 from weft.models.mlp import *  # noqa: F403
 from weft.models.mobilenet import *  # noqa: F403
+from weft.models.pretrained import *  # noqa: F403
 from weft.models.resnet import *  # noqa: F403
 from weft.models.resnet_v2 import *  # noqa: F403
 from weft.models.shufflenet import *  # noqa: F403

@@ -164,6 +164,8 @@ class Decoder(Module):
 
     def forward(self, tokens: Tensor, caches: Caches | None = None) -> Tensor:
         places, frequencies = positions(tokens, caches), self.config.frequencies(tokens.device)
+        if places.ndim == 2:
+            places = places[:, None]  # the same for all heads
         x = self.embed_tokens(tokens)
         for k, layer in enumerate(self.layers):
             x = layer(x, places, frequencies, None if caches is None else caches[k])

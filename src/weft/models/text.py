@@ -54,12 +54,17 @@ def causal_attention(
 def positions(tokens: Tensor, caches: Caches | None) -> Tensor:
     """The positions of tokens int[n, t] in their texts, int64[t]: those behind what the caches hold.
 
+    With caches that have starts int64[n, t]; padding has the position 0.
+
     >>> import weft as wf
     >>> positions(wf.zeros((2, 3), dtype="int64"), None)
     tensor([0, 1, 2], dtype=int64, device=cpu:0)
     """
     places = arange(tokens.shape[1], device=tokens.device)
-    return places if caches is None else places + caches[0].length
+    if caches is None:
+        return places
+    places, starts = places + caches[0].length, caches[0].starts
+    return places if starts is None else F.maximum(places - starts[:, None], 0)
 
 
 def normal_weights(std: float) -> Any:

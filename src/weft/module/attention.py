@@ -41,7 +41,9 @@ class KeyValueCache:
 
     keys, values: [n, num_heads, capacity, features], of which the first `length` places are used; length: int64[], an
     array, so that a traced step, which writes it, holds for every length. One cache for each attention layer; not for
-    gradients. reset() begins again. Raises IndexError, when it runs, for more than capacity places.
+    gradients. reset() begins again. starts: None, or int64[n], the first place of each text, where texts of different
+    lengths end at the same place; those before it are padding, which no place sees.
+    Raises IndexError, when it runs, for more than capacity places.
     Source: Shazeer 2019, Fast transformer decoding: one write-head is all you need.
 
     >>> import weft as wf
@@ -68,12 +70,13 @@ class KeyValueCache:
         self.keys = zeros((batch, num_heads, capacity, features), dtype=dtype, device=device)
         self.values = zeros((batch, num_heads, capacity, features), dtype=dtype, device=device)
         self.length = zeros((), dtype="int64", device=device)
+        self.starts: Tensor | None = None
 
     def append(self, k: Tensor, v: Tensor, before: int = -1) -> tuple[Tensor, Tensor, Tensor]:
         """Write k and v [n, num_heads, t, features] behind what is there.
 
-        Returns all keys and values, and ranges int64[t, 2] for attention: place i of t sees itself and `before` places
-        before it, -1: all.
+        Returns all keys and values, and ranges int64[t, 2] for attention, with starts int64[n, 1, t, 2]: place i of t
+        sees itself and `before` places before it, -1: all.
 
         >>> import weft as wf
         >>> KeyValueCache(1, 1, 8, 2).append(wf.ones((1, 1, 2, 2)), wf.ones((1, 1, 2, 2)))[2].tolist()
@@ -84,6 +87,8 @@ class KeyValueCache:
         self.values[:, :, places] = v
         self.length += k.shape[2]
         first = places * 0 if before == -1 else F.maximum(places - before, 0)
+        if self.starts is not None:
+            first, places = F.broadcast_arrays(F.maximum(first, self.starts[:, None, None]), places)
         return self.keys, self.values, F.stack([first, places + 1], axis=-1)
 
     def reset(self) -> None:

@@ -238,8 +238,12 @@ class Op:
         keywords = [declaration(a) for a in cls.attributes if a.name not in (*cls.positional, cls.prefix)]
         if keywords:
             parts += ([] if any(p.startswith("*") for p in parts) else ["*"]) + keywords
-        types = f"\n\nInputs and outputs: ``{cls.rule}``." if cls.rule else ""
-        return f"{cls.name}({', '.join(parts)})\n--\n\n{cls.__doc__ or ''}{types}"
+        text = cls.__doc__ or ""
+        indentation = text[
+            len(text.rstrip(" ")) :
+        ]  # of its last line, so that readers find one for all lines
+        types = f"\n\n{indentation}Inputs and outputs: ``{cls.rule}``." if cls.rule else ""
+        return f"{cls.name}({', '.join(parts)})\n--\n\n{text}{types}"
 
     @classmethod
     def method_signature(cls) -> str:

@@ -64,6 +64,20 @@ def _of_integers(method: Arithmetic) -> Arithmetic:
     return checked
 
 
+def _comparison(method: Callable[[Size, Any], bool]) -> Callable[[Size, Any], bool]:
+    """The method, for numbers: n > 2.5 is n > 2, and n >= 2.5 is n >= 3; with an array its operator is meant."""
+    rounded = math.floor if method.__name__ in ("__gt__", "__le__") else math.ceil
+
+    def checked(self: Size, other: Any) -> bool:
+        if isinstance(other, float):
+            if not math.isfinite(other):
+                return bool(getattr(0.0, method.__name__)(other))
+            other = rounded(other)
+        return method(self, other) if isinstance(other, int | Size) else NotImplemented
+
+    return checked
+
+
 class SizeGuards:
     """Comparisons of dynamic sizes that those of a call answered: what is recorded holds where they are the same.
 
@@ -146,6 +160,8 @@ def _answer(a: Size, comparison: str, b: int | Size) -> bool:
 
 class Size:
     """An integer computed from the sizes of a plan's inputs. Equal ones are one object; a leaf is never 1."""
+
+    __weft_number__ = True  # while a function is recorded, operators of tensors take it as a number
 
     __slots__ = ("_of_axes", "args", "facts", "op")
 
@@ -262,10 +278,11 @@ class Size:
         exact = _quotient(self, other)
         return Size("div", self, other) if exact is None else exact
 
+    @_of_integers
     def __mod__(self, other: int | Size) -> int | Size:
         if _quotient(self, other) is not None:
             return 0
-        if not isinstance(other, int | Size) or not self.is_of_axes:
+        if not self.is_of_axes:
             raise NeedsSizes(f"{self} % {other}")
         return self - self // other * other
 
@@ -276,10 +293,12 @@ class Size:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
+        if isinstance(other, float):
+            return other.is_integer() and self == int(other)
         if _is(other, 1) and self.op == "dim":
             return False
         if not isinstance(other, int | Size):
-            return False
+            return NotImplemented
         difference = _difference(self, other)
         if difference is None:
             return _answer(self, "==", other)
@@ -303,15 +322,19 @@ class Size:
     def _refuse(self, *_: Any) -> Any:
         raise NeedsSizes(str(self))
 
+    @_comparison
     def __gt__(self, other: int | Size) -> bool:
         return self._is_above(other, 1)
 
+    @_comparison
     def __ge__(self, other: int | Size) -> bool:
         return self._is_above(other, 0)
 
+    @_comparison
     def __lt__(self, other: int | Size) -> bool:
         return not self._is_above(other, 0)
 
+    @_comparison
     def __le__(self, other: int | Size) -> bool:
         return not self._is_above(other, 1)
 
@@ -329,11 +352,12 @@ class Size:
                 return False
         return _answer(self, ">", other + by - 1)
 
-    __int__ = __index__ = __float__ = __rmod__ = _refuse
+    __int__ = __index__ = __float__ = _refuse
+    __rmod__ = _of_integers(_refuse)
 
     def _is_no_integer(self, other: Any) -> Any:
         """What this gives is a float, of which only the number of the size could be known."""
-        if hasattr(other, "__weft_apply__"):
+        if not isinstance(other, int | float | Size):
             return NotImplemented
         raise NeedsSizes(f"{self} in arithmetic of floats; x / {self} and x * {self} are arrays")
 

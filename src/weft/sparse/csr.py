@@ -298,21 +298,25 @@ def _sum(op: Any, args: tuple[Any, ...]) -> Any:
     if isinstance(a, Csr) and isinstance(b, Csr):
         if a.shape != b.shape:
             raise ShapeError(f"{op.name}: shapes differ: a is {a.type}, b is {b.type}")
-        b = b.with_values(-b.values) if op.name == "subtract" else b
+        stored = [
+            F.cast(v.values, dtype=kind) for v in (a, b)
+        ]  # first, as unsigned numbers have no negative ones
+        if op.name == "subtract":
+            stored[1] = -stored[1]
         keys = np.concatenate([a.keys.numpy(), b.keys.numpy()])
         keys, inverse = np.unique(keys, return_inverse=True)
-        values = F.concat([F.cast(v.values, dtype=kind) for v in (a, b)])
-        summed = put_rows(values, asarray(inverse.reshape(-1).astype("int64"), device=a.device), keys.size)
+        summed = put_rows(
+            F.concat(stored), asarray(inverse.reshape(-1).astype("int64"), device=a.device), keys.size
+        )
         rows, columns = np.divmod(keys, max(a.shape[1], 1))
         indptr = np.searchsorted(rows, np.arange(a.shape[0] + 1))
         return Csr(indptr.astype("int64"), columns.astype("int64"), summed, a.shape)
     sparse, dense = (a, b) if isinstance(a, Csr) else (b, a)
     if not hasattr(dense, "shape") or tuple(dense.shape) != sparse.shape:
         return NotImplemented
-    values = F.cast(sparse.values, dtype=kind)
+    dense, values = F.cast(dense, dtype=kind), F.cast(sparse.values, dtype=kind)
     if op.name == "subtract":
-        dense, values = (-dense, values) if dense is b else (dense, -values)
-    dense = F.cast(dense, dtype=kind)
+        dense, values = (-dense, values) if sparse is a else (dense, -values)
     return F.index_put(dense, values, sparse.rows, sparse.indices, axes=(0, 1), mode="add")
 
 

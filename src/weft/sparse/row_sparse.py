@@ -160,21 +160,25 @@ def row_sparse(x: Any) -> RowSparse:
 def _sum(op: Any, args: tuple[Any, ...]) -> Any:
     """Of two: the rows of both; with a dense array of its shape: dense."""
     a, b = args
-    if isinstance(b, RowSparse) and op.name == "subtract":
-        b = b.with_values(-b.values)
     if isinstance(a, RowSparse) and isinstance(b, RowSparse):
         if a.shape != b.shape:
             raise ShapeError(f"{op.name}: shapes differ: a is {a.type}, b is {b.type}")
         kind, _ = accumulated(a, b)
         indices = F.concat([a.indices, b.indices])
-        values = F.concat([F.cast(v.values, dtype=kind) for v in (a, b)])
-        return RowSparse(indices, values, a.shape)
+        stored = [
+            F.cast(v.values, dtype=kind) for v in (a, b)
+        ]  # first, as unsigned numbers have no negative ones
+        if op.name == "subtract":
+            stored[1] = -stored[1]
+        return RowSparse(indices, F.concat(stored), a.shape)
     sparse, dense = (a, b) if isinstance(a, RowSparse) else (b, a)
     if not hasattr(dense, "shape") or tuple(dense.shape) != sparse.shape:
         return NotImplemented
     kind, _ = accumulated(sparse, dense)
-    dense = F.cast(-dense if dense is b and op.name == "subtract" else dense, dtype=kind)
-    return F.index_put(dense, F.cast(sparse.values, dtype=kind), sparse.indices, axes=(0,), mode="add")
+    dense, values = F.cast(dense, dtype=kind), F.cast(sparse.values, dtype=kind)
+    if op.name == "subtract":
+        dense, values = (-dense, values) if sparse is a else (dense, -values)
+    return F.index_put(dense, values, sparse.indices, axes=(0,), mode="add")
 
 
 @rule(RowSparse, "multiply")

@@ -254,4 +254,4 @@ class _:
 @material(DivideByCount)
 class _:
     def reference(self, a, x):
-        return a / (np.prod([x.shape[axis] for axis in self.axis]) - self.correction)
+        return a / max(np.prod([x.shape[axis] for axis in self.axis]) - self.correction, 0)

@@ -167,7 +167,8 @@ class _:
 @material(Cov)
 class _:
     def reference(self, x):
-        return np.cov(np.asarray(x), ddof=int(self.correction))
+        values = np.cov(np.asarray(x), ddof=int(self.correction))
+        return values.reshape((len(x),) * 2 if np.ndim(x) == 2 else ())
 
     def torch_reference(self, torch, x):
         return torch.cov(x, correction=int(self.correction))
@@ -177,6 +178,8 @@ class _:
         yield Sample(arrays((3, 5)))
         yield Sample(arrays((5,)))
         yield Sample(arrays((2, 4)), correction=0)
+        yield Sample(arrays((3, 0)), gradient=False)  # of no observations: NaN
+        yield Sample(arrays((1, 5)))
 
     @classmethod
     def errors(cls):
@@ -186,12 +189,13 @@ class _:
 @material(Corrcoef)
 class _:
     def reference(self, x):
-        return np.corrcoef(np.asarray(x))
+        return np.corrcoef(np.asarray(x)).reshape((len(x),) * 2 if np.ndim(x) == 2 else ())
 
     @classmethod
     def samples(cls):
         yield Sample(arrays((3, 5), distinct=True))
         yield Sample(arrays((5,), distinct=True), gradient=False)
+        yield Sample(arrays((1, 5), distinct=True), gradient=False)
 
     @classmethod
     def errors(cls):

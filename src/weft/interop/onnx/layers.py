@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import functional as F
-from weft.arrays.creation import arange, zeros
+from weft.arrays.creation import arange, ones, zeros
 from weft.interop.onnx.calls import CONVERSIONS, Call, converts, numbers, tensor
 from weft.interop.onnx.elementwise import dtype_of, text
 
@@ -329,65 +329,11 @@ def dropout(call: Call, x: Any, ratio: Any = None, training: Any = None) -> Any:
     p = call.get("ratio", 0.5) if ratio is None else float(numbers(call, ratio).ravel()[0])
     is_training = bool(numbers(call, training).ravel()[0]) if training is not None else False
     if is_training and p > 0:
-        y = F.dropout(x, p=p, training=True)
-        return (y, F.not_equal(y, 0)) if call.output_count > 1 else y
+        if call.output_count == 1:
+            return F.dropout(x, p=p, training=True)
+        factors = F.dropout(ones(tuple(x.shape), dtype=x.dtype), p=p, training=True)
+        return F.where(F.equal(factors, 0), 0.0, x * factors).astype(x.dtype), F.not_equal(factors, 0)
     return (x, zeros(tuple(x.shape), dtype="bool") == False) if call.output_count > 1 else x  # noqa: E712
-
-
-# ---- Sequences -------------------------------------------------------------------------------------------------------
-
-
-@converts("LSTM", "GRU", "RNN")
-def recurrent(call: Call, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, *states: Any) -> Any:
-    x, w, r, b = tensor(x), tensor(w), tensor(r), tensor(b)
-    gates, h = {"LSTM": 4, "GRU": 3, "RNN": 1}[call.operator], call.get("hidden_size")
-    direction = text(call.get("direction", "forward"))
-    usual = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}[call.operator]
-    chosen = [text(f).lower() for f in call.get("activations") or usual * w.shape[0]]
-    is_unusual = chosen != usual * w.shape[0] and not (call.operator == "RNN" and set(chosen) == {"relu"})
-    if (
-        (lengths is not None and len(set(numbers(call, lengths).tolist())) > 1)
-        or len(states) > 2
-        or call.get("clip")
-    ):
-        raise call.fail("lengths, peepholes and clip are not supported")
-    if (
-        is_unusual
-        or call.get("input_forget", 0)
-        or (call.operator == "GRU" and not call.get("linear_before_reset", 0))
-    ):
-        raise call.fail("other activations, input_forget and linear_before_reset=0 are not supported")
-    batch_first = bool(call.get("layout", 0))
-    x = F.swapaxes(x, 0, 1) if batch_first else x
-    order = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}[
-        call.operator
-    ]  # i o f c -> i f c o; z r h -> r z n
-
-    def ordered(m: Any) -> Any:
-        return F.concat(*[m[k * h : (k + 1) * h] for k in order], axis=0)
-
-    if direction == "reverse":
-        x = F.flip(x, axis=0)
-    count = w.shape[0]
-    parameters = []
-    for d in range(count):
-        bias = zeros((2 * gates * h,), dtype=x.dtype) if b is None else b[d, :]
-        halves = bias[: gates * h], bias[gates * h :]
-        parameters += [ordered(w[d, :]), ordered(r[d, :]), *map(ordered, halves)]
-    first = []
-    for k in range(2 if call.operator == "LSTM" else 1):
-        given = tensor(states[k]) if k < len(states) else None
-        given = zeros((count, x.shape[1], h), dtype=x.dtype) if given is None else given
-        first.append(F.swapaxes(given, 0, 1) if batch_first and k < len(states) else given)
-    extra = {"nonlinearity": chosen[0]} if call.operator == "RNN" else {}
-    function: Any = {"LSTM": F.lstm, "GRU": F.gru, "RNN": F.rnn}[call.operator]
-    y, *last = function(x, *first, *parameters, bidirectional=count == 2, **extra)
-    if direction == "reverse":
-        y = F.flip(y, axis=0)
-    y = F.permute_dims(y.reshape((*y.shape[:2], count, h)), (0, 2, 1, 3))
-    if batch_first:
-        y, last = F.permute_dims(y, (2, 0, 1, 3)), [F.swapaxes(s, 0, 1) for s in last]
-    return (y, *last)
 
 
 # ---- Images ----------------------------------------------------------------------------------------------------------

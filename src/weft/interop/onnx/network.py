@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.arrays.creation import asarray
+from weft.arrays.creation import asarray, zeros
 from weft.arrays.tensor import Tensor
 from weft.base.errors import GraphError
-from weft.interop.onnx import elementwise, layers, shapes
+from weft.interop.onnx import elementwise, layers, recurrent, shapes
 from weft.interop.onnx.calls import CONVERSIONS, Call, Known, numbers, tensor
 from weft.interop.onnx.on_host import ON_HOST
 from weft.interop.source import FileFormatError, short
@@ -24,7 +24,12 @@ from weft.module.module import Module, Parameter
 
 __all__ = ["Network", "load", "operators"]
 
-_MODULES = (elementwise, layers, shapes)  # their conversions are in the table once they are imported
+_MODULES = (
+    elementwise,
+    layers,
+    recurrent,
+    shapes,
+)  # their conversions are in the table once they are imported
 OLDEST, NEWEST = 7, 26
 MAX_DEPTH = 32
 _CONTROL = ("If", "Loop")
@@ -41,12 +46,13 @@ class Step(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """Steps in order. constants: by name; inputs and outputs: names."""
+    """Steps in order. constants: by name; inputs and outputs: names; types: the declared ones of the outputs."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: dict[str, Known]
     steps: tuple[Step, ...]
+    types: tuple[Any, ...] = ()
 
 
 def operators() -> list[str]:
@@ -158,11 +164,24 @@ def run_loop(step: Step, inputs: Sequence[Any], values: dict[str, Any]) -> Seque
         for rows, row in zip(scanned, results[len(states) :], strict=True):
             rows.append(tensor(row))
         k += 1
+    types = body.types[1 + len(states) :]
+    return [
+        *states,
+        *(stacked(step.call, rows, type) for rows, type in zip(scanned, types, strict=True)),
+    ]
+
+
+def stacked(call: Call, rows: Sequence[Any], type: Any) -> Any:
+    """The scanned output of a loop; without steps it is empty, of the declared type, where unknown sizes are 0."""
     from weft import functional as F
 
-    if any(not rows for rows in scanned):
-        raise step.call.fail("a loop without steps has no scanned outputs here")
-    return [*states, *(F.stack(*rows, axis=0) for rows in scanned)]
+    if rows:
+        return F.stack(*rows, axis=0)
+    if not type.HasField("tensor_type") or not type.tensor_type.HasField("shape"):
+        raise call.fail("a loop without steps, whose body does not declare the shape of a scanned output")
+    declared = type.tensor_type
+    sizes = [max(0, each.dim_value) for each in declared.shape.dim]
+    return zeros((0, *sizes), dtype=elementwise.dtype_of(call, declared.elem_type))
 
 
 # ---- From protocol buffers -------------------------------------------------------------------------------------------
@@ -175,12 +194,17 @@ class _Reader:
         import onnx
 
         self.onnx, self.model, self.folder, self.where = onnx, model, folder, where
-        self.opsets = {each.domain or "ai.onnx": each.version for each in model.opset_import}
-        opset = self.opsets.get("ai.onnx", 1)
-        if not OLDEST <= opset <= NEWEST:
-            raise GraphError(f"{where}: opset {opset}; weft reads {OLDEST} to {NEWEST}")
+        self.opsets = self.opsets_of(model)  # of the function that is read; of the model outside of functions
         self.types: dict[str, Any] | None = None  # of values, once they are asked for
         self.functions = {(each.domain, each.name): each for each in model.functions}
+
+    def opsets_of(self, proto: Any) -> dict[str, int]:
+        """The opset of each domain that a model or a function imports."""
+        opsets = {each.domain or "ai.onnx": each.version for each in proto.opset_import}
+        opset = opsets.get("ai.onnx", 1)
+        if not OLDEST <= opset <= NEWEST:
+            raise GraphError(f"{self.where}: opset {opset}; weft reads {OLDEST} to {NEWEST}")
+        return opsets
 
     def graph(self, proto: Any, depth: int = 0) -> Graph:
         if depth > MAX_DEPTH:
@@ -192,13 +216,20 @@ class _Reader:
         for k, node in enumerate(proto.node):
             steps += self.steps(node, k, depth)
         inputs = tuple(each.name for each in proto.input if depth or each.name not in constants)
-        return folded(Graph(inputs, tuple(each.name for each in proto.output), constants, tuple(steps)))
+        outputs = tuple(each.name for each in proto.output)
+        types = tuple(each.type for each in proto.output)
+        return folded(Graph(inputs, outputs, constants, tuple(steps), types))
 
     def steps(self, node: Any, k: int, depth: int) -> list[Step]:
         name = node.name or f"{node.op_type}{k}"
         domain = node.domain or "ai.onnx"
         if (node.domain, node.op_type) in self.functions:
-            return self.inlined(node, self.functions[node.domain, node.op_type], depth)
+            function, outer = self.functions[node.domain, node.op_type], self.opsets
+            self.opsets = self.opsets_of(function) if function.opset_import else outer
+            try:
+                return self.inlined(node, function, depth)
+            finally:
+                self.opsets = outer
         if domain != "ai.onnx" or (node.op_type not in CONVERSIONS and node.op_type not in _CONTROL):
             inlined = self.expanded(node, depth) if domain == "ai.onnx" else None
             if inlined is not None:
@@ -299,9 +330,11 @@ class _Reader:
             )
         if proto.data_location == self.onnx.TensorProto.EXTERNAL:
             location = {each.key: each.value for each in proto.external_data}.get("location", "")
-            if not self.folder or os.path.basename(location) != location or location in ("", ".", ".."):
+            path = os.path.realpath(os.path.join(self.folder, location))  # links are followed, then compared
+            if not self.folder or not location or not path.startswith(os.path.join(self.folder, "")):
+                place = "not in the folder of the model"
                 raise FileFormatError(
-                    f"{self.where}: tensor {short(proto.name)} is in {short(location)}, not beside the model"
+                    f"{self.where}: tensor {short(proto.name)} is in {short(location)}, {place}"
                 )
         try:
             return np.asarray(self.onnx.numpy_helper.to_array(proto, self.folder))

@@ -319,8 +319,8 @@ class Cov(OfFloats):
     """The covariances of variables, which are the rows of x; columns are observations.
 
     x: numbers [variables, observations] or [observations], integers as float32; correction: what the number of
-    observations is reduced by, as var's. Returns [variables, variables], or [] for one variable.
-    Raises ShapeError for more dimensions.
+    observations is reduced by, to 0 at least, as var's. Returns [variables, variables], or [] of one row of
+    observations. Raises ShapeError for more dimensions.
     Source: NumPy's cov.
 
     >>> import weft as wf
@@ -337,7 +337,8 @@ class Cov(OfFloats):
             raise self.fail(ShapeError, "takes one or two dimensions", x=x.type)
         rows = F.reshape(_floating(x), shape=(1, -1)) if x.ndim == 1 else _floating(x)
         apart = rows - F.mean(rows, axis=-1, keepdims=True)
-        products = F.matmul(apart, F.matrix_transpose(apart)) / (rows.shape[-1] - self.correction)
+        products = F.matmul(apart, F.matrix_transpose(apart))
+        products = F.divide_by_count(products, rows, axis=(1,), correction=self.correction)
         return F.reshape(products, shape=()) if x.ndim == 1 else products
 
 

@@ -1,0 +1,158 @@
+"""What is exported to ONNX computes the same in ONNX Runtime, and read again; skipped without them."""
+
+import numpy as np
+import pytest
+from tests.fuzzing import SEED
+
+import weft as wf
+import weft.functional as F
+from weft import models
+from weft.base.errors import GraphError
+from weft.base.structure import tree_leaves
+
+onnx = pytest.importorskip("onnx")
+runtime = pytest.importorskip("onnxruntime")
+
+from tests.interop import onnx_operators  # noqa: E402
+from tests.ops.support import OPERATORS  # noqa: E402
+
+export, load = wf.interop.onnx.export, wf.interop.onnx.load
+
+
+def normal(*shape, seed=0):
+    return wf.tensor(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
+
+
+def words(*shape, seed=0):
+    return wf.tensor(np.random.default_rng(seed).integers(0, 50, shape))
+
+
+def check(function, examples, others=(), path=None, **options):
+    """The model, which gives what the function gives of examples, and of others, arrays of other sizes."""
+    model = export(function, examples, path, **options)
+    onnx.checker.check_model(str(path) if path is not None else model, full_check=True)
+    session = runtime.InferenceSession(str(path) if path is not None else model.SerializeToString())
+    names, again = [each.name for each in session.get_inputs()], load(path if path is not None else model)
+    for arrays in filter(None, (examples, others)):
+        want = tree_leaves(function(*arrays))
+        got = session.run(None, {name: x.numpy() for name, x in zip(names, arrays, strict=True)})
+        read = again(*arrays)
+        for results in (got, [y.numpy() for y in (read if isinstance(read, tuple) else (read,))]):
+            for y, w in zip(results, want, strict=True):
+                np.testing.assert_allclose(y, w.numpy(), rtol=1e-4, atol=1e-5)
+    return model
+
+
+BERT = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 16,
+}
+GPT2 = {"vocab_size": 50, "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2}
+BATCH, TEXT = {"x0": {0: "n"}}, {"x0": {0: "n", 1: "t"}}
+MODELS = {
+    "resnet18": (models.resnet18, normal(2, 3, 32, 32), normal(3, 3, 32, 32), BATCH),
+    "mobilenet_v2": (models.mobilenet_v2, normal(2, 3, 32, 32), normal(3, 3, 32, 32), BATCH),
+    "bert": (lambda: models.Bert(models.BertConfig(**BERT)), words(2, 6), words(3, 9), TEXT),
+    "gpt2": (lambda: models.GPT2(models.GPT2Config(**GPT2)), words(2, 6), words(3, 9), TEXT),
+}
+LONG = {"resnet50": (models.resnet50, normal(2, 3, 64, 64), normal(3, 3, 64, 64), BATCH)}
+
+
+@pytest.mark.parametrize("name", [*MODELS, pytest.param("resnet50", marks=pytest.mark.full)])
+def test_models_are_exported_for_all_sizes(name):
+    make, example, other, dynamic = {**MODELS, **LONG}[name]
+    net = make()
+    net.eval()
+    initializers = {each.name for each in check(net, [example], [other], dynamic=dynamic).graph.initializer}
+    assert {parameter for parameter, _ in net.named_parameters()} & initializers
+
+
+def test_recurrent_layers_are_exported_as_such():
+    for make, operator in ((wf.module.LSTM, "LSTM"), (wf.module.GRU, "GRU"), (wf.module.RNN, "RNN")):
+        for options in ({}, {"num_layers": 2, "bidirectional": True}):
+            model = check(make(4, 6, **options), [normal(5, 3, 4)])
+            assert operator in [node.op_type for node in model.graph.node]
+
+
+def test_functions_traces_and_symbols_are_exported():
+    def f(x, y):
+        return F.softmax(x @ y, axis=-1), (x * 2).sum(axis=0)
+
+    for function in (f, wf.trace(f)):
+        check(function, [normal(4, 3), normal(3, 5)], inputs=["a", "b"], outputs=["p", "q"])
+    symbol = F.relu(F.linear(wf.symbol.var("x"), out_features=2, name="fc"))
+    net = wf.module.SymbolModule(symbol, {"fc_weight": normal(2, 3), "fc_bias": normal(2)})
+    check(net, [normal(4, 3)], [normal(5, 3)], dynamic=BATCH)
+    with pytest.raises(TypeError, match="export SymbolModule"):
+        export(symbol, [normal(4, 3)])
+
+
+def test_modes_of_modules_are_as_before():
+    net = wf.module.Sequential(wf.module.Linear(3, 4), wf.module.Dropout(0.5), wf.module.BatchNorm1d(4))
+    assert [node.op_type for node in export(net, [normal(4, 3)]).graph.node][:2] == [
+        "Gemm",
+        "BatchNormalization",
+    ]
+    assert all(module.training for _, module in net.named_modules())
+
+
+def test_large_constants_are_beside_the_model(tmp_path, monkeypatch):
+    monkeypatch.setattr("weft.interop.onnx.export_model.MAX_BYTES", 100)
+    net = wf.module.Linear(30, 20)
+    for _ in range(2):
+        check(net, [normal(4, 30)], path=tmp_path / "net.onnx")
+        assert (tmp_path / "net.onnx.data").stat().st_size == 30 * 20 * 4
+
+
+def test_what_is_not_exported_is_named():
+    with pytest.raises(GraphError, match=r"cholesky: there is no rule.*\n.*test_onnx_export.py"):
+        export(lambda x: F.cholesky(x), [normal(3, 3)])
+    with pytest.raises(GraphError, match="draws random numbers"):
+        export(lambda x: F.dropout(x, 0.5, training=True), [normal(3, 3)])
+    with pytest.raises(GraphError, match=r"depends on sizes of dynamic axes: .*d0"):
+        export(lambda x: x + 1 if x.shape[0] > 5 else x, [normal(3, 3)], dynamic=BATCH)
+    net = wf.module.BatchNorm1d(3)
+    with pytest.raises(GraphError, match="writes to arrays outside"):
+        export(lambda x: net(x), [normal(4, 3)])
+    with pytest.raises(ValueError, match="opset must be 18 to 24, got 17"):
+        export(F.relu, [normal(3, 3)], opset=17)
+    with pytest.raises(ValueError, match="no input 'z'; the inputs are x0"):
+        export(F.relu, [normal(3, 3)], dynamic={"z": {0: "n"}})
+    with pytest.raises(ValueError, match="axis 2 is out of range"):
+        export(F.relu, [normal(3, 3)], dynamic={"x0": {2: "n"}})
+
+
+@pytest.mark.parametrize("opset", [18, 23])
+def test_other_opsets(opset):
+    model = check(lambda x: F.gelu(F.layer_norm(x, 3)).sum(axis=1), [normal(4, 3)], opset=opset)
+    assert model.opset_import[0].version == opset
+
+
+def compare(operators):
+    """Raises AssertionError unless all but the known operators are exported."""
+    known, wrong = onnx_operators.refused(), []
+    for cls in operators:
+        try:
+            onnx_operators.outcome(cls)
+        except Exception as error:
+            if cls.name not in known or not isinstance(error, GraphError):
+                wrong.append(f"{cls.name}: {error}")
+        else:
+            if cls.name in known:
+                wrong.append(f"{cls.name} is exported: take it out of onnx_refused.txt")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_operators_are_exported():
+    compare(OPERATORS[SEED % 25 :: 25])
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore")
+def test_all_operators_are_exported():
+    compare(OPERATORS)
