@@ -17,6 +17,7 @@
 #include "kernels/lapack.h"
 #include "kernels/level.h"
 #include "kernels/linalg.h"
+#include "kernels/named.h"
 
 namespace weft {
 namespace {
@@ -70,26 +71,28 @@ void bind_kernels(nb::module_& m) {
       "level"_a,
       "For tests: native kernels made and run from now on use at most this level. Returns the one before.");
   def(m, "kernel_transfer", &make_transfer, "to"_a, "source"_a, "x on source -> y on `to`.");
-  def(m, "kernel_sort", &make_sort, "axis"_a, "descending"_a = false, "values"_a = true, "indices"_a = false,
-      "x -> [values,] [int64 indices]. Stable; NaN last.");
-  def(m, "kernel_topk", &make_topk, "axis"_a, "largest"_a = true,
+  def(m, "kernel_sort", &Described<&make_sort>::call, "axis"_a, "descending"_a = false, "values"_a = true,
+      "indices"_a = false, "x -> [values,] [int64 indices]. Stable; NaN last.");
+  def(m, "kernel_topk", &Described<&make_topk>::call, "axis"_a, "largest"_a = true,
       "x -> values, int64 indices: best first; k is their size along the axis.");
-  def(m, "kernel_take_along_axis", &make_take_along_axis, "axis"_a,
+  def(m, "kernel_take_along_axis", &Described<&make_take_along_axis>::call, "axis"_a,
       "x, indices -> y of the shape of indices.");
   def(
       m, "kernel_scatter",
-      [](int axis, const std::string& mode) { return make_scatter(axis, combine_of(mode)); }, "axis"_a,
-      "mode"_a = "set", "x, indices, updates -> y (may be x): set, add, max or min along an axis.");
-  def(m, "kernel_index_get", &make_index_get, "dims"_a, "position"_a,
+      [](int axis, const std::string& mode) {
+        return Described<&make_scatter>::call(axis, combine_of(mode));
+      },
+      "axis"_a, "mode"_a = "set", "x, indices, updates -> y (may be x): set, add, max or min along an axis.");
+  def(m, "kernel_index_get", &Described<&make_index_get>::call, "dims"_a, "position"_a,
       "x, an index array for each of dims -> y, their dimensions at position.");
   def(
       m, "kernel_index_put",
       [](std::vector<int> dims, int position, const std::string& mode) {
-        return make_index_put(std::move(dims), position, combine_of(mode));
+        return Described<&make_index_put>::call(std::move(dims), position, combine_of(mode));
       },
       "dims"_a, "position"_a, "mode"_a = "set",
       "x, an index array for each of dims, updates -> y (may be x).");
-  for (const auto& [name, make] : {std::pair{"kernel_attention", &make_attention},
+  for (const auto& [name, make] : {std::pair{"kernel_attention", &Described<&make_attention>::call},
                                    std::pair{"kernel_attention_backward", &make_attention_backward}})
     def(
         m, name,
@@ -99,16 +102,16 @@ void bind_kernels(nb::module_& m) {
         "mask"_a = false, "ranges"_a = false, "slopes"_a = false, "dropout"_a = false,
         "[dy,] q, k, v, [mask], [ranges], [slopes], [words, of dropout], [y, logs] -> y, logs or dq, dk, dv. "
         "Parameters: scale, cap (float64), before, after, offset (int64), p (float64).");
-  def(m, "kernel_dropout", &make_dropout, "mask"_a = false,
+  def(m, "kernel_dropout", &Described<&make_dropout>::call, "mask"_a = false,
       "x -> y, [mask]. Parameters: key, stream, offset, p (float64).");
   def(
-      m, "kernel_random_uniform", [] { return make_random_fill(Draw::uniform); },
+      m, "kernel_random_uniform", [] { return Described<&make_random_fill>::call(Draw::uniform); },
       "-> y. Parameters: key, stream, offset, low, high (float64).");
   def(
-      m, "kernel_random_normal", [] { return make_random_fill(Draw::normal); },
+      m, "kernel_random_normal", [] { return Described<&make_random_fill>::call(Draw::normal); },
       "-> y. Parameters: key, stream, offset, mean, std (float64).");
   def(
-      m, "kernel_random_integers", [] { return make_random_fill(Draw::integers); },
+      m, "kernel_random_integers", [] { return Described<&make_random_fill>::call(Draw::integers); },
       "-> y. Parameters: key, stream, offset, low, high (int64).");
   for (const auto& [name, distribution] : std::initializer_list<std::pair<const char*, Distribution>>{
            {"kernel_gamma", Distribution::gamma},
@@ -117,21 +120,22 @@ void bind_kernels(nb::module_& m) {
            {"kernel_binomial", Distribution::binomial},
            {"kernel_multinomial", Distribution::multinomial}})
     def(
-        m, name, [distribution = distribution] { return make_distribution(distribution); },
+        m, name, [distribution = distribution] { return Described<&make_distribution>::call(distribution); },
         "parameters, uint64 bits -> y; gamma_slope: alpha, y -> dy/dalpha.");
   def(m, "kernel_drawn", &make_drawn, "kernel"_a, "inputs"_a, "outputs"_a, "parameters"_a, "offset"_a,
       "inputs, int64 words[2], int64 position -> outputs: the kernel's, from a stream that inputs give.");
-  def(m, "kernel_position", &make_position,
+  def(m, "kernel_position", &Described<&make_position>::call,
       "-> int64 words[2], int64 position. Parameters: key, stream, offset.");
-  def(m, "kernel_bernoulli", &make_bernoulli, "p -> y. Parameters: key, stream, offset.");
-  def(m, "kernel_permutation", &make_permutation, "x -> y. Parameters: key, stream, offset.");
-  def(m, "kernel_count_nonzero", &make_count_nonzero, "x -> number of true elements.");
+  def(m, "kernel_bernoulli", &Described<&make_bernoulli>::call, "p -> y. Parameters: key, stream, offset.");
+  def(m, "kernel_permutation", &Described<&make_permutation>::call,
+      "x -> y. Parameters: key, stream, offset.");
+  def(m, "kernel_count_nonzero", &Described<&make_count_nonzero>::call, "x -> number of true elements.");
   def(m, "kernel_nonzero", &make_nonzero, "x -> int64 indices [number, ndim].");
   def(m, "kernel_masked_select", &make_masked_select, "x, mask -> y[number].");
   def(m, "kernel_masked_assign", &make_masked_assign, "x, mask, values[number] -> y (may be x).");
-  def(m, "kernel_check_indices", &make_check_indices, "function"_a, "axes"_a,
+  def(m, "kernel_check_indices", &Described<&make_check_indices>::call, "function"_a, "axes"_a,
       "indices of each axis -> int64 0. Parameters: the axes' sizes.");
-  def(m, "kernel_check_labels", &make_check_labels, "function"_a,
+  def(m, "kernel_check_labels", &Described<&make_check_labels>::call, "function"_a,
       "integers -> int64. Parameters: classes, ignored.");
   // loops: (operand, dimension) that gives the size of each; operands: (operand, dimension that moves in each
   // loop, gathered dimensions) of the loop's; checks: (indices, operand, dimension).
@@ -158,15 +162,15 @@ void bind_kernels(nb::module_& m) {
       "x -> y, on a GPU. Parameters: key, stream, offset.");
   def(m, "make_checked_labels", &make_checked_labels, "function"_a, "find"_a, "copy"_a,
       "integers -> int64. Parameters: classes, ignored.");
-  def(m, "kernel_searchsorted", &make_searchsorted, "right"_a = false,
+  def(m, "kernel_searchsorted", &Described<&make_searchsorted>::call, "right"_a = false,
       "sorted[.., n], values[.., m] -> int64[.., m].");
   def(m, "kernel_two_bits", &make_two_bits, "threshold"_a,
       "x f32[n], residual f32[n] -> uint8[4 * ceil(n / 16)], what is left f32[n].");
-  def(m, "kernel_grouped_linear", &make_grouped_linear, "bias"_a,
+  def(m, "kernel_grouped_linear", &Described<&make_grouped_linear>::call, "bias"_a,
       "x f32[.., k], weight uint8[n, k / 2] of pairs of 4 bits, scale f32[n, groups], [bias f32[n]] -> "
       "f32[.., n]; "
       "all row-major.");
-  def(m, "kernel_unique", &make_unique_kernel,
+  def(m, "kernel_unique", &Described<&make_unique_kernel>::call,
       "x[n] -> values[n], int64 first[n], inverse[n], counts[n], number.");
 }
 

@@ -9,6 +9,7 @@
 #include "program/control.h"
 #include "program/loop.h"
 #include "program/nan_watch.h"
+#include "program/stored.h"
 #include "program/thread_loop.h"
 #include "storage/runtime.h"
 
@@ -25,6 +26,7 @@ class PythonCompiler {
     for (PyObject* owner : owners_) release_later(owner);
   }
   PythonCompiler(const PythonCompiler&) = delete;
+  PyObject* source() const { return compile_; }
 
   Loop::Code operator()(const LoopPattern& pattern) {
     Loop::Code code = nullptr;
@@ -149,6 +151,38 @@ Ref<Plan> plan_of(ProgramBuilder& builder, int visible, bool as_tuple, nb::objec
   return plan;
 }
 
+// The file of an exported program (program/stored.h). inputs: (name, dtype, shape, strides, offset) of each;
+// results: (name, output, dtype, shape); symbol_of: the name of the code that a loop's compile function
+// makes.
+nb::bytes exported_plan(const Ref<Plan>& plan, const std::string& level, nb::bytes code,
+                        uint64_t weights_bytes, nb::sequence inputs, nb::sequence results,
+                        nb::object symbol_of) {
+  ExportedHeader header{plan->program->name, exported_version(), level, 0, weights_bytes, {}, {}};
+  header.code_digest = digest_of({code.c_str(), code.size()});
+  using Sizes = std::vector<int64_t>;
+  for (nb::handle x : inputs)
+    header.inputs.push_back({nb::cast<std::string>(x[0]), as_dtype(x[1]), nb::cast<Sizes>(x[2]),
+                             nb::cast<Sizes>(x[3]), nb::cast<int64_t>(x[4])});
+  for (nb::handle x : results)
+    header.results.push_back(
+        {nb::cast<std::string>(x[0]), nb::cast<int>(x[1]), as_dtype(x[2]), nb::cast<Sizes>(x[3])});
+  Writer writer;
+  write_header(writer, header);
+  try {
+    write_program(writer, *plan->program, [&](const Loop& loop, const LoopPattern& pattern) {
+      std::string inner;
+      for (int k = 0; k < pattern.operands; ++k) inner += "uzac"[pattern.inner[k]];
+      return nb::cast<std::string>(symbol_of(nb::handle(static_cast<PyObject*>(loop.source())), pattern.rank,
+                                             pattern.row_rank, pattern.lanes, pattern.tile, inner,
+                                             pattern.streaming));
+    });
+  } catch (const CannotStore& error) {
+    raise_error(PyExc_NotImplementedError, error.what());
+  }
+  const std::string file = sealed(writer.bytes);
+  return nb::bytes(file.data(), file.size());
+}
+
 void bind_builder(nb::module_& m) {
   using B = ProgramBuilder;
   using Registers = std::vector<int>;
@@ -265,7 +299,8 @@ void bind_program(nb::module_& m) {
           stages = [maker] { return (*maker)(); };
         }
         return Ref<Kernel>(new Loop(
-            form, [compiler](const LoopPattern& p) { return (*compiler)(p); }, std::move(parts), stages));
+            form, [compiler](const LoopPattern& p) { return (*compiler)(p); }, std::move(parts), stages,
+            compiler->source()));
       },
       "operands"_a, "inputs"_a, "row_axes"_a, "position_axes"_a, "ordered"_a, "compile"_a,
       "split"_a = nb::none(), "apart"_a = nb::none());
@@ -305,6 +340,11 @@ void bind_program(nb::module_& m) {
         return make_cond(then->program, otherwise->program, inputs);
       },
       "then"_a, "otherwise"_a, "inputs"_a);
+  def(m, "exported_plan", &exported_plan, "plan"_a, "level"_a, "code"_a, "weights_bytes"_a, "inputs"_a,
+      "results"_a, "symbol_of"_a,
+      "The file of an exported program. NotImplementedError, with the operator and the user's line, for a "
+      "kernel "
+      "that needs Python.");
   def(m, "program_counters", [] {
     return counts_of({{"launches", Program::launches},
                       {"kernels", Program::kernels},

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "c/errors.h"
 #include "engine/engine.h"
 
 using namespace weft;
@@ -32,15 +33,15 @@ struct weft_context {
   std::string failure;  // what weft_fail said
 };
 
-namespace {
+namespace weft::c {
 
-struct LastError {
-  std::string text, operation;
-};
-thread_local LastError last_error;
+LastError& last_error() noexcept {
+  thread_local LastError last;
+  return last;
+}
 
-weft_status report(weft_status status, std::string text, std::string operation = {}) {
-  last_error = {std::move(text), std::move(operation)};
+weft_status report(weft_status status, std::string text, std::string operation) {
+  last_error() = {std::move(text), std::move(operation)};
   return status;
 }
 
@@ -48,26 +49,11 @@ std::string described(const Error& error) {
   return error.operation.empty() ? error.message : error.operation + ": " + error.message;
 }
 
-// Calls f; what it throws becomes a status and a text.
-template <class F>
-weft_status guarded(F&& f) {
-  try {
-    f();
-    return WEFT_OK;
-  } catch (const OperationFailed& failed) {
-    const Error& first = *failed.errors.front();
-    std::string text = described(first);
-    if (failed.errors.size() > 1)
-      text += " (and " + std::to_string(failed.errors.size() - 1) + " more failures)";
-    return report(WEFT_FAILED, std::move(text), first.operation);
-  } catch (const TimedOut& error) {
-    return report(WEFT_TIMED_OUT, error.what());
-  } catch (const std::bad_alloc&) {
-    return report(WEFT_NO_MEMORY, "there is no memory for this");
-  } catch (const std::exception& error) {
-    return report(WEFT_MISUSE, error.what());
-  }
-}
+}  // namespace weft::c
+
+using namespace weft::c;
+
+namespace {
 
 Deadline deadline_in(double seconds) {
   if (std::isnan(seconds)) throw EngineMisuse("timeout_s is not a number");
@@ -86,12 +72,6 @@ T completed(const T* given, const char* what) {
                        "; set it to sizeof");
   std::memcpy(static_cast<void*>(&all), given, given->size);
   return all;
-}
-
-template <class T>
-T& existing(T* handle, const char* what) {
-  if (!handle) throw EngineMisuse(std::string(what) + " is NULL");
-  return *handle;
 }
 
 // A C function as a task. It fits into the operation.
@@ -199,8 +179,8 @@ Op* as_op(const weft_operation& given, Released& released) {
 }  // namespace
 
 int weft_engine_version() { return WEFT_ENGINE_VERSION; }
-const char* weft_last_error() { return last_error.text.c_str(); }
-const char* weft_last_operation() { return last_error.operation.c_str(); }
+const char* weft_last_error() { return last_error().text.c_str(); }
+const char* weft_last_operation() { return last_error().operation.c_str(); }
 
 weft_status weft_engine_new(const weft_engine_options* given, weft_engine** engine) {
   return guarded([&] {

@@ -89,7 +89,11 @@ KernelRef cached(const Key& key, const char* what, const std::function<KernelRef
   full << omp_get_max_threads();  // primitives divide their work when they are made
   if (KernelRef kernel = Cache::get().find(full.bytes())) return kernel;
   try {
-    return Cache::get().enter(full.bytes(), make());
+    const KernelRef made = make();
+    made->recipe = key.recipe();
+    for (int operand = 0; operand < made->operands(); ++operand)
+      if (const LayoutRef layout = made->layout(operand)) set_origin(*layout, made->recipe, operand);
+    return Cache::get().enter(full.bytes(), made);
   } catch (const Unsupported& error) {
     throw Unsupported(std::string(what) + ": " + error.what());
   } catch (const dnnl::error& error) {

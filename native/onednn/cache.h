@@ -8,10 +8,13 @@
 #include <string>
 
 #include "onednn/kernels.h"
+#include "program/archive.h"
 
 namespace weft::onednn {
 
-// A request as bytes: equal requests, and only those, have equal keys.
+// A request as bytes: equal requests, and only those, have equal keys. `recipe` is the same for other
+// processes (stored.cpp reads it): there a layout is not a number, but the operand of the request that chose
+// it.
 class Key {
  public:
   explicit Key(const char* kind) { *this << std::string(kind); }
@@ -20,11 +23,13 @@ class Key {
     requires std::is_arithmetic_v<T> || std::is_enum_v<T>
   Key& operator<<(T value) {
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    recipe_(value);
     return *this;
   }
   Key& operator<<(const std::string& text) {
     *this << text.size();
     bytes_ += text;
+    recipe_.bytes += text;
     return *this;
   }
   template <class T>
@@ -40,7 +45,15 @@ class Key {
     return *this;
   }
   Key& operator<<(const Geometry& x) {
-    if (x.layout) return *this << 'l' << id_of(*x.layout);
+    if (x.layout) {
+      *this << 'l';
+      const auto id = id_of(*x.layout);
+      bytes_.append(reinterpret_cast<const char*>(&id), sizeof id);
+      const LayoutOrigin origin = origin_of(*x.layout);
+      has_recipe_ &= !origin.recipe.empty();
+      recipe_(origin.recipe, origin.operand, static_cast<uint64_t>(bytes_of(*x.layout)));
+      return *this;
+    }
     return *this << (x.any ? 'a' : 's') << x.dtype << x.shape << x.strides;
   }
   Key& operator<<(const PostOp& op) {
@@ -51,9 +64,13 @@ class Key {
     return *this << w.stride << w.dilation << w.padding_low << w.padding_high;
   }
   const std::string& bytes() const noexcept { return bytes_; }
+  // Empty: the request has a layout of unknown origin.
+  std::string recipe() const { return has_recipe_ ? recipe_.bytes : std::string(); }
 
  private:
   std::string bytes_;
+  Writer recipe_;
+  bool has_recipe_ = true;
 };
 
 // `make`'s oneDNN errors become ours; `what` opens their text. Layouts that the request holds keep their

@@ -13,8 +13,6 @@
 
 namespace weft::onednn {
 
-namespace {
-
 using Pass = Convolution::Pass;
 
 const char* name_of_pass(Pass pass) {
@@ -27,6 +25,8 @@ const char* name_of_pass(Pass pass) {
       return "onednn_convolution_backward_weights";
   }
 }
+
+namespace {
 
 [[noreturn]] void misfit(const std::string& why, const Convolution& r) {
   throw ShapeError(std::string(name_of_pass(r.pass)) + ": " + why + ": src is " + describe(r.x) +

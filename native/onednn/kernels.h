@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/error.h"
+#include "program/archive.h"
 #include "program/kernel.h"
 
 namespace weft::onednn {
@@ -29,6 +30,12 @@ using LayoutRef = std::shared_ptr<const Layout>;
 size_t bytes_of(const Layout& layout);
 bool is_plain(const Layout& layout);   // strides describe it
 uint64_t id_of(const Layout& layout);  // equal layouts have equal numbers while one of them lives
+// The first request by which a kernel chose it, and for which operand; an empty recipe: none did.
+struct LayoutOrigin {
+  std::string recipe;
+  int operand = 0;
+};
+LayoutOrigin origin_of(const Layout& layout);
 
 struct Geometry {
   DType dtype = DType::float32;
@@ -157,6 +164,10 @@ LayoutRef layout_of(const Geometry& x);
 
 // Whether there are instructions, at the level in use, that add products of bytes in 32 bits.
 bool adds_bytes();
+
+// The kernel of a recipe whose name has been read (Kernel::recipe); null: the name is none of oneDNN's.
+// Raises FormatError where the arguments do not fit, or this oneDNN chooses a layout of another size.
+Ref<Kernel> kernel_of_recipe(const std::string& name, Reader& arguments);
 
 // The cache of kernels.
 struct Counters {

@@ -13,7 +13,7 @@
 #include "engine/team.h"
 #include "kernels/lstm_cell.h"
 #include "kernels/rows.h"
-#include "onednn/kernels.h"
+#include "onednn/cache.h"
 #include "onednn/recipe.h"
 
 namespace weft::onednn {
@@ -479,8 +479,11 @@ class Backward final : public Layers {
 
 Ref<Kernel> make_lstm(const Lstm& r) {
   check(r);
-  if (r.backward) return Ref<Kernel>(make_ref<Backward>(r).get());
-  return Ref<Kernel>(make_ref<Forward>(r).get());
+  const Ref<Kernel> kernel(r.backward ? static_cast<Kernel*>(make_ref<Backward>(r).get())
+                                      : static_cast<Kernel*>(make_ref<Forward>(r).get()));
+  kernel->recipe =
+      (Key("onednn_lstm") << r.x << r.y << r.layers << r.bidirectional << r.training << r.backward).recipe();
+  return kernel;
 }
 
 int64_t lstm_workspace_bytes(const Lstm& r) {

@@ -12,11 +12,9 @@
 
 namespace weft::onednn {
 
-namespace {
+const char* name_of_pooling(bool backward) { return backward ? "onednn_pooling_backward" : "onednn_pooling"; }
 
-const char* name_of_request(const Pooling& r) {
-  return r.backward ? "onednn_pooling_backward" : "onednn_pooling";
-}
+namespace {
 
 dnnl::algorithm algorithm_of(Pooling::Kind kind) {
   switch (kind) {
@@ -30,7 +28,7 @@ dnnl::algorithm algorithm_of(Pooling::Kind kind) {
 }
 
 void check(const Pooling& r) {
-  const char* what = name_of_request(r);
+  const char* what = name_of_pooling(r.backward);
   for (const Geometry* x : {&r.x, &r.y, &r.dx, &r.dy}) require_strided(*x, what, "an operand");
   const size_t ndim = r.x.shape.size(), spatial = ndim - 2;
   if (ndim < 3 || ndim > 5 || r.y.shape.size() != ndim || r.x.shape[0] != r.y.shape[0] ||
@@ -136,10 +134,10 @@ double time_ns(const Pooling& r) {
 
 KernelRef make_pooling(const Pooling& r) {
   check(r);
-  Key key(name_of_request(r));
+  Key key(name_of_pooling(r.backward));
   key << r.kind << r.training << r.x << r.y << r.size << r.window;
   if (r.backward) key << r.dx << r.dy;
-  return cached(key, name_of_request(r), [&] {
+  return cached(key, name_of_pooling(r.backward), [&] {
     return make_for_width(width_of(time_ns(r), omp_get_max_threads()),
                           [&] { return r.backward ? backward(r) : forward(r); });
   });

@@ -92,6 +92,16 @@ LayoutRef layout_of(const memory::desc& desc) {
   return layout;
 }
 
+LayoutOrigin origin_of(const Layout& layout) {
+  const std::lock_guard guard(lasting_fork_mutex<Layout>());
+  return layout.origin;
+}
+
+void set_origin(const Layout& layout, const std::string& recipe, int operand) {
+  const std::lock_guard guard(lasting_fork_mutex<Layout>());
+  if (layout.origin.recipe.empty()) layout.origin = {recipe, operand};
+}
+
 // -- running --
 
 struct Frame {

@@ -39,8 +39,11 @@ class Layout {
   Layout(memory::desc chosen, uint64_t number) : desc(std::move(chosen)), id(number) {}
   const memory::desc desc;
   const uint64_t id;
+  mutable LayoutOrigin origin;  // set once; both ways under the lock of layouts
 };
 LayoutRef layout_of(const memory::desc& desc);
+// Notes what chose a layout, unless it is known.
+void set_origin(const Layout& layout, const std::string& recipe, int operand);
 
 struct Location {
   enum class Base : uint8_t { operand, scratch } base = Base::operand;
@@ -136,6 +139,10 @@ class Recipe {
   int operands_ = 0;
   size_t staged_bytes_ = 0, scratchpad_bytes_ = 0;
 };
+
+// The names of requests, in errors and recipes.
+const char* name_of_pass(Convolution::Pass pass);
+const char* name_of_pooling(bool backward);
 
 // -- types --
 

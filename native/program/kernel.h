@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 
 #include "engine/operation.h"
 #include "tensor/kernels.h"
@@ -85,6 +86,10 @@ class Kernel : public Counted<Kernel> {
   virtual bool checks_late() const { return false; }
   // Whether it opens parallel regions, or takes long, at any size.
   virtual bool wide() const { return false; }
+
+  // The name of the function that made it and its arguments (archive.h), by which another process makes the
+  // same; empty: it cannot. Set before others see the kernel.
+  std::string recipe;
 };
 
 }  // namespace weft

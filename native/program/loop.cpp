@@ -78,7 +78,17 @@ bool Loop::arrange(const View* views, Space& space) const {
 }
 
 Loop::Code Loop::find(const LoopPattern& pattern) const {
-  return codes_.find(pattern.key(), [&] { return compile_(pattern); });
+  return codes_.find(pattern.key(), [&] {
+    const Code code = compile_(pattern);
+    const std::lock_guard guard(mutex_);
+    patterns_.push_back(pattern);
+    return code;
+  });
+}
+
+std::vector<LoopPattern> Loop::patterns() const {
+  const std::lock_guard guard(mutex_);
+  return patterns_;
 }
 
 namespace {

@@ -47,16 +47,24 @@ class Loop final : public Kernel {
   using Stages = std::vector<Stage>;
   // Makes the stages of a Loop, none if it cannot be taken apart. May throw.
   using MakeStages = std::function<Stages()>;
-  Loop(Form form, Compile compile, Split split = {}, MakeStages make_stages = {})
+  // source: what `compile` was made of, for the binding that made it.
+  Loop(Form form, Compile compile, Split split = {}, MakeStages make_stages = {}, void* source = nullptr)
       : form_(form),
         compile_(std::move(compile)),
         split_(std::move(split)),
-        make_stages_(std::move(make_stages)) {}
+        make_stages_(std::move(make_stages)),
+        source_(source) {}
 
   void run(const Call& call) const override;
   std::unique_ptr<Bound> bind(const View* operands) const override;
   int operand_count() const override { return form_.operands; }
   const LoopForm* loop_form() const override { return &form_; }
+  // What an export writes: the patterns that code was made for, and what the work is divided into; of stages
+  // those that have been requested, else null.
+  std::vector<LoopPattern> patterns() const;
+  const Split& parts() const noexcept { return split_; }
+  const Stages* stages_made() const noexcept { return stages_.load(std::memory_order_acquire); }
+  void* source() const noexcept { return source_; }
 
  private:
   using Space = LoopSpace;
@@ -79,10 +87,12 @@ class Loop final : public Kernel {
   const Compile compile_;
   const Split split_;
   const MakeStages make_stages_;
+  void* const source_;
   mutable std::atomic<const Stages*> stages_{nullptr};  // when they have been requested
   mutable std::unique_ptr<const Stages> owned_stages_;
   mutable std::atomic<Code> contiguous_code_{nullptr};  // for one loop of contiguous elements
-  mutable ForkMutex mutex_;                             // of owned_stages_
+  mutable std::vector<LoopPattern> patterns_;           // that code was made for
+  mutable ForkMutex mutex_;                             // of owned_stages_ and patterns_
   CodeTable<uint64_t, Code> codes_;
 };
 

@@ -546,6 +546,11 @@ def kernel_while(condition: Plan, body: Plan, rest: int, limit: int, counted: bo
 
 def kernel_cond(then: Plan, otherwise: Plan, inputs: int) -> Kernel: ...
 
+def exported_plan(plan: Plan, level: str, code: bytes, weights_bytes: int, inputs: Sequence, results: Sequence, symbol_of: object) -> bytes:
+    """
+    The file of an exported program. NotImplementedError, with the operator and the user's line, for a kernel that needs Python.
+    """
+
 def program_counters() -> dict: ...
 
 def watch_nan(arg: int, /) -> int: ...

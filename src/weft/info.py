@@ -1,7 +1,8 @@
-"""``python -m weft.info [--env] [--cflags] [--libs]``: what is installed and how it is set, for bug reports.
+"""``python -m weft.info [--env] [--cflags] [--libs] [--program-libs]``: what is installed and how it is set.
 
---env prints only the table of environment switches; --cflags and --libs what a compiler and a linker of C need for
-programs that use weft's engine (docs/c.md).
+For bug reports. --env prints only the table of environment switches; --cflags and --libs what a compiler and a linker
+of C need for programs that use weft's engine, --program-libs the same as --libs for those that run exported programs
+(docs/c.md).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from weft import _core
 from weft import engine as _engine  # noqa: F401 - registers element types and errors with native code
 from weft.base import flags
 
-__all__ = ["c_flags", "describe", "library_flags", "lower_levels", "main"]
+__all__ = ["c_flags", "describe", "library_flags", "lower_levels", "main", "program_library_flags"]
 
 _ISA_LEVELS = ("avx512_bf16", "avx512_vnni", "avx512f", "avx2", "sse4_2", "asimd")
 
@@ -67,8 +68,21 @@ def library_flags() -> str:
     >>> library_flags().split()[-1]
     '-l:libweft_engine.so.1'
     """
+    return _flags_of("libweft_engine.so.1")
+
+
+def program_library_flags() -> str:
+    """What a linker needs for programs that use weft/weft.h, and with it weft/engine.h.
+
+    >>> program_library_flags().split()[-1]
+    '-l:libweft.so.1'
+    """
+    return _flags_of("libweft.so.1")
+
+
+def _flags_of(library: str) -> str:
     folder = _installed("lib")
-    return f"-L{folder} -Wl,-rpath,{folder} -l:libweft_engine.so.1"
+    return f"-L{folder} -Wl,-rpath,{folder} -l:{library}"
 
 
 def _installed(folder: str) -> str:
@@ -154,7 +168,12 @@ def _spin_policy() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the report, or what the switches ask for; returns the exit status."""
-    facts = {"--env": flags.render, "--cflags": c_flags, "--libs": library_flags}
+    facts = {
+        "--env": flags.render,
+        "--cflags": c_flags,
+        "--libs": library_flags,
+        "--program-libs": program_library_flags,
+    }
     if not set(arguments) <= set(facts):
         usage = " ".join(f"[{name}]" for name in facts)
         print(f"usage: python -m weft.info {usage}; got: {' '.join(arguments)}", file=sys.stderr)

@@ -52,7 +52,7 @@ from weft.traces.traced import replay_spec
 if TYPE_CHECKING:
     from weft._core import Find, ReplaySpec
 
-__all__ = ["Program", "export", "graphs_in", "load_program"]
+__all__ = ["Described", "Program", "export", "graphs_in", "load_program"]
 
 FORMAT, KEY = "weft.program", "program"
 VERSION, DYNAMIC_VERSION = 1, 2  # of files without and with dynamic axes

@@ -115,14 +115,23 @@ class Trace:
         """For each program, the bytes of its memory plan by kind."""
         return [entry.memory_report() for entry in self.programs]
 
-    def export(self, path: str | os.PathLike[str]) -> None:
+    def export(self, path: str | os.PathLike[str], target: str = "graph") -> None:
         """Write the programs made until now, and the arrays they capture, to a file for weft.load_program.
 
-        One with dynamic axes is loaded with them: it makes a plan for each size.
+        One with dynamic axes is loaded with them: it makes a plan for each size. target="native" writes a folder that
+        runs without Python (docs/c.md): machine code, plan and weights of one program of exact sizes.
 
-        Raises GraphError if there is none, or for one that depends on Python objects other than texts and numbers.
+        Raises GraphError if there is none, or for one that depends on Python objects other than texts and numbers;
+        ValueError for another target; NotImplementedError for what native programs cannot do.
         """
-        export(path, self.name, self._programs)
+        if target not in ("graph", "native"):
+            raise ValueError(f"export: target is one of 'graph', 'native'; got {target!r}")
+        if target == "native":
+            from weft.traces.native_export import export_native  # not before it is needed: LLVM and JSON
+
+            export_native(path, self.name, self.function, self, self._programs)
+        else:
+            export(path, self.name, self._programs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

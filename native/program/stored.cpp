@@ -1,0 +1,253 @@
+#include "program/stored.h"
+
+#include <algorithm>
+#include <map>
+
+namespace weft {
+
+template <class A>
+void fields(A& archive, LoopForm& x) {
+  archive(x.operands, x.inputs, x.row_axes, x.position_axes, x.ordered);
+}
+template <class A>
+void fields(A& archive, Device& x) {
+  archive(x.kind, x.index);
+}
+template <class A>
+void fields(A& archive, Program::Load& x) {
+  archive(x.from, x.reg, x.input, x.dimension);
+}
+template <class A>
+void fields(A& archive, Program::Compute& x) {
+  archive(x.what, x.reg, x.a, x.b);
+}
+template <class A>
+void fields(A& archive, Program::Value& x) {
+  archive(x.kind, x.dtype, x.base, x.offset, x.like, x.sizes, x.strides, x.device);
+}
+template <class A>
+void fields(A& archive, Program::Slot& x) {
+  archive(x.from, x.dtype, x.index, x.value);
+}
+template <class A>
+void fields(A& archive, Program::HoistedStep& x) {
+  archive(x.reads, x.writes);
+}
+template <class A>
+void fields(A& archive, Program::Span& x) {
+  archive(x.first, x.last, x.offset, x.bytes);
+}
+template <class A>
+void fields(A& archive, Program::Output& x) {  // the others follow from the program
+  archive(x.value, x.writes, x.flexible, x.commits);
+}
+template <class A>
+void fields(A& archive, Program::Random& x) {
+  archive(x.kind, x.dtype, x.count, x.first_slot);
+}
+template <class A>
+void fields(A& archive, Program::Input& x) {
+  archive(x.dtype, x.shape, x.strides);
+}
+template <class A>
+void fields(A& archive, Program::Step& x) {  // without its kernel
+  archive(x.operands, x.first_slot, x.name, x.where, x.in_place, x.written, x.is_copy);
+}
+
+template <class A>
+void fields(A& archive, ExportedHeader::Input& x) {
+  archive(x.name, x.dtype, x.shape, x.strides, x.offset);
+}
+template <class A>
+void fields(A& archive, ExportedHeader::Result& x) {
+  archive(x.name, x.output, x.dtype, x.shape);
+}
+template <class A>
+void fields(A& archive, ExportedHeader& x) {
+  archive(x.name, x.version, x.level, x.code_digest, x.weights_bytes, x.inputs, x.results);
+}
+
+void write_header(Writer& writer, const ExportedHeader& header) { writer(header); }
+ExportedHeader read_header(Reader& reader) { return reader.next<ExportedHeader>(); }
+
+namespace {
+constexpr std::string_view kMagic = "weft program 1\n\0";
+}  // namespace
+
+std::string sealed(const std::string& content) {
+  Writer digest;
+  digest(digest_of(content));
+  return std::string(kMagic) + digest.bytes + content;
+}
+
+std::string_view unsealed(std::string_view file) {
+  if (!file.starts_with(kMagic)) throw FormatError("it is no exported program");
+  file.remove_prefix(kMagic.size());
+  Reader reader(file);
+  const auto digest = reader.next<uint64_t>();
+  const std::string_view content = file.substr(sizeof digest);
+  if (digest_of(content) != digest) throw FormatError("it is damaged: its digest does not fit its content");
+  return content;
+}
+
+const char* exported_version() noexcept { return WEFT_VERSION; }
+
+namespace {
+
+template <class A>
+void members(A& archive, Program& p) {  // without steps
+  archive(p.name, p.registers, p.constants, p.loads, p.computes, p.uses, p.values, p.outputs, p.slots,
+          p.hoisted, p.randoms, p.arena_bytes, p.device, p.wide, p.is_copy, p.exact, p.spans,
+          p.planned_inputs);
+}
+
+enum class Kind : uint8_t { earlier, recipe, loop };
+
+// Kernels that several steps share are written once.
+class KernelWriter {
+ public:
+  KernelWriter(Writer& writer, const SymbolOf& symbol_of) : writer_(writer), symbol_of_(symbol_of) {}
+
+  // Raises CannotStore with the name of the step.
+  void write(const Kernel& kernel, const std::string& name, const std::string& where) {
+    if (const auto it = numbers_.find(&kernel); it != numbers_.end()) {
+      writer_(Kind::earlier, it->second);
+      return;
+    }
+    if (const auto* const loop = dynamic_cast<const Loop*>(&kernel)) {
+      write_loop(*loop, name, where);
+    } else if (!kernel.recipe.empty()) {
+      writer_(Kind::recipe, kernel.recipe);
+    } else {
+      throw CannotStore(name + ": its kernel has no form without Python" +
+                        (where.empty() ? "" : "\n  at " + where));
+    }
+    const auto number = static_cast<uint32_t>(numbers_.size());
+    numbers_.emplace(&kernel, number);
+  }
+
+ private:
+  void write_loop(const Loop& loop, const std::string& name, const std::string& where) {
+    std::vector<std::pair<uint64_t, std::string>> codes;
+    for (const LoopPattern& pattern : loop.patterns())
+      codes.emplace_back(pattern.key(), symbol_of_(loop, pattern));
+    writer_(Kind::loop, *loop.loop_form(), codes);
+    const Loop::Split& parts = loop.parts();
+    writer_(static_cast<bool>(parts.part));
+    if (parts.part) {
+      write(*parts.part, name, where);
+      write(*parts.join, name, where);
+      writer_(parts.dtypes);
+    }
+    static const Loop::Stages none;
+    const Loop::Stages& stages = loop.stages_made() ? *loop.stages_made() : none;
+    writer_(static_cast<uint64_t>(stages.size()));
+    for (const Loop::Stage& stage : stages) {
+      writer_(stage.kind, stage.pieces, stage.numbers, static_cast<bool>(stage.join));
+      write(*stage.loop, name, where);
+      if (stage.join) write(*stage.join, name, where);
+    }
+  }
+
+  Writer& writer_;
+  const SymbolOf& symbol_of_;
+  std::map<const Kernel*, uint32_t> numbers_;
+};
+
+class KernelReader {
+ public:
+  KernelReader(Reader& reader, const AddressOf& address_of, const MakeKernel& make)
+      : reader_(reader), address_of_(address_of), make_(make) {}
+
+  Ref<Kernel> read(int depth = 0) {
+    if (depth > 8) throw FormatError("loops in each other");
+    const auto kind = reader_.next<Kind>();
+    if (kind == Kind::earlier) {
+      const auto number = reader_.next<uint32_t>();
+      if (number >= kernels_.size()) throw FormatError("a kernel refers to a later one");
+      return kernels_[number];
+    }
+    Ref<Kernel> kernel = kind == Kind::loop ? read_loop(depth) : read_recipe(kind);
+    kernels_.push_back(kernel);
+    return kernel;
+  }
+
+ private:
+  Ref<Kernel> read_recipe(Kind kind) {
+    if (kind != Kind::recipe) throw FormatError("a kernel of no known kind");
+    const auto recipe = reader_.next<std::string>();
+    Reader arguments(recipe);
+    const auto name = arguments.next<std::string>();
+    return make_(name, arguments);
+  }
+
+  Ref<Kernel> read_loop(int depth) {
+    const auto form = reader_.next<LoopForm>();
+    if (form.operands < 1 || form.operands > LoopPattern::kOperands || form.inputs < 0 ||
+        form.inputs >= form.operands)
+      throw FormatError("a loop of " + std::to_string(form.operands) + " operands");
+    std::map<uint64_t, Loop::Code> codes;
+    for (const auto& [key, symbol] : reader_.next<std::vector<std::pair<uint64_t, std::string>>>())
+      codes[key] = address_of_(symbol);
+    Loop::Split parts;
+    if (reader_.next<bool>()) {
+      parts.part = read(depth + 1);
+      parts.join = read(depth + 1);
+      reader_(parts.dtypes);
+    }
+    Loop::Stages stages(static_cast<size_t>(std::min<uint64_t>(reader_.next<uint64_t>(), 64)));
+    for (Loop::Stage& stage : stages) {
+      bool joins = false;
+      reader_(stage.kind, stage.pieces, stage.numbers, joins);
+      stage.loop = read(depth + 1);
+      if (joins) stage.join = read(depth + 1);
+    }
+    const auto find = [codes = std::move(codes)](const LoopPattern& pattern) {
+      auto it = codes.find(pattern.key());
+      if (it == codes.end() && pattern.streaming) {  // the same results by way of the cache
+        LoopPattern plain = pattern;
+        plain.streaming = false;
+        it = codes.find(plain.key());
+      }
+      if (it == codes.end())
+        throw std::runtime_error("the exported folder has no code for a loop of these operands");
+      return it->second;
+    };
+    return Ref<Kernel>(new Loop(form, find, std::move(parts), [stages] { return stages; }));
+  }
+
+  Reader& reader_;
+  const AddressOf& address_of_;
+  const MakeKernel& make_;
+  std::vector<Ref<Kernel>> kernels_;
+};
+
+}  // namespace
+
+void write_program(Writer& writer, const Program& program, const SymbolOf& symbol_of) {
+  if (!program.parts.empty() || !program.exact)
+    throw CannotStore(program.name + ": only programs of exact sizes on one device can be written");
+  members(writer, const_cast<Program&>(program));  // which is only read
+  KernelWriter kernels(writer, symbol_of);
+  writer(static_cast<uint64_t>(program.steps.size()));
+  for (const Program::Step& step : program.steps) {
+    writer(step);
+    kernels.write(*step.kernel, step.name, step.where);
+  }
+}
+
+Ref<const Program> read_program(Reader& reader, const AddressOf& address_of, const MakeKernel& make_kernel) {
+  const Ref<Program> program = make_ref<Program>();
+  members(reader, *program);
+  KernelReader kernels(reader, address_of, make_kernel);
+  const auto steps = reader.next<uint64_t>();
+  for (uint64_t k = 0; k < steps; ++k) {
+    auto step = reader.next<Program::Step>();
+    step.kernel = kernels.read();
+    program->steps.push_back(std::move(step));
+  }
+  program->finish();
+  return Ref<const Program>(program.get());
+}
+
+}  // namespace weft

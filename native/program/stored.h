@@ -1,0 +1,57 @@
+// stored.h: programs as bytes: what an exported folder holds of them.
+//
+// The members of Program are listed once, in stored.cpp, for writing and reading. Kernels are written by how
+// they were made: native ones and oneDNN's by `Kernel::recipe`, loops by their form and a symbol for each
+// pattern that they have code for. Bytes are trusted, as the machine code beside them is.
+#pragma once
+
+#include <functional>
+
+#include "program/archive.h"
+#include "program/loop.h"
+#include "program/program.h"
+
+namespace weft {
+
+// What a file of a folder says before its program.
+struct ExportedHeader {
+  // strides: in elements. offset: in the file of weights; -1: an argument of each run.
+  struct Input {
+    std::string name;
+    DType dtype = DType::float32;
+    std::vector<int64_t> shape, strides;
+    int64_t offset = -1;
+  };
+  // output: of the program, by number.
+  struct Result {
+    std::string name;
+    int output = 0;
+    DType dtype = DType::float32;
+    std::vector<int64_t> shape;
+  };
+  std::string name, version, level;  // version: of weft, which alone reads it
+  uint64_t code_digest = 0, weights_bytes = 0;
+  std::vector<Input> inputs;
+  std::vector<Result> results;
+};
+void write_header(Writer& writer, const ExportedHeader& header);
+ExportedHeader read_header(Reader& reader);
+// The whole file: what tells a damaged one from a whole one, then the content.
+std::string sealed(const std::string& content);
+std::string_view unsealed(std::string_view file);  // raises FormatError
+const char* exported_version() noexcept;
+
+// The name in object code of a loop's code for a pattern.
+using SymbolOf = std::function<std::string(const Loop& loop, const LoopPattern& pattern)>;
+// Raised, with the operator and the user's line, for what cannot be written.
+struct CannotStore : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+void write_program(Writer& writer, const Program& program, const SymbolOf& symbol_of);
+
+using AddressOf = std::function<Loop::Code(const std::string& symbol)>;
+// Makes the kernel that a recipe describes, whose name has been read. Raises FormatError.
+using MakeKernel = std::function<Ref<Kernel>(const std::string& name, Reader& arguments)>;
+Ref<const Program> read_program(Reader& reader, const AddressOf& address_of, const MakeKernel& make_kernel);
+
+}  // namespace weft
