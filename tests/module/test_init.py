@@ -84,3 +84,20 @@ def test_writing_in_place_is_not_recorded():
         init.normal_(x)
         gm.backward((x * x).sum())
     np.testing.assert_allclose(x.grad.numpy(), 2 * x.numpy())
+
+
+def test_without_draws():
+    wf.random.seed(5)
+    expected = wf.random.normal(shape=(4,)).tolist()
+    wf.random.seed(5)
+    with init.without_draws():
+        net = wf.module.Linear(3, 2)
+        x = wf.full((3, 3), 7.0)
+        for draw in (init.uniform_, init.normal_, init.trunc_normal_, init.orthogonal_, init.xavier_normal_):
+            draw(x)
+        init.sparse_(x, 0.5)
+        assert x.tolist() == [[7.0] * 3] * 3
+    assert net.weight.shape == (2, 3)
+    assert wf.random.normal(shape=(4,)).tolist() == expected
+    init.normal_(x)
+    assert (x != 7).all()

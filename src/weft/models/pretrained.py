@@ -20,7 +20,7 @@ from weft.models.gpt2 import GPT2, GPT2Config
 from weft.models.llama import Llama, LlamaConfig, RopeScaling
 from weft.models.resnet import Basic, Bottleneck, ResNet, ResNetConfig
 from weft.models.vit import ViT, ViTConfig
-from weft.module import Module
+from weft.module import Module, init
 
 __all__ = ["from_pretrained"]
 
@@ -236,7 +236,8 @@ def from_pretrained(
     if not isinstance(weights, Mapping) or not all(isinstance(x, Tensor) for x in weights.values()):
         raise FileFormatError(f"from_pretrained: {path!r}: not tensors by name")
     state = _renamed(architecture, weights, ignore, path)
-    net = architecture.build(fields, state)
+    with init.without_draws():  # all of them are in the file
+        net = architecture.build(fields, state)
     if dtype is None:
         types = {x.dtype for x in state.values() if x.dtype.is_floating}
         dtype = types.pop() if len(types) == 1 else "float32"

@@ -10,8 +10,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -38,10 +42,44 @@ __all__ = [
     "sparse_",
     "trunc_normal_",
     "uniform_",
+    "without_draws",
     "xavier_normal_",
     "xavier_uniform_",
     "zeros_",
 ]
+
+
+_is_without_draws: ContextVar[bool] = ContextVar("is_without_draws", default=False)
+P = ParamSpec("P")
+
+
+@contextmanager
+def without_draws() -> Iterator[None]:
+    """Functions of this module that draw do nothing inside; for modules whose parameters are loaded or written next.
+
+    What they would have written stays undefined, and no random stream moves. Holds for the thread that enters it.
+
+    >>> import weft as wf
+    >>> with without_draws():
+    ...     net = wf.module.Linear(1000, 1000)
+    >>> _ = net.load_state_dict({"weight": wf.ones((1000, 1000)), "bias": wf.zeros(1000)})
+    """
+    token = _is_without_draws.set(True)
+    try:
+        yield
+    finally:
+        _is_without_draws.reset(token)
+
+
+def _draws(function: Callable[P, None]) -> Callable[P, None]:
+    """The function, which does nothing within without_draws."""
+
+    @functools.wraps(function)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> None:
+        if not _is_without_draws.get():
+            function(*args, **kwargs)
+
+    return drawn
 
 
 def _write(x: Tensor, values: Any) -> None:
@@ -71,6 +109,7 @@ def ones_(x: Tensor) -> None:
     _write(x, 1)
 
 
+@_draws
 def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0) -> None:
     """Uniform over [low, high).
 
@@ -83,11 +122,13 @@ def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0) -> None:
     _write(x, random.uniform(low, high, x.shape, x.dtype, x.device))
 
 
+@_draws
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0) -> None:
     """Normally distributed numbers."""
     _write(x, random.normal(mean, std, x.shape, x.dtype, x.device))
 
 
+@_draws
 def trunc_normal_(
     x: Tensor, mean: float = 0.0, std: float = 1.0, low: float = -2.0, high: float = 2.0
 ) -> None:
@@ -205,6 +246,7 @@ def kaiming_normal_(
     normal_(x, 0.0, _kaiming_std(x, slope, mode, nonlinearity))
 
 
+@_draws
 def orthogonal_(x: Tensor, gain: float = 1.0) -> None:
     """A random matrix with orthonormal rows, or columns if there are more rows, times gain; [n, ...] is seen as [n, m].
 
@@ -269,6 +311,7 @@ def dirac_(x: Tensor, groups: int = 1) -> None:
     _write(x, asarray(values, device=x.device).astype(x.dtype))
 
 
+@_draws
 def sparse_(x: Tensor, sparsity: float, std: float = 0.01) -> None:
     """Normal numbers of which the share `sparsity` of each column, rounded up, is 0; x: a matrix [out, in].
 
