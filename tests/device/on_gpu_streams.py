@@ -199,13 +199,16 @@ def test_each_wait_between_streams_is_needed():
     per_run = number_of_waits() - before
     assert per_run >= 4
     for k in range(1, per_run + 1):
-        for _ in range(60):
+        left_out = 0
+        for _ in range(600):
             wf.waitall()
-            driver.weft_standin_skip_wait(number_of_waits() + k)
+            number = number_of_waits() + k
+            driver.weft_standin_skip_wait(number)
             if not chain():
                 break
+            left_out += number_of_waits() >= number  # where a stream was quick, there are fewer waits
         else:
-            raise AssertionError(f"wait {k} of {per_run} can be left out")
+            raise AssertionError(f"wait {k} of {per_run} can be left out, {left_out} times")
     driver.weft_standin_skip_wait(0)
     wf.waitall()
     assert all(chain() for _ in range(5))
