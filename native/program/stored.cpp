@@ -195,7 +195,9 @@ class KernelReader {
       parts.join = read(depth + 1);
       reader_(parts.dtypes);
     }
-    Loop::Stages stages(static_cast<size_t>(std::min<uint64_t>(reader_.next<uint64_t>(), 64)));
+    const auto count = reader_.next<uint64_t>();
+    if (count > 64) throw FormatError("a loop of " + std::to_string(count) + " stages");
+    Loop::Stages stages(static_cast<size_t>(count));
     for (Loop::Stage& stage : stages) {
       bool joins = false;
       reader_(stage.kind, stage.pieces, stage.numbers, joins);

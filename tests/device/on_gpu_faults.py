@@ -177,8 +177,11 @@ def test_a_device_that_has_failed_raises_until_it_is_reset():
     ):
         with pytest.raises(wf.DeviceError, match="gpu:1 has failed"):
             use()
-    with pytest.raises((wf.DeviceError, wf.EngineErrorGroup)):  # of one operation, or of several
+    with pytest.raises((wf.DeviceError, wf.EngineErrorGroup)) as raised:  # of one operation, or of several
         wf.device.synchronize()
+    for error in getattr(raised.value, "exceptions", [raised.value]):
+        assert isinstance(error, wf.DeviceError)
+        assert "gpu:1 has failed" in str(error)
     assert (other + 1).tolist() == [2, 3]
     wf.device.reset("gpu:1")
     with contextlib.suppress(Exception):  # the failures of before

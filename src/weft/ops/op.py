@@ -239,9 +239,7 @@ class Op:
         if keywords:
             parts += ([] if any(p.startswith("*") for p in parts) else ["*"]) + keywords
         text = cls.__doc__ or ""
-        indentation = text[
-            len(text.rstrip(" ")) :
-        ]  # of its last line, so that readers find one for all lines
+        indentation = text[len(text.rstrip(" ")) :]  # of its last line, as all lines have
         types = f"\n\n{indentation}Inputs and outputs: ``{cls.rule}``." if cls.rule else ""
         return f"{cls.name}({', '.join(parts)})\n--\n\n{text}{types}"
 

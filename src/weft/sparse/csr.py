@@ -298,9 +298,8 @@ def _sum(op: Any, args: tuple[Any, ...]) -> Any:
     if isinstance(a, Csr) and isinstance(b, Csr):
         if a.shape != b.shape:
             raise ShapeError(f"{op.name}: shapes differ: a is {a.type}, b is {b.type}")
-        stored = [
-            F.cast(v.values, dtype=kind) for v in (a, b)
-        ]  # first, as unsigned numbers have no negative ones
+        # Converted before they are negated: unsigned numbers have no negative ones.
+        stored = [F.cast(v.values, dtype=kind) for v in (a, b)]
         if op.name == "subtract":
             stored[1] = -stored[1]
         keys = np.concatenate([a.keys.numpy(), b.keys.numpy()])

@@ -165,9 +165,8 @@ def _sum(op: Any, args: tuple[Any, ...]) -> Any:
             raise ShapeError(f"{op.name}: shapes differ: a is {a.type}, b is {b.type}")
         kind, _ = accumulated(a, b)
         indices = F.concat([a.indices, b.indices])
-        stored = [
-            F.cast(v.values, dtype=kind) for v in (a, b)
-        ]  # first, as unsigned numbers have no negative ones
+        # Converted before they are negated: unsigned numbers have no negative ones.
+        stored = [F.cast(v.values, dtype=kind) for v in (a, b)]
         if op.name == "subtract":
             stored[1] = -stored[1]
         return RowSparse(indices, F.concat(stored), a.shape)
