@@ -207,6 +207,10 @@ class Program final : public Counted<Program> {
   void validate() const;
   void validate_parts() const;
   void finish_parts();
+  // Parts of finish().
+  void classify();
+  void relate_outputs();
+  void compute_constants();
   void launch_parts(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
                     std::span<const Tensor* const> destinations, Tensor* const* results) const;
   class StepFailures;
