@@ -258,7 +258,7 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
   const auto at = [&](int value) -> char*& { return data[static_cast<size_t>(value)]; };
   for (int k = 0; k < inputs_; ++k) at(k) = run.inputs[k]->data;
   for (size_t j = 0; j < outputs.size(); ++j)
-    if (outputs[j].value >= inputs_) at(outputs[j].value) = run.outputs[j]->data;
+    if (run.outputs && outputs[j].value >= inputs_) at(outputs[j].value) = run.outputs[j]->data;
   std::optional<Prepacker::Use> prepacked;
   if (prepacker_) {
     prepacked.emplace(*prepacker_, run.inputs);
@@ -311,8 +311,10 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
     } else if (arena_check) {
       arena_check->after(static_cast<int>(t));
     }
+    if (run.after_hoisted) (*run.after_hoisted)(t);
   }
   if (prepacked) prepacked->publish();
+  if (run.after_hoisted) return;
   // A copy of an array onto itself: the output is written in the memory of the input that it is copied from.
   const auto is_there = [&](size_t t) {
     return p.copies[t] && at(steps[t].operands[0]) == at(steps[t].operands[1]);
@@ -331,6 +333,45 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
       failures.failed(t, failure.error);
     }
   }
+}
+
+void Program::prepack(std::span<const Tensor* const> inputs,
+                      const std::function<void(size_t k)>& last_read) const {
+  if (!prepacker_) return;
+  // Of each input the hoisted step that reads it last; the number of hoisted steps: others read it, too.
+  std::vector<size_t> last_steps(static_cast<size_t>(inputs_), hoisted.size());
+  const auto input_of = [&](int value) {
+    const int root = roots_[static_cast<size_t>(value)];
+    return root < inputs_ ? &last_steps[static_cast<size_t>(root)] : nullptr;
+  };
+  for (size_t t = 0; t < steps.size(); ++t)
+    for (const int operand : steps[t].operands)
+      if (size_t* const last = input_of(operand)) *last = std::min(t, hoisted.size());
+  for (const Output& output : outputs)
+    if (size_t* const last = input_of(output.value)) *last = hoisted.size();
+  const std::function<void(size_t)> after = [&](size_t t) {
+    for (size_t k = 0; k < last_steps.size(); ++k)
+      if (last_steps[k] == t) last_read(k);
+  };
+  Engine& engine = Runtime::get().engine();
+  const Ref<Chunk> done = Chunk::allocate({}, 1);  // only a variable to wait for
+  std::vector<Var*> reads;
+  for (size_t k = 0; k < inputs.size(); ++k)
+    if (inputs[k]->chunk) reads.push_back(inputs[k]->chunk.get());
+  Var* const writes[] = {done.get()};
+  PushOptions options;
+  options.device = device;
+  options.name = name.c_str();
+  options.queue = QueueKind::wide;
+  engine.push(
+      [&](RunContext& context) {
+        StepFailures failures(*this);
+        run_bound(
+            {this, inputs.data(), nullptr, constant_slots_.data(), constant_registers_.data(), {}, &after},
+            context, failures);
+      },
+      reads, writes, options);
+  engine.wait_for_var(*done);
 }
 
 namespace {

@@ -170,6 +170,13 @@ void Program::finish() {
     return finish_parts();
   }
   validate();
+  classify();
+  relate_outputs();
+  compute_constants();
+  if (exact && !single_kernel_) compute_layout();
+}
+
+void Program::classify() {
   for (const Slot& slot : slots)
     if (slot.from == Slot::From::number)
       numbers_taken_ = std::max(numbers_taken_, static_cast<size_t>(slot.index) + 1);
@@ -196,6 +203,9 @@ void Program::finish() {
   is_enqueued_ =
       hidden_memory_of(device) && !is_copy &&
       (checks_late || std::ranges::all_of(steps, [](const Step& step) { return step.kernel->enqueues(); }));
+}
+
+void Program::relate_outputs() {
   // The steps that touch each value, directly or through views.
   const auto root = [&](int value) {
     while (value >= inputs_ && values[static_cast<size_t>(value - inputs_)].kind == Value::Kind::view)
@@ -240,6 +250,9 @@ void Program::finish() {
       std::ranges::copy_if(steps[t].operands, std::back_inserter(output.touched),
                            [&](int operand) { return root(operand) == output.value; });
   }
+}
+
+void Program::compute_constants() {
   if (exact) {
     constant_registers_.resize(static_cast<size_t>(registers) + 1);
     compute_registers({}, constant_registers_.data());
@@ -257,7 +270,6 @@ void Program::finish() {
                 : ::weft::Scalar{.kind = ::weft::Scalar::Kind::integer,
                                  .integer = constant_registers_[static_cast<size_t>(slot.index)]});
   }
-  if (exact && !single_kernel_) compute_layout();
 }
 
 void Program::compute_registers(std::span<const Tensor* const> inputs, int64_t* registers_) const {
