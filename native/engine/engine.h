@@ -341,6 +341,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void abandon_outstanding(const char* reason, Session& s);
   bool settle(Deadline deadline);
   void reset_in_child();
+  std::vector<Op*> forget_threads();
+  void fail_in_child(Op* op, bool ran, Session& s);
   std::vector<std::string> end_threads(Deadline deadline);
   void drop_references();
   template <class F>

@@ -14,6 +14,9 @@
 
 namespace weft {
 
+static constexpr const char* kLostInFork =
+    "was pending when the process forked, and goes on in the parent only";
+
 struct Registry {
   ForkMutex mutex;
   std::vector<Engine*> engines;
@@ -328,17 +331,8 @@ std::vector<Ref<Error>> Engine::take_unseen_errors() {
   return unseen;
 }
 
-// In the forked child, whose only thread finds everything as the engine lock guards it. Destroys nothing:
-// destructors may belong to the host language, which has not recovered from the fork yet.
-void Engine::reset_in_child() {
-  static constexpr const char* kReason =
-      "was pending when the process forked, and goes on in the parent only";
-  ++generation_;
-  new (&lifecycle_) std::mutex;
-  new (&observer_mutex_) std::mutex;
-  new (&making_device_) std::mutex;
-  new (&drive_mutex_) std::mutex;
-  Session s(*this);
+// For the forked child: what its lost threads were running.
+std::vector<Op*> Engine::forget_threads() {
   std::vector<Op*> lost;
   auto add_lost = [&](Op* op) {
     if (op->kind != OpKind::async || op->completion) lost.push_back(op);  // else it is among the outstanding
@@ -369,28 +363,43 @@ void Engine::reset_in_child() {
     add_lost(run.op);
     return true;
   });
+  return lost;
+}
+
+// For the forked child: one of the operations that will not run or be finished there.
+void Engine::fail_in_child(Op* op, bool ran, Session& s) {
+  if (!op->error) {
+    const Op* first_op = op->kind == OpKind::bulk ? op->parts : op;
+    op->error = make_ref<Error>(kLostInFork);
+    op->error->operation = first_op->name();
+    op->error->where = first_op->where();
+  }
+  op->skipped = !ran;
+  for (Op* part = op->kind == OpKind::bulk ? op->parts : nullptr; part; part = part->next)
+    for (const Access *a = part->accesses(), *end = a + part->access_count; a != end; ++a)
+      if (a->mode != Mode::read && !a->var->error) a->var->error = op->error;
+  complete(op, s);
+}
+
+// In the forked child, whose only thread finds everything as the engine lock guards it. Destroys nothing:
+// destructors may belong to the host language, which has not recovered from the fork yet.
+void Engine::reset_in_child() {
+  ++generation_;
+  new (&lifecycle_) std::mutex;
+  new (&observer_mutex_) std::mutex;
+  new (&making_device_) std::mutex;
+  new (&drive_mutex_) std::mutex;
+  Session s(*this);
+  const std::vector<Op*> lost = forget_threads();
   threads_ = 0;
   stalled_.clear();
   inbox_.forget_unfilled();
   drain_all(s);
-  auto fail = [&](Op* op, bool ran) {
-    if (!op->error) {
-      const Op* first_op = op->kind == OpKind::bulk ? op->parts : op;
-      op->error = make_ref<Error>(kReason);
-      op->error->operation = first_op->name();
-      op->error->where = first_op->where();
-    }
-    op->skipped = !ran;
-    for (Op* part = op->kind == OpKind::bulk ? op->parts : nullptr; part; part = part->next)
-      for (const Access *a = part->accesses(), *end = a + part->access_count; a != end; ++a)
-        if (a->mode != Mode::read && !a->var->error) a->var->error = op->error;
-    complete(op, s);
-  };
-  for (Op* op : lost) fail(op, true);
-  abandon_outstanding(kReason, s);
+  for (Op* op : lost) fail_in_child(op, true, s);
+  abandon_outstanding(kLostInFork, s);
   auto give_up = [&](Op* op) {
     --ready_count_;
-    fail(op, false);
+    fail_in_child(op, false, s);
   };
   for (bool progressed = true; progressed;) {
     progressed = false;

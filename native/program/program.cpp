@@ -170,6 +170,13 @@ void Program::finish() {
     return finish_parts();
   }
   validate();
+  classify();
+  relate_outputs();
+  compute_constants();
+  if (exact && !single_kernel_) compute_layout();
+}
+
+void Program::classify() {
   for (const Slot& slot : slots)
     if (slot.from == Slot::From::number)
       numbers_taken_ = std::max(numbers_taken_, static_cast<size_t>(slot.index) + 1);
@@ -189,13 +196,16 @@ void Program::finish() {
     single_kernel_ = outputs[j].value == static_cast<int>(uses.size() + j);
   const auto is_loop = [](const Step& step) { return step.kernel->loop_form() != nullptr; };
   brief_ = !wide && !is_copy && steps.size() <= kBriefSteps && std::ranges::all_of(steps, is_loop);
-  // Steps of several fail one by one, and an update in place is not run in vain: these wait for their checks.
-  const bool checks_late =
-      steps.size() == 1 && hoisted.empty() && steps[0].kernel->checks_late() &&
-      std::ranges::none_of(outputs, [](const Output& y) { return y.commits && y.writes >= 0; });
-  is_enqueued_ =
-      hidden_memory_of(device) && !is_copy &&
-      (checks_late || std::ranges::all_of(steps, [](const Step& step) { return step.kernel->enqueues(); }));
+  // An update in place is not run in vain: it waits for checks.
+  const bool may_be_late = hoisted.empty() && std::ranges::none_of(outputs, [](const Output& y) {
+                             return y.commits && y.writes >= 0;
+                           });
+  is_enqueued_ = hidden_memory_of(device) && !is_copy && std::ranges::all_of(steps, [&](const Step& step) {
+                   return step.kernel->enqueues() || (may_be_late && step.kernel->checks_late());
+                 });
+}
+
+void Program::relate_outputs() {
   // The steps that touch each value, directly or through views.
   const auto root = [&](int value) {
     while (value >= inputs_ && values[static_cast<size_t>(value - inputs_)].kind == Value::Kind::view)
@@ -240,6 +250,9 @@ void Program::finish() {
       std::ranges::copy_if(steps[t].operands, std::back_inserter(output.touched),
                            [&](int operand) { return root(operand) == output.value; });
   }
+}
+
+void Program::compute_constants() {
   if (exact) {
     constant_registers_.resize(static_cast<size_t>(registers) + 1);
     compute_registers({}, constant_registers_.data());
@@ -257,7 +270,6 @@ void Program::finish() {
                 : ::weft::Scalar{.kind = ::weft::Scalar::Kind::integer,
                                  .integer = constant_registers_[static_cast<size_t>(slot.index)]});
   }
-  if (exact && !single_kernel_) compute_layout();
 }
 
 void Program::compute_registers(std::span<const Tensor* const> inputs, int64_t* registers_) const {

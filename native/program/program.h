@@ -216,9 +216,15 @@ class Program final : public Counted<Program> {
   void validate() const;
   void validate_parts() const;
   void finish_parts();
+  // Parts of finish().
+  void classify();
+  void relate_outputs();
+  void compute_constants();
   void launch_parts(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
                     std::span<const Tensor* const> destinations, Tensor* const* results) const;
   class StepFailures;
+  class StepChecks;
+  struct LateSteps;
   void execute(const Run& run, const RunContext& context) const;
   void run_steps(const Run& run, const RunContext& context, StepFailures& failures) const;
   // On a worker, while the inputs are only read, or those that outputs write are only this function's; waits.
