@@ -8,8 +8,10 @@ from typing import Any
 
 from weft import functional as F
 from weft.arrays.creation import arange, ones, zeros
-from weft.interop.onnx.calls import CONVERSIONS, Call, converts, numbers, tensor
+from weft.interop.onnx.calls import CONVERSIONS, Call, Narrow, converts, numbers, tensor
 from weft.interop.onnx.elementwise import dtype_of, text
+from weft.interop.onnx.narrow import INTEGERS, NARROW, narrowed
+from weft.interop.onnx.regions import places_of_maxima
 
 
 @converts("MatMul")
@@ -199,13 +201,16 @@ def _pool_geometry(call: Call, x: Any) -> tuple[Any, Any, Any, list[tuple[int, i
 def max_pool(call: Call, x: Any) -> Any:
     x = tensor(x)
     kernel, strides, dilations, pads, more = _pool_geometry(call, x)
-    if call.output_count > 1:
-        raise call.fail("indices are not supported")
+    sizes = x.shape[2:]
     low = -math.inf if x.dtype.is_floating else (-128 if x.dtype.name == "int8" else 0)
     x = padded(x, [(a, b + c) for (a, b), c in zip(pads, more, strict=True)], low)
-    return [F.max_pool1d, F.max_pool2d, F.max_pool3d][len(kernel) - 1](
-        x, kernel_size=kernel, stride=strides, dilation=dilations
-    )
+    if call.output_count == 1:
+        return [F.max_pool1d, F.max_pool2d, F.max_pool3d][len(kernel) - 1](
+            x, kernel_size=kernel, stride=strides, dilation=dilations
+        )
+    pools = [F.max_pool1d_with_indices, F.max_pool2d_with_indices, F.max_pool3d_with_indices]
+    y, indices = pools[len(kernel) - 1](x, kernel_size=kernel, stride=strides, dilation=dilations)
+    return y, places_of_maxima(call, indices, sizes, x.shape[2:], [a for a, _ in pads])
 
 
 def _sums(x: Any, kernel: Any, strides: Any, dilations: Any) -> Any:
@@ -464,34 +469,47 @@ def _spread(scale: Any, ndim: int, axis: int) -> Any:
 _LIMITS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
 
 
-def quantized(call: Call, x: Any, scale: Any, zero: Any, dtype: Any) -> Any:
-    """round(x / scale) + zero, in the limits of the dtype."""
+def quantized(call: Call, ratio: Any, zero: Any, dtype: Any) -> Any:
+    """round(ratio) + zero, in the limits of the dtype."""
     if dtype.name not in _LIMITS:
         raise call.fail(f"quantization to {dtype} is not supported")
-    y = F.round(x / scale)
+    y = F.round(ratio)
     y = y if zero is None else y + zero.astype("float32")
     return F.clip(y, *_LIMITS[dtype.name]).astype(dtype)
 
 
 @converts("QuantizeLinear")
 def quantize_linear(call: Call, x: Any, scale: Any, zero: Any = None) -> Any:
+    code = zero.code if isinstance(zero, Narrow) else call.get("output_dtype") or 2
     x, scale, zero = tensor(x), tensor(scale), tensor(zero)
-    if call.get("block_size", 0):
-        raise call.fail("block_size is not supported")
-    dtype = zero.dtype if zero is not None else dtype_of(call, call.get("output_dtype") or 2)
-    axis = call.get("axis", 1)
-    zero = None if zero is None else _spread(zero, x.ndim, axis)
-    return quantized(call, x.astype("float32"), _spread(scale, x.ndim, axis).astype("float32"), zero, dtype)
+    scale, zero = (_of_elements(call, v, x) for v in (scale, zero))
+    y = x.astype("float32") / scale.astype("float32")
+    if code in NARROW:
+        if zero is not None and code in INTEGERS:
+            y = F.round(y) + zero.astype("float32")
+        return narrowed(y, code, bool(call.get("saturate", 1)))
+    dtype = zero.dtype if zero is not None else dtype_of(call, code)
+    return quantized(call, y, zero, dtype)
+
+
+def _of_elements(call: Call, parameter: Any, x: Any) -> Any:
+    """A scale or a zero point in a shape that broadcasts to x; that of blocks is repeated for each element."""
+    axis, block = call.get("axis", 1) % max(1, x.ndim), call.get("block_size", 0)
+    if parameter is None:
+        return None
+    if not block or parameter.ndim != x.ndim:
+        return _spread(parameter, x.ndim, axis)
+    repeated = F.repeat(parameter, block, axis=axis)
+    return F.slice(repeated, starts=(0,), stops=(x.shape[axis],), axes=(axis,))
 
 
 @converts("DequantizeLinear")
 def dequantize_linear(call: Call, x: Any, scale: Any, zero: Any = None) -> Any:
-    x, scale, zero, axis = tensor(x), tensor(scale), tensor(zero), call.get("axis", 1)
-    if call.get("block_size", 0):
-        raise call.fail("block_size is not supported")
+    x = tensor(x)
+    scale, zero = (_of_elements(call, tensor(v), x) for v in (scale, zero))
     y = x.astype("float32")
-    y = y if zero is None else y - _spread(zero, x.ndim, axis).astype("float32")
-    return (y * _spread(scale, x.ndim, axis).astype("float32")).astype(scale.dtype)
+    y = y if zero is None else y - zero.astype("float32")
+    return (y * scale.astype("float32")).astype(scale.dtype)
 
 
 @converts("DynamicQuantizeLinear")
