@@ -219,6 +219,8 @@ class Program final : public Counted<Program> {
   void launch_parts(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
                     std::span<const Tensor* const> destinations, Tensor* const* results) const;
   class StepFailures;
+  class StepChecks;
+  struct LateSteps;
   void execute(const Run& run, const RunContext& context) const;
   void count_copy(const Run& run) const;
   void run_alone(const Run& run, const RunContext& context) const;
