@@ -153,6 +153,40 @@ def grow_at_most(x):
     return wf.while_loop(lambda x: x.sum() < 9, lambda x: x * x + 1, x, max_iterations=3)
 
 
+class Small(wf.module.Module):
+    def __init__(self):
+        self.conv, self.head = wf.module.Conv2d(1, 8, 3, padding=1), wf.module.Linear(8 * 4, 64)
+
+    def forward(self, x):
+        return self.head(F.max_pool2d(F.relu(self.conv(x)), 2).reshape(x.shape[0], -1))
+
+
+def test_quantized_networks_are_exported():
+    """Rounded networks as pairs of QuantizeLinear and DequantizeLinear; converted ones with their integers."""
+    x, q = normal(3, 1, 4, 4), wf.quantization
+    for config, operators in (
+        ("min_max", ({"Conv", "Gemm"}, {"Conv", "MatMulInteger"})),
+        ("dynamic", ({"Gemm"}, {"MatMulInteger"})),
+        ("int4_weight", (set(), set())),
+    ):
+        simulated = q.calibrate(Small().eval(), [x], qconfig=config).eval()
+        for network, expected in zip((simulated, q.convert(simulated)), operators, strict=True):
+            nodes = [node.op_type for node in check(network, [x]).graph.node]
+            assert expected <= set(nodes)
+            if network is simulated and config == "min_max":
+                assert nodes.count("QuantizeLinear") == nodes.count("DequantizeLinear") == 4
+
+    def int4(x, scale):
+        return F.fake_quantize(x, scale, axis=0, low=-8, high=7)
+
+    for opset, code in ((21, 22), (20, 3)):
+        model = check(int4, [normal(3, 4) * 5, F.abs(normal(3)) + 0.1], opset=opset)
+        types = onnx.shape_inference.infer_shapes(model).graph.value_info
+        rounded = {each.name: each.type.tensor_type.elem_type for each in types}
+        node = next(node for node in model.graph.node if node.op_type == "QuantizeLinear")
+        assert rounded[node.output[0]] == code
+
+
 def test_modes_of_modules_are_as_before():
     net = wf.module.Sequential(wf.module.Linear(3, 4), wf.module.Dropout(0.5), wf.module.BatchNorm1d(4))
     assert [node.op_type for node in export(net, [normal(4, 3)]).graph.node][:2] == [

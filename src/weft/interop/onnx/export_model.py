@@ -14,7 +14,7 @@ from weft.base.errors import GraphError
 from weft.base.users_line import users_line
 from weft.graph.capture import Capture, type_of
 from weft.graph.recording import Recorder
-from weft.interop.onnx import export_control, export_loops, export_rules
+from weft.interop.onnx import export_control, export_loops, export_quantization, export_rules
 from weft.interop.onnx.writer import Writer
 from weft.module.module import Module
 from weft.ops.node import Node, Value, traced
@@ -25,7 +25,12 @@ from weft.traces.trace import Trace
 
 __all__ = ["export"]
 
-_RULES = export_control, export_loops, export_rules  # in the tables once they are imported
+_RULES = (
+    export_control,
+    export_loops,
+    export_quantization,
+    export_rules,
+)  # in the tables once they are imported
 OLDEST, NEWEST = 18, 24
 IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12}
 MAX_BYTES = (1 << 31) - (1 << 20)  # of constants in the file itself; protocol buffers end at 2 GiB
