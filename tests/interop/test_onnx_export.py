@@ -88,8 +88,20 @@ def test_functions_traces_and_symbols_are_exported():
     symbol = F.relu(F.linear(wf.symbol.var("x"), out_features=2, name="fc"))
     net = wf.module.SymbolModule(symbol, {"fc_weight": normal(2, 3), "fc_bias": normal(2)})
     check(net, [normal(4, 3)], [normal(5, 3)], dynamic=BATCH)
-    with pytest.raises(TypeError, match="export SymbolModule"):
+    arrays = {"x": normal(4, 3), "fc_weight": normal(2, 3), "fc_bias": normal(2)}
+    for given, names in ((["x"], ["x"]), (["x", "fc_bias"], ["x", "fc_bias"])):
+        model = export(symbol, arrays, inputs=given)
+        assert [each.name for each in model.graph.input] == names
+        np.testing.assert_allclose(
+            load(model)(**{n: arrays[n] for n in names}).numpy(), net(arrays["x"]).numpy()
+        )
+    model = export(symbol, {"x": normal(4, 3)}, inputs=["x"])
+    shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input}
+    assert shapes == {"x": [4, 3], "fc_weight": [2, 3], "fc_bias": [2]}
+    with pytest.raises(TypeError, match="arrays by the names of its arguments, got list"):
         export(symbol, [normal(4, 3)])
+    with pytest.raises(GraphError, match="the shapes of x do not follow"):
+        export(symbol, {"fc_weight": normal(2, 3), "fc_bias": normal(2)})
 
 
 W = normal(4, 4, seed=3)

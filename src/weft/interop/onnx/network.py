@@ -16,7 +16,7 @@ import numpy as np
 from weft.arrays.creation import asarray, zeros
 from weft.arrays.tensor import Tensor
 from weft.base.errors import GraphError
-from weft.interop.onnx import elementwise, layers, recurrent, regions, sequences, shapes, signals
+from weft.interop.onnx import elementwise, layers, recurrent, regions, resizing, sequences, shapes, signals
 from weft.interop.onnx.calls import CONVERSIONS, Call, Known, Narrow, numbers, tensor
 from weft.interop.onnx.narrow import NARROW, read
 from weft.interop.onnx.on_host import ON_HOST
@@ -30,6 +30,7 @@ _MODULES = (
     layers,
     recurrent,
     regions,
+    resizing,
     sequences,
     shapes,
     signals,
