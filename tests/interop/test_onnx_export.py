@@ -278,3 +278,13 @@ def test_constants_of_bfloat16_stay_that():
     for y, want in zip(load(export(signs, [x]))(x), signs(x), strict=True):
         assert y.dtype is wf.bfloat16
         np.testing.assert_array_equal(y.astype("float32").numpy(), want.astype("float32").numpy())
+
+
+def test_products_of_nothing_are_exported():
+    for x in (
+        wf.zeros((3, 0)),
+        wf.zeros((0, 3)),
+        wf.zeros((3, 0), dtype="bool"),
+        wf.zeros((0, 3), dtype="bool"),
+    ):
+        check(F.cov, [x])
