@@ -136,6 +136,10 @@ def test_what_is_not_supported_is_named(tmp_path):
     (tmp_path / "net.onnx").write_bytes(b"\xff" * 100)
     with pytest.raises(wf.FileFormatError, match="not a model of ONNX"):
         readers.load(tmp_path / "net.onnx")
+    with pytest.raises(wf.FileFormatError, match=r"Relu 'Relu0' reads 'z', which nothing computes before it"):
+        readers.load(model([h.make_node("Relu", ["z"], ["y"])], [("x", [1])], [("y", None)]))
+    with pytest.raises(wf.FileFormatError, match=r"nothing computes the output 'z'"):
+        readers.load(model([h.make_node("Relu", ["x"], ["y"])], [("x", [1])], [("z", None)]))
     net = readers.load(linear()[0])
     with pytest.raises(TypeError, match="no array for 'x'"):
         net()

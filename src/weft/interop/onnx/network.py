@@ -145,7 +145,8 @@ def outputs_of(step: Step, inputs: Sequence[Any], values: dict[str, Any]) -> Seq
     try:
         is_exact = all(x.is_exact for x in inputs if isinstance(x, Known))
         if is_known and is_exact and inputs and call.operator in ON_HOST:
-            known = ON_HOST[call.operator](call, *[None if x is None else x.array for x in inputs])
+            with np.errstate(all="ignore"):
+                known = ON_HOST[call.operator](call, *[None if x is None else x.array for x in inputs])
             return [Known(np.asarray(known))]
         result = CONVERSIONS[call.operator](call, *inputs)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
@@ -394,7 +395,9 @@ class _Reader:
     def array(self, proto: Any) -> np.ndarray[Any, Any]:
         """The elements of a TensorProto, which may be in a file beside the model's."""
         if proto.data_type not in elementwise.DTYPES and proto.data_type not in NARROW:
-            kind = self.onnx.TensorProto.DataType.Name(proto.data_type)
+            kinds = self.onnx.TensorProto.DataType
+            is_kind = proto.data_type in kinds.values()
+            kind = kinds.Name(proto.data_type) if is_kind else f"type {proto.data_type}"
             raise GraphError(
                 f"{self.where}: tensor {short(proto.name)} is of {kind}, which weft does not have"
             )
@@ -410,6 +413,23 @@ class _Reader:
             return np.asarray(self.onnx.numpy_helper.to_array(proto, self.folder))
         except (ValueError, TypeError, OSError) as error:
             raise FileFormatError(f"{self.where}: tensor {short(proto.name)}: {error}") from None
+
+
+def check_names(graph: Graph, where: str, around: frozenset[str] = frozenset()) -> None:
+    """Raises FileFormatError for a value that is read before it is there. around: the values of graphs around."""
+    names = {*around, *graph.inputs, *graph.constants}
+    for step in graph.steps:
+        for name in step.inputs:
+            if name and name not in names:
+                reader = f"{step.call.operator} {short(step.call.name)}"
+                raise FileFormatError(
+                    f"{where}: {reader} reads {short(name)}, which nothing computes before it"
+                )
+        for body in step.bodies.values():
+            check_names(body, where, frozenset(names))
+        names.update(step.outputs)
+    if missing := [name for name in graph.outputs if name not in names]:
+        raise FileFormatError(f"{where}: nothing computes the output {short(missing[0])}")
 
 
 def rename(node: Any, names: Mapping[str, str], prefix: str) -> None:
@@ -474,4 +494,6 @@ def load(model: Any) -> Network:
             raise FileFormatError(f"{where}: not a model of ONNX: {type(error).__name__}: {error}") from None
     if not model.graph.node and not model.graph.output:
         raise FileFormatError(f"{where}: a model without a graph")
-    return Network(_Reader(model, folder, where).graph(model.graph))
+    graph = _Reader(model, folder, where).graph(model.graph)
+    check_names(graph, where)
+    return Network(graph)
