@@ -92,6 +92,67 @@ def test_functions_traces_and_symbols_are_exported():
         export(symbol, [normal(4, 3)])
 
 
+W = normal(4, 4, seed=3)
+
+
+def branch(x):
+    return wf.cond(x.sum() > 0, lambda x: F.tanh(x @ W), lambda x: x * 2, x)
+
+
+def scan(x):
+    return wf.foreach(lambda row, state: (state * 2 + row @ W, F.tanh(state + row @ W)), x, x.sum(axis=0) * 0)
+
+
+def grow(x):
+    def condition(x, k):
+        return F.logical_and(x.sum() < 100, k < 50)
+
+    return wf.while_loop(condition, lambda x, k: (F.abs(x) * 1.5 + F.abs(W[0]), k + 1), x, wf.tensor(0))
+
+
+def nested(x):
+    def body(row, state):
+        grown = wf.while_loop(lambda y: y.sum() < 5, lambda y: y + F.abs(row) + 0.1, state, max_iterations=9)
+        return wf.cond(row.sum() > 0, lambda: grown @ W, lambda: grown * 0.5), grown * 0.1
+
+    return wf.foreach(body, x, x.sum(axis=0))
+
+
+CONTROL = {
+    "If": [branch, wf.grad(lambda x: branch(x).sum())],
+    "Loop": [grow],
+    "Scan": [
+        scan,
+        nested,
+        wf.grad(lambda x: scan(x)[0].sum() + (scan(x)[1] ** 2).sum()),
+        lambda x: wf.foreach(lambda row, _: (row, ()), x, ())[0],
+        lambda x: wf.foreach(lambda row, state: ((), state + row), x, x.sum(axis=0))[1],
+    ],
+}
+
+
+def test_control_flow_is_exported():
+    for operator, functions in CONTROL.items():
+        for function in functions:
+            for x in (normal(5, 4), normal(1, 4, seed=1)):
+                model = check(function, [x])
+                assert operator in [node.op_type for node in model.graph.node]
+    for function in (branch, scan, nested):
+        check(function, [normal(5, 4)], [normal(7, 4, seed=1)], dynamic=BATCH)
+    empty = wf.zeros((0, 4))
+    assert [node.op_type for node in check(scan, [empty]).graph.node].count("Scan") == 0
+    with pytest.raises(GraphError, match=r"while_loop: the gradient of a while_loop is not exported"):
+        export(wf.grad(lambda x: grow_at_most(x).sum()), [normal(4)])
+    with pytest.raises(GraphError, match=r"draws random numbers"):
+        export(
+            lambda x: wf.cond(x.sum() > 0, lambda: F.dropout(x, 0.5, training=True), lambda: x), [normal(4)]
+        )
+
+
+def grow_at_most(x):
+    return wf.while_loop(lambda x: x.sum() < 9, lambda x: x * x + 1, x, max_iterations=3)
+
+
 def test_modes_of_modules_are_as_before():
     net = wf.module.Sequential(wf.module.Linear(3, 4), wf.module.Dropout(0.5), wf.module.BatchNorm1d(4))
     assert [node.op_type for node in export(net, [normal(4, 3)]).graph.node][:2] == [

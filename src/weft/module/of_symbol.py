@@ -22,7 +22,8 @@ class SymbolModule(Module):
     arrays: by name, for the auxiliary states, which become buffers, and for all arguments but the inputs, which become
     parameters if they are floats; tensors are shared, not copied. inputs: the names of the arguments that a call gets,
     in its order; by default those without an array. Variables that composing made for an operator's node ("fc_weight"
-    of "fc") are attributes of a module of the node's name (fc.weight), others are attributes of this one.
+    of "fc") are attributes of a module of the node's name (fc.weight), and "a.b" is attribute b of module a; others are
+    attributes of this one.
     A call gives an array, or a tuple where the symbol has several outputs; training is the module's.
     Raises GraphError for names that are missing or unknown, and for gradients inside of the symbol.
 
@@ -58,7 +59,7 @@ class SymbolModule(Module):
         self._paths: dict[str, tuple[str, ...]] = {}
         owners = dict(_owners(symbol))
         for name in held:
-            *within, attribute = self._paths[name] = owners.get(name, (name,))
+            *within, attribute = self._paths[name] = owners.get(name) or tuple(name.split("."))
             home: Module = self
             for part in within:
                 if part not in vars(home):

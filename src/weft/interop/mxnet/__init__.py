@@ -6,6 +6,8 @@ True
 """
 
 from weft.base.name_hints import add_hints as _add_hints
+from weft.interop.mxnet.saving import dumps as dumps
+from weft.interop.mxnet.saving import save as save
 from weft.interop.mxnet.symbols import Network as Network
 from weft.interop.mxnet.symbols import load as load
 from weft.interop.mxnet.symbols import loads as loads

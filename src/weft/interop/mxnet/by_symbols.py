@@ -14,7 +14,7 @@ from weft.interop.mxnet.attributes import Attributes
 from weft.ops import registry
 from weft.symbol import creation, full
 
-__all__ = ["CONVERSIONS"]
+__all__ = ["ARITHMETIC", "COMPARISON", "CONVERSIONS", "LOGICAL", "UNARY"]
 
 F: Any = functional  # on symbols, its functions take name= as well
 Conversion = Callable[..., Any]
@@ -43,7 +43,7 @@ def like(x: Any, value: float, name: str | None = None) -> Any:
 
 # ---- Element by element ----------------------------------------------------------------------------------------------
 
-_UNARY: dict[str, str] = {
+UNARY: dict[str, str] = {
     **{
         name: name
         for name in (
@@ -98,14 +98,14 @@ def _unary(operator: str) -> Conversion:
     return lambda a, name, x: getattr(F, operator)(x, name=name)
 
 
-CONVERSIONS.update({name: _unary(operator) for name, operator in _UNARY.items()})
+CONVERSIONS.update({name: _unary(operator) for name, operator in UNARY.items()})
 CONVERSIONS["rcbrt"] = lambda a, name, x: F.reciprocal(F.cbrt(x), name=name)
 CONVERSIONS["logical_not"] = lambda a, name, x: as_numbers(F.equal(x, 0), x, name)
 # Halves go away from zero there, and to the even number here.
 CONVERSIONS["round"] = lambda a, name, x: F.multiply(F.sign(x), F.floor(abs(x) + 0.5), name=name)
 CONVERSIONS["fix"] = lambda a, name, x: F.trunc(x, name=name)
 
-_ARITHMETIC = {
+ARITHMETIC = {
     "add": "add",
     "plus": "add",
     "sub": "subtract",
@@ -118,7 +118,7 @@ _ARITHMETIC = {
     "minimum": "minimum",
     "hypot": "hypot",
 }
-_COMPARISON = {
+COMPARISON = {
     "equal": "equal",
     "not_equal": "not_equal",
     "greater": "greater",
@@ -126,7 +126,7 @@ _COMPARISON = {
     "lesser": "less",
     "lesser_equal": "less_equal",
 }
-_LOGICAL = {"logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor"}
+LOGICAL = {"logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor"}
 
 
 def as_numbers(y: Any, x: Any, name: str) -> Any:
@@ -165,15 +165,15 @@ def _compared_scalar(operator: str) -> Conversion:
     return convert
 
 
-for _name, _operator in _ARITHMETIC.items():
+for _name, _operator in ARITHMETIC.items():
     CONVERSIONS[f"broadcast_{_name}"] = CONVERSIONS[f"_{_name}"] = _binary(_operator)
     CONVERSIONS[f"elemwise_{_name}"] = _binary(_operator)
     CONVERSIONS[f"_{_name}_scalar"] = _scalar(_operator)
     CONVERSIONS[f"_r{_name}_scalar"] = _scalar(_operator, True)
-for _name, _operator in _COMPARISON.items():
+for _name, _operator in COMPARISON.items():
     CONVERSIONS[f"broadcast_{_name}"] = CONVERSIONS[f"_{_name}"] = _compared(_operator)
     CONVERSIONS[f"_{_name}_scalar"] = _compared_scalar(_operator)
-for _name, _operator in _LOGICAL.items():
+for _name, _operator in LOGICAL.items():
     CONVERSIONS[f"broadcast_{_name}"] = CONVERSIONS[f"_{_name}"] = _logical(_operator)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from weft.arrays.tensor import Tensor
 from weft.base.errors import GraphError
 from weft.base.users_line import users_line
 from weft.graph.capture import Capture, type_of
-from weft.interop.onnx import export_loops, export_rules
-from weft.interop.onnx.writer import CODES, Writer
+from weft.graph.recording import Recorder
+from weft.interop.onnx import export_control, export_loops, export_rules
+from weft.interop.onnx.writer import Writer
 from weft.module.module import Module
 from weft.ops.node import Node, Value, traced
 from weft.ops.sizes import NeedsSizes, Size, SizeGuards, axis_size
@@ -24,7 +25,7 @@ from weft.traces.trace import Trace
 
 __all__ = ["export"]
 
-_RULES = export_loops, export_rules  # in the tables once they are imported
+_RULES = export_control, export_loops, export_rules  # in the tables once they are imported
 OLDEST, NEWEST = 18, 24
 IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12}
 MAX_BYTES = (1 << 31) - (1 << 20)  # of constants in the file itself; protocol buffers end at 2 GiB
@@ -74,9 +75,9 @@ def export(
         writer, results, written = _written(function, parameters, names, types, axes, opset, outputs)
     finally:
         restore()
-    infos = [_info(onnx, name, t, axes) for name, t in zip(names, types, strict=True)]
-    result_infos = [_info(onnx, name, t, axes) for name, t in zip(results, written, strict=True)]
-    read = {name for node in writer.nodes for name in node.input}
+    infos = [writer.info(name, t) for name, t in zip(names, types, strict=True)]
+    result_infos = [writer.info(name, t) for name, t in zip(results, written, strict=True)]
+    read = set(_names_read(writer.nodes))
     tensors = [_tensor(onnx, writer, name, x) for name, x in writer.constants.items() if name in read]
     graph = onnx.helper.make_graph(writer.nodes, "weft", infos, result_infos, tensors)
     model = onnx.helper.make_model(
@@ -100,7 +101,9 @@ def export(
 
 
 class _Recording(Capture):
-    """Notes the user's line of each operator, for errors."""
+    """Notes the user's line of each operator, for errors. Draws are recorded; those that are read are refused."""
+
+    draw = Recorder.draw
 
     def record(self, node: Node, operands: Sequence[Any] | None = None) -> Sequence[Value]:
         node.where = users_line()
@@ -170,7 +173,7 @@ def _written(
     capture = _Recording("onnx export")
     values = [capture.input(t) for t in types]
     guards = SizeGuards([number for *_, number in axes])
-    writer = Writer(opset, [(name, axis) for name, axis, *_ in axes])
+    writer = Writer(opset, [(name, axis, size) for name, axis, size, _ in axes])
     try:
         with guards:
             recorded = capture.run(lambda: function(*map(traced, values)))
@@ -197,9 +200,12 @@ def _written(
     return writer, results, [v.type for v in recorded.outputs]
 
 
-def _info(onnx: Any, name: str, t: TensorType, axes: Sequence[Any]) -> Any:
-    shape = [(axes[n.args[0]][2] if n.op == "axis" else None) if isinstance(n, Size) else n for n in t.shape]
-    return onnx.helper.make_tensor_value_info(name, CODES[t.dtype.name], shape)
+def _names_read(nodes: Iterable[Any]) -> Iterator[str]:
+    """The names that nodes read, and nodes of graphs in them."""
+    for node in nodes:
+        yield from node.input
+        for attribute in node.attribute:
+            yield from _names_read(attribute.g.node)
 
 
 def _tensor(onnx: Any, writer: Writer, name: str, array: Any) -> Any:

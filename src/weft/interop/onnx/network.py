@@ -32,7 +32,7 @@ _MODULES = (
 )  # their conversions are in the table once they are imported
 OLDEST, NEWEST = 7, 26
 MAX_DEPTH = 32
-_CONTROL = ("If", "Loop")
+_CONTROL = ("If", "Loop", "Scan")
 _DRAWN = ("Dropout",)
 
 
@@ -121,6 +121,8 @@ def outputs_of(step: Step, inputs: Sequence[Any], values: dict[str, Any]) -> Seq
         return run_if(step, inputs, values)
     if call.operator == "Loop":
         return run_loop(step, inputs, values)
+    if call.operator == "Scan":
+        return run_scan(step, inputs, values)
     is_known = call.operator not in _DRAWN and all(x is None or isinstance(x, Known) for x in inputs)
     try:
         is_exact = all(x.is_exact for x in inputs if isinstance(x, Known))
@@ -170,6 +172,51 @@ def run_loop(step: Step, inputs: Sequence[Any], values: dict[str, Any]) -> Seque
         *states,
         *(stacked(step.call, rows, type) for rows, type in zip(scanned, types, strict=True)),
     ]
+
+
+def run_scan(step: Step, inputs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
+    """The scan as wf.foreach, one operator in a trace. Before opset 9 each row of the batch is scanned for itself."""
+    from weft import functional as F
+
+    call, body = step.call, step.bodies["body"]
+    count = call.get("num_scan_inputs")
+    if call.opset >= 9:
+        return _scanned(call, body, [tensor(x) for x in inputs], count, values)
+    if inputs[0] is not None:
+        raise call.fail("sequence_lens are not supported")
+    batched = [tensor(x) for x in inputs[1:]]
+    rows = [
+        _scanned(call, body, [x[k, ...] for x in batched], count, values) for k in range(batched[0].shape[0])
+    ]
+    return [F.stack(*column, axis=0) for column in zip(*rows, strict=True)]
+
+
+def _scanned(
+    call: Call, body: Graph, inputs: Sequence[Any], count: int, values: dict[str, Any]
+) -> Sequence[Any]:
+    from weft import functional as F
+    from weft.control_flow import foreach
+
+    states, sequences = inputs[: len(inputs) - count], inputs[len(inputs) - count :]
+    items = len(body.outputs) - len(states)
+
+    def options(name: str, length: int) -> Any:
+        return call.get(name) or [0] * length
+
+    turned = options("directions" if call.opset < 9 else "scan_input_directions", count)
+    axes = options("scan_input_axes", count)
+    sequences = [F.moveaxis(x, axis, 0) for x, axis in zip(sequences, axes, strict=True)]
+    sequences = [F.flip(x, axis=0) if turn else x for x, turn in zip(sequences, turned, strict=True)]
+
+    def each(slices: Any, before: Any) -> Any:
+        given = dict(zip(body.inputs, [*before, *slices], strict=True))
+        results = [tensor(x) for x in run(body, {**values, **body.constants, **given})]
+        return tuple(results[len(states) :]), tuple(results[: len(states)])
+
+    stacks, last = foreach(each, tuple(sequences), tuple(states))
+    turned, axes = options("scan_output_directions", items), options("scan_output_axes", items)
+    stacks = [F.flip(x, axis=0) if turn else x for x, turn in zip(stacks, turned, strict=True)]
+    return [*last, *(F.moveaxis(x, 0, axis) for x, axis in zip(stacks, axes, strict=True))]
 
 
 def stacked(call: Call, rows: Sequence[Any], type: Any) -> Any:

@@ -1,0 +1,307 @@
+"""What mxnet.save writes: weft reads the same network again, and MXNet itself computes the same from it.
+
+Tests that ask MXNet 1.9.1 take the path of a Python that has it from WEFT_TEST_MXNET (see mxnet_reference.py).
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.interop import mxnet_cases
+from tests.interop.mxnet_cases import CASES, symbol_text
+from tests.interop.test_mxnet_symbols import Network, close, compare, expected, run, small_network
+
+import weft as wf
+import weft.functional as F
+from weft.base.errors import GraphError
+from weft.interop import mxnet
+from weft.module import BatchNorm2d, Conv2d, Dropout, Flatten, Linear, Module, ReLU, Sequential
+from weft.symbol import var
+
+FOLDER = Path(__file__).parent
+MXNET = os.environ.get("WEFT_TEST_MXNET")
+with_mxnet = pytest.mark.skipif(
+    MXNET is None, reason="WEFT_TEST_MXNET is not set to a Python that has mxnet 1.9.1"
+)
+
+
+@pytest.mark.daily(12)
+@pytest.mark.parametrize("part", range(12))
+def test_a_network_that_was_read_is_written_as_the_same(part):
+    for k in range(part, len(CASES), 12):
+        text = mxnet.dumps(mxnet.loads(symbol_text(CASES[k])))
+        arrays = {f"x{n}": x for n, x in enumerate(mxnet_cases.values(CASES[k]))}
+        answer = expected()[k]
+        compare(run(text, arrays, answer["gradients"]), answer, CASES[k][0])
+
+
+def test_the_text_of_a_symbol_is_what_mxnet_has():
+    x = F.relu(F.linear(var("data"), out_features=4, name="fc"), name="act")
+    y = F.concat(x * 2.0, 1.0 - x, axis=1, name="both")
+    assert json.loads(mxnet.dumps(y)) == {
+        "nodes": [
+            {"op": "null", "name": "data", "inputs": []},
+            {"op": "null", "name": "fc_weight", "inputs": []},
+            {"op": "null", "name": "fc_bias", "inputs": []},
+            {
+                "op": "FullyConnected",
+                "name": "fc",
+                "attrs": {"num_hidden": "4", "no_bias": "False", "flatten": "False"},
+                "inputs": [[0, 0, 0], [1, 0, 0], [2, 0, 0]],
+            },
+            {"op": "relu", "name": "act", "inputs": [[3, 0, 0]]},
+            {"op": "_mul_scalar", "name": "multiply0", "attrs": {"scalar": "2.0"}, "inputs": [[4, 0, 0]]},
+            {"op": "_rminus_scalar", "name": "subtract0", "attrs": {"scalar": "1.0"}, "inputs": [[4, 0, 0]]},
+            {
+                "op": "Concat",
+                "name": "both",
+                "attrs": {"dim": "1", "num_args": "2"},
+                "inputs": [[5, 0, 0], [6, 0, 0]],
+            },
+        ],
+        "arg_nodes": [0, 1, 2],
+        "heads": [[7, 0, 0]],
+        "attrs": {"mxnet_version": ["int", 10901]},
+    }
+
+
+def network():
+    wf.random.seed(0)
+    return Sequential(
+        Conv2d(3, 4, 3, padding=1), BatchNorm2d(4), ReLU(), Dropout(0.5), Flatten(), Linear(4 * 36, 5)
+    ).eval()
+
+
+class AskingForSizes(Module):
+    """Attention, whose heads are divided by sizes."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.out = Linear(8, 24), Linear(8, 8)
+
+    def forward(self, x):
+        n, t, _ = x.shape
+        parts = F.permute_dims(F.reshape(self.into(x), (n, t, 3, 2, 4)), (2, 0, 3, 1, 4))
+        y = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
+        return x + self.out(F.reshape(F.permute_dims(y, (0, 2, 1, 3)), (n, t, 8)))
+
+
+def again(paths, *args):
+    symbol, arrays = mxnet.load(*paths)
+    return wf.module.SymbolModule(symbol, arrays).eval()(*args)
+
+
+def test_a_module_is_written_with_the_names_of_its_parameters(tmp_path):
+    net, x = network(), wf.random.normal(0, 1, (2, 3, 6, 6))
+    paths = mxnet.save(net, None, tmp_path / "net", epoch=3)
+    assert [Path(path).name for path in paths] == ["net-symbol.json", "net-0003.params"]
+    assert {name[:4] for name in wf.load(paths[1])} == {"arg:", "aux:"}
+    assert set(mxnet.load(*paths).arrays) == {n for n, _ in (*net.named_parameters(), *net.named_buffers())}
+    assert np.array_equal(again(paths, x).numpy(), net(x).numpy())
+    traced = wf.trace(net)
+    assert Path(mxnet.save(net, None, tmp_path / "a")[0]).read_text() == Path(paths[0]).read_text()
+    assert mxnet.save(traced, dict(net.state_dict()), tmp_path / "b")
+    assert np.array_equal(
+        again((tmp_path / "b-symbol.json", tmp_path / "b-0000.params"), x).numpy(), net(x).numpy()
+    )
+
+
+def test_a_function_that_asks_for_sizes_is_recorded(tmp_path):
+    net, x = AskingForSizes(), wf.random.normal(0, 1, (2, 5, 8))
+    with pytest.raises(AttributeError, match="shape"):
+        mxnet.save(net, None, tmp_path / "net")
+    net.train()
+    paths = mxnet.save(net, None, tmp_path / "net", inputs=["x"], args=[x])
+    assert net.training
+    np.testing.assert_allclose(again(paths, x).numpy(), net(x).numpy(), atol=1e-6)
+
+
+def test_the_network_of_a_file_is_written_after_training(tmp_path):
+    symbol = mxnet.loads(small_network())
+    shapes, _, states = symbol.infer_shape(data=(2, 3, 4, 4))
+    arrays = {
+        name: wf.random.uniform(0.1, 1, shape)
+        for name, shape in zip(
+            [*symbol.list_arguments(), *symbol.list_auxiliary_states()], [*shapes, *states], strict=True
+        )
+        if name not in ("data", "softmax_label")
+    }
+    net = wf.module.SymbolModule(symbol, arrays, inputs=["data", "softmax_label"])
+    for p in net.parameters():
+        p[...] = p * 0.5
+    paths = mxnet.save(net, None, tmp_path / "net")
+    x, labels = wf.random.normal(0, 1, (2, 3, 4, 4)), wf.zeros(2)
+    y = wf.module.SymbolModule(*mxnet.load(*paths), inputs=["data", "softmax_label"]).eval()(x, labels)
+    assert np.array_equal(y.numpy(), net.eval()(x, labels).numpy())
+    assert "SoftmaxOutput" in Path(paths[0]).read_text()
+
+
+def test_what_cannot_be_written_is_an_error(tmp_path):
+    x = var("x")
+    with pytest.raises(GraphError, match=r"mxnet\.save: digamma 'j': there is no rule for it"):
+        mxnet.dumps(F.digamma(x, name="j"))
+    with pytest.raises(GraphError, match=r"matmul 'm': the shape of input 0 is needed"):
+        mxnet.dumps(F.matmul(x, var("y"), name="m"))
+    text = mxnet.dumps(F.matmul(x, var("y"), name="m"), {"x": (2, 3), "y": (3, 4)})
+    assert json.loads(text)["nodes"][-1]["op"] == "dot"
+    with pytest.raises(GraphError, match="MXNet has no uint16"):
+        mxnet.dumps(F.cast(x, dtype="uint16"))
+    with pytest.raises(GraphError, match="an array of its own"):
+        mxnet.dumps(x + wf.ones(3))
+    with pytest.raises(GraphError, match="nothing reads the array 'z'"):
+        mxnet.save(x * 2.0, {"z": wf.ones(3)}, tmp_path / "net")
+    with pytest.raises(GraphError, match="no array for 'bn_running_mean'"):
+        mxnet.save(F.batch_norm(x, name="bn"), {}, tmp_path / "net")
+    with pytest.raises(TypeError, match="expected a symbol, a module"):
+        mxnet.save(lambda x: 3, None, tmp_path / "net")
+    assert not list(tmp_path.iterdir())
+
+
+def test_constant_arrays_are_written_beside_parameters(tmp_path):
+    variable = var("x")
+    y = F.where(variable > 0.0, variable, wf.tensor([1.0, 2.0, 3.0]))
+    paths = mxnet.save(y, {}, tmp_path / "net")
+    x = wf.tensor([[1.0, -1.0, 0.0]])
+    assert again(paths, x).numpy().tolist() == [[1.0, 2.0, 3.0]]
+
+
+# ---- MXNet itself
+
+
+def answers_of(networks, tmp_path):
+    """What MXNet computes."""
+    (tmp_path / "networks.json").write_text(json.dumps(networks))
+    command = [MXNET, str(FOLDER / "mxnet_reference.py"), str(tmp_path / "networks.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def as_array(described):
+    return np.array([np.nan if v is None else v for v in described["values"]]).reshape(described["shape"])
+
+
+@with_mxnet
+def test_mxnet_computes_the_same_of_what_is_written(tmp_path):
+    networks = []
+    for k, case in enumerate(CASES):
+        networks.append(
+            {
+                "symbol": mxnet.dumps(mxnet.loads(symbol_text(case))),
+                "inputs": {f"x{n}": x.tolist() for n, x in enumerate(mxnet_cases.values(case))},
+                "gradients": list(expected()[k]["gradients"]),
+                "integers": [f"x{n}" for n, (_, kind) in enumerate(case[2]) if kind[0] == "I"],
+            }
+        )
+    for k, answer in enumerate(answers_of(networks, tmp_path)):
+        for key in ("inference", "training"):
+            for y, described in zip(answer[key], expected()[k][key], strict=True):
+                close(as_array(y), described, f"{CASES[k]} {key}")
+        for key in ("gradients", "states"):
+            assert answer[key].keys() == expected()[k][key].keys()
+            for name, described in expected()[k][key].items():
+                close(as_array(answer[key][name]), described, f"{CASES[k]} {key} {name}")
+
+
+@with_mxnet
+def test_mxnet_runs_modules(tmp_path):
+    wf.random.seed(1)
+    cases = [(network(), (2, 3, 6, 6), {}), (wf.module.LSTM(3, 4, num_layers=2), (5, 2, 3), {})]
+    cases.append((AskingForSizes(), (2, 5, 8), {"args": [wf.ones((2, 5, 8))]}))
+    cases.append(
+        (wf.models.ResNet(wf.models.ResNetConfig(blocks=(1, 1), width=8, classes=4)), (2, 3, 16, 16), {})
+    )
+    networks, references = [], []
+    for net, shape, options in cases:
+        net.eval()
+        x = wf.random.normal(0, 1, shape)
+        symbol, params = mxnet.save(net, None, tmp_path / "net", **options)
+        arrays = {name[4:]: array.numpy().tolist() for name, array in wf.load(params).items()}
+        inputs = {**arrays, "data": x.numpy().tolist()}
+        networks.append({"symbol": Path(symbol).read_text(), "inputs": inputs, "gradients": ["data"]})
+        y = net(x)
+        references.append((y if isinstance(y, wf.Tensor) else y[0]).numpy())
+    for answer, reference in zip(answers_of(networks, tmp_path), references, strict=True):
+        np.testing.assert_allclose(as_array(answer["inference"][0]), reference, rtol=1e-4, atol=1e-6)
+
+
+# ---- Random networks of all operators that are read
+
+
+class RandomNetwork(Network):
+    """A few operators of CASES on each other: inputs come from values before, cut and formed as a case needs them."""
+
+    def __init__(self, rng):
+        super().__init__(attrs={"mxnet_version": ["int", 10901]})
+        self.rng, self.inputs, self.gradients, self.integers = rng, {}, [], []
+        self.values = []  # (node, output, number of elements)
+
+    def variable(self, x, is_differentiable):
+        name = f"x{len(self.inputs)}"
+        self.inputs[name] = x
+        if is_differentiable:
+            self.gradients.append(name)
+        return self.add("null", name)
+
+    def unary(self, op, x, **attributes):
+        return self.add(op, f"n{len(self.nodes)}", x, **attributes)
+
+    def source(self, case, n, whole):
+        """Input n of a case."""
+        shape, kind = case[2][n]
+        size = int(np.prod(shape))
+        usable = [v for v in self.values if v[2] >= size]
+        if kind not in ("n", "p", "u", "c") or not usable or self.rng.random() < 0.2:
+            node = self.variable(whole, kind in ("n", "p", "u"))
+            if kind[0] == "I":
+                self.integers.append(self.nodes[node]["name"])
+            return node
+        node, output, count = usable[self.rng.integers(len(usable))]
+        node = self.add("Reshape", f"n{len(self.nodes)}", node, output=output, shape="(-1,)")
+        if count > size:
+            node = self.unary("slice_axis", node, axis="0", begin="0", end=str(size))
+        node = self.unary("Reshape", node, shape=str(tuple(shape)))
+        node = self.unary("tanh", node)
+        if kind == "p":
+            node = self.unary("_plus_scalar", self.unary("abs", node), scalar="0.5")
+        elif kind == "u":
+            node = self.unary("_mul_scalar", node, scalar="0.9")
+        elif kind == "c":
+            node = self.unary("BlockGrad", node)
+        return node
+
+    def grow(self, k):
+        case, answer = CASES[k], expected()[k]
+        arrays = mxnet_cases.values(case, int(self.rng.integers(1 << 30)))
+        sources = [self.source(case, n, x) for n, x in enumerate(arrays)]
+        node = self.add(case[0], f"n{len(self.nodes)}", *sources, **case[1])
+        for output, described in enumerate(answer["inference"]):
+            entry = (node, output, len(described["values"]))
+            if not answer["gradients"] or described["dtype"] != "float32":
+                block = self.add("Cast", f"n{len(self.nodes)}", node, output=output, dtype="float32")
+                entry = (self.unary("BlockGrad", block), 0, entry[2])
+            self.values.append(entry)
+
+
+def random_network(seed, ks):
+    network = RandomNetwork(np.random.default_rng(seed))
+    for k in ks:
+        network.grow(k)
+    node, output, _ = network.values[-1]
+    document = json.loads(network.text(node))
+    document["heads"] = [[node, output, 0]]
+    used = {node}
+    for at in range(len(document["nodes"]) - 1, -1, -1):
+        if at in used:
+            used |= {entry[0] for entry in document["nodes"][at]["inputs"]}
+    names = {document["nodes"][at]["name"] for at in used}
+    inputs = {name: x for name, x in network.inputs.items() if name in names}
+    return {
+        "symbol": json.dumps(document),
+        "inputs": inputs,
+        "gradients": [name for name in network.gradients if name in inputs],
+        "integers": [name for name in network.integers if name in inputs],
+    }
