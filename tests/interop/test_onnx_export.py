@@ -1,5 +1,7 @@
 """What is exported to ONNX computes the same in ONNX Runtime, and read again; skipped without them."""
 
+import contextlib
+
 import numpy as np
 import pytest
 from tests.fuzzing import SEED
@@ -7,7 +9,7 @@ from tests.fuzzing import SEED
 import weft as wf
 import weft.functional as F
 from weft import models
-from weft.base.errors import GraphError
+from weft.base.errors import DTypeError, GraphError, ShapeError
 from weft.base.structure import tree_leaves
 
 onnx = pytest.importorskip("onnx")
@@ -288,3 +290,24 @@ def test_products_of_nothing_are_exported():
         wf.zeros((0, 3), dtype="bool"),
     ):
         check(F.cov, [x])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_models_are_refused_or_run(tmp_path):
+    """Bytes at random places are others: nothing but errors of files, operators and their operands."""
+    images = normal(3, 1, 4, 4)
+    rounded = wf.quantization.calibrate(Small().eval(), [images]).eval()
+    whole = [(scan, normal(5, 4)), (branch, normal(5, 4)), (rounded, images)]
+    files = [(export(function, [x]).SerializeToString(), x) for function, x in whole]
+    rng, path = np.random.default_rng(SEED), tmp_path / "net.onnx"
+    for k in range(90):
+        content, x = files[k % 3]
+        damaged = np.frombuffer(content, np.uint8).copy()
+        places = rng.integers(len(content), size=rng.integers(1, 4))
+        damaged[places] = rng.integers(256, size=places.size)
+        path.write_bytes(damaged.tobytes())
+        with contextlib.suppress(
+            wf.FileFormatError, GraphError, ShapeError, DTypeError, IndexError, TypeError, ValueError
+        ):
+            net = load(path)
+            net(*[x] * len(net.inputs))

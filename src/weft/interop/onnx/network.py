@@ -37,7 +37,7 @@ _MODULES = (
 )  # their conversions are in the table once they are imported
 OLDEST, NEWEST = 7, 26
 MAX_DEPTH = 32
-_CONTROL = ("If", "Loop", "Scan")
+_CONTROL = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}  # and their graphs
 _DRAWN = ("Dropout",)
 
 
@@ -425,8 +425,12 @@ def check_names(graph: Graph, where: str, around: frozenset[str] = frozenset()) 
                 raise FileFormatError(
                     f"{where}: {reader} reads {short(name)}, which nothing computes before it"
                 )
-        for body in step.bodies.values():
-            check_names(body, where, frozenset(names))
+        for attribute in _CONTROL.get(step.call.operator, ()):
+            if attribute not in step.bodies:
+                raise FileFormatError(
+                    f"{where}: {step.call.operator} {short(step.call.name)} has no {attribute}"
+                )
+            check_names(step.bodies[attribute], where, frozenset(names))
         names.update(step.outputs)
     if missing := [name for name in graph.outputs if name not in names]:
         raise FileFormatError(f"{where}: nothing computes the output {short(missing[0])}")
