@@ -336,6 +336,10 @@ def check_random_networks(seeds, tmp_path):
             key: {name: as_array(x) for name, x in of_written[key].items()} for key in ("gradients", "states")
         }
         results = {key: [as_array(y) for y in of_written[key]] for key in ("inference", "training")}
+        if not answer[
+            "gradients"
+        ]:  # an operator there has none, those that are written in its place may have
+            arrays["gradients"] = {}
         compare({**arrays, **results}, answer, f"seed {seed}, written")
 
 
