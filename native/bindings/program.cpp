@@ -64,7 +64,8 @@ class PythonThreadCompiler {
       for (int k = 0; k < loop.operands; ++k) inner += "uzac"[loop.inner[k]];
       const nb::object code =
           nb::handle(compile_)(backend.chip(pattern.device), loop.rank, loop.row_rank, loop.lanes, inner,
-                               pattern.is_long, pattern.is_narrow, pattern.width);
+                               pattern.is_long, pattern.is_narrow, pattern.width,
+                               nb::make_tuple(pattern.m_loops, pattern.n_loops, pattern.seconds));
       const auto bytes = nb::cast<nb::bytes>(code[0]);
       image.assign(bytes.c_str(), bytes.size());
       name = nb::cast<std::string>(code[1]);
@@ -307,13 +308,14 @@ void bind_program(nb::module_& m) {
   def(
       m, "make_thread_loop",
       [](int operands, int inputs, uint32_t row_axes, uint32_t position_axes, bool ordered, bool joins,
-         nb::object compile) {
+         uint32_t factors, nb::object compile) {
         const LoopForm form = loop_form(operands, inputs, row_axes, position_axes, ordered);
         auto compiler = std::make_shared<PythonThreadCompiler>(std::move(compile));
-        return Ref<Kernel>(
-            new ThreadLoop(form, joins, [compiler](const ThreadPattern& p) { return (*compiler)(p); }));
+        return Ref<Kernel>(new ThreadLoop(form, joins, factors,
+                                          [compiler](const ThreadPattern& p) { return (*compiler)(p); }));
       },
-      "operands"_a, "inputs"_a, "row_axes"_a, "position_axes"_a, "ordered"_a, "joins"_a, "compile"_a);
+      "operands"_a, "inputs"_a, "row_axes"_a, "position_axes"_a, "ordered"_a, "joins"_a, "factors"_a,
+      "compile"_a);
   // Kernels that run the programs of plans (program/control.h). saved: for each state, whether its stack is
   // an output.
   def(

@@ -48,6 +48,14 @@ class MappedFile {
   char* data() const { return data_; }
   size_t size() const { return size_; }
   std::string_view bytes() const { return {data_, size_}; }
+  // Gives back the pages that are within [data, data + bytes), none of which this process has written. They
+  // are read from the file again when they are needed.
+  static void release(char* data, size_t bytes) noexcept {
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const uintptr_t first = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
+    const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / page * page;
+    if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+  }
 
  private:
   char* data_ = nullptr;
@@ -111,6 +119,8 @@ struct weft_program {
   Ref<const Program> program;
   std::vector<size_t> arguments;  // the inputs that a run gives
   std::vector<Tensor> inputs;     // the weights; empty for arguments
+  // Of each result: whether its output is written to the caller's memory when that is row-major.
+  std::vector<bool> is_direct;
 };
 
 namespace {
@@ -145,6 +155,47 @@ Tensor weight_of(const MappedFile& file, const ExportedHeader::Input& x) {
   if (bytes < 0 || x.offset > size || bytes > size - x.offset)
     throw FormatError("weight " + x.name + " is outside of the file of weights");
   return tensor_over(file.data() + x.offset, x.dtype, x.shape, x.strides, false);
+}
+
+// An output is written in place where its step would give it just this geometry, and once: others are copied.
+void find_direct_results(weft_program& p) {
+  const Program& program = *p.program;
+  std::vector<int64_t> registers(static_cast<size_t>(program.registers) + 1);
+  program.compute_registers({}, registers.data());
+  std::vector<bool> is_taken(program.outputs.size());
+  for (const ExportedHeader::Result& result : p.header.results) {
+    const auto output = static_cast<size_t>(result.output);
+    const int number = program.outputs[output].value - static_cast<int>(program.uses.size());
+    bool is_direct = number >= 0 && program.outputs[output].writes < 0 && !is_taken[output];
+    if (is_direct) {
+      const Program::Value& value = program.values[static_cast<size_t>(number)];
+      is_direct = value.kind == Program::Value::Kind::output && value.like < 0 &&
+                  value.dtype == result.dtype && value.sizes.size() == result.shape.size();
+      const std::vector<int64_t> dense = dense_strides(result.shape);
+      for (size_t d = 0; is_direct && d < dense.size(); ++d)
+        is_direct = registers[static_cast<size_t>(value.sizes[d])] == result.shape[d] &&
+                    (value.strides.empty() || result.shape[d] == 1 ||
+                     registers[static_cast<size_t>(value.strides[d])] == dense[d]);
+    }
+    if (is_direct) is_taken[output] = true;
+    p.is_direct.push_back(is_direct);
+  }
+}
+
+// Prepares what depends on weights alone. Those that no run reads any more leave this process's memory one by
+// one, so that there is never more than one of them beside what has been made of them.
+void prepack(const weft_program& p) {
+  std::vector<const Tensor*> inputs;
+  for (const Tensor& x : p.inputs) inputs.push_back(&x);
+  std::vector<size_t> released;
+  const auto release = [&](size_t k) {
+    if (p.inputs[k].chunk) MappedFile::release(p.inputs[k].chunk->data, p.inputs[k].chunk->bytes);
+  };
+  p.program->prepack(inputs, [&](size_t k) {
+    release(k);
+    released.push_back(k);
+  });
+  for (const size_t k : released) release(k);  // pages that came in with those of their neighbours
 }
 
 std::unique_ptr<weft_program> load(const std::string& folder) {
@@ -182,6 +233,8 @@ std::unique_ptr<weft_program> load(const std::string& folder) {
     if (input.offset < 0) loaded->arguments.push_back(k);
     loaded->inputs.push_back(input.offset < 0 ? Tensor() : weight_of(*loaded->weights, input));
   }
+  find_direct_results(*loaded);
+  prepack(*loaded);
   return loaded;
 }
 
@@ -221,8 +274,9 @@ void run(weft_program& p, const weft_array* given, const weft_array* wanted) {
     }
     inputs[p.arguments[k]] = x;
   }
-  std::vector<Tensor> destinations(p.program->outputs.size()), results(p.program->outputs.size());
-  std::vector<const Tensor*> input_pointers, destination_pointers(destinations.size());
+  std::vector<Tensor> places, results(p.program->outputs.size());
+  places.reserve(header.results.size());
+  std::vector<const Tensor*> input_pointers, destinations(results.size());
   std::vector<Tensor*> result_pointers;
   for (const Tensor& x : inputs) input_pointers.push_back(&x);
   for (Tensor& x : results) result_pointers.push_back(&x);
@@ -230,15 +284,17 @@ void run(weft_program& p, const weft_array* given, const weft_array* wanted) {
     const ExportedHeader::Result& result = header.results[j];
     const std::vector<int64_t> strides = strides_of(wanted[j], result.shape);
     check_memory(wanted[j], result.name, result.dtype, result.shape, strides);
-    destinations[j] =
-        tensor_over(static_cast<char*>(wanted[j].data), result.dtype, result.shape, strides, false);
+    places.push_back(
+        tensor_over(static_cast<char*>(wanted[j].data), result.dtype, result.shape, strides, false));
+    if (p.is_direct[j] && places[j].contiguous())
+      destinations[static_cast<size_t>(result.output)] = &places[j];
   }
-  p.program->launch(input_pointers, {}, {}, result_pointers.data());
+  p.program->launch(input_pointers, {}, destinations, result_pointers.data());
   for (const Tensor& x : results)
     if (x.chunk) wait_for(x);
   for (size_t j = 0; j < header.results.size(); ++j) {
-    const Tensor& result = results[static_cast<size_t>(header.results[j].output)];
-    copy_elements(destinations[j].view(), {}, result.view(), {});
+    const auto output = static_cast<size_t>(header.results[j].output);
+    if (destinations[output] != &places[j]) copy_elements(places[j].view(), {}, results[output].view(), {});
   }
 }
 

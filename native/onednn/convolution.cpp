@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "onednn/byte_convolution.h"
 #include "onednn/cache.h"
 #include "onednn/division.h"
 #include "onednn/recipe.h"
@@ -350,6 +351,13 @@ KernelRef in_pieces(const Convolution& r, const Division& division) {
 }
 
 KernelRef build(const Convolution& r) {
+  const double time = time_ns(r);
+  if (std::unique_ptr<Steps> steps = byte_convolution(r, time)) {
+    if (time >= kRegionOfBytes_ns) return make_ref<OnednnKernel>(std::move(steps));
+    std::vector<std::unique_ptr<Steps>> whole;
+    whole.push_back(std::move(steps));
+    return make_ref<OnednnKernel>(std::move(whole));
+  }
   const Division division = divide(r, omp_get_max_threads());
   if (division.width != Division::Width::team)
     return make_for_width(division.width, [&] { return Builder(r).build(); });

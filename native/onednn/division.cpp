@@ -38,17 +38,6 @@ double time_ns(const Matmul& r) {
   return operations / speed + (bytes_of(r.a) + bytes_of(r.b) + bytes_of(r.c)) / kBytes;
 }
 
-// Channels are computed by the vector.
-double time_ns(const Convolution& r) {
-  const auto whole = [](int64_t channels) { return static_cast<double>((channels + 15) / 16 * 16); };
-  double operations = 2.0 * static_cast<double>(elements(r.y.shape)) * static_cast<double>(r.x.shape[1]);
-  operations *= whole(r.y.shape[1]) / static_cast<double>(r.y.shape[1] * r.groups);
-  for (size_t d = 2; d < r.w.shape.size() && !r.w.layout; ++d)
-    operations *= static_cast<double>(r.w.shape[d]);
-  const double speed = speed_of(r.x.dtype);
-  return operations / speed + (bytes_of(r.x) + bytes_of(r.y)) / kBytes;
-}
-
 // The outermost dimension if it has something for every thread. Else rows, if they are enough for oneDNN's
 // code: pieces of rows are dense results, which all of its implementations take. Else the longer of rows and
 // columns.
@@ -60,6 +49,17 @@ size_t dimension(const Matmul& r, int threads) {
 }
 
 }  // namespace
+
+// Channels are computed by the vector.
+double time_ns(const Convolution& r) {
+  const auto whole = [](int64_t channels) { return static_cast<double>((channels + 15) / 16 * 16); };
+  double operations = 2.0 * static_cast<double>(elements(r.y.shape)) * static_cast<double>(r.x.shape[1]);
+  operations *= whole(r.y.shape[1]) / static_cast<double>(r.y.shape[1] * r.groups);
+  for (size_t d = 2; d < r.w.shape.size() && !r.w.layout; ++d)
+    operations *= static_cast<double>(r.w.shape[d]);
+  const double speed = speed_of(r.x.dtype);
+  return operations / speed + (bytes_of(r.x) + bytes_of(r.y)) / kBytes;
+}
 
 Division::Width width_of(double time, int threads) {
   return threads == 1 || time < kWorth_ns ? Division::Width::alone : Division::Width::region;

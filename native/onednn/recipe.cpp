@@ -153,6 +153,13 @@ void Steps::run(const Call& call) const {
   size_t next = 0;
   for (size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
+    if (step.code) {
+      std::vector<char*> data;
+      for (const Argument& argument : step.arguments) data.push_back(address_of(argument.location, call));
+      next += data.size();
+      step.code(data.data());
+      continue;
+    }
     for (const Argument& argument : step.arguments) {
       char* const data = address_of(argument.location, call);
       check(dnnl_memory_set_data_handle(frame->memories[next++].get(), data));
@@ -264,7 +271,7 @@ void Recipe::add_step(dnnl::primitive primitive, const memory::desc& scratchpad,
     scratchpad_bytes_ = std::max(scratchpad_bytes_, scratchpad.get_size());
     arguments.push_back({DNNL_ARG_SCRATCHPAD, scratchpad, {Location::Base::scratch, 0, 0}});
   }
-  steps_->steps.push_back({std::move(primitive), std::move(arguments), {}});
+  steps_->steps.push_back({std::move(primitive), std::move(arguments), {}, nullptr});
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 
@@ -66,6 +67,8 @@ struct Step {
   dnnl::primitive primitive;
   std::vector<Argument> arguments;
   std::vector<Geometry> copied;  // of a copy: from, to
+  // Our own code instead of a primitive, called with the arguments' addresses.
+  std::function<void(char* const*)> code = nullptr;
 };
 
 // The memory objects of one run; kept for the next.
@@ -106,6 +109,9 @@ class Recipe {
   template <class Primitive>
   void add(const typename Primitive::primitive_desc& pd, std::vector<Argument> arguments) {
     add_step(Primitive(pd), pd.scratchpad_desc(), std::move(arguments));
+  }
+  void add_code(std::function<void(char* const*)> code, std::vector<Argument> arguments) {
+    steps_->steps.push_back({{}, std::move(arguments), {}, std::move(code)});
   }
   void reorder(const memory::desc& from, Location source, const memory::desc& to, Location target,
                bool add = false);

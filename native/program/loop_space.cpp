@@ -73,15 +73,7 @@ bool LoopSpace::arrange(const LoopForm& form, const View* views) {
   pattern.rank = rank;
   pattern.row_rank = row_axes ? rows : 1;
   pattern.operands = operands;
-  const int vector_loop = pattern.lanes ? outer - 1 : rank - 1;
-  for (int k = 0; k < operands; ++k) {
-    const auto item = static_cast<int64_t>(size_of(views[k].dtype));
-    int64_t& stride = strides[k][vector_loop];
-    if (sizes[vector_loop] == 1) stride = item;  // it does not matter: one pattern for all
-    pattern.inner[k] = stride == item ? LoopPattern::unit
-                       : stride == 0  ? LoopPattern::zero
-                                      : LoopPattern::any;
-  }
+  set_inner(pattern.lanes ? outer - 1 : rank - 1);
   return true;
 }
 

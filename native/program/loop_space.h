@@ -135,6 +135,18 @@ struct LoopSpace {
     return end;
   }
 
+  // How each operand moves along the loop that becomes vectors, for the pattern.
+  void set_inner(int loop) noexcept {
+    for (int k = 0; k < operands; ++k) {
+      const auto item = static_cast<int64_t>(size_of(dtypes[k]));
+      int64_t& stride = strides[k][loop];
+      if (sizes[loop] == 1) stride = item;  // it does not matter: one pattern for all
+      pattern.inner[k] = stride == item ? LoopPattern::unit
+                         : stride == 0  ? LoopPattern::zero
+                                        : LoopPattern::any;
+    }
+  }
+
   // The space of operands, and the pattern of its code. False: there is nothing to do.
   bool arrange(const LoopForm& form, const View* views);
 };

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -175,6 +176,10 @@ class Program final : public Counted<Program> {
     const int value = outputs[j].value - static_cast<int>(uses.size());
     return value < 0 ? device : values[static_cast<size_t>(value)].device;
   }
+  // Makes the prepacked values of an exact program ahead of the first run, and waits for them. inputs: as of
+  // launch; those that no hoisted step reads may be empty. last_read(k): called, on a worker, when input k is
+  // not read any more unless it is written. Raises what steps raise.
+  void prepack(std::span<const Tensor* const> inputs, const std::function<void(size_t k)>& last_read) const;
   // Whether all outputs have elements: sizes that are computed may be less than 1 where nothing fits.
   bool has_results(std::span<const Tensor* const> inputs) const;
   // Binds a step to its geometry, which makes its code: for threads that do so ahead of the first run. Does
@@ -214,6 +219,8 @@ class Program final : public Counted<Program> {
   void launch_parts(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
                     std::span<const Tensor* const> destinations, Tensor* const* results) const;
   class StepFailures;
+  class StepChecks;
+  struct LateSteps;
   void execute(const Run& run, const RunContext& context) const;
   void count_copy(const Run& run) const;
   void run_alone(const Run& run, const RunContext& context) const;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -26,6 +27,8 @@ struct Program::Run {
   // Outputs that no kernel could write into their destination, and that destination. Not operations of their
   // own: another thread's launch could come between.
   std::span<const Copy> copies;
+  // Of prepack: only the hoisted steps run, without outputs, and this is called after each.
+  const std::function<void(size_t step)>* after_hoisted = nullptr;
 };
 
 // Geometry, addresses and scratch memory of an exact program.

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstring>
 #include <stdexcept>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -10,6 +11,55 @@ namespace {
 constexpr int64_t kAccessBytes = 16;  // the widest access of a thread
 constexpr int64_t kNarrow = (int64_t{1} << 31) - 1;
 constexpr int64_t kBlocksOfProcessor = 16;  // more would wait; those that run stride over what is left
+// Products of fewer rows, columns or elements would leave most of a tile empty.
+constexpr int64_t kLeastSide = 16, kLeastDepth = 8;
+
+// Orders the loops before rows so that products can be computed in tiles: first those that belong to neither
+// side, then those of m, those of n, where every factor moves along m or along n but not along both. n is
+// where neighbouring results are. False, and nothing changes, if they are no products, or small ones.
+bool pair_up(LoopSpace& space, uint32_t factors, ThreadPattern& pattern) {
+  const int outer = space.rank - space.rows, result = space.operands - 1;
+  uint32_t moving[kMaxDims + 1] = {};
+  int last = -1;
+  for (int d = 0; d < outer; ++d) {
+    for (int k = 0; k < space.operands; ++k)
+      if ((factors >> k & 1) != 0 && space.strides[k][d] != 0) moving[d] |= uint32_t{1} << k;
+    const auto step = [&](int loop) { return std::abs(space.strides[result][loop]); };
+    if (moving[d] != 0 && space.sizes[d] > 1 && (last < 0 || step(d) < step(last))) last = d;
+  }
+  if (last < 0) return false;
+  uint32_t firsts = 0, seconds = 0;
+  for (int d = 0; d < outer; ++d)
+    if ((moving[d] & moving[last]) == 0) firsts |= moving[d];
+  std::vector<int> order[3];  // of neither side, of m, of n
+  int64_t sizes[3] = {1, 1, 1}, depth = 1;
+  for (int d = 0; d < outer; ++d) {
+    const int side = moving[d] == 0                    ? 0
+                     : (moving[d] & firsts) == 0       ? 2
+                     : (moving[d] & moving[last]) == 0 ? 1
+                                                       : 0;
+    order[side].push_back(d);
+    sizes[side] *= space.sizes[d];
+    if (side == 2) seconds |= moving[d];
+  }
+  for (int d = outer; d < space.rank; ++d) depth *= space.sizes[d];
+  if (sizes[1] < kLeastSide || sizes[2] < kLeastSide || depth < kLeastDepth) return false;
+
+  const LoopSpace before = space;
+  int next = 0;
+  for (const std::vector<int>& loops : order)
+    for (const int d : loops) {
+      space.sizes[next] = before.sizes[d];
+      for (int k = 0; k < space.operands; ++k) space.strides[k][next] = before.strides[k][d];
+      ++next;
+    }
+  pattern.m_loops = static_cast<int>(order[1].size());
+  pattern.n_loops = static_cast<int>(order[2].size());
+  pattern.seconds = seconds;
+  space.pattern.lanes = false;
+  space.set_inner(space.rank - 1);
+  return true;
+}
 
 }  // namespace
 
@@ -17,7 +67,9 @@ ThreadPattern::Key ThreadPattern::key() const noexcept {
   // No loop has a tile, whose bits (11 to 15 of LoopPattern::key) are free.
   const auto schedule = static_cast<uint64_t>(is_long) | static_cast<uint64_t>(is_narrow) << 1 |
                         static_cast<uint64_t>(std::bit_width(static_cast<unsigned>(width)) - 1) << 2;
-  return {loop.key() | schedule << 11, device};
+  const uint64_t pairs = static_cast<uint64_t>(m_loops) | static_cast<uint64_t>(n_loops) << 8 |
+                         static_cast<uint64_t>(seconds) << 16;
+  return {loop.key() | schedule << 11, pairs, device};
 }
 
 // A launch without its addresses and parameters.
@@ -42,6 +94,7 @@ bool ThreadLoop::prepare(const View* operands, Work& work) const {
     for (int k = 0; k < space.operands; ++k)
       is_narrow &= std::abs(space.strides[k][d]) <= kNarrow / std::max<int64_t>(space.sizes[d], 1);
   }
+  if (factors_ != 0 && !form_.fixed()) pair_up(space, factors_, work.pattern);
   work.pattern.loop = space.pattern;
   work.pattern.is_narrow = is_narrow && positions <= kNarrow;
   work.pattern.is_long = row > ThreadPattern::kShortRow;

@@ -26,10 +26,14 @@ struct ThreadPattern {
   bool is_long = false;  // rows have more than kShortRow elements
   bool is_narrow = false;
   int width = 1;
+  // Rows are products: of the loops before them, those of n are the last ones, and those of m the ones
+  // before. seconds: bit k, operand k moves along those of n. None: 0.
+  int m_loops = 0, n_loops = 0;
+  uint32_t seconds = 0;
 
   static constexpr int64_t kShortRow = 1024;
   struct Key {
-    uint64_t pattern;
+    uint64_t pattern, pairs;
     int device;
     bool operator==(const Key&) const = default;
   };
@@ -42,8 +46,9 @@ class ThreadLoop final : public Kernel {
   using Compile = std::function<const DeviceFunction*(const ThreadPattern&)>;
 
   // may_join: it computes every element by itself, so that a thread may load and store several at once.
-  ThreadLoop(LoopForm form, bool may_join, Compile compile)
-      : form_(form), may_join_(may_join), compile_(std::move(compile)) {}
+  // factors: bit k, operand k is read where rows are folded, if these may be products, else 0.
+  ThreadLoop(LoopForm form, bool may_join, uint32_t factors, Compile compile)
+      : form_(form), may_join_(may_join), factors_(factors), compile_(std::move(compile)) {}
 
   void run(const Call& call) const override { run(call, {}); }
   // gathered: strides in bytes of the dimensions where code computes positions, operand by operand.
@@ -63,6 +68,7 @@ class ThreadLoop final : public Kernel {
 
   const LoopForm form_;
   const bool may_join_;
+  const uint32_t factors_;
   const Compile compile_;
   CodeTable<ThreadPattern::Key, const DeviceFunction*> codes_;
 };

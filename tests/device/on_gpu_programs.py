@@ -1,5 +1,7 @@
 """Calls and programs on a GPU, counted. test_gpu_programs.py runs this file in processes that have one."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,10 @@ import weft.functional as F
 import weft.module as M
 import weft.optimizer as optim
 from weft import _core
+from weft.expr import threads
+from weft.expr.llvm_products import print_products
 
+SEED = int(os.environ.get("WEFT_TEST_SEED", "0"))
 rng = np.random.default_rng(0)
 
 
@@ -305,6 +310,78 @@ def test_products_of_complex_rows(dtype):
         close = {"rtol": 2e-4 if dtype == "complex64" else 1e-12}
         np.testing.assert_allclose(F.prod(x, axis=axis).numpy(), np.prod(a, axis=axis), **close)
         np.testing.assert_allclose(F.cumulative_prod(x, axis=axis).numpy(), np.cumprod(a, axis=axis), **close)
+
+
+class Printed:
+    """How many kernels of products were printed."""
+
+    def __init__(self, monkeypatch):
+        self.count = 0
+
+        def count(f):
+            self.count += 1
+            return print_products(f)
+
+        monkeypatch.setattr(threads, "print_products", count)
+
+
+def matrix(device, values, is_turned, is_cut):
+    """The matrices on a device: stored transposed, or every second row of a larger array."""
+    if is_turned:
+        return wf.tensor(np.ascontiguousarray(np.swapaxes(values, -1, -2)), device=device).mT
+    if is_cut:
+        return wf.tensor(np.repeat(values, 2, axis=-2), device=device)[..., ::2, :]
+    return wf.tensor(values, device=device)
+
+
+def test_random_products(monkeypatch):
+    """Of every type, batched, broadcast, transposed and strided, with what follows them, beside the processor."""
+    printed = Printed(monkeypatch)
+    draws = np.random.default_rng(SEED)
+    for dtype in ("float32", "float32", "float64", "float16", "bfloat16", "int32", "uint8", "complex64"):
+        m, n, k = (int(x) for x in draws.integers([16, 16, 8], [90, 90, 70]))
+        shapes = [(m, k), (k, n)]
+        if draws.random() < 0.5:
+            shapes = [(int(draws.choice([1, 3])), m, k), (int(draws.choice([1, 3])), k, n)]
+        values = [
+            draws.integers(0 if dtype == "uint8" else -4, 5, shape).astype("float32") for shape in shapes
+        ]
+        turned, cut = draws.random(2) < 0.4, draws.random(2) < 0.3
+        results = []
+        for device in ("gpu:0", "cpu:0"):
+            a, b = (matrix(device, *each) for each in zip(values, turned, cut, strict=True))
+            if dtype != "float32":
+                a, b = (F.cast(x, dtype=dtype) for x in (a, b))
+            results.append([(a @ b).numpy()])
+            if dtype in ("float32", "float64", "int32"):
+                results[-1].append(F.relu(a @ b + b[..., :1, :]).numpy())
+        for got, want in zip(*results, strict=True):
+            np.testing.assert_array_equal(got, want)
+    assert printed.count >= 5
+
+
+@pytest.mark.parametrize(
+    ("options", "channels"),
+    [
+        ({"padding": 1}, 5),
+        ({"stride": 2, "dilation": 2, "padding": 3}, 5),
+        ({"groups": 2, "padding": (0, 2)}, 8),
+    ],
+)
+def test_convolutions_are_products(options, channels, monkeypatch):
+    """And so are their gradients."""
+    printed = Printed(monkeypatch)
+    x = rng.integers(-3, 4, (2, channels, 12, 9)).astype("float32")
+    w = rng.integers(-3, 4, (34, channels // options.get("groups", 1), 3, 3)).astype("float32")
+    results = []
+    for device in ("gpu:0", "cpu:0"):
+        inputs = [wf.tensor(a, device=device) for a in (x, w)]
+        y, pull = wf.vjp(lambda x, w: F.conv2d(x, w, **options), *inputs)
+        slope = wf.tensor(np.arange(y.size, dtype="float32").reshape(y.shape) % 5, device=device)
+        results.append([y.numpy(), *(dx.numpy() for dx in pull(slope))])
+    for got, want in zip(*results, strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert printed.count >= 2
 
 
 def train(device, is_traced):

@@ -102,7 +102,7 @@ def test_quantized_networks_run_in_c(runner, tmp_path):
     )
 
 
-def in_a_process(body, *words, status=0):
+def in_a_process(body, *words, is_text=True):
     """Runs Python, without weft, that has `library` and `load(folder)` -> (status, program)."""
     path = info.program_library_flags().split()[0].removeprefix("-L")
     head = f"""
@@ -118,10 +118,10 @@ def load(folder):
     done = subprocess.run(
         [sys.executable, "-S", "-c", head + body, *map(str, words)],
         capture_output=True,
-        text=True,
+        text=is_text,
         timeout=100,
     )
-    assert done.returncode == status, done.stdout + done.stderr
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
@@ -165,6 +165,40 @@ library.weft_program_free(program)
         folder,
     )
     assert out.splitlines() == ["x: data is NULL", "there is no input 1 of 1"]
+
+
+def test_prepared_weights_leave_memory(tmp_path):
+    """Of weights in oneDNN's own layout there is one copy in memory, from the end of loading on."""
+    net = m.Conv2d(128, 256, 3).eval()
+    traced = wf.trace(net)
+    with wf.no_grad():
+        expected = traced(wf.ones((1, 128, 9, 9))).numpy()
+        traced.export(tmp_path / "folder", target="native")
+    out = in_a_process(
+        """
+status, program = load(sys.argv[1])
+assert status == 0
+def mapped():
+    text = open("/proc/self/smaps").read().split("weights.safetensors\\n")[1]
+    return int(text.split("Rss:")[1].split()[0])
+print(mapped())
+x, y = (ctypes.c_float * (128 * 81))(*[1] * (128 * 81)), (ctypes.c_float * (256 * 49))()
+outputs = Array(ctypes.addressof(y), (ctypes.c_int64 * 4)(256 * 49, 1, 256 * 7, 256))  # channels last
+assert library.weft_program_run(program, ctypes.byref(Array(ctypes.addressof(x))), ctypes.byref(outputs)) == 0
+print(mapped())
+sys.stdout.flush()
+sys.stdout.buffer.write(bytes(y))
+""",
+        tmp_path / "folder",
+        is_text=False,
+    )
+    before, after, results = out.split(b"\n", 2)
+    size_kib = (tmp_path / "folder" / "weights.safetensors").stat().st_size >> 10
+    assert size_kib > 1000
+    assert int(before) < size_kib // 8, (before, size_kib)
+    assert int(after) < size_kib // 8, (after, size_kib)
+    found = np.frombuffer(results, "float32").reshape(1, 7, 7, 256).transpose(0, 3, 1, 2)
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
 
 
 def test_damaged_folders_are_errors(folder, tmp_path):

@@ -10,7 +10,8 @@ import numpy as np
 
 from weft.expr.compiler import compile_kernel
 from weft.expr.kernel import parts
-from weft.expr.llvm_threads import schedule_of, width_of
+from weft.expr.llvm_products import PRODUCT_THREADS
+from weft.expr.llvm_threads import NO_PAIRS, Schedule, schedule_of, width_of
 from weft.expr.scalar import FLOATS, walk
 from weft.expr.targets import compile_threads, standin_target
 from weft.expr.threads import print_threads
@@ -109,19 +110,24 @@ def gpu():
 
 
 class Trial:
-    """Operands for a kernel: arrays of random elements, sizes, strides and parameters."""
+    """Operands for a kernel: arrays of random elements, sizes, strides and parameters.
 
-    def __init__(self, kernel, sizes, seed=0):
-        self.kernel, self.sizes = kernel, list(sizes)
+    moves: for each operand the loops that it moves along, None for all; pairs: of Schedule, if rows are products.
+    """
+
+    def __init__(self, kernel, sizes, seed=0, moves=None, pairs=NO_PAIRS):
+        self.kernel, self.sizes, self.pairs = kernel, list(sizes), pairs
         rng = np.random.default_rng(seed)
         vector_loop = kernel.rank - 1 - (kernel.row_rank if kernel.lanes else 0)
         self.strides, gathered = [], []
-        for operand in kernel.operands:
+        for number, operand in enumerate(kernel.operands):
             own, step = [0] * kernel.rank, NUMPY[operand.dtype].itemsize
             unit = kernel.cross if operand.inner == "cross" else vector_loop
             order = [unit, *(d for d in reversed(range(kernel.rank)) if d != unit)]
             for d in order:
                 if d == vector_loop and operand.inner == "zero":
+                    continue
+                if moves and moves[number] is not None and d not in moves[number]:
                     continue
                 if d == vector_loop and operand.inner == "any":
                     step *= 2
@@ -163,6 +169,10 @@ class Trial:
                 width //= 2
         if first.kind == "warps":
             found.append(first.replaced(kind="blocks", is_narrow=True))
+        if self.pairs != NO_PAIRS:
+            found += [
+                Schedule("products", PRODUCT_THREADS, 1, narrow, self.pairs) for narrow in (False, True)
+            ]
         return found
 
     def on_gpu(self, schedule, blocks=3, seed=0, text=None):

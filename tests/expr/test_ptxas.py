@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from weft.expr.llvm_threads import NO_PAIRS
 from weft.expr.targets import compile_threads, ptx_target
 from weft.expr.threads import print_threads
 
 from .standin import Trial
-from .test_threads import POINTWISE, ROWS, daily_operators, kernels_of, sizes_of, some
+from .test_threads import POINTWISE, PRODUCTS, ROWS, daily_operators, kernels_of, sizes_of, some
 
 MOST_REGISTERS = 128  # of a thread of a pointwise kernel: half of the threads of a multiprocessor still fit
 
@@ -46,8 +47,8 @@ def registers(ptx, chip, folder):
     return int(re.search(r"Used (\d+) registers", said)[1])
 
 
-def check(kernel, sizes, chip, folder):
-    for schedule in Trial(kernel, sizes).schedules()[1:]:
+def check(kernel, sizes, chip, folder, moves=None, pairs=NO_PAIRS):
+    for schedule in Trial(kernel, sizes, 0, moves, pairs).schedules()[1:]:
         used = registers(compile_threads(print_threads(kernel, schedule), ptx_target(chip)), chip, folder)
         assert schedule.kind != "elements" or used <= MOST_REGISTERS, (kernel.name, schedule, used)
 
@@ -56,6 +57,12 @@ def check(kernel, sizes, chip, folder):
 def test_schedules_fit_into_registers(chip, request, tmp_path):
     for kernel in some(request, f"ptxas {chip}", POINTWISE + ROWS, 15):
         check(kernel, sizes_of(kernel)[-1], chip, tmp_path)
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
+def test_products_fit_into_registers(chip, tmp_path):
+    for kernel, sizes, moves, pairs in PRODUCTS:
+        check(kernel, sizes, chip, tmp_path, moves, pairs)
 
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90"])

@@ -137,6 +137,76 @@ COLUMNS = [
 ROWS = FOLDS + SCANS + COLUMNS
 
 
+def products(name, dtypes, value, *more, op="sum", start=0, letters="uuzz", rank=3, row_rank=1, last=None):
+    """Rows that operands 0 and 1 share, and what is stored of them: operand 2, then what `more` stores."""
+    total = result(0, value.dtype)
+    reductions = (Reduction(0, op, value, start), *(Reduction(k + 1, op, v) for k, v in enumerate(more)))
+    kinds = operands(*dtypes, inner=letters[: len(dtypes)])
+    return Kernel(
+        name, rank, kinds, (Fold(reductions), Once((Store(2, total if last is None else last),))), row_rank
+    )
+
+
+def in_float32(dtype):
+    return [expand(cast(load(k, dtype), "float32")) for k in (0, 1)]
+
+
+difference = x - y
+# (kernel, sizes, for each operand the loops it moves along, pairs of Schedule)
+PRODUCTS = [
+    (products("product", ["float32"] * 3, product(x, y)), (70, 37, 45), [(0, 2), (1, 2), None], (1, 1, 2)),
+    (
+        products("transposed", ["float32"] * 3, product(x, y), letters="auz"),
+        (64, 64, 16),
+        [(0, 2), (1, 2), None],
+        (1, 1, 2),
+    ),
+    (
+        products("halves", ["bfloat16", "bfloat16", "float32"], product(*in_float32("bfloat16")), rank=4),
+        (3, 17, 70, 23),
+        [(0, 1, 3), (0, 2, 3), None],
+        (1, 1, 2),
+    ),
+    (
+        products(
+            "wide", ["float64"] * 3, product(load(0, "float64"), load(1, "float64")), rank=5, row_rank=2
+        ),
+        (5, 4, 33, 3, 5),
+        [(2, 3, 4), (0, 1, 3, 4), None],
+        (2, 1, 1),
+    ),
+    (
+        products(
+            "integers",
+            ["int8", "uint8", "int32"],
+            *[cast(load(0, "int8"), "int32") * cast(load(1, "uint8"), "int32")],
+        ),
+        (33, 65, 31),
+        [(0, 2), (1, 2), None],
+        (1, 1, 2),
+    ),
+    (
+        products(
+            "distances",
+            ["float32"] * 4,
+            difference * difference,
+            difference,
+            start=5.0,
+            last=result(0, "float32") * load(3, "float32") + result(1, "float32"),
+        ),
+        (24, 27, 600),
+        [(0, 2), (1, 2), None, (1,)],
+        (1, 1, 2),
+    ),
+    (
+        products("largest", ["float32"] * 3, x * y, op="max", start=float("-inf")),
+        (20, 130, 40),
+        [(0, 2), (1, 2), None],
+        (1, 1, 2),
+    ),
+]
+
+
 def sizes_of(kernel):
     """Sizes around what a warp, a block and a turn have."""
     last = {1: [(1,), (199,), (2048,)], 2: [(5, 1), (3, 64), (7, 1031)], 3: [(2, 3, 40)], 4: [(2, 3, 4, 16)]}
@@ -177,11 +247,40 @@ def test_rows_are_the_processors_within_rounding(kernel):
                 trial.assert_same(got, results[0], exact=True)  # whatever the order of blocks and threads
 
 
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "moves", "pairs"),
+    [
+        pytest.param(*p, id=p[0].name, marks=[] if (n + SEED) % 4 == 0 else pytest.mark.full)
+        for n, p in enumerate(PRODUCTS)
+    ],
+)
+def test_products_are_the_processors_within_rounding(kernel, sizes, moves, pairs):
+    trial = Trial(kernel, sizes, 0, moves, pairs)
+    want = trial.on_processor()
+    for schedule in trial.schedules():
+        if schedule.kind != "products":
+            continue
+        results = [trial.on_gpu(schedule, blocks, seed) for blocks, seed in ((1, 0), (3, 1), (50, 2))]
+        for got in results:
+            trial.assert_same(got, want, exact=False)
+            trial.assert_same(got, results[0], exact=True)
+
+
+def test_products_that_do_not_fit_into_shared_memory_are_refused():
+    values = [cast(x + constant(float(k), "float32"), "float64") * cast(y, "float64") for k in range(12)]
+    kernel = products("many", ["float32", "float32", "float64"], *values)
+    with pytest.raises(ValueError, match="products is no schedule"):
+        print_threads(kernel, Schedule("products", 256, 1, True, (1, 1, 2)))
+
+
 def barriers_of(trial, schedule):
     return print_threads(trial.kernel, schedule).text.count("call void @weft_barrier(")
 
 
+PRODUCT = Schedule("products", 256, 1, True, (1, 1, 2))
 MUTANTS = [
+    (*PRODUCTS[0][:2], PRODUCT, PRODUCTS[0][2]),
+    (*PRODUCTS[5][:2], PRODUCT, PRODUCTS[5][2]),
     (folded("float32", "sum"), (9, 300), Schedule("blocks", 128)),
     (folded("int32", "argmax"), (9, 300), Schedule("blocks", 128)),
     (softmax(), (9, 300), Schedule("blocks", 128)),
@@ -192,12 +291,11 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("kernel", "sizes", "schedule"), MUTANTS, ids=[m[0].name + m[2].kind for m in MUTANTS]
-)
-def test_every_barrier_is_needed(kernel, sizes, schedule):
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[m[0].name + m[2].kind for m in MUTANTS])
+def test_every_barrier_is_needed(mutant):
     """Without any one of them some order of threads gives something else."""
-    trial = Trial(kernel, sizes)
+    kernel, sizes, schedule, *moves = mutant
+    trial = Trial(kernel, sizes, 0, *moves)
     want = trial.on_gpu(schedule, blocks=1)
     count = barriers_of(trial, schedule)
     assert count

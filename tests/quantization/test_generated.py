@@ -30,6 +30,8 @@ def byte(rng, shape, dtype, narrow=False):
 def strided(rng, x):
     """The same numbers, in memory in another order, or with gaps."""
     how = rng.integers(4)
+    if how > 1 and x.ndim == 4:  # channels last, as programs store images
+        return F.permute_dims(wf.tensor(np.ascontiguousarray(np.moveaxis(x, 1, -1))), axes=(0, 3, 1, 2))
     if how == 0:
         order = rng.permutation(x.ndim)
         moved = wf.tensor(np.ascontiguousarray(x.transpose(order)))
@@ -73,8 +75,10 @@ def exact_convolution(x, w, groups, stride, dilation, padding):
 def product(rng):
     """Operands, the function of weft, the exact sums, the axis of channels."""
     dtype, narrow = str(rng.choice(["uint8", "int8"])), bool(rng.random() < 0.4)
-    kind = str(rng.choice(["linear", "matmul", "conv1d", "conv2d", "conv2d", "conv3d"]))
-    if not kind.startswith("conv"):
+    kind = str(
+        rng.choice(["linear", "matmul", "conv1d", "conv2d", "depthwise", "depthwise", "pointwise", "conv3d"])
+    )
+    if kind in ("linear", "matmul"):
         lead = tuple(int(n) for n in rng.integers(1, 5, rng.integers(0, 3)))
         m, n, k = (
             int(rng.integers(1, 40)),
@@ -86,16 +90,25 @@ def product(rng):
         if kind == "linear":
             return x, w, lambda x, w: F.integer_linear(x, w, narrow=narrow), exact, -1
         return x, w.T.copy(), lambda x, w: F.integer_matmul(x, w, narrow=narrow), exact, -1
-    spatial = int(kind[4])
+    spatial = int(kind[4]) if kind.startswith("conv") else 2
     kernel, sizes, attributes = windows(rng, spatial)
     groups = int(rng.choice([1, 1, 2, 5]))
     each, outputs = int(rng.choice([1, 3, 8, 33, 90])), groups * int(rng.choice([1, 2, 16, 21]))
     if spatial == 3:
         each = min(each, 8)
+    if kind == "depthwise":
+        groups = outputs = int(rng.choice([1, 5, 8, 16, 24, 35, 64, 80, 112, 200]))
+        each = 1
+        if rng.random() < 0.6:
+            kernel, sizes = np.array([3, 3]), rng.integers(5, 20, 2)
+    elif kind == "pointwise":
+        kernel, sizes, attributes = np.array([1, 1]), rng.integers(1, 12, 2), {}
+        groups, each, outputs = 1, *(int(n) for n in rng.choice([4, 7, 16, 24, 60, 96, 112, 260], 2))
     x = byte(rng, (int(rng.integers(1, 4)), groups * each, *sizes), dtype)
     w = byte(rng, (outputs, each, *kernel), "int8", narrow)
-    exact = exact_convolution(x, w, groups, **attributes)
-    f = getattr(F, f"integer_{kind}")
+    windows_of = {"stride": (1, 1), "dilation": (1, 1), "padding": (0, 0)} | attributes
+    exact = exact_convolution(x, w, groups, **windows_of)
+    f = getattr(F, f"integer_conv{spatial}d")
     return x, w, lambda x, w: f(x, w, groups=groups, narrow=narrow, **attributes), exact, 1
 
 

@@ -99,6 +99,8 @@ class LoopCode(Record):
         key = ("threads", rank, self.dtypes, stages, self.inputs, self.row_axes, self.ordered)
         kernel = _kernels.get(key)
         if kernel is None:
+            from weft.expr.launches import product_operands
+
             joins = (
                 len(self.stages) == 1
                 and isinstance(self.stages[0], Each)
@@ -111,6 +113,7 @@ class LoopCode(Record):
                 position_axes,
                 self.ordered,
                 joins,
+                product_operands(self.stages),
                 self.compile_for_threads,
             )
             _keep(key, kernel)
@@ -171,11 +174,12 @@ class LoopCode(Record):
         is_long: bool,
         is_narrow: bool,
         width: int,
+        pairs: tuple[int, int, int],
     ) -> tuple[bytes, str, int, int, int, int]:
         """Code for one pattern on a kind of GPU (weft.expr.launches); the native core calls it for a new pattern."""
         from weft.expr.launches import launched
 
-        return launched(self.kernel(rank, row_rank, lanes, -1, inner), chip, is_long, is_narrow, width)
+        return launched(self.kernel(rank, row_rank, lanes, -1, inner), chip, is_long, is_narrow, width, pairs)
 
 
 def _keep(key: Any, kernel: Any) -> None:

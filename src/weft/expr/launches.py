@@ -7,25 +7,34 @@ from collections.abc import Sequence
 from weft import _core
 from weft.base.typing import Any
 from weft.expr.kernel import Each, Kernel, Operand, Stage
-from weft.expr.llvm_threads import schedule_of, width_of
+from weft.expr.llvm_products import (
+    PRODUCT_THREADS,
+    are_products,
+    fits_into_shared_memory,
+    operands_of_fold,
+)
+from weft.expr.llvm_threads import NO_PAIRS, Schedule, schedule_of, width_of
 from weft.expr.targets import compile_threads, target_of
 from weft.expr.threads import print_threads
 
-__all__ = ["launched", "thread_loop"]
+__all__ = ["launched", "product_operands", "thread_loop"]
 
 INNER: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross"}
 LONG_ROW = 1024  # ThreadPattern::kShortRow of the native core: longer rows are for whole blocks
 
 
 def launched(
-    kernel: Kernel, chip: str, is_long: bool, is_narrow: bool, width: int
+    kernel: Kernel, chip: str, is_long: bool, is_narrow: bool, width: int, pairs: tuple[int, int, int]
 ) -> tuple[bytes, str, int, int, int, int]:
     """Code of a kernel on a kind of GPU: its image, its name, and what a launch has to know (see ThreadCode).
 
-    is_long: rows have more than 1024 elements; is_narrow and width: of Schedule.
+    is_long: rows have more than 1024 elements; is_narrow, width and pairs: of Schedule.
     """
     width = min(width, width_of(kernel))  # the grid strides: it may be one for wider accesses
-    code = print_threads(kernel, schedule_of(kernel, LONG_ROW + is_long, is_narrow, width))
+    schedule = schedule_of(kernel, LONG_ROW + is_long, is_narrow, width)
+    if pairs != NO_PAIRS and fits_into_shared_memory(kernel, pairs[2]):
+        schedule = Schedule("products", PRODUCT_THREADS, 1, is_narrow, pairs)
+    code = print_threads(kernel, schedule)
     image = compile_threads(code, target_of(chip))
     return image, code.name, code.threads, code.shared_bytes, code.words, code.positions
 
@@ -59,10 +68,16 @@ def thread_loop(
         is_long: bool,
         is_narrow: bool,
         width: int,
+        pairs: tuple[int, int, int],
     ) -> tuple[bytes, str, int, int, int, int]:
         operands = tuple(Operand(d, INNER[c], n) for d, c, n in zip(dtypes, inner, counts, strict=True))
         kernel = Kernel(name, rank, operands, stages, row_rank, lanes)
-        return launched(kernel, chip, is_long, is_narrow, width)
+        return launched(kernel, chip, is_long, is_narrow, width, pairs)
 
     joins = is_each and not row_axes and not any(counts)
-    return _core.make_thread_loop(len(dtypes), inputs, row_axes, positions, is_ordered, joins, compile)
+    return _core.make_thread_loop(len(dtypes), inputs, row_axes, positions, is_ordered, joins, 0, compile)
+
+
+def product_operands(stages: tuple[Stage, ...]) -> int:
+    """Bit k: operand k is one that products of rows may share (weft.expr.llvm_products); 0: they are no products."""
+    return operands_of_fold(stages) if are_products(stages) else 0

@@ -8,7 +8,8 @@ the same bits there.
 
 Schedules, which weft.expr.llvm_blocks shares: "elements", a thread for `width` elements of a kernel with one Each;
 "warps" and "blocks", a row for 32 or all threads of a block; "columns", rows side by side, a lane for each and its
-warps along the rows; "serial", a thread for each row, for stores at computed positions.
+warps along the rows; "serial", a thread for each row, for stores at computed positions. weft.expr.llvm_products has
+"products", tiles of rows for pairs of positions.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from weft.expr.llvm_writer import memory_type
 from weft.expr.scalar import BITS, COMPLEX, Scalar, walk
 
 __all__ = [
+    "NO_PAIRS",
     "WARP",
     "Schedule",
     "ThreadCode",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 WARP = 32
+NO_PAIRS = (0, 0, 0)
 MOST_SIDE_BY_SIDE = 1024  # operations of all elements of a turn
 ACCESS_BITS = 128  # the widest access of a thread
 
@@ -48,20 +51,24 @@ class Schedule(Record):
     threads: of a block, a multiple of 32. width: elements of a thread's turn ("elements" only); every operand that is
     "unit" has to be aligned to width elements at each turn of the outer loops, and the innermost size to be a multiple
     of width unless the kernel has one loop. is_narrow: all positions, and offsets in bytes along each loop, fit into
-    31 bits.
+    31 bits. pairs ("products" only): how many of the loops before the row are those of m, how many behind them those
+    of n, and bit k: operand k, which the Fold loads, moves along those of n (weft.expr.llvm_products).
     Raises ValueError for numbers that are not of these kinds.
     """
 
-    kind: Literal["elements", "warps", "blocks", "columns", "serial"]
+    kind: Literal["elements", "warps", "blocks", "columns", "serial", "products"]
     threads: int = 128
     width: int = 1
     is_narrow: bool = False
+    pairs: tuple[int, int, int] = NO_PAIRS
 
     def check(self) -> None:
         if self.threads % WARP or not WARP <= self.threads <= 1024:
             raise ValueError(f"schedule: threads must be a multiple of {WARP} up to 1024, got {self.threads}")
         if self.width not in (1, 2, 4, 8, 16) or (self.width > 1 and self.kind != "elements"):
             raise ValueError(f"schedule: width {self.width} of {self.kind}")
+        if (self.kind == "products") != (min(self.pairs[:2]) > 0):
+            raise ValueError(f"schedule: pairs {self.pairs} of {self.kind}")
 
 
 class ThreadCode(Record):

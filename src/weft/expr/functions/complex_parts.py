@@ -391,7 +391,8 @@ def atanh(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
     infinite = (a == INF) | (abs(y) == INF)
     re = where(large, where(infinite, constant(0, "float64"), inverse), re)
     re = where((x == 0) & _is_nan(y), a, re)
-    im = where(large, where(_is_nan(y), y, _signed(math.pi / 2, y)), im)
+    unknown = _is_nan(y) | (_is_nan(x) & _is_finite(y))
+    im = where(large, where(unknown, constant(NAN, "float64"), _signed(math.pi / 2, y)), im)
     return _signed(re, x), im
 
 

@@ -304,7 +304,9 @@ class Hypot(FloatPair):
         ratio = e.where(is_first, b, a) / e.where(is_first, a, b)
         infinite = (abs(a) == float("inf")) | (abs(b) == float("inf"))
         length = long * e.call("sqrt", ratio * ratio + 1)
-        return e.where(infinite, e.constant(float("inf"), a.dtype), e.where(long == 0, long, length))
+        return e.where(
+            infinite, e.constant(float("inf"), a.dtype), e.where((a == 0) & (b == 0), long, length)
+        )
 
 
 @op

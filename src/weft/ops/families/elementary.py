@@ -407,10 +407,10 @@ class Trunc(Rounding):
 
 
 @op
-class Round(Rounding):
+class Round(Rounding, takes=("int", "uint", "float", "complex")):
     """The whole number nearest to x; of two equally near ones the even one.
 
-    x: numbers [...], no booleans. Returns x's shape and dtype.
+    x: numbers [...], no booleans; of complex ones each part by itself. Returns x's shape and dtype.
     Source: array API 2024.12, round.
 
     >>> import weft as wf
@@ -419,6 +419,8 @@ class Round(Rounding):
     """
 
     def scalar(self, x: Scalar) -> Scalar:
+        if x.dtype in e.COMPLEX:
+            return e.complex_number(e.call("rint", e.real(x)), e.call("rint", e.imag(x)))
         return e.call("rint", x) if x.dtype in e.FLOATS else x
 
 
