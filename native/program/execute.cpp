@@ -353,6 +353,15 @@ void Program::run_alone(const Run& run, const RunContext& context) const {
   NanWatch::check(steps[0], device, [&](size_t k) { return operands.get()[k]; });
 }
 
+namespace {
+
+void demand_own_arena(ArenaCheck& check, size_t step) {
+  if (const int64_t byte = check.after(static_cast<int>(step)); byte >= 0)
+    throw std::logic_error("wrote byte " + std::to_string(byte) + " of the arena, which is not its own");
+}
+
+}  // namespace
+
 // Steps of known geometry: only addresses are put in.
 void Program::run_bound(const Run& run, const RunContext& context, StepFailures& failures) const {
   const Layout& p = *layout_;
@@ -394,10 +403,7 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
         step.kernel->run({views.data(), run.slots + step.first_slot, arena + p.arena_size, context});
       }
       NanWatch::check(step, device, [&](size_t k) { return operand(t, k); });
-      if (arena_check)
-        if (const int64_t byte = arena_check->after(static_cast<int>(t)); byte >= 0)
-          throw std::logic_error("wrote byte " + std::to_string(byte) +
-                                 " of the arena, which is not its own");
+      if (arena_check) demand_own_arena(*arena_check, t);
     } catch (...) {
       throw TaskFailure{failure_of(step)};
     }
