@@ -36,6 +36,7 @@ CROSS_SECTION = (
     "tests/expr/test_ahead.py",
     "tests/graph/test_epilogue.py",
     "tests/kernels/test_attention.py",
+    "tests/examples/test_native_export.py",
     "tests/levels",
     "tests/models/test_counters.py",
     "tests/onednn",
