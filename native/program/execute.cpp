@@ -7,6 +7,7 @@
 #include "engine/error.h"
 #include "engine/late_checks.h"
 #include "program/arena_check.h"
+#include "program/control.h"
 #include "program/loop.h"
 #include "program/nan_watch.h"
 #include "program/prepacked.h"
@@ -304,12 +305,7 @@ void Program::execute(const Run& run, const RunContext& context) const {
     for (const auto& [output, _] : run.copies) access++->on_failure = outcome(outputs[output]);
   };
   try {
-    if (single_kernel_)
-      run_alone(run, context);
-    else if (layout_ && matches_layout(run))
-      run_bound(run, of_steps, failures);
-    else
-      run_unbound(run, of_steps, failures);
+    run_steps(run, of_steps, failures);
   } catch (...) {  // it is not known what was written
     set_outcomes([](const Output&) { return OnFailure::poison; });
     throw;
@@ -324,6 +320,15 @@ void Program::execute(const Run& run, const RunContext& context) const {
   if (!failures) return;
   set_outcomes([&](const Output& output) { return failures.outcome(output); });
   failures.raise();
+}
+
+void Program::run_steps(const Run& run, const RunContext& context, StepFailures& failures) const {
+  if (single_kernel_)
+    run_alone(run, context);
+  else if (layout_ && matches_layout(run))
+    run_bound(run, context, failures);
+  else
+    run_unbound(run, context, failures);
 }
 
 // Counts the inputs that are copied between kinds of devices, for their counters.
@@ -347,6 +352,15 @@ void Program::run_alone(const Run& run, const RunContext& context) const {
       [&] { kernel.run({operands.get(), run.slots + steps[0].first_slot, scratch.get(), context}); });
   NanWatch::check(steps[0], device, [&](size_t k) { return operands.get()[k]; });
 }
+
+namespace {
+
+void demand_own_arena(ArenaCheck& check, size_t step) {
+  if (const int64_t byte = check.after(static_cast<int>(step)); byte >= 0)
+    throw std::logic_error("wrote byte " + std::to_string(byte) + " of the arena, which is not its own");
+}
+
+}  // namespace
 
 // Steps of known geometry: only addresses are put in.
 void Program::run_bound(const Run& run, const RunContext& context, StepFailures& failures) const {
@@ -389,10 +403,7 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
         step.kernel->run({views.data(), run.slots + step.first_slot, arena + p.arena_size, context});
       }
       NanWatch::check(step, device, [&](size_t k) { return operand(t, k); });
-      if (arena_check)
-        if (const int64_t byte = arena_check->after(static_cast<int>(t)); byte >= 0)
-          throw std::logic_error("wrote byte " + std::to_string(byte) +
-                                 " of the arena, which is not its own");
+      if (arena_check) demand_own_arena(*arena_check, t);
     } catch (...) {
       throw TaskFailure{failure_of(step)};
     }
@@ -433,6 +444,47 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
   }
 }
 
+void Program::run_apart(std::span<const Tensor* const> inputs,
+                        const std::function<void(RunContext&)>& run) const {
+  Engine& engine = Runtime::get().engine();
+  const Ref<Chunk> done = Chunk::allocate({}, 1);  // only a variable to wait for
+  std::vector<Var*> reads, writes{done.get()};
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    const bool is_written =
+        std::ranges::any_of(outputs, [&](const Output& o) { return o.writes == static_cast<int>(k); });
+    if (inputs[k]->chunk) (is_written ? writes : reads).push_back(inputs[k]->chunk.get());
+  }
+  PushOptions options;
+  options.device = device;
+  options.name = name.c_str();
+  options.queue = QueueKind::wide;
+  engine.push([&](RunContext& context) { run(context); }, reads, writes, options);
+  engine.wait_for_var(*done);
+}
+
+void Program::visit(std::span<const Tensor* const> inputs) const {
+  std::vector<Tensor> results(outputs.size());
+  std::vector<Tensor*> pointers;
+  for (Tensor& x : results) pointers.push_back(&x);
+  prepare(inputs, {}, pointers.data());
+  const std::vector<::weft::Scalar> numbers(numbers_taken_, {.kind = ::weft::Scalar::Kind::real, .real = 0});
+  std::vector<uint64_t> filled(slots.size() + 1);
+  fill_slots(numbers, constant_registers_.data(), filled.data());
+  const Run run{this, inputs.data(), pointers.data(), filled.data(), constant_registers_.data(), {}};
+  run_apart(inputs, [&](RunContext& context) {
+    StepFailures failures(*this, nullptr);
+    visits_all = true;
+    try {
+      run_steps(run, context, failures);
+    } catch (...) {
+      visits_all = false;
+      throw;
+    }
+    visits_all = false;
+    if (failures) failures.raise();
+  });
+}
+
 void Program::prepack(std::span<const Tensor* const> inputs,
                       const std::function<void(size_t k)>& last_read) const {
   if (!prepacker_) return;
@@ -451,25 +503,11 @@ void Program::prepack(std::span<const Tensor* const> inputs,
     for (size_t k = 0; k < last_steps.size(); ++k)
       if (last_steps[k] == t) last_read(k);
   };
-  Engine& engine = Runtime::get().engine();
-  const Ref<Chunk> done = Chunk::allocate({}, 1);  // only a variable to wait for
-  std::vector<Var*> reads;
-  for (size_t k = 0; k < inputs.size(); ++k)
-    if (inputs[k]->chunk) reads.push_back(inputs[k]->chunk.get());
-  Var* const writes[] = {done.get()};
-  PushOptions options;
-  options.device = device;
-  options.name = name.c_str();
-  options.queue = QueueKind::wide;
-  engine.push(
-      [&](RunContext& context) {
-        StepFailures failures(*this);
-        run_bound(
-            {this, inputs.data(), nullptr, constant_slots_.data(), constant_registers_.data(), {}, &after},
-            context, failures);
-      },
-      reads, writes, options);
-  engine.wait_for_var(*done);
+  const Run run{this, inputs.data(), nullptr, constant_slots_.data(), constant_registers_.data(), {}, &after};
+  run_apart(inputs, [&](RunContext& context) {
+    StepFailures failures(*this, nullptr);
+    run_bound(run, context, failures);
+  });
 }
 
 namespace {

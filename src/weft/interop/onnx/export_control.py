@@ -45,7 +45,7 @@ def cond_branch(writer: Writer, node: Node, predicate: str, *names: str) -> list
     for subgraph, name in ((op.then, "then"), (op.otherwise, "otherwise")):
         scope = _scope(writer, subgraph.graph.inputs, names)
         written = scope.write(subgraph.graph.outputs)
-        graphs.append(_graph(scope, name, [], zip(written, subgraph.types, strict=True)))
+        graphs.append(_graph(scope, name, [], [*zip(written, subgraph.types, strict=True)]))
     return writer.add_several(
         "If", len(node.outputs), predicate, then_branch=graphs[0], else_branch=graphs[1]
     )

@@ -49,8 +49,11 @@ def check_labels(writer: Writer, node: Node, target: str, *x: str) -> str:
 
 @exports("matmul")
 def matmul(writer: Writer, node: Node, *names: str) -> Any:
-    if not node.outputs[0].type.dtype.is_floating:
+    y, x = node.outputs[0].type, node.inputs[0]
+    if not y.dtype.is_floating:
         return None
+    if x is not None and x.shape[-1] == 0:  # ONNX Runtime 1.32 leaves such a result as the memory was
+        return writer.add("Expand", writer.constant(np.zeros((), y.dtype.numpy)), writer.integers(y.shape))
     return writer.add("MatMul", *_promoted(writer, node))
 
 

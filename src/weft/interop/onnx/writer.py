@@ -130,6 +130,10 @@ class Writer:
             self._constant_names[key] = name
         return name
 
+    def constant_of(self, name: str) -> Any:
+        """The elements of an initializer; None for another value."""
+        return self.constants.get(name) if self.outer is None else self.outer.constant_of(name)
+
     def cast(self, name: str, dtype: str, to: str) -> str:
         """A value in another element type."""
         return name if dtype == to else self.add("Cast", name, to=self.code(to))
