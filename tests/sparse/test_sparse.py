@@ -269,3 +269,13 @@ def test_a_product_of_two_matrices_has_gradients_to_both():
     da, db = wf.grad(loss, (0, 1))(a.values, b.values)
     assert da.tolist() == [40.0, 5.0, 500.0]  # weights @ b.T where a stores
     assert db.tolist() == [10.0, 302.0]  # a.T @ weights where b stores
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint32", "bfloat16"])
+def test_functions_at_zero_are_those_of_the_operator_in_each_dtype(dtype):
+    """A reference in NumPy, as tests give operators, need not take the dtype."""
+    x = csr(wf.ones((2, 2), dtype=dtype))
+    for f in (F.sigmoid, lambda x: F.heaviside(x, 3)):
+        with pytest.raises(TypeError, match="sparse operands"):
+            f(x)
+    assert F.tanh(x).dtype is F.tanh(x.values).dtype

@@ -223,14 +223,19 @@ def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
 
 
 def reference_of(op: Op, node: Node, arrays: Sequence[Any]) -> tuple[Any, ...]:
-    """An operator's outputs by its reference; without one by its loop, else by what it decomposes to."""
+    """An operator's outputs by its reference; without one by its definition."""
+    if type(op).reference is not Op.reference:
+        result = op.reference(*arrays)
+        return result if isinstance(result, tuple) else (result,)
+    return definition_of(op, node, arrays)
+
+
+def definition_of(op: Op, node: Node, arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """An operator's outputs in NumPy by its loop; without one by what it decomposes to."""
     import numpy as np
 
     from weft.ops.evaluate import evaluate_loop
 
-    if type(op).reference is not Op.reference:
-        result = op.reference(*arrays)
-        return result if isinstance(result, tuple) else (result,)
     types = [None if v is None else v.type for v in node.inputs]
     operands = [
         None if v is None else np.asarray(a, v.type.dtype.numpy)

@@ -11,7 +11,7 @@ import numpy as np
 from weft.arrays.creation import asarray, zeros
 from weft.arrays.tensor import Tensor
 from weft.base.errors import DTypeError, ShapeError
-from weft.graph.graph import reference_of
+from weft.graph.graph import definition_of
 from weft.ops import functions as F
 from weft.ops.foreign import ArrayMethods
 from weft.ops.node import constant, input_value, make_node
@@ -154,7 +154,7 @@ def _keeps_zero(op: Pointwise, args: tuple[Any, ...]) -> bool:
         for v in values
     ]
     with np.errstate(all="ignore"):
-        (result,) = reference_of(op, node, zeros_of)
+        (result,) = definition_of(op, node, zeros_of)
     return bool(np.all(result == 0))
 
 
