@@ -1,11 +1,13 @@
 """Pages of the API reference: made from the docstrings of all public names when the documentation is built."""
 
+import ast
 import contextlib
 import functools
 import importlib
 import inspect
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,7 +120,8 @@ def page(name):
     for each in public_names(module):
         x = getattr(module, each)
         if inspect.isclass(x):
-            parts += class_parts(name, each, x)
+            heading, call, text, *members = class_parts(name, each, x)
+            parts += [heading, call, text, *class_facts(x), *members]
         elif callable(x):
             parts += [f"## {each}", code(signature(each, x)), markdown(inspect.getdoc(x) or "")]
             parts += facts(each) if name == "weft.functional" else []
@@ -147,6 +150,54 @@ def facts(name):
     yield f"Devices: {devices_of(cls)}."
 
 
+def class_facts(cls):
+    """The operators that a layer or an optimizer is made of, and the devices that have kernels of all of them."""
+    from weft.module import Module
+    from weft.ops import registry
+    from weft.optimizer import Optimizer
+
+    base = next((base for base in (Module, Optimizer) if issubclass(cls, base) and cls is not base), None)
+    if base is None:
+        return
+    names = sorted(operators_of(cls, base))
+    if not names:
+        of = "what it is given" if base is Module else "arithmetic"
+        yield f"Dtypes and devices: those of {of}."
+        return
+    listed = ", ".join(f"`{name}`" for name in names)
+    operators = [name for name in names if registry.find(name)]
+    lacking = sorted({gap for name in operators for gap in plans(name)[0]})
+    yield f"Dtypes{' and gradients' * (base is Module)}: those of {listed}."
+    rest = " and ".join(f"`{gap}`" for gap in lacking)
+    yield f"Devices: cpu, gpu except where it needs {rest}." if lacking else "Devices: cpu, gpu."
+
+
+@functools.cache
+def operators_of(cls, base):
+    """Names of the operators that the code of a class calls, of its bases below `base`, and of the layers it has."""
+    from weft.ops import registry
+
+    if layer := getattr(cls, "layer", None):
+        return operators_of(layer, base)
+    operator, names = getattr(cls, "operator", None), {getattr(cls, "function", "")}
+    for each in cls.__mro__:
+        if each is base or not issubclass(each, base):
+            continue
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(each)))):
+            match node:
+                case ast.Attribute(ast.Name("F"), name):
+                    names.add(name)
+                case ast.Call(ast.Name("getattr"), [ast.Name("F"), ast.JoinedStr([ast.Constant(name), *_])]):
+                    names.add(f"{name}{getattr(cls, 'ndim', '')}d")
+                case ast.Call(ast.Name(name) | ast.Subscript(ast.Name(name))):
+                    part = getattr(sys.modules[each.__module__], name, None)
+                    if inspect.isclass(part) and issubclass(part, base) and part not in (*cls.__mro__, base):
+                        names |= operators_of(part, base)
+    names &= {*registry.public_names(), *importlib.import_module("weft.functional").__dir__()}
+    names |= {operator} - {None}
+    return frozenset(names)
+
+
 def dtypes_of(cls):
     """Those that inference takes in operands of the samples that leave it open."""
     from weft.base.dtype import DTYPES
@@ -165,13 +216,15 @@ def dtypes_of(cls):
     return ", ".join(kinds)
 
 
-def devices_of(cls):
-    """The kinds of devices with a plan for the samples; for which of them a GPU has none, by the missing kernels."""
+@functools.cache
+def plans(name):
+    """The kernels that a GPU lacks for an operator's samples, and whether some have a plan."""
     from weft.base.device import gpu
     from weft.base.errors import DeviceError
     from weft.executor.lowering import Lowering
+    from weft.ops import registry
 
-    missing, is_planned = set(), False
+    cls, missing, is_planned = registry.get(name), set(), False
     for sample in {repr(sample.attributes): sample for sample in samples_of(cls)}.values():
         for dtype in sample.dtypes or ("float32", "int64", "complex64"):
             graph = graph_of_call(cls, sample, dtype, gpu(0))
@@ -185,6 +238,12 @@ def devices_of(cls):
             except NotImplementedError as error:
                 missing.add(importlib.import_module("tests.on_device").gap_of(error))
             break
+    return missing, is_planned
+
+
+def devices_of(cls):
+    """The kinds of devices with a plan for the samples; for which of them a GPU has none, by the missing kernels."""
+    missing, is_planned = plans(cls.name)
     lacking = " and ".join(f"`{name}`" for name in sorted(missing))
     if not missing:
         return "cpu, gpu"

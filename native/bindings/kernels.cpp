@@ -71,6 +71,10 @@ void bind_kernels(nb::module_& m) {
       "level"_a,
       "For tests: native kernels made and run from now on use at most this level. Returns the one before.");
   def(m, "kernel_transfer", &make_transfer, "to"_a, "source"_a, "x on source -> y on `to`.");
+  def(m, "load_kernels", &load_kernels, "path"_a, "The names of the kernels that a library has added.");
+  def(m, "kernel_alternatives", &alternatives_of, "name"_a);
+  def(m, "kernel_outside", &Described<&make_outside>::call, "name"_a, "signature"_a, "numbers"_a,
+      "The operands of the signature, as in kernel.h; numbers: float64 each.");
   def(m, "kernel_sort", &Described<&make_sort>::call, "axis"_a, "descending"_a = false, "values"_a = true,
       "indices"_a = false, "x -> [values,] [int64 indices]. Stable; NaN last.");
   def(m, "kernel_topk", &Described<&make_topk>::call, "axis"_a, "largest"_a = true,

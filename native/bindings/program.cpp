@@ -1,5 +1,6 @@
 // program.cpp: kernels, loops and programs for Python.
 #include "bindings/convert.h"
+#include "bindings/tensor.h"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string_view.h>
@@ -152,31 +153,41 @@ Ref<Plan> plan_of(ProgramBuilder& builder, int visible, bool as_tuple, nb::objec
   return plan;
 }
 
-// The file of an exported program (program/stored.h). inputs: (name, dtype, shape, strides, offset) of each;
-// results: (name, output, dtype, shape); symbol_of: the name of the code that a loop's compile function
-// makes.
-nb::bytes exported_plan(const Ref<Plan>& plan, const std::string& level, nb::bytes code,
-                        uint64_t weights_bytes, nb::sequence inputs, nb::sequence results,
-                        nb::object symbol_of) {
-  ExportedHeader header{plan->program->name, exported_version(), level, 0, weights_bytes, {}, {}};
+ExportedHeader::Array array_of(nb::handle x) {  // (name, dtype, shape)
+  return {nb::cast<std::string>(x[0]), as_dtype(x[1]), nb::cast<std::vector<int64_t>>(x[2])};
+}
+
+// The file of exported programs (program/stored.h). weights: (array, strides, offset, is_written) of each;
+// variants: (plan, arguments, inputs, numbers, results), with (array, is_written) of each argument and
+// (array, is_input, number) of each result; an array is (name, dtype, shape). symbol_of: the name of the code
+// that a loop's compile function makes.
+nb::bytes exported_plans(const std::string& name, const std::string& level, nb::bytes code,
+                         uint64_t weights_bytes, nb::sequence weights, nb::sequence variants,
+                         nb::object symbol_of) {
+  ExportedHeader header{name, exported_version(), level, 0, weights_bytes, {}, {}};
   header.code_digest = digest_of({code.c_str(), code.size()});
-  using Sizes = std::vector<int64_t>;
-  for (nb::handle x : inputs)
-    header.inputs.push_back({nb::cast<std::string>(x[0]), as_dtype(x[1]), nb::cast<Sizes>(x[2]),
-                             nb::cast<Sizes>(x[3]), nb::cast<int64_t>(x[4])});
-  for (nb::handle x : results)
-    header.results.push_back(
-        {nb::cast<std::string>(x[0]), nb::cast<int>(x[1]), as_dtype(x[2]), nb::cast<Sizes>(x[3])});
+  for (nb::handle x : weights)
+    header.weights.push_back({array_of(x[0]), nb::cast<std::vector<int64_t>>(x[1]), nb::cast<int64_t>(x[2]),
+                              nb::cast<bool>(x[3])});
+  for (nb::handle x : variants) {
+    ExportedHeader::Variant& variant = header.variants.emplace_back();
+    for (nb::handle y : x[1]) variant.arguments.push_back({array_of(y[0]), nb::cast<bool>(y[1])});
+    variant.inputs = nb::cast<std::vector<int>>(x[2]);
+    variant.numbers = nb::cast<std::vector<int>>(x[3]);
+    for (nb::handle y : x[4])
+      variant.results.push_back({array_of(y[0]), nb::cast<bool>(y[1]), nb::cast<int>(y[2])});
+  }
   Writer writer;
   write_header(writer, header);
+  const SymbolOf symbol = [&](const Loop& loop, const LoopPattern& pattern) {
+    std::string inner;
+    for (int k = 0; k < pattern.operands; ++k) inner += "uzac"[pattern.inner[k]];
+    return nb::cast<std::string>(symbol_of(nb::handle(static_cast<PyObject*>(loop.source())), pattern.rank,
+                                           pattern.row_rank, pattern.lanes, pattern.tile, inner,
+                                           pattern.streaming));
+  };
   try {
-    write_program(writer, *plan->program, [&](const Loop& loop, const LoopPattern& pattern) {
-      std::string inner;
-      for (int k = 0; k < pattern.operands; ++k) inner += "uzac"[pattern.inner[k]];
-      return nb::cast<std::string>(symbol_of(nb::handle(static_cast<PyObject*>(loop.source())), pattern.rank,
-                                             pattern.row_rank, pattern.lanes, pattern.tile, inner,
-                                             pattern.streaming));
-    });
+    for (nb::handle x : variants) write_program(writer, *nb::cast<PyPlan&>(x[0]).plan->program, symbol);
   } catch (const CannotStore& error) {
     raise_error(PyExc_NotImplementedError, error.what());
   }
@@ -323,8 +334,9 @@ void bind_program(nb::module_& m) {
       [](const Ref<Plan>& body, int sequences, int rest, int items, std::vector<bool> saved, bool reverse,
          bool counted) {
         const int states = static_cast<int>(saved.size());
-        return make_foreach(body->program,
-                            {sequences, states, rest, items, std::move(saved), reverse, counted});
+        return make_control(
+            {{body->program},
+             ForeachForm{sequences, states, rest, items, std::move(saved), reverse, counted}});
       },
       "body"_a, "sequences"_a, "rest"_a, "items"_a, "saved"_a, "reverse"_a, "counted"_a);
   def(
@@ -332,21 +344,30 @@ void bind_program(nb::module_& m) {
       [](const Ref<Plan>& condition, const Ref<Plan>& body, int rest, int64_t limit, bool counted,
          std::vector<bool> saved) {
         const int states = static_cast<int>(saved.size());
-        return make_while(condition->program, body->program,
-                          {states, rest, limit, counted, std::move(saved)});
+        return make_control(
+            {{condition->program, body->program}, WhileForm{states, rest, limit, counted, std::move(saved)}});
       },
       "condition"_a, "body"_a, "rest"_a, "limit"_a, "counted"_a, "saved"_a);
   def(
       m, "kernel_cond",
       [](const Ref<Plan>& then, const Ref<Plan>& otherwise, int inputs) {
-        return make_cond(then->program, otherwise->program, inputs);
+        return make_control({{then->program, otherwise->program}, CondForm{inputs}});
       },
       "then"_a, "otherwise"_a, "inputs"_a);
-  def(m, "exported_plan", &exported_plan, "plan"_a, "level"_a, "code"_a, "weights_bytes"_a, "inputs"_a,
-      "results"_a, "symbol_of"_a,
-      "The file of an exported program. NotImplementedError, with the operator and the user's line, for a "
+  def(m, "exported_plans", &exported_plans, "name"_a, "level"_a, "code"_a, "weights_bytes"_a, "weights"_a,
+      "variants"_a, "symbol_of"_a,
+      "The file of exported programs. NotImplementedError, with the operator and the user's line, for a "
       "kernel "
       "that needs Python.");
+  def(
+      m, "visit_plan",
+      [](const Ref<Plan>& plan, nb::list arrays) {
+        std::vector<const Tensor*> inputs;
+        for (nb::handle x : arrays) inputs.push_back(&tensor_of(x, "visit_plan"));
+        plan->program->visit(inputs);
+      },
+      "plan"_a, "arrays"_a,
+      "For exports: makes all code that a plan may run, also in loops and branches, by a run of its own.");
   def(m, "program_counters", [] {
     return counts_of({{"launches", Program::launches},
                       {"kernels", Program::kernels},

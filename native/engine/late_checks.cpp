@@ -14,7 +14,7 @@ bool LateCheck::is_known() const noexcept {
 
 Ref<Error> LateCheck::settle() {
   if (state_.load(std::memory_order_acquire) == settled) return error_;
-  wait_for(ticket_);
+  if (ticket_) wait_for(ticket_);  // none: a part of another check, which has waited
   int before = open;
   if (!state_.compare_exchange_strong(before, reading, std::memory_order_acquire)) {
     while (state_.load(std::memory_order_acquire) != settled) std::this_thread::yield();
@@ -24,13 +24,18 @@ Ref<Error> LateCheck::settle() {
     read();
   } catch (...) {
     error_ = error_from_current_exception();
-    error_->operation = operation_;
-    error_->where = where_;
+    // A divided check has the error of one of its parts, which may know no line; its own parts have neither.
+    if (error_->operation.empty() && !operation_.empty()) error_->operation = operation_;
+    if (error_->where.empty() && !where_.empty()) error_->where = where_;
   }
   const Ref<Error> error = error_;
   state_.store(settled, std::memory_order_release);
-  if (error) engine_->report_late(error);
+  if (error && engine_) engine_->report_late(error);
   return error;
+}
+
+void PartCheck::read() {
+  if (Ref<Error> error = whole_->settle(); error && whole_->fails(access_)) throw TaskFailure{error};
 }
 
 bool Doubt::is_known() const noexcept {
@@ -47,11 +52,12 @@ Ref<Error> Doubt::settle() const {
   return first ? first : cause ? cause : error;
 }
 
-// The error that an operation inherits from checks that were noted before it; those that are still open, in
-// their order. An operation that may not run in doubt waits for them.
+// The error that an operation inherits, from variables and from checks that were noted before it, whichever
+// is first in the order of its accesses; the checks that are still open, in their order. An operation that
+// may not run in doubt, or has inherited an error, waits for them.
 Ref<Error> Engine::inherit_late(const Op& op, LateChecks& open) {
   const Access *const begin = op.accesses(), *const end = begin + op.access_count;
-  const bool waits = !op.only_enqueues || op.run_on_error || op.queue->stream_number == 0 ||
+  const bool waits = op.error || !op.only_enqueues || op.run_on_error || op.queue->stream_number == 0 ||
                      std::any_of(begin, end, [](const Access& a) { return a.on_failure == OnFailure::keep; });
   // A failure counts once those before it have passed.
   const auto first_of = [&](Ref<Error> error) {
@@ -64,18 +70,17 @@ Ref<Error> Engine::inherit_late(const Op& op, LateChecks& open) {
       if (a->is_duplicate || a->mode == Mode::overwrite || (a->mode == Mode::read) != reads) continue;
       const StreamUses* const uses = a->var->uses.load(std::memory_order_acquire);
       const Ref<Doubt> doubt = uses ? uses->doubt() : Ref<Doubt>();
-      if (!doubt) continue;
-      if (doubt->before || doubt->cause) {  // its list alone does not say which error
+      if (doubt && (doubt->before || doubt->cause)) {  // its list alone does not say which error
         if (Ref<Error> error = doubt->settle()) return first_of(error);
-        continue;
+      } else if (doubt) {
+        for (const Ref<LateCheck>& check : doubt->checks)
+          if (!waits && !check->is_known()) {
+            if (std::ranges::find(open, check) == open.end()) open.push_back(check);
+          } else if (Ref<Error> error = check->settle()) {
+            return first_of(error);
+          }
       }
-      for (const Ref<LateCheck>& check : doubt->checks) {
-        if (!waits && !check->is_known()) {
-          if (std::ranges::find(open, check) == open.end()) open.push_back(check);
-        } else if (Ref<Error> error = check->settle()) {
-          return first_of(error);
-        }
-      }
+      if (op.error && a->var->error) return a->var->error;
     }
   return {};
 }
@@ -108,11 +113,24 @@ void Engine::note_doubts(const Op& op, LateChecks checks, size_t own, Ticket tic
       late_checks_.pop_front();
     late_checks_.insert(late_checks_.end(), checks.begin() + static_cast<std::ptrdiff_t>(own), checks.end());
   }
-  const Ref<Doubt> doubt = checks.empty() ? Ref<Doubt>() : make_ref<Doubt>(std::move(checks));
-  for (const Access *a = op.accesses(), *end = a + op.access_count; a != end; ++a) {
+  const auto first_own = checks.begin() + static_cast<std::ptrdiff_t>(own);
+  const bool is_divided =
+      std::any_of(first_own, checks.end(), [](const Ref<LateCheck>& check) { return check->is_divided(); });
+  const auto doubt_of = [&](uint32_t access) {
+    LateChecks parts = checks;
+    for (size_t k = own; k < parts.size(); ++k)
+      if (parts[k]->is_divided()) {
+        parts[k] = Ref<LateCheck>(new PartCheck(parts[k], access));
+        parts[k]->ticket_ = ticket;
+      }
+    return make_ref<Doubt>(std::move(parts));
+  };
+  const Ref<Doubt> whole = checks.empty() || is_divided ? Ref<Doubt>() : make_ref<Doubt>(checks);
+  for (const Access *a = op.accesses(), *begin = a, *end = a + op.access_count; a != end; ++a) {
     if (a->is_duplicate || a->mode == Mode::read) continue;
     StreamUses* const uses = a->var->uses.load(std::memory_order_acquire);
     if (!uses) continue;
+    const Ref<Doubt> doubt = is_divided ? doubt_of(static_cast<uint32_t>(a - begin)) : whole;
     const Ref<Doubt> before = doubt && a->mode == Mode::overwrite ? uses->doubt() : Ref<Doubt>();
     const bool has_cause = doubt && a->mode == Mode::overwrite && a->var->error;
     if (!before && !has_cause) {

@@ -9,6 +9,9 @@
 // error with its operation and line. An operation that overwrites cures a variable only if it does not fail
 // itself, else the first cause stays (Doubt::before).
 //
+// A check may be divided: the steps of a program note checks, and each output is in doubt by those that it
+// depends on. Then what a variable is in doubt by is a PartCheck for its access.
+//
 // A check is settled where its outcome must be known: when the host waits for a variable or for all; before
 // an operation runs that is not on a stream, that looks at values itself, or that must not be run in vain,
 // because what it writes would keep its content (OnFailure::keep). A failure that is known by then is
@@ -42,6 +45,12 @@ class LateCheck : public Counted<LateCheck> {
   // The error, null: it has passed. Waits for the ticket. Raises DeviceError if the device has failed
   // meanwhile.
   Ref<Error> settle();
+  // Whether only some of what the operation writes fails with it: `fails`, once it is settled with an error.
+  virtual bool is_divided() const noexcept { return false; }
+  virtual bool fails(uint32_t access) const {
+    static_cast<void>(access);
+    return true;
+  }
 
  protected:
   // Called once, after the ticket: throws what the operation would have thrown.
@@ -50,14 +59,26 @@ class LateCheck : public Counted<LateCheck> {
  private:
   friend class Engine;
   enum : int { open, reading, settled };
-  Engine* engine_ = nullptr;
-  Ticket ticket_;  // behind the check
+  Engine* engine_ = nullptr;  // that is told of the failure; null: a part of another check
+  Ticket ticket_;             // behind the check
   std::string operation_, where_;
   std::atomic<int> state_{open};
   Ref<Error> error_;  // once it is settled
 };
 
 using LateChecks = std::vector<Ref<LateCheck>>;
+
+// Of a divided check what decides about one access of the operation.
+class PartCheck final : public LateCheck {
+ public:
+  PartCheck(Ref<LateCheck> whole, uint32_t access) : whole_(std::move(whole)), access_(access) {}
+
+ private:
+  void read() override;
+
+  const Ref<LateCheck> whole_;
+  const uint32_t access_;
+};
 
 struct Doubt : Counted<Doubt> {
   explicit Doubt(LateChecks all) : checks(std::move(all)) {}

@@ -130,7 +130,7 @@ void Engine::run_task(Op* op, RunContext& context, DomainHold& hold) {
 void Engine::begin_on_streams(Op* op, RunContext& context, LateChecks& checks) {
   context.late = nullptr;
   try {
-    if (!op->error) op->error = inherit_late(*op, checks);
+    if (Ref<Error> error = inherit_late(*op, checks)) op->error = std::move(error);
     if (op->error) keep_first_causes(*op);
   } catch (...) {
     op->error = caught(*op);

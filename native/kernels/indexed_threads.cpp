@@ -56,19 +56,30 @@ struct IndexRule {
   }
 };
 
-class IndexCheck final : public LateCheck {
+struct LabelRule {
+  std::string function;
+  DType dtype;
+  int64_t classes, ignored;
+  void raise(int64_t value) const {
+    throw IndexError(function + ": target " + text_of(value, dtype) + " is none of the " +
+                     std::to_string(classes) + " classes, nor ignore_index, " + std::to_string(ignored));
+  }
+};
+
+template <class Rule>
+class ElementCheck final : public LateCheck {
  public:
   // Null: there is no room for one more.
-  static Ref<LateCheck> note(const Call& call, size_t k, const IndexRule& rule) {
+  static Ref<LateCheck> note(const Call& call, size_t k, const Rule& rule) {
     const Device device = call.context.device;
     const void* fetched =
         backend_of(device.kind)->fetch_later(device.index, found_at(call, k), sizeof(Found));
-    return fetched ? Ref<LateCheck>(new IndexCheck(device, fetched, rule)) : Ref<LateCheck>();
+    return fetched ? Ref<LateCheck>(new ElementCheck(device, fetched, rule)) : Ref<LateCheck>();
   }
-  ~IndexCheck() override { backend_of(device_.kind)->forget(device_.index, fetched_); }
+  ~ElementCheck() override { backend_of(device_.kind)->forget(device_.index, fetched_); }
 
  private:
-  IndexCheck(Device device, const void* fetched, const IndexRule& rule)
+  ElementCheck(Device device, const void* fetched, const Rule& rule)
       : device_(device),
         fetched_(static_cast<const Found*>(fetched)),
         context_(backend_of(device.kind)->context_number(device.index)),
@@ -82,8 +93,17 @@ class IndexCheck final : public LateCheck {
   const Device device_;
   const Found* const fetched_;
   const uint32_t context_;
-  const IndexRule rule_;
+  const Rule rule_;
 };
+
+// Raises the rule's error if check k finds an element, later where that may be.
+template <class Rule>
+void settle(const Call& call, size_t k, const Rule& rule, bool may_be_late) {
+  if (may_be_late)
+    if (Ref<LateCheck> late = ElementCheck<Rule>::note(call, k, rule))
+      return call.context.late->push_back(std::move(late));
+  if (const Found first = found(call, k); first.place >= 0) rule.raise(first.value);
+}
 
 class IndexedThreads final : public Kernel {
  public:
@@ -115,11 +135,7 @@ class IndexedThreads final : public Kernel {
     const View& indices = call.operands[check.indices];
     if (std::find(indices.shape, indices.shape + indices.ndim, 0) != indices.shape + indices.ndim) return;
     look(call, k, *form_.find[k], indices, {size});
-    const IndexRule rule{form_.function, indices.dtype, check.dim, size};
-    if (may_be_late)
-      if (Ref<LateCheck> late = IndexCheck::note(call, k, rule))
-        return call.context.late->push_back(std::move(late));
-    if (const Found first = found(call, k); first.place >= 0) rule.raise(first.value);
+    settle(call, k, IndexRule{form_.function, indices.dtype, check.dim, size}, may_be_late);
   }
 
   // The operands as the loops see them: broadcast along those that only choose elements of theirs.
@@ -155,16 +171,16 @@ class CheckedLabels final : public Kernel {
       : function_(std::move(function)), find_(std::move(find)), copy_(std::move(copy)) {}
 
   bool reaches_devices() const override { return true; }
+  bool checks_late() const override { return true; }
   size_t scratch_bytes(const View*) const override { return kPlace; }
 
   void run(const Call& call) const override {
     const View& labels = call.operands[0];
     look(call, 0, *find_, labels, {call.parameters[0], call.parameters[1]});
-    if (const Found first = found(call, 0); first.place >= 0)
-      throw IndexError(function_ + ": target " + text_of(first.value, labels.dtype) + " is none of the " +
-                       std::to_string(load_as<int64_t>(call.parameters)) + " classes, nor ignore_index, " +
-                       std::to_string(load_as<int64_t>(call.parameters + 1)));
-    copy_->run({call.operands, nullptr, nullptr, call.context});
+    const auto classes = load_as<int64_t>(call.parameters), ignored = load_as<int64_t>(call.parameters + 1);
+    // Of no classes none can be taken instead.
+    settle(call, 0, LabelRule{function_, labels.dtype, classes, ignored}, call.context.late && classes > 0);
+    copy_->run({call.operands, call.parameters, nullptr, call.context});
   }
 
  private:

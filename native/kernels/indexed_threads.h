@@ -42,7 +42,8 @@ Ref<Kernel> make_indexed_threads(IndexedForm form);
 // order, y).
 Ref<Kernel> make_permuted_threads(Ref<Kernel> gather);
 
-// labels -> int64 y. Parameters: classes, ignored. find: as above, with these parameters first.
+// labels -> int64 y, with class 0 in place of one that is refused. Parameters, also of copy: classes,
+// ignored. find: as above, with these parameters first.
 Ref<Kernel> make_checked_labels(std::string function, Ref<Kernel> find, Ref<Kernel> copy);
 
 }  // namespace weft

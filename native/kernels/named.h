@@ -1,5 +1,5 @@
 // named.h: kernels that are made by a name and arguments: those of this folder that exported programs may
-// have.
+// have, and with them those of libraries from outside (outside.h).
 //
 // Described<&make_x>::call is make_x, and gives the kernel the recipe (kernel.h) by which named_kernel makes
 // the same one in another process.
@@ -9,6 +9,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/linalg.h"
+#include "kernels/outside.h"
 #include "program/archive.h"
 
 namespace weft {
@@ -38,6 +39,7 @@ inline constexpr std::tuple kNamedKernels{
     Named<&make_searchsorted>{"searchsorted"},
     Named<&make_grouped_linear>{"grouped_linear"},
     Named<&make_unique_kernel>{"unique"},
+    Named<&make_outside>{"outside"},
 };
 
 template <class A>

@@ -1,6 +1,7 @@
 #include "program/control.h"
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 
 #include "engine/engine.h"
@@ -245,8 +246,12 @@ std::vector<View> stacks_of(const std::vector<bool>& saved, const View* outputs)
 
 class Foreach final : public Kernel {
  public:
-  Foreach(Ref<const Program> body, ForeachForm form) : body_(std::move(body)), form_(std::move(form)) {}
+  explicit Foreach(ControlForm control)
+      : control_(std::move(control)),
+        form_(std::get<ForeachForm>(control_.form)),
+        body_(control_.programs[0]) {}
 
+  const ControlForm* control_form() const override { return &control_; }
   bool wide() const override { return body_.wide(); }
   bool reaches_devices() const override { return true; }
   int64_t moved_bytes(const View*) const override { return 0; }  // its steps say what they move
@@ -268,7 +273,8 @@ class Foreach final : public Kernel {
     char* scratch = call.scratch + States::bytes(shapes.get(), count(form_.states));
     const int64_t length = sequences(call.operands)[0].shape[0];
     int64_t steps = length;
-    if (form_.counted) steps = std::clamp<int64_t>(read(call.operands[0], call.context).integer, 0, length);
+    if (form_.counted && !visits_all)
+      steps = std::clamp<int64_t>(read(call.operands[0], call.context).integer, 0, length);
     const auto position = [&](int64_t t) { return form_.reverse ? steps - 1 - t : t; };
     for (size_t k = 0; k < count(form_.states); ++k)
       copy_here(steps ? states.in(k, 0, position(0)) : finals[k], first[k], call.context);
@@ -304,15 +310,20 @@ class Foreach final : public Kernel {
     all.insert(all.end(), rest, rest + form_.rest);
   }
 
+  const ControlForm control_;
+  const ForeachForm& form_;
   const Inner body_;
-  const ForeachForm form_;
 };
 
 class While final : public Kernel {
  public:
-  While(Ref<const Program> condition, Ref<const Program> body, WhileForm form)
-      : condition_(std::move(condition)), body_(std::move(body)), form_(std::move(form)) {}
+  explicit While(ControlForm control)
+      : control_(std::move(control)),
+        form_(std::get<WhileForm>(control_.form)),
+        condition_(control_.programs[0]),
+        body_(control_.programs[1]) {}
 
+  const ControlForm* control_form() const override { return &control_; }
   bool wide() const override { return true; }  // its duration is not known
   bool reaches_devices() const override { return true; }
   int64_t moved_bytes(const View*) const override { return 0; }
@@ -345,7 +356,8 @@ class While final : public Kernel {
       check_interrupts("while_loop", t, call.context);
       gather(all, call.operands, now.data());
       condition_.run(holding, all.data(), &holds, scratch, call.context);
-      if (!read(holds, call.context).boolean) break;
+      const bool is_visit = visits_all && t < kVisits;
+      if (!is_visit && (visits_all || !read(holds, call.context).boolean)) break;
       for (size_t k = 0; k < now.size(); ++k) outputs[k] = states.in(k, t + 1, position(t + 1));
       body_.run(frame, all.data(), outputs.data(), scratch, call.context);
     }
@@ -368,15 +380,21 @@ class While final : public Kernel {
     all.insert(all.end(), rest, rest + form_.rest);
   }
 
+  static constexpr int64_t kVisits = 2;  // from operands to the one place, and from that to the other
+  const ControlForm control_;
+  const WhileForm& form_;
   const Inner condition_, body_;
-  const WhileForm form_;
 };
 
 class Cond final : public Kernel {
  public:
-  Cond(Ref<const Program> then, Ref<const Program> otherwise, int inputs)
-      : then_(std::move(then)), otherwise_(std::move(otherwise)), inputs_(inputs) {}
+  explicit Cond(ControlForm control)
+      : control_(std::move(control)),
+        inputs_(std::get<CondForm>(control_.form).inputs),
+        then_(control_.programs[0]),
+        otherwise_(control_.programs[1]) {}
 
+  const ControlForm* control_form() const override { return &control_; }
   bool wide() const override { return then_.wide() || otherwise_.wide(); }
   bool reaches_devices() const override { return true; }
   int64_t moved_bytes(const View*) const override { return 0; }
@@ -386,28 +404,61 @@ class Cond final : public Kernel {
   }
 
   void run(const Call& call) const override {
-    const Inner& branch = read(call.operands[0], call.context).boolean ? then_ : otherwise_;
-    Inner::Frame frame;
-    branch.run(frame, call.operands + 1, call.operands + 1 + inputs_, call.scratch, call.context);
+    const bool holds = read(call.operands[0], call.context).boolean;
+    const auto run_branch = [&](const Inner& branch) {
+      Inner::Frame frame;
+      branch.run(frame, call.operands + 1, call.operands + 1 + inputs_, call.scratch, call.context);
+    };
+    if (visits_all) run_branch(holds ? otherwise_ : then_);
+    run_branch(holds ? then_ : otherwise_);
   }
 
  private:
-  const Inner then_, otherwise_;
+  const ControlForm control_;
   const int inputs_;
+  const Inner then_, otherwise_;
 };
 
 }  // namespace
 
-Ref<Kernel> make_foreach(Ref<const Program> body, ForeachForm form) {
-  return Ref<Kernel>(new Foreach(std::move(body), std::move(form)));
-}
-
-Ref<Kernel> make_while(Ref<const Program> condition, Ref<const Program> body, WhileForm form) {
-  return Ref<Kernel>(new While(std::move(condition), std::move(body), std::move(form)));
-}
-
-Ref<Kernel> make_cond(Ref<const Program> then, Ref<const Program> otherwise, int inputs) {
-  return Ref<Kernel>(new Cond(std::move(then), std::move(otherwise), inputs));
+Ref<Kernel> make_control(ControlForm control) {
+  const std::vector<Ref<const Program>>& programs = control.programs;
+  // Whether program k takes and gives so many arrays.
+  const auto check = [&](size_t k, const std::vector<int>& taken, const std::vector<int>& given) {
+    const auto sum = [](const std::vector<int>& counts) {
+      for (const int count : counts)
+        if (count < 0) return int64_t{-1};
+      return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    };
+    const Program& program = *programs[k];
+    if (!program.exact || !program.parts.empty() || static_cast<int64_t>(program.uses.size()) != sum(taken) ||
+        static_cast<int64_t>(program.outputs.size()) != sum(given))
+      throw std::invalid_argument("control flow: " + program.name + " takes " +
+                                  std::to_string(program.uses.size()) + " arrays and gives " +
+                                  std::to_string(program.outputs.size()) + ", expected " +
+                                  std::to_string(sum(taken)) + " and " + std::to_string(sum(given)));
+  };
+  const size_t expected = std::holds_alternative<ForeachForm>(control.form) ? 1 : 2;
+  if (programs.size() != expected)
+    throw std::invalid_argument("control flow: takes " + std::to_string(expected) + " programs, got " +
+                                std::to_string(programs.size()));
+  if (const auto* const form = std::get_if<ForeachForm>(&control.form)) {
+    if (form->sequences < 1 || form->saved.size() != static_cast<size_t>(form->states))
+      throw std::invalid_argument("foreach: takes one sequence or more, and a flag for each state");
+    check(0, {form->sequences, form->states, form->rest}, {form->states, form->items});
+    return Ref<Kernel>(new Foreach(std::move(control)));
+  }
+  if (const auto* const form = std::get_if<WhileForm>(&control.form)) {
+    if (form->saved.size() != static_cast<size_t>(form->states))
+      throw std::invalid_argument("while: takes a flag for each state");
+    check(0, {form->states, form->rest}, {1});
+    check(1, {form->states, form->rest}, {form->states});
+    return Ref<Kernel>(new While(std::move(control)));
+  }
+  const int inputs = std::get<CondForm>(control.form).inputs;
+  check(0, {inputs}, {static_cast<int>(programs[1]->outputs.size())});
+  check(1, {inputs}, {static_cast<int>(programs[0]->outputs.size())});
+  return Ref<Kernel>(new Cond(std::move(control)));
 }
 
 }  // namespace weft

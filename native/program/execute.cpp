@@ -7,6 +7,7 @@
 #include "engine/error.h"
 #include "engine/late_checks.h"
 #include "program/arena_check.h"
+#include "program/control.h"
 #include "program/loop.h"
 #include "program/nan_watch.h"
 #include "program/prepacked.h"
@@ -127,16 +128,38 @@ bool Program::matches_layout(const Run& run) const {
   return true;
 }
 
+// Checks that steps have noted, in their order.
+struct StepCheck {
+  size_t step;
+  Ref<LateCheck> check;
+};
+
 // Steps after one that failed: those that touch nothing of what it touched still run, so that the outcome is
 // what separate operations would have given; but nothing is committed any more.
 class Program::StepFailures {
  public:
-  explicit StepFailures(const Program& program) : program_(program) {}
+  explicit StepFailures(const Program& program, LateSteps* late = nullptr) : program_(program), late_(late) {}
   explicit operator bool() const noexcept { return static_cast<bool>(error_); }
 
   void failed(size_t t, Ref<Error> error) {
+    if (late_ && settles_before(t)) [[unlikely]]
+      return;
     if (!error_) error_ = std::move(error);
     mark(t, kTorn);
+  }
+  void ran(size_t t) {
+    if (late_) [[unlikely]]
+      note(t);
+  }
+  // The steps before `end` whose checks have failed count as if that had been known when they ran.
+  void settle(const std::vector<StepCheck>& checks, size_t end) {
+    auto next = checks.begin();
+    for (size_t t = 0; t < end; ++t) {
+      const bool is_left_out = skips(t);
+      for (; next != checks.end() && next->step == t; ++next)
+        if (!is_left_out)
+          if (Ref<Error> error = next->check->settle()) failed(t, std::move(error));
+    }
   }
   // Whether a step is left out.
   bool skips(size_t t) {
@@ -157,6 +180,8 @@ class Program::StepFailures {
   [[noreturn]] void raise() const { throw TaskFailure{error_}; }
 
  private:
+  void note(size_t t);
+  bool settles_before(size_t t);
   static constexpr uint8_t kGood = 0, kStale = 1, kTorn = 2;
   uint8_t state(int value) const {
     return states_.empty() ? kGood
@@ -173,9 +198,78 @@ class Program::StepFailures {
   }
 
   const Program& program_;
+  LateSteps* late_;  // null: steps wait for what they check
   Ref<Error> error_;
   std::vector<uint8_t> states_;  // of values, once something has failed
 };
+
+// What the steps of a run have noted, as one check of the operation: its error is that of the first step that
+// failed, and an output fails with the steps that it depends on.
+class Program::StepChecks final : public LateCheck {
+ public:
+  explicit StepChecks(const Program& program) : program_(&program) {}
+
+  // Takes what step t has noted.
+  void take(size_t t, LateChecks& noted) {
+    const Step& step = program_->steps[t];
+    for (Ref<LateCheck>& check : noted) {
+      check->set_name(program_->name_of(step), step.where);
+      checks_.push_back({t, std::move(check)});
+    }
+    noted.clear();
+  }
+  bool empty() const noexcept { return checks_.empty(); }
+  std::vector<StepCheck> take_all() noexcept { return std::exchange(checks_, {}); }
+  // The copies of a run are accesses behind its outputs.
+  void set_copies(std::span<const Copy> copies) {
+    for (const Copy& copy : copies) copied_.push_back(copy.output);
+  }
+
+  bool is_divided() const noexcept override { return true; }
+  bool fails(uint32_t access) const override { return access >= fails_.size() || fails_[access]; }
+
+ private:
+  void read() override {
+    StepFailures failures(*program_);
+    failures.settle(checks_, program_->steps.size());
+    if (!failures) return;
+    for (const Output& output : program_->outputs)
+      if (program_->is_allocated(output)) fails_.push_back(!failures.is_good(output));
+    for (const size_t output : copied_) fails_.push_back(!failures.is_good(program_->outputs[output]));
+    failures.raise();
+  }
+
+  const Ref<const Program> program_;
+  std::vector<StepCheck> checks_;
+  std::vector<size_t> copied_;
+  std::vector<bool> fails_;  // of each access that writes, once it is settled
+};
+
+// A run whose steps may note checks.
+struct Program::LateSteps {
+  LateSteps(const Program& program, const RunContext& of_run)
+      : checks(new StepChecks(program)), context(of_run) {
+    context.late = &noted;
+  }
+  const Ref<StepChecks> checks;
+  LateChecks noted;  // by the step that runs
+  RunContext context;
+};
+
+void Program::StepFailures::note(size_t t) { late_->checks->take(t, late_->noted); }
+
+// Step t has failed here and now: those before it are waited for, since one of them may have failed first,
+// and then perhaps t is left out. Later steps wait for what they check.
+bool Program::StepFailures::settles_before(size_t t) {
+  LateSteps& late = *std::exchange(late_, nullptr);
+  late.context.late = nullptr;
+  late.noted.clear();
+  const std::vector<StepCheck> checks = late.checks->take_all();
+  if (checks.empty()) return false;
+  backend_of(late.context.device.kind)->synchronize(late.context.device.index, late.context.stream);
+  settle(checks, t);
+  return skips(t);
+}
 
 // What errors call a step.
 std::string Program::name_of(const Step& step) const {
@@ -193,8 +287,11 @@ Ref<Error> Program::failure_of(const Step& step) const {
 }
 
 void Program::execute(const Run& run, const RunContext& context) const {
-  StepFailures failures(*this);
-  const size_t inherited_checks = context.late ? context.late->size() : 0;
+  std::optional<LateSteps> late;
+  if (context.late && !single_kernel_) [[unlikely]]
+    late.emplace(*this, context);
+  StepFailures failures(*this, late ? &*late : nullptr);
+  const RunContext& of_steps = late ? late->context : context;
   kernels.fetch_add(steps.size() - hoisted.size(), std::memory_order_relaxed);
   if (DeviceBackend* backend = device.kind == DeviceKind::cpu ? nullptr : backend_of(device.kind))
       [[unlikely]]
@@ -208,25 +305,30 @@ void Program::execute(const Run& run, const RunContext& context) const {
     for (const auto& [output, _] : run.copies) access++->on_failure = outcome(outputs[output]);
   };
   try {
-    if (single_kernel_)
-      run_alone(run, context);
-    else if (layout_ && matches_layout(run))
-      run_bound(run, context, failures);
-    else
-      run_unbound(run, context, failures);
+    run_steps(run, of_steps, failures);
   } catch (...) {  // it is not known what was written
     set_outcomes([](const Output&) { return OnFailure::poison; });
     throw;
   }
-  if (context.late && !single_kernel_) [[unlikely]]  // of one step: see finish
-    for (size_t k = inherited_checks; k < context.late->size(); ++k)
-      (*context.late)[k]->set_name(name_of(steps[0]), steps[0].where);
+  if (late && !failures && !late->checks->empty()) [[unlikely]] {
+    late->checks->set_copies(run.copies);
+    context.late->push_back(Ref<LateCheck>(late->checks.get()));
+  }
   for (const auto& [output, to] : run.copies)
     if (failures.is_good(outputs[output]))
       copy_elements(to->view(), to->device(), run.outputs[output]->view(), run.outputs[output]->device());
   if (!failures) return;
   set_outcomes([&](const Output& output) { return failures.outcome(output); });
   failures.raise();
+}
+
+void Program::run_steps(const Run& run, const RunContext& context, StepFailures& failures) const {
+  if (single_kernel_)
+    run_alone(run, context);
+  else if (layout_ && matches_layout(run))
+    run_bound(run, context, failures);
+  else
+    run_unbound(run, context, failures);
 }
 
 // Counts the inputs that are copied between kinds of devices, for their counters.
@@ -250,6 +352,15 @@ void Program::run_alone(const Run& run, const RunContext& context) const {
       [&] { kernel.run({operands.get(), run.slots + steps[0].first_slot, scratch.get(), context}); });
   NanWatch::check(steps[0], device, [&](size_t k) { return operands.get()[k]; });
 }
+
+namespace {
+
+void demand_own_arena(ArenaCheck& check, size_t step) {
+  if (const int64_t byte = check.after(static_cast<int>(step)); byte >= 0)
+    throw std::logic_error("wrote byte " + std::to_string(byte) + " of the arena, which is not its own");
+}
+
+}  // namespace
 
 // Steps of known geometry: only addresses are put in.
 void Program::run_bound(const Run& run, const RunContext& context, StepFailures& failures) const {
@@ -292,10 +403,7 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
         step.kernel->run({views.data(), run.slots + step.first_slot, arena + p.arena_size, context});
       }
       NanWatch::check(step, device, [&](size_t k) { return operand(t, k); });
-      if (arena_check)
-        if (const int64_t byte = arena_check->after(static_cast<int>(t)); byte >= 0)
-          throw std::logic_error("wrote byte " + std::to_string(byte) +
-                                 " of the arena, which is not its own");
+      if (arena_check) demand_own_arena(*arena_check, t);
     } catch (...) {
       throw TaskFailure{failure_of(step)};
     }
@@ -328,11 +436,53 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
     }
     try {
       run_step(t);
+      failures.ran(t);
     } catch (const TaskFailure& failure) {
       if (arena_check) throw;  // which looks at every step
       failures.failed(t, failure.error);
     }
   }
+}
+
+void Program::run_apart(std::span<const Tensor* const> inputs,
+                        const std::function<void(RunContext&)>& run) const {
+  Engine& engine = Runtime::get().engine();
+  const Ref<Chunk> done = Chunk::allocate({}, 1);  // only a variable to wait for
+  std::vector<Var*> reads, writes{done.get()};
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    const bool is_written =
+        std::ranges::any_of(outputs, [&](const Output& o) { return o.writes == static_cast<int>(k); });
+    if (inputs[k]->chunk) (is_written ? writes : reads).push_back(inputs[k]->chunk.get());
+  }
+  PushOptions options;
+  options.device = device;
+  options.name = name.c_str();
+  options.queue = QueueKind::wide;
+  engine.push([&](RunContext& context) { run(context); }, reads, writes, options);
+  engine.wait_for_var(*done);
+}
+
+void Program::visit(std::span<const Tensor* const> inputs) const {
+  std::vector<Tensor> results(outputs.size());
+  std::vector<Tensor*> pointers;
+  for (Tensor& x : results) pointers.push_back(&x);
+  prepare(inputs, {}, pointers.data());
+  const std::vector<::weft::Scalar> numbers(numbers_taken_, {.kind = ::weft::Scalar::Kind::real, .real = 0});
+  std::vector<uint64_t> filled(slots.size() + 1);
+  fill_slots(numbers, constant_registers_.data(), filled.data());
+  const Run run{this, inputs.data(), pointers.data(), filled.data(), constant_registers_.data(), {}};
+  run_apart(inputs, [&](RunContext& context) {
+    StepFailures failures(*this, nullptr);
+    visits_all = true;
+    try {
+      run_steps(run, context, failures);
+    } catch (...) {
+      visits_all = false;
+      throw;
+    }
+    visits_all = false;
+    if (failures) failures.raise();
+  });
 }
 
 void Program::prepack(std::span<const Tensor* const> inputs,
@@ -353,25 +503,11 @@ void Program::prepack(std::span<const Tensor* const> inputs,
     for (size_t k = 0; k < last_steps.size(); ++k)
       if (last_steps[k] == t) last_read(k);
   };
-  Engine& engine = Runtime::get().engine();
-  const Ref<Chunk> done = Chunk::allocate({}, 1);  // only a variable to wait for
-  std::vector<Var*> reads;
-  for (size_t k = 0; k < inputs.size(); ++k)
-    if (inputs[k]->chunk) reads.push_back(inputs[k]->chunk.get());
-  Var* const writes[] = {done.get()};
-  PushOptions options;
-  options.device = device;
-  options.name = name.c_str();
-  options.queue = QueueKind::wide;
-  engine.push(
-      [&](RunContext& context) {
-        StepFailures failures(*this);
-        run_bound(
-            {this, inputs.data(), nullptr, constant_slots_.data(), constant_registers_.data(), {}, &after},
-            context, failures);
-      },
-      reads, writes, options);
-  engine.wait_for_var(*done);
+  const Run run{this, inputs.data(), nullptr, constant_slots_.data(), constant_registers_.data(), {}, &after};
+  run_apart(inputs, [&](RunContext& context) {
+    StepFailures failures(*this, nullptr);
+    run_bound(run, context, failures);
+  });
 }
 
 namespace {
@@ -461,6 +597,7 @@ void Program::run_unbound(const Run& run, const RunContext& context, StepFailure
             step.kernel->run({gather(step), run.slots + step.first_slot, arena + arena_size, context});
           });
       NanWatch::check(step, device, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; });
+      failures.ran(t);
     } catch (...) {
       failures.failed(t, failure_of(step));
     }

@@ -16,6 +16,7 @@
 namespace weft {
 
 struct LoopForm;
+struct ControlForm;
 
 // What a kernel is called with. Outputs never overlap inputs, unless they are the same elements at the same
 // places and the kernel was made to work in place.
@@ -56,6 +57,8 @@ class Kernel : public Counted<Kernel> {
   virtual void run(const Call& call) const = 0;
   // Of a loop of the expression compiler, else null.
   virtual const LoopForm* loop_form() const { return nullptr; }
+  // Of a loop or branch over programs (control.h), else null.
+  virtual const ControlForm* control_form() const { return nullptr; }
   // For operands of this geometry, whose data is not looked at; null: there is nothing to be computed.
   virtual std::unique_ptr<Bound> bind(const View* operands) const {
     static_cast<void>(operands);

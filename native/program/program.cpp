@@ -196,13 +196,13 @@ void Program::classify() {
     single_kernel_ = outputs[j].value == static_cast<int>(uses.size() + j);
   const auto is_loop = [](const Step& step) { return step.kernel->loop_form() != nullptr; };
   brief_ = !wide && !is_copy && steps.size() <= kBriefSteps && std::ranges::all_of(steps, is_loop);
-  // Steps of several fail one by one, and an update in place is not run in vain: these wait for their checks.
-  const bool checks_late =
-      steps.size() == 1 && hoisted.empty() && steps[0].kernel->checks_late() &&
-      std::ranges::none_of(outputs, [](const Output& y) { return y.commits && y.writes >= 0; });
-  is_enqueued_ =
-      hidden_memory_of(device) && !is_copy &&
-      (checks_late || std::ranges::all_of(steps, [](const Step& step) { return step.kernel->enqueues(); }));
+  // An update in place is not run in vain: it waits for checks.
+  const bool may_be_late = hoisted.empty() && std::ranges::none_of(outputs, [](const Output& y) {
+                             return y.commits && y.writes >= 0;
+                           });
+  is_enqueued_ = hidden_memory_of(device) && !is_copy && std::ranges::all_of(steps, [&](const Step& step) {
+                   return step.kernel->enqueues() || (may_be_late && step.kernel->checks_late());
+                 });
 }
 
 void Program::relate_outputs() {

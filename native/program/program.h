@@ -180,6 +180,10 @@ class Program final : public Counted<Program> {
   // launch; those that no hoisted step reads may be empty. last_read(k): called, on a worker, when input k is
   // not read any more unless it is written. Raises what steps raise.
   void prepack(std::span<const Tensor* const> inputs, const std::function<void(size_t k)>& last_read) const;
+  // Makes all code that runs may need, for exports: runs once, and in loops and branches everything
+  // (control.h). Outputs are memory of its own, but for those that write inputs. Numbers are 0. Waits, and
+  // raises what steps raise.
+  void visit(std::span<const Tensor* const> inputs) const;
   // Whether all outputs have elements: sizes that are computed may be less than 1 where nothing fits.
   bool has_results(std::span<const Tensor* const> inputs) const;
   // Binds a step to its geometry, which makes its code: for threads that do so ahead of the first run. Does
@@ -219,7 +223,12 @@ class Program final : public Counted<Program> {
   void launch_parts(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
                     std::span<const Tensor* const> destinations, Tensor* const* results) const;
   class StepFailures;
+  class StepChecks;
+  struct LateSteps;
   void execute(const Run& run, const RunContext& context) const;
+  void run_steps(const Run& run, const RunContext& context, StepFailures& failures) const;
+  // On a worker, while the inputs are only read, or those that outputs write are only this function's; waits.
+  void run_apart(std::span<const Tensor* const> inputs, const std::function<void(RunContext&)>& run) const;
   void count_copy(const Run& run) const;
   void run_alone(const Run& run, const RunContext& context) const;
   void run_bound(const Run& run, const RunContext& context, StepFailures& failures) const;

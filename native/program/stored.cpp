@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "program/control.h"
+
 namespace weft {
 
 template <class A>
@@ -55,16 +57,41 @@ void fields(A& archive, Program::Step& x) {  // without its kernel
 }
 
 template <class A>
-void fields(A& archive, ExportedHeader::Input& x) {
-  archive(x.name, x.dtype, x.shape, x.strides, x.offset);
+void fields(A& archive, ForeachForm& x) {
+  archive(x.sequences, x.states, x.rest, x.items, x.saved, x.reverse, x.counted);
+}
+template <class A>
+void fields(A& archive, WhileForm& x) {
+  archive(x.states, x.rest, x.limit, x.counted, x.saved);
+}
+template <class A>
+void fields(A& archive, CondForm& x) {
+  archive(x.inputs);
+}
+
+template <class A>
+void fields(A& archive, ExportedHeader::Array& x) {
+  archive(x.name, x.dtype, x.shape);
+}
+template <class A>
+void fields(A& archive, ExportedHeader::Weight& x) {
+  archive(x.array, x.strides, x.offset, x.is_written);
+}
+template <class A>
+void fields(A& archive, ExportedHeader::Argument& x) {
+  archive(x.array, x.is_written);
 }
 template <class A>
 void fields(A& archive, ExportedHeader::Result& x) {
-  archive(x.name, x.output, x.dtype, x.shape);
+  archive(x.array, x.is_input, x.number);
+}
+template <class A>
+void fields(A& archive, ExportedHeader::Variant& x) {
+  archive(x.arguments, x.inputs, x.numbers, x.results);
 }
 template <class A>
 void fields(A& archive, ExportedHeader& x) {
-  archive(x.name, x.version, x.level, x.code_digest, x.weights_bytes, x.inputs, x.results);
+  archive(x.name, x.version, x.level, x.code_digest, x.weights_bytes, x.weights, x.variants);
 }
 
 void write_header(Writer& writer, const ExportedHeader& header) { writer(header); }
@@ -101,13 +128,25 @@ void members(A& archive, Program& p) {  // without steps
           p.planned_inputs);
 }
 
-enum class Kind : uint8_t { earlier, recipe, loop };
+enum class Kind : uint8_t { earlier, recipe, loop, control };
 
 // Kernels that several steps share are written once.
-class KernelWriter {
+class ProgramWriter {
  public:
-  KernelWriter(Writer& writer, const SymbolOf& symbol_of) : writer_(writer), symbol_of_(symbol_of) {}
+  ProgramWriter(Writer& writer, const SymbolOf& symbol_of) : writer_(writer), symbol_of_(symbol_of) {}
 
+  void write(const Program& program) {
+    if (!program.parts.empty() || !program.exact)
+      throw CannotStore(program.name + ": only programs of exact sizes on one device can be written");
+    members(writer_, const_cast<Program&>(program));  // which is only read
+    writer_(static_cast<uint64_t>(program.steps.size()));
+    for (const Program::Step& step : program.steps) {
+      writer_(step);
+      write(*step.kernel, step.name, step.where);
+    }
+  }
+
+ private:
   // Raises CannotStore with the name of the step.
   void write(const Kernel& kernel, const std::string& name, const std::string& where) {
     if (const auto it = numbers_.find(&kernel); it != numbers_.end()) {
@@ -116,6 +155,11 @@ class KernelWriter {
     }
     if (const auto* const loop = dynamic_cast<const Loop*>(&kernel)) {
       write_loop(*loop, name, where);
+    } else if (const ControlForm* const control = kernel.control_form()) {
+      writer_(Kind::control, static_cast<uint64_t>(control->form.index()));
+      std::visit([&](const auto& form) { writer_(form); }, control->form);
+      writer_(static_cast<uint64_t>(control->programs.size()));
+      for (const Ref<const Program>& program : control->programs) write(*program);
     } else if (!kernel.recipe.empty()) {
       writer_(Kind::recipe, kernel.recipe);
     } else {
@@ -126,7 +170,6 @@ class KernelWriter {
     numbers_.emplace(&kernel, number);
   }
 
- private:
   void write_loop(const Loop& loop, const std::string& name, const std::string& where) {
     std::vector<std::pair<uint64_t, std::string>> codes;
     for (const LoopPattern& pattern : loop.patterns())
@@ -154,25 +197,61 @@ class KernelWriter {
   std::map<const Kernel*, uint32_t> numbers_;
 };
 
-class KernelReader {
+class ProgramReader {
  public:
-  KernelReader(Reader& reader, const AddressOf& address_of, const MakeKernel& make)
+  ProgramReader(Reader& reader, const AddressOf& address_of, const MakeKernel& make)
       : reader_(reader), address_of_(address_of), make_(make) {}
 
-  Ref<Kernel> read(int depth = 0) {
-    if (depth > 8) throw FormatError("loops in each other");
+  Ref<const Program> read_program(int depth = 0) {
+    const Ref<Program> program = make_ref<Program>();
+    members(reader_, *program);
+    const auto steps = reader_.next<uint64_t>();
+    for (uint64_t k = 0; k < steps; ++k) {
+      auto step = reader_.next<Program::Step>();
+      step.kernel = read(depth);
+      program->steps.push_back(std::move(step));
+    }
+    program->finish();
+    return Ref<const Program>(program.get());
+  }
+
+ private:
+  Ref<Kernel> read(int depth) {
+    if (depth > kDeepest) throw FormatError("loops in each other, deeper than " + std::to_string(kDeepest));
     const auto kind = reader_.next<Kind>();
     if (kind == Kind::earlier) {
       const auto number = reader_.next<uint32_t>();
       if (number >= kernels_.size()) throw FormatError("a kernel refers to a later one");
       return kernels_[number];
     }
-    Ref<Kernel> kernel = kind == Kind::loop ? read_loop(depth) : read_recipe(kind);
+    Ref<Kernel> kernel = kind == Kind::loop      ? read_loop(depth)
+                         : kind == Kind::control ? read_control(depth)
+                                                 : read_recipe(kind);
     kernels_.push_back(kernel);
     return kernel;
   }
 
- private:
+  Ref<Kernel> read_control(int depth) {
+    ControlForm control;
+    switch (reader_.next<uint64_t>()) {
+      case 0:
+        control.form = reader_.next<ForeachForm>();
+        break;
+      case 1:
+        control.form = reader_.next<WhileForm>();
+        break;
+      case 2:
+        control.form = reader_.next<CondForm>();
+        break;
+      default:
+        throw FormatError("control flow of no known kind");
+    }
+    const auto count = reader_.next<uint64_t>();
+    if (count > 2) throw FormatError("control flow of " + std::to_string(count) + " programs");
+    for (uint64_t k = 0; k < count; ++k) control.programs.push_back(read_program(depth + 1));
+    return make_control(std::move(control));
+  }
+
   Ref<Kernel> read_recipe(Kind kind) {
     if (kind != Kind::recipe) throw FormatError("a kernel of no known kind");
     const auto recipe = reader_.next<std::string>();
@@ -218,6 +297,7 @@ class KernelReader {
     return Ref<Kernel>(new Loop(form, find, std::move(parts), [stages] { return stages; }));
   }
 
+  static constexpr int kDeepest = 16;
   Reader& reader_;
   const AddressOf& address_of_;
   const MakeKernel& make_;
@@ -227,29 +307,11 @@ class KernelReader {
 }  // namespace
 
 void write_program(Writer& writer, const Program& program, const SymbolOf& symbol_of) {
-  if (!program.parts.empty() || !program.exact)
-    throw CannotStore(program.name + ": only programs of exact sizes on one device can be written");
-  members(writer, const_cast<Program&>(program));  // which is only read
-  KernelWriter kernels(writer, symbol_of);
-  writer(static_cast<uint64_t>(program.steps.size()));
-  for (const Program::Step& step : program.steps) {
-    writer(step);
-    kernels.write(*step.kernel, step.name, step.where);
-  }
+  ProgramWriter(writer, symbol_of).write(program);
 }
 
 Ref<const Program> read_program(Reader& reader, const AddressOf& address_of, const MakeKernel& make_kernel) {
-  const Ref<Program> program = make_ref<Program>();
-  members(reader, *program);
-  KernelReader kernels(reader, address_of, make_kernel);
-  const auto steps = reader.next<uint64_t>();
-  for (uint64_t k = 0; k < steps; ++k) {
-    auto step = reader.next<Program::Step>();
-    step.kernel = kernels.read();
-    program->steps.push_back(std::move(step));
-  }
-  program->finish();
-  return Ref<const Program>(program.get());
+  return ProgramReader(reader, address_of, make_kernel).read_program();
 }
 
 }  // namespace weft

@@ -13,26 +13,41 @@
 
 namespace weft {
 
-// What a file of a folder says before its program.
+// What a file of a folder says before its programs.
 struct ExportedHeader {
-  // strides: in elements. offset: in the file of weights; -1: an argument of each run.
-  struct Input {
+  struct Array {
     std::string name;
-    DType dtype = DType::float32;
-    std::vector<int64_t> shape, strides;
-    int64_t offset = -1;
-  };
-  // output: of the program, by number.
-  struct Result {
-    std::string name;
-    int output = 0;
     DType dtype = DType::float32;
     std::vector<int64_t> shape;
   };
+  // strides: in elements. offset: in the file of weights. is_written: some program changes it.
+  struct Weight {
+    Array array;
+    std::vector<int64_t> strides;
+    int64_t offset = 0;
+    bool is_written = false;
+  };
+  struct Argument {
+    Array array;
+    bool is_written = false;
+  };
+  // is_input: number is that of an input of the program, else of an output.
+  struct Result {
+    Array array;
+    bool is_input = false;
+    int number = 0;
+  };
+  // A program for arguments of these sizes. inputs: of the program: argument k, or weight -1 - k. numbers: of
+  // the program: the argument, without dimensions.
+  struct Variant {
+    std::vector<Argument> arguments;
+    std::vector<int> inputs, numbers;
+    std::vector<Result> results;
+  };
   std::string name, version, level;  // version: of weft, which alone reads it
   uint64_t code_digest = 0, weights_bytes = 0;
-  std::vector<Input> inputs;
-  std::vector<Result> results;
+  std::vector<Weight> weights;
+  std::vector<Variant> variants;  // at least one; as many programs follow
 };
 void write_header(Writer& writer, const ExportedHeader& header);
 ExportedHeader read_header(Reader& reader);

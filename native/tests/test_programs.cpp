@@ -552,7 +552,9 @@ TEST(programs_run_for_each_slice) {
             operands.push_back(draft.output({m}));
             operands.push_back(draft.output({length, m}));
             if (saved) operands.push_back(draft.output({length, m}));
-            draft.step(make_foreach(recurrence(m), {1, 1, 1, 1, {saved}, reverse, counted_form}), operands);
+            draft.step(
+                make_control({{recurrence(m)}, ForeachForm{1, 1, 1, 1, {saved}, reverse, counted_form}}),
+                operands);
             const Ref<const Program> program = draft.finish();
             Arrays arrays;
             std::vector<Tensor> given;
@@ -605,7 +607,7 @@ TEST(programs_run_while_a_condition_holds) {
       std::vector<int> operands{draft.input({}), draft.input({m}), draft.input({})};
       operands.insert(operands.end(), {draft.output({}), draft.output({m}), draft.output({})});
       if (saved) operands.push_back(draft.output({most, m}));
-      draft.step(make_while(test, work, {2, 1, most, true, {false, saved}}), operands);
+      draft.step(make_control({{test, work}, WhileForm{2, 1, most, true, {false, saved}}}), operands);
       const Ref<const Program> program = draft.finish();
       Arrays arrays;
       const Tensor i = empty({}), limit = empty({}), h = counted({m}, 1);
@@ -640,7 +642,7 @@ TEST(programs_run_one_branch) {
   Draft draft("outer");
   std::vector<int> operands{draft.input({}, DType::bool_), draft.input({m}), draft.input({m})};
   operands.push_back(draft.output({m}));
-  draft.step(make_cond(then.finish(), otherwise.finish(), 2), operands);
+  draft.step(make_control({{then.finish(), otherwise.finish()}, CondForm{2}}), operands);
   const Ref<const Program> program = draft.finish();
   Arrays arrays;
   const Tensor a = counted({m}), b = counted({m}, 3, 2), flag = empty({}, DType::bool_);
@@ -653,7 +655,7 @@ TEST(programs_run_one_branch) {
   Draft writes;
   const int x = writes.input({m});
   writes.step(elements<Add>(), {x, x, writes.write(x, {m})});
-  CHECK_THROWS(make_cond(writes.finish(), two_steps(m), 2), std::logic_error);
+  CHECK_THROWS(make_control({{writes.finish(), two_steps(m)}, CondForm{2}}), std::logic_error);
 }
 
 TEST(programs_of_several_devices) {

@@ -546,9 +546,14 @@ def kernel_while(condition: Plan, body: Plan, rest: int, limit: int, counted: bo
 
 def kernel_cond(then: Plan, otherwise: Plan, inputs: int) -> Kernel: ...
 
-def exported_plan(plan: Plan, level: str, code: bytes, weights_bytes: int, inputs: Sequence, results: Sequence, symbol_of: object) -> bytes:
+def exported_plans(name: str, level: str, code: bytes, weights_bytes: int, weights: Sequence, variants: Sequence, symbol_of: object) -> bytes:
     """
-    The file of an exported program. NotImplementedError, with the operator and the user's line, for a kernel that needs Python.
+    The file of exported programs. NotImplementedError, with the operator and the user's line, for a kernel that needs Python.
+    """
+
+def visit_plan(plan: Plan, arrays: list) -> None:
+    """
+    For exports: makes all code that a plan may run, also in loops and branches, by a run of its own.
     """
 
 def program_counters() -> dict: ...
@@ -1030,6 +1035,14 @@ def set_kernel_isa(level: str) -> str:
 
 def kernel_transfer(to: object, source: object) -> Kernel:
     """x on source -> y on `to`."""
+
+def load_kernels(path: str) -> list[str]:
+    """The names of the kernels that a library has added."""
+
+def kernel_alternatives(name: str) -> list[str]: ...
+
+def kernel_outside(name: str, signature: str, numbers: int) -> Kernel:
+    """The operands of the signature, as in kernel.h; numbers: float64 each."""
 
 def kernel_sort(axis: int, descending: bool = False, values: bool = True, indices: bool = False) -> Kernel:
     """x -> [values,] [int64 indices]. Stable; NaN last."""

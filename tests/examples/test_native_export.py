@@ -13,6 +13,9 @@ import weft as wf
 import weft.functional as F
 import weft.module as m
 from weft import info
+from weft.base.errors import GraphError
+from weft.kernels.libraries import kernel_of_library, load_library
+from weft.ops import Op, op
 
 SOURCE = Path(__file__).resolve().parents[2] / "examples" / "c" / "run_program.c"
 WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic"]
@@ -102,12 +105,223 @@ def test_quantized_networks_run_in_c(runner, tmp_path):
     )
 
 
+def library_path():
+    return info.program_library_flags().split()[0].removeprefix("-L") + "/libweft.so.1"
+
+
+def results_in_c(folder, calls, path, *words):
+    """What the calls give, by native_runner.py: "CALL.RESULT" and "weight.NAME" -> array."""
+    arrays = {f"{call}.{k}": x for call, inputs in enumerate(calls) for k, x in enumerate(inputs)}
+    np.savez(path / "in.npz", **arrays)
+    command = [sys.executable, SOURCE.parents[2] / "tests/examples/native_runner.py", library_path(), folder]
+    done = subprocess.run(
+        [*map(str, (*command, path / "in.npz", path / "out.npz", *words))], capture_output=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    with np.load(path / "out.npz") as found:
+        return dict(found)
+
+
+def test_state_lives_on(tmp_path):
+    """Weights that a step changes are changed for the next run; the number is an argument; an argument is written."""
+    w, total = wf.tensor(np.ones(3, "float32")), wf.zeros((), dtype="float64")
+
+    def step(x, rate, calls):
+        w[...] = w - rate * F.sum(x, axis=0)
+        total[...] = total + 1
+        calls[...] = calls + 2
+        return w * 2, F.sum(w), total
+
+    traced = wf.trace(step)
+    numbers = np.random.default_rng(1)
+    draw = lambda: [numbers.standard_normal((2, 3)).astype("float32"), np.float64(0.25), np.zeros(2, "int32")]  # noqa: E731
+    calls = [draw() for _ in range(4)]
+    traced(wf.tensor(calls[0][0]), 0.5, wf.tensor(calls[0][2]))
+    before = w.numpy().copy()
+    traced.export(tmp_path / "folder", target="native")
+    np.testing.assert_array_equal(w.numpy(), before)  # the export has run it on copies
+    found = results_in_c(tmp_path / "folder", calls, tmp_path)
+    for k, (x, rate, _) in enumerate(calls):
+        for j, result in enumerate(traced(wf.tensor(x), float(rate), wf.zeros(2, dtype="int32"))):
+            np.testing.assert_allclose(found[f"{k}.{j}"], result.numpy(), rtol=1e-6)
+        np.testing.assert_array_equal(found[f"{k}.input2"], [2, 2])
+    np.testing.assert_allclose(found["weight.w"], w.numpy(), rtol=1e-6)
+    assert found["weight.total"] == 5
+
+
+@pytest.mark.parametrize("declares", [False, True])
+def test_sizes_of_dynamic_axes(declares, tmp_path):
+    net = m.Sequential(m.Linear(6, 16), m.ReLU(), m.Linear(16, 3))
+    forward = lambda x: net(x) * x.shape[0]  # noqa: E731
+    traced = wf.trace(forward, dynamic={"x": 0})
+    sizes = (2, 5, 1) if declares else (3, 2)
+    numbers = np.random.default_rng(1)
+    calls = [[numbers.standard_normal((n, 6)).astype("float32")] for n in sizes]
+    with wf.no_grad():
+        for (x,) in calls[: 1 if declares else None]:
+            traced(wf.tensor(x))
+        declared = [{"x": x.shape} for (x,) in calls] if declares else None
+        traced.export(tmp_path / "folder", target="native", sizes=declared)
+        found = results_in_c(tmp_path / "folder", calls, tmp_path)
+        for k, (x,) in enumerate(calls):
+            np.testing.assert_allclose(found[f"{k}.0"], traced(wf.tensor(x)).numpy(), rtol=2e-5, atol=2e-5)
+    assert {name for name in found if name.startswith("weight.")} == {
+        f"weight.{name}" for name, _ in net.named_parameters()
+    }
+    with pytest.raises(AssertionError, match=r"there is no program for x\[7,6\]; there are x\["):
+        results_in_c(tmp_path / "folder", [[np.ones((7, 6), "float32")]], tmp_path)
+
+
+def test_sizes_need_dynamic_axes(tmp_path):
+    traced = wf.trace(lambda x: x + 1)
+    traced(wf.ones(2))
+    with pytest.raises(ValueError, match="sizes are for target='native' and a trace with dynamic axes"):
+        traced.export(tmp_path / "folder", target="native", sizes=[{"x": (3,)}])
+    traced = wf.trace(lambda x: x + 1, dynamic={"x": 0})
+    traced(wf.ones(2))
+    with pytest.raises(ValueError, match="there is no array 'y'; there are x"):
+        traced.export(tmp_path / "folder", target="native", sizes=[{"y": (3,)}])
+    with pytest.raises(GraphError, match="0 of 1 programs"):
+        traced.export(tmp_path / "folder", target="native", sizes=[])
+
+
+def loops_while(x):
+    return wf.while_loop(lambda y: F.sum(y) < 100, lambda y: F.exp(y) + y.T, x, max_iterations=20)
+
+
+def loops_without_end(x):  # on zeros
+    return wf.while_loop(lambda y: F.sum(y) < 100, lambda y: y * 2, x, max_iterations=None)
+
+
+def branches(x):
+    return wf.cond(F.sum(x) > 3, lambda a: F.softmax(F.exp(a) * 2), lambda a: F.sort(a.T) - 1, x)
+
+
+def scans(x):
+    def body(row, state):
+        inner = wf.while_loop(lambda s: F.sum(s) < 30, lambda s: s * 2 + 1, state + row, max_iterations=9)
+        return inner * row, F.tanh(inner)
+
+    return wf.foreach(body, x, x[0])
+
+
+@pytest.mark.parametrize("function", [loops_while, loops_without_end, branches, scans])
+def test_control_flow(function, tmp_path):
+    """All bodies and branches have their code, also those that the export's own run on zeros does not take."""
+    traced = wf.trace(function)
+    calls = [[np.full((3, 3), value, "float32")] for value in (0.1, 2, 0.5)]
+    results = [traced(wf.tensor(x)) for (x,) in calls]
+    traced.export(tmp_path / "folder", target="native")
+    found = results_in_c(tmp_path / "folder", calls, tmp_path)
+    for k, result in enumerate(results):
+        for j, each in enumerate(result if isinstance(result, tuple) else (result,)):
+            np.testing.assert_allclose(found[f"{k}.{j}"], each.numpy(), rtol=2e-5)
+
+
+def test_random_numbers_are_those_of_a_seed(tmp_path):
+    traced = wf.trace(lambda x: F.dropout(x, 0.5, training=True) + wf.random.normal(shape=(64,)))
+    x = np.ones(64, "float32")
+    traced(wf.tensor(x))
+    wf.random.seed(11)
+    state = wf.random.get_state()
+    traced.export(tmp_path / "folder", target="native")
+    assert wf.random.get_state() == state
+    found = results_in_c(tmp_path / "folder", [[x], [x]], tmp_path, "seed=11")
+    np.testing.assert_array_equal(found["0.0"], traced(wf.tensor(x)).numpy())
+    np.testing.assert_array_equal(found["1.0"], traced(wf.tensor(x)).numpy())
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """examples/c/kernels.c, compiled and loaded, with an operator of its kernel."""
+    if shutil.which("gcc") is None:
+        pytest.skip("there is no gcc")
+    path = tmp_path_factory.mktemp("kernels") / "kernels.so"
+    flags = ["-shared", "-fPIC", "-O2", *info.c_flags().split()]
+    subprocess.run(["gcc", *WARNINGS, *flags, SOURCE.with_name("kernels.c"), "-lm", "-o", path], check=True)
+
+    @op
+    class ScaledHypot(Op):
+        """scale * sqrt(x^2 + y^2)."""
+
+        rule = "x[*s]: float, y[*s]: float -> z[*s]: promote"
+        scale: float = 1.0
+
+        def decompose(self, x, y):
+            return F.sqrt(x * x + y * y) * self.scale
+
+    assert load_library(path) == ["example.hypot"]
+    kernel_of_library(ScaledHypot, "example.hypot", numbers=["scale"])
+    return path
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_kernels_from_outside(dtype, kernels, tmp_path):
+    """They compute what the operator decomposes to: of float16, which the library does not take, it is that."""
+    numbers = np.random.default_rng(2)
+    x, y = (numbers.standard_normal((4, 3)).astype(dtype) for _ in range(2))
+    function = lambda x, y: F.scaled_hypot(x, y, scale=2.0) + 1  # noqa: E731
+    for a, b in ((x, y), (x.T, y.T), (x[::2], y[::2]), (x[:0], y[:0])):
+        found = function(wf.tensor(a), wf.tensor(b)).numpy()
+        np.testing.assert_allclose(found, np.hypot(a, b) * 2 + 1, rtol=2e-3 if dtype == "float16" else 1e-6)
+    traced = wf.trace(function)
+    expected = traced(wf.tensor(x), wf.tensor(y))
+    traced.export(tmp_path / "folder", target="native")
+    if dtype == "float16":
+        return
+    slope = wf.grad(lambda x, y: F.sum(F.scaled_hypot(x, y)))(wf.tensor(x), wf.tensor(y))
+    np.testing.assert_allclose(slope.numpy(), x / np.hypot(x, y), rtol=1e-5)
+    found = results_in_c(tmp_path / "folder", [[x, y]], tmp_path, f"kernels={kernels}")
+    np.testing.assert_allclose(found["0.0"], expected.numpy(), rtol=1e-6)
+    with pytest.raises(
+        AssertionError, match=r"kernel example\.hypot: no library that has been loaded has it"
+    ):
+        results_in_c(tmp_path / "folder", [[x, y]], tmp_path)
+
+
+WRONG_KERNELS = {
+    '.name = "a b", .device = "cpu", .dtypes = "float32->float32", .run = run': "'a b': a name has letters",
+    '.name = "a", .device = "gpu", .dtypes = "float32->float32", .run = run': "device is 'gpu', supported is 'cpu'",
+    '.name = "a", .device = "cpu", .dtypes = "float32->float33", .run = run': "'float33' is no dtype",
+    '.name = "a", .device = "cpu", .dtypes = "float32", .run = run': "'float32' has no -> between",
+    '.name = "a", .device = "cpu", .dtypes = "float32->", .run = run': "has no output",
+    '.name = "a", .device = "cpu", .dtypes = "float32->float32"': "run is NULL",
+    '.name = "a", .device = "cpu", .run = run': "dtypes is NULL",
+}
+
+
+def test_wrong_kernels_are_errors(kernels, tmp_path):
+    cases = "".join(
+        f'if (strcmp(getenv("CASE"), "{k}") == 0) {{ const weft_kernel kernel = {{.size = sizeof kernel, {case}}};'
+        " return registry->add(registry, &kernel); }\n"
+        for k, case in enumerate(WRONG_KERNELS)
+    )
+    source = tmp_path / "wrong.c"
+    source.write_text(
+        "#include <stdlib.h>\n#include <string.h>\n#include <weft/kernel.h>\n"
+        "static int run(const weft_kernel_call* call, void* data) { (void)data; return call->fail(call, 0); }\n"
+        f"int weft_kernels(weft_registry* registry) {{ {cases} (void)run; (void)registry; return 7; }}\n"
+    )
+    path = tmp_path / "wrong.so"
+    command = ["gcc", *WARNINGS, "-shared", "-fPIC", *info.c_flags().split(), source, "-o", path]
+    subprocess.run(command, check=True)
+    code = "import os, sys, pytest\nfrom weft.kernels.libraries import load_library\n"
+    code += f"for k, text in enumerate({[*WRONG_KERNELS.values(), 'weft_kernels returned 7']!r}):\n"
+    code += "    os.environ['CASE'] = str(k)\n"
+    code += "    with pytest.raises(ValueError) as error: load_library(sys.argv[1])\n"
+    code += "    assert text in str(error.value), (text, str(error.value))\n"
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+    with pytest.raises(ValueError, match="there is one for float32,float32->float32 already"):
+        load_library(kernels)
+    with pytest.raises(ValueError, match="it has no function weft_kernels"):
+        load_library("libm.so.6")
+
+
 def in_a_process(body, *words, is_text=True):
     """Runs Python, without weft, that has `library` and `load(folder)` -> (status, program)."""
-    path = info.program_library_flags().split()[0].removeprefix("-L")
     head = f"""
 import ctypes, sys
-library = ctypes.CDLL({path + "/libweft.so.1"!r})
+library = ctypes.CDLL({library_path()!r})
 library.weft_last_error.restype = ctypes.c_char_p
 class Array(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("strides", ctypes.POINTER(ctypes.c_int64))]
@@ -133,6 +347,60 @@ def folder(tmp_path_factory):
     traced(wf.ones((2, 4)))
     traced.export(path, target="native")
     return path
+
+
+def compiled_run(command, *words):
+    compiler, *_ = command
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
+    subprocess.run([str(word) for word in command], check=True, timeout=100)
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_program_in_cpp(folder, tmp_path):
+    flags = [*info.c_flags().split(), *info.program_library_flags().split()]
+    source, program = SOURCE.with_name("classify.cpp"), tmp_path / "classify"
+    files = [tmp_path / f"{k}.bin" for k in range(3)]
+    for file, values in zip(files, ([0, 0, 0, 0, 1, 0, 0, -1], [1] * 8, [1]), strict=True):
+        np.array(values, "float32").tofile(file)
+    command = ["g++", "-std=c++17", *WARNINGS[1:], source, "-o", program, *flags]
+    lines = compiled_run(command, program, folder, *files)
+    assert lines == [f"{files[0]}: 0", f"{files[1]}: 2", f"{files[2]}: there are no 8 numbers to read"]
+
+
+@pytest.mark.daily(4)
+@pytest.mark.parametrize("language", ["rust", "java", "go"])
+def test_programs_in_other_languages(language, folder, tmp_path):
+    place, program = Path(library_path()).parent, tmp_path / "run_program"
+    source = lambda name: SOURCE.with_name(name)  # noqa: E731
+    if language == "rust":
+        link = ["-L", place, "-l", "dylib:+verbatim=libweft.so.1", "-C", f"link-arg=-Wl,-rpath,{place}"]
+        lines = compiled_run(["rustc", source("run_program.rs"), "-o", program, *link], program, folder)
+    elif language == "java":
+        java = [Path("/usr/lib/jvm").glob("*/bin/java"), [shutil.which("java") or "java"]]
+        newest = max((path for paths in java for path in paths), key=java_version)
+        if java_version(newest) < 22:
+            pytest.skip("there is no Java 22")
+        run = [newest, "--enable-native-access=ALL-UNNAMED", source("RunProgram.java"), library_path()]
+        lines = compiled_run([newest, "--version"], *run, folder)
+    else:
+        build = ["env", f"CGO_CFLAGS={info.c_flags()}", f"CGO_LDFLAGS={info.program_library_flags()}"]
+        if shutil.which("go") is None:
+            pytest.skip("there is no go")
+        lines = compiled_run(
+            [*build, "go", "build", "-o", program, source("run_program.go")], program, folder
+        )
+    numbers = [float(x) for line in lines for x in re.findall(r"[\d.]+", line)]
+    assert numbers == [18, 22, 26] * 2
+
+
+def java_version(path):
+    if shutil.which(path) is None:
+        return 0
+    done = subprocess.run([path, "--version"], capture_output=True, text=True)
+    return int((re.findall(r"\d+", done.stdout) or [0])[0])
 
 
 def test_threads_strides_and_wrong_calls(folder):
@@ -230,18 +498,8 @@ print("done")
 
 
 def test_what_cannot_be_exported_says_so(tmp_path):
-    counted = wf.zeros(())
-
-    def counts(x):
-        counted[...] = counted + 1
-        return x + counted
-
-    def loops(x):
-        return wf.while_loop(lambda y: F.sum(y) < 100, lambda y: y * 2, x, max_iterations=20)
-
     cases = [
-        (counts, "changes arrays"),
-        (loops, "its kernel has no form without Python"),
+        (lambda x: (x + 1, "text"), "returns something that is no array"),
         (lambda x: wf.linalg.cholesky(wf.eye(2) + x * 0), "cholesky: its kernel has no form without Python"),
     ]
     for function, text in cases:
@@ -255,7 +513,7 @@ def test_what_cannot_be_exported_says_so(tmp_path):
 
 def test_the_library_needs_no_python():
     """Nor does it export anything but what the headers name."""
-    folder = Path(info.program_library_flags().split()[0].removeprefix("-L"))
+    folder = Path(library_path()).parent
     words = lambda *command: subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: E731
     assert "python" not in words("readelf", "-d", folder / "libweft.so.1")
     headers = Path(info.c_flags().removeprefix("-I")) / "weft"

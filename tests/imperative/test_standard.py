@@ -1,10 +1,13 @@
 """The array API standard's namespace: inspection, types and constants."""
 
 import inspect
+from operator import attrgetter
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from tests import coverage
 
 import weft as wf
 from weft import _core
@@ -214,3 +217,64 @@ def test_libraries_of_the_standard_find_it_in_recorded_functions():
     np.testing.assert_array_equal(wf.trace(f, strict=True)(x).numpy(), expected)
     np.testing.assert_array_equal(wf.trace(f, dynamic={"x": 1}, strict=True)(x).numpy(), expected)
     np.testing.assert_array_equal(wf.vmap(f)(x[None]).numpy()[0], expected)
+
+
+def _standard_functions():
+    """(path, signature, takes, gives) of the lines of array_api_signatures.txt."""
+    lines = (Path(coverage.__file__).parent / "array_api_signatures.txt").read_text().splitlines()
+    for line in lines:
+        if not line.startswith("#"):
+            text, *dtypes = line.split(" | ")
+            path, parameters = text.removesuffix(")").split("(", 1)
+            yield path, inspect.signature(eval(f"lambda {parameters}: None")), *(dtypes or (None, None))
+
+
+def test_signatures_are_those_of_the_standard():
+    """Every call that the standard allows binds, and the defaults are the same; extensions come with keywords."""
+    later = ("isin", "broadcast_shapes")  # of 2025.12
+    for path, standard, _, _ in _standard_functions():
+        own = inspect.signature(attrgetter(path)(wf))
+        parameters = standard.parameters.values()
+        own.bind(*(p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)))
+        own.bind(
+            *(p for p in parameters if p.kind is p.POSITIONAL_ONLY),
+            **{p.name: p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)},
+        )
+        own.bind(
+            *(p for p in parameters if p.kind is p.POSITIONAL_ONLY and p.default is p.empty),
+            **{p.name: p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty},
+        )
+        for p in parameters:
+            if p.default is not p.empty:
+                assert own.parameters[p.name].default == p.default, (path, p.name)
+    listed = {path for path, *_ in _standard_functions()}
+    functions = {e.place for e in coverage.entries("array_api") if inspect.isroutine(attrgetter(e.place)(wf))}
+    assert listed == {name for name in functions if not name.startswith("Tensor.")} - {*later}
+
+
+KINDS = {
+    "any": ("bool", "int", "uint", "float", "complex"),
+    "numeric": ("int", "uint", "float", "complex"),
+    "real": ("int", "uint", "float"),
+    "integer": ("int", "uint"),
+    "integer or bool": ("bool", "int", "uint"),
+    "floating": ("float", "complex"),
+    "real floating": ("float",),
+    "complex": ("complex",),
+    "bool": ("bool",),
+}
+
+
+def test_dtypes_of_results_are_those_of_the_standard():
+    results = {
+        "same": lambda dtype: dtype,
+        "bool": lambda dtype: wf.bool,
+        "parts": lambda dtype: dtype.real,
+        "index": lambda dtype: wf.int64,
+        "total": lambda dtype: {"int": wf.int64, "uint": wf.uint64}.get(dtype.kind, dtype),
+    }
+    for path, standard, takes, gives in _standard_functions():
+        for dtype in wf.__array_namespace_info__().dtypes().values():
+            if takes and dtype.kind in KINDS[takes]:
+                arrays = [wf.ones(2, dtype=dtype) for name in standard.parameters if name.startswith("x")]
+                assert attrgetter(path)(wf)(*arrays).dtype is results[gives](dtype), (path, dtype)

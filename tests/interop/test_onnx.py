@@ -12,6 +12,7 @@ from tests.interop import onnx_nodes  # noqa: E402
 
 from weft.base.errors import GraphError  # noqa: E402
 from weft.interop import onnx as readers  # noqa: E402
+from weft.interop.onnx import narrow  # noqa: E402
 
 h = onnx.helper
 FLOAT = onnx.TensorProto.FLOAT
@@ -135,6 +136,10 @@ def test_what_is_not_supported_is_named(tmp_path):
     (tmp_path / "net.onnx").write_bytes(b"\xff" * 100)
     with pytest.raises(wf.FileFormatError, match="not a model of ONNX"):
         readers.load(tmp_path / "net.onnx")
+    with pytest.raises(wf.FileFormatError, match=r"Relu 'Relu0' reads 'z', which nothing computes before it"):
+        readers.load(model([h.make_node("Relu", ["z"], ["y"])], [("x", [1])], [("y", None)]))
+    with pytest.raises(wf.FileFormatError, match=r"nothing computes the output 'z'"):
+        readers.load(model([h.make_node("Relu", ["x"], ["y"])], [("x", [1])], [("z", None)]))
     net = readers.load(linear()[0])
     with pytest.raises(TypeError, match="no array for 'x'"):
         net()
@@ -182,6 +187,51 @@ def test_a_loop_without_steps_has_empty_outputs():
     net = load_with([loop], [("x", [3])], [("last", None), ("rows", None)], constants={"count": 0})
     with pytest.raises(GraphError, match="does not declare the shape"):
         net(wf.ones(3))
+
+
+def test_narrow_floats_are_rounded_as_by_ml_dtypes():
+    rng = np.random.default_rng(0)
+    with np.errstate(over="ignore"):
+        x = np.concatenate([rng.normal(size=400) * 2.0 ** rng.integers(-20, 18, 400), [0.0, -0.0, 1e9, -1e9]])
+    edges = np.arange(256, dtype=np.uint8)
+    for code, kind in narrow.NARROW.items():
+        if code in narrow.INTEGERS:
+            continue
+        values = edges[: 16 if code == 23 else 256].view(kind).astype(np.float32)
+        values = np.unique(values[np.isfinite(values)])
+        inputs = np.concatenate([x.astype(np.float32), values, (values[1:] + values[:-1]) / 2])
+        limit = values.max()
+        for saturate in (0, 1):
+            node = h.make_node("Cast", ["x"], ["y"], to=code, saturate=saturate)
+            net = load_with([node], [("x", inputs.shape)], [("y", None)])
+            want = (np.clip(inputs, -limit, limit) if saturate else inputs).astype(kind).astype(np.float32)
+            for call in (net, wf.trace(net)):
+                np.testing.assert_array_equal(
+                    call(wf.tensor(inputs)).numpy(), want, err_msg=str((code, saturate))
+                )
+
+
+def test_lists_are_sequences():
+    kinds = [h.make_tensor_sequence_value_info("s", FLOAT, None), h.make_tensor_value_info("x", FLOAT, [2])]
+    nodes = [
+        h.make_node("SequenceInsert", ["s", "x", "first"], ["t"]),
+        h.make_node("ConcatFromSequence", ["t"], ["y"], axis=0),
+        h.make_node("SequenceAt", ["t", "far"], ["z"]),
+    ]
+    outputs = [h.make_tensor_value_info(name, FLOAT, None) for name in "yz"]
+    outputs.append(h.make_tensor_sequence_value_info("t", FLOAT, None))
+    for far in (-1, 5):
+        constants = [
+            onnx.numpy_helper.from_array(np.array(k), name) for name, k in (("first", 0), ("far", far))
+        ]
+        graph = h.make_graph(nodes, "net", kinds, outputs, constants)
+        net = readers.load(h.make_model(graph, opset_imports=[h.make_opsetid("", 21)], ir_version=10))
+        if far == 5:
+            with pytest.raises(GraphError, match="position 5 is out of range of 2 elements"):
+                net([wf.ones(3)], wf.zeros(2))
+            continue
+        y, z, t = net([wf.ones(3)], wf.zeros(2))
+        assert (y.tolist(), z.shape, [x.shape for x in t]) == ([0, 0, 1, 1, 1], (3,), [(2,), (3,)])
 
 
 def test_functions_have_opsets_of_their_own():

@@ -1,5 +1,7 @@
 """What is exported to ONNX computes the same in ONNX Runtime, and read again; skipped without them."""
 
+import contextlib
+
 import numpy as np
 import pytest
 from tests.fuzzing import SEED
@@ -7,7 +9,7 @@ from tests.fuzzing import SEED
 import weft as wf
 import weft.functional as F
 from weft import models
-from weft.base.errors import GraphError
+from weft.base.errors import DTypeError, GraphError, ShapeError
 from weft.base.structure import tree_leaves
 
 onnx = pytest.importorskip("onnx")
@@ -88,8 +90,115 @@ def test_functions_traces_and_symbols_are_exported():
     symbol = F.relu(F.linear(wf.symbol.var("x"), out_features=2, name="fc"))
     net = wf.module.SymbolModule(symbol, {"fc_weight": normal(2, 3), "fc_bias": normal(2)})
     check(net, [normal(4, 3)], [normal(5, 3)], dynamic=BATCH)
-    with pytest.raises(TypeError, match="export SymbolModule"):
+    arrays = {"x": normal(4, 3), "fc_weight": normal(2, 3), "fc_bias": normal(2)}
+    for given, names in ((["x"], ["x"]), (["x", "fc_bias"], ["x", "fc_bias"])):
+        model = export(symbol, arrays, inputs=given)
+        assert [each.name for each in model.graph.input] == names
+        np.testing.assert_allclose(
+            load(model)(**{n: arrays[n] for n in names}).numpy(), net(arrays["x"]).numpy()
+        )
+    model = export(symbol, {"x": normal(4, 3)}, inputs=["x"])
+    shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input}
+    assert shapes == {"x": [4, 3], "fc_weight": [2, 3], "fc_bias": [2]}
+    with pytest.raises(TypeError, match="arrays by the names of its arguments, got list"):
         export(symbol, [normal(4, 3)])
+    with pytest.raises(GraphError, match="the shapes of x do not follow"):
+        export(symbol, {"fc_weight": normal(2, 3), "fc_bias": normal(2)})
+
+
+W = normal(4, 4, seed=3)
+
+
+def branch(x):
+    return wf.cond(x.sum() > 0, lambda x: F.tanh(x @ W), lambda x: x * 2, x)
+
+
+def scan(x):
+    return wf.foreach(lambda row, state: (state * 2 + row @ W, F.tanh(state + row @ W)), x, x.sum(axis=0) * 0)
+
+
+def grow(x):
+    def condition(x, k):
+        return F.logical_and(x.sum() < 100, k < 50)
+
+    return wf.while_loop(condition, lambda x, k: (F.abs(x) * 1.5 + F.abs(W[0]), k + 1), x, wf.tensor(0))
+
+
+def nested(x):
+    def body(row, state):
+        grown = wf.while_loop(lambda y: y.sum() < 5, lambda y: y + F.abs(row) + 0.1, state, max_iterations=9)
+        return wf.cond(row.sum() > 0, lambda: grown @ W, lambda: grown * 0.5), grown * 0.1
+
+    return wf.foreach(body, x, x.sum(axis=0))
+
+
+CONTROL = {
+    "If": [branch, wf.grad(lambda x: branch(x).sum())],
+    "Loop": [grow],
+    "Scan": [
+        scan,
+        nested,
+        wf.grad(lambda x: scan(x)[0].sum() + (scan(x)[1] ** 2).sum()),
+        lambda x: wf.foreach(lambda row, _: (row, ()), x, ())[0],
+        lambda x: wf.foreach(lambda row, state: ((), state + row), x, x.sum(axis=0))[1],
+    ],
+}
+
+
+def test_control_flow_is_exported():
+    for operator, functions in CONTROL.items():
+        for function in functions:
+            for x in (normal(5, 4), normal(1, 4, seed=1)):
+                model = check(function, [x])
+                assert operator in [node.op_type for node in model.graph.node]
+    for function in (branch, scan, nested):
+        check(function, [normal(5, 4)], [normal(7, 4, seed=1)], dynamic=BATCH)
+    empty = wf.zeros((0, 4))
+    assert [node.op_type for node in check(scan, [empty]).graph.node].count("Scan") == 0
+    with pytest.raises(GraphError, match=r"while_loop: the gradient of a while_loop is not exported"):
+        export(wf.grad(lambda x: grow_at_most(x).sum()), [normal(4)])
+    with pytest.raises(GraphError, match=r"draws random numbers"):
+        export(
+            lambda x: wf.cond(x.sum() > 0, lambda: F.dropout(x, 0.5, training=True), lambda: x), [normal(4)]
+        )
+
+
+def grow_at_most(x):
+    return wf.while_loop(lambda x: x.sum() < 9, lambda x: x * x + 1, x, max_iterations=3)
+
+
+class Small(wf.module.Module):
+    def __init__(self):
+        self.conv, self.head = wf.module.Conv2d(1, 8, 3, padding=1), wf.module.Linear(8 * 4, 64)
+
+    def forward(self, x):
+        return self.head(F.max_pool2d(F.relu(self.conv(x)), 2).reshape(x.shape[0], -1))
+
+
+def test_quantized_networks_are_exported():
+    """Rounded networks as pairs of QuantizeLinear and DequantizeLinear; converted ones with their integers."""
+    x, q = normal(3, 1, 4, 4), wf.quantization
+    for config, operators in (
+        ("min_max", ({"Conv", "Gemm"}, {"Conv", "MatMulInteger"})),
+        ("dynamic", ({"Gemm"}, {"MatMulInteger"})),
+        ("int4_weight", (set(), set())),
+    ):
+        simulated = q.calibrate(Small().eval(), [x], qconfig=config).eval()
+        for network, expected in zip((simulated, q.convert(simulated)), operators, strict=True):
+            nodes = [node.op_type for node in check(network, [x]).graph.node]
+            assert expected <= set(nodes)
+            if network is simulated and config == "min_max":
+                assert nodes.count("QuantizeLinear") == nodes.count("DequantizeLinear") == 4
+
+    def int4(x, scale):
+        return F.fake_quantize(x, scale, axis=0, low=-8, high=7)
+
+    for opset, code in ((21, 22), (20, 3)):
+        model = check(int4, [normal(3, 4) * 5, F.abs(normal(3)) + 0.1], opset=opset)
+        types = onnx.shape_inference.infer_shapes(model).graph.value_info
+        rounded = {each.name: each.type.tensor_type.elem_type for each in types}
+        node = next(node for node in model.graph.node if node.op_type == "QuantizeLinear")
+        assert rounded[node.output[0]] == code
 
 
 def test_modes_of_modules_are_as_before():
@@ -171,3 +280,34 @@ def test_constants_of_bfloat16_stay_that():
     for y, want in zip(load(export(signs, [x]))(x), signs(x), strict=True):
         assert y.dtype is wf.bfloat16
         np.testing.assert_array_equal(y.astype("float32").numpy(), want.astype("float32").numpy())
+
+
+def test_products_of_nothing_are_exported():
+    for x in (
+        wf.zeros((3, 0)),
+        wf.zeros((0, 3)),
+        wf.zeros((3, 0), dtype="bool"),
+        wf.zeros((0, 3), dtype="bool"),
+    ):
+        check(F.cov, [x])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_models_are_refused_or_run(tmp_path):
+    """Bytes at random places are others: nothing but errors of files, operators and their operands."""
+    images = normal(3, 1, 4, 4)
+    rounded = wf.quantization.calibrate(Small().eval(), [images]).eval()
+    whole = [(scan, normal(5, 4)), (branch, normal(5, 4)), (rounded, images)]
+    files = [(export(function, [x]).SerializeToString(), x) for function, x in whole]
+    rng, path = np.random.default_rng(SEED), tmp_path / "net.onnx"
+    for k in range(90):
+        content, x = files[k % 3]
+        damaged = np.frombuffer(content, np.uint8).copy()
+        places = rng.integers(len(content), size=rng.integers(1, 4))
+        damaged[places] = rng.integers(256, size=places.size)
+        path.write_bytes(damaged.tobytes())
+        with contextlib.suppress(
+            wf.FileFormatError, GraphError, ShapeError, DTypeError, IndexError, TypeError, ValueError
+        ):
+            net = load(path)
+            net(*[x] * len(net.inputs))

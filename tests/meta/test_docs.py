@@ -129,7 +129,7 @@ def reference():
 
 def test_the_reference_has_every_public_name():
     pages = reference()
-    pages.facts = lambda name: ()  # planned for each operator; see below
+    pages.facts = pages.class_facts = lambda x: ()  # planned for each operator; see below
     assert {f"weft.{name}" for name in weft._SUBPACKAGES} <= set(pages.MODULES)
     for name in pages.MODULES:
         module, text = importlib.import_module(name), pages.page(name)
@@ -162,6 +162,22 @@ def test_the_reference_says_dtypes_gradients_and_devices():
     text = reference().markdown(F.matmul.__doc__)
     assert "```python\n    " not in text  # paragraphs are not taken for code
     assert "Inputs and outputs" in text
+
+
+def test_the_reference_says_dtypes_and_devices_of_layers_and_optimizers():
+    pages = reference()
+    pages.plans = lambda name: ((), True)
+    for name, base in (("module", weft.module.Module), ("optimizer", weft.optimizer.Optimizer)):
+        module = importlib.import_module(f"weft.{name}")
+        for each in pages.public_names(module):
+            cls = getattr(module, each)
+            if inspect.isclass(cls) and issubclass(cls, base) and cls is not base:
+                text = " ".join(pages.class_facts(cls))
+                assert re.fullmatch(r"Dtypes.* (devices: those of [a-z ]+|Devices: cpu.*)\.", text), each
+    line = "Dtypes and gradients: those of `conv2d`. Devices: cpu, gpu."
+    assert " ".join(pages.class_facts(weft.module.LazyConv2d)) == line
+    assert " ".join(pages.class_facts(weft.optimizer.AdamW)).startswith("Dtypes: those of `adam_update`.")
+    assert not [*pages.class_facts(weft.module.Handle)]
 
 
 @pytest.mark.full

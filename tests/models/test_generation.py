@@ -49,6 +49,16 @@ def test_most_likely_tokens_of_texts_of_different_lengths(name):
     assert len(writer.step.programs) == 2  # beginnings of any length, and one token
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_logits_are_computed_of_the_last_position_alone(name):
+    net, tokens = network(name), wf.tensor([[3, 1, 4, 1], [5, 9, 2, 6]])
+    np.testing.assert_allclose(net(tokens, last=True).numpy(), net(tokens)[:, -1:].numpy(), atol=1e-5)
+    shapes, head = [], net.lm_head.forward
+    net.lm_head.forward = lambda x: shapes.append(x.shape) or head(x)
+    models.TextGenerator(net).generate(TEXTS, 2)
+    assert {int(shape[1]) for shape in shapes} == {1}
+
+
 def test_stop_tokens_and_streams():
     net = network("llama", num_hidden_layers=1)
     free = models.TextGenerator(net).generate(TEXTS, 8)

@@ -212,6 +212,25 @@ def test_more_refusals(tmp_path):
         models.from_pretrained(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("architecture", "fields"),
+    [
+        ("LlamaForCausalLM", {**LLAMA, "vocab_size": 10**12}),
+        ("LlamaForCausalLM", {**LLAMA, "num_hidden_layers": 10**9}),
+        ("LlamaForCausalLM", {**LLAMA, "intermediate_size": 10**30}),
+        ("LlamaForCausalLM", {**LLAMA, "hidden_size": -16}),
+        ("GPT2LMHeadModel", {**GPT2, "n_positions": 10**12}),
+        ("BertModel", {**BERT, "max_position_embeddings": 10**12}),
+        ("ViTForImageClassification", {**VIT, "image_size": 10**8}),
+        ("ResNetForImageClassification", {**RESNET, "num_channels": 10**12}),
+    ],
+)
+def test_a_configuration_of_more_than_the_file_has(architecture, fields, tmp_path):
+    write(tmp_path, architecture, fields, {"x": wf.ones(1)})
+    with pytest.raises(wf.FileFormatError, match=r"config\.json.*no network of this configuration fits"):
+        models.from_pretrained(tmp_path)
+
+
 def test_left_out_weights(tmp_path):
     net = gpt2_folder(
         tmp_path, lambda weights: {**weights, "score.weight": wf.ones(2), "score.bias": wf.ones(2)}

@@ -225,3 +225,53 @@ def test_parts_of_complex_numbers(name):
     got = getattr(wf, name)(*map(wf.tensor, arrays)).numpy()
     for part in (np.real, np.imag):
         assert not [*real_failures(name, [part(a) for a in arrays], part(got))]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_bounds_that_are_nan(dtype):
+    values = [1.0, -math.inf, math.nan]
+    for x, low, high in itertools.product(values, (None, 0.0, math.nan), (None, 2.0, math.nan)):
+        want = math.nan if any(v is not None and math.isnan(v) for v in (x, low, high)) else x
+        want = want if math.isnan(want) or low is None else max(want, low)
+        tensor = wf.full(17, x, dtype=dtype)
+        for bound in (lambda b: b, lambda b: None if b is None else wf.tensor(b, dtype=dtype)):
+            np.testing.assert_array_equal(wf.clip(tensor, bound(low), bound(high)).numpy(), want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_reductions_with_nan_and_of_nothing(dtype):
+    is_real = dtype.startswith("float")
+    names = ("sum", "prod", "mean", *(("max", "min", "std", "var") if is_real else ()))
+    for n, name in itertools.product((1, 2, 17, 1000), names):
+        for at in {0, n // 2, n - 1}:
+            a = np.ones(n, dtype)
+            a[at] = math.nan
+            reduced, x = getattr(wf, name), wf.tensor(a)
+            for call in (reduced, wf.trace(lambda x, reduced=reduced: reduced(x * x))):
+                assert np.isnan(call(x).numpy()).all(), (name, n, at)
+            assert wf.all(x).item()
+            assert wf.count_nonzero(x).item() == n
+            if is_real:
+                assert wf.argmax(x).item() == wf.argmin(x).item() == at
+    for shape in ((0,), (3, 0), (0, 3)):
+        nothing = wf.zeros(shape, dtype=dtype)
+        for axis in (None, *range(len(shape))):
+            kept = np.zeros(shape, dtype).sum(axis=axis).shape
+            if not (axis is None or shape[axis] == 0):
+                continue
+            for name, want in {"sum": 0, "prod": 1, "mean": math.nan, "all": True, "any": False}.items():
+                got = getattr(wf, name)(nothing, axis=axis).numpy()
+                np.testing.assert_array_equal(got, np.full(kept, want))
+    for n, correction in ((0, 0), (1, 1), (2, 2), (2, 3.5), (17, 17)) if is_real else ():
+        for name in ("std", "var"):
+            got = getattr(wf, name)(wf.arange(n, dtype=dtype), correction=correction)
+            assert math.isnan(got.item()), (name, n, correction)
+
+
+def test_complex_numbers_are_equal_where_their_parts_are():
+    z = complex_pool("complex64", "abs")
+    pairs = z[:, None], z[None, :]
+    same = (pairs[0].real == pairs[1].real) & (pairs[0].imag == pairs[1].imag)
+    a, b = map(wf.tensor, pairs)
+    np.testing.assert_array_equal(wf.equal(a, b).numpy(), same)
+    np.testing.assert_array_equal(wf.not_equal(a, b).numpy(), ~same)

@@ -61,7 +61,7 @@ class Drawing:
         n, rest = x.shape[0], x.shape[1:]
         is_matrix = x.ndim == 2
         match self.pick(
-            ("unary", "unary", "binary", "dense", "number", "sum", "left", "right", "move", "slice")
+            ("unary", "unary", "binary", "dense", "number", "sum", "left", "right", "two", "move", "slice")
         ):
             case "unary":
                 name = self.pick(UNARY)
@@ -84,6 +84,9 @@ class Drawing:
             case "left" if is_matrix:
                 shape = self.pick(((rest[0],), (rest[0], 3)))
                 return "x @ y", lambda x, y: F.matmul(x, y), self.numbers(shape)
+            case "two" if is_matrix:
+                y = self.sparse(Csr, (rest[0], self.pick(SIZES)))
+                return "x @ y", lambda x, y: F.matmul(x, y), y
             case "right" if is_matrix:
                 return (
                     "y @ x",

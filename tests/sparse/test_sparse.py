@@ -160,13 +160,15 @@ def test_what_would_make_it_dense_is_refused():
         lambda x: x / 0.0,
         lambda x: F.equal(x, 0),
         F.sort,
-        lambda x: x @ x,
     ):
         for x in (a, r):
             with pytest.raises(TypeError, match=rf"sparse operands.*{x.storage}"):
                 f(x)
+    for f in (F.multiply, F.matmul):
+        with pytest.raises(TypeError, match="sparse operands"):
+            f(a, r)
     with pytest.raises(TypeError, match="sparse operands"):
-        a * r
+        r @ r
     assert isinstance(F.relu(a), Csr)
     assert isinstance(F.clip(a, -1, 1), Csr)
 
@@ -235,3 +237,35 @@ def test_lazy_updates_of_rows_are_those_of_their_own_parameter(name):
     near(whole[rows], part.numpy())
     others = [0, 2, 3, 5]
     np.testing.assert_array_equal(whole.numpy()[others], before[others])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "complex64", "bfloat16"])
+@pytest.mark.parametrize("sizes", [(5, 7, 4), (0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (20, 9, 30)])
+def test_products_of_two_matrices(sizes, dtype):
+    """The places are SciPy's; nothing is computed of elements that one of the two does not store."""
+    rng = np.random.default_rng(sum(sizes))
+    n, k, m = sizes
+    dense = [
+        (rng.integers(1, 4, shape) * (rng.random(shape) < 0.4)).astype("int64") for shape in ((n, k), (k, m))
+    ]
+    a, b = (wf.sparse.csr(wf.tensor(x).astype(dtype)) for x in dense)
+    product = a @ b
+    assert isinstance(product, Csr)
+    assert product.dtype.name == dtype
+    want = scipy_sparse.csr_array(dense[0]) @ scipy_sparse.csr_array(dense[1])
+    assert product.indices.shape == (want.nnz,)
+    assert np.array_equal(product.todense().numpy().astype("complex128"), want.toarray())
+    with pytest.raises(wf.ShapeError, match="inner sizes differ"):
+        a @ wf.sparse.csr(wf.ones((k + 1, 2), dtype=dtype))
+
+
+def test_a_product_of_two_matrices_has_gradients_to_both():
+    a, b = (wf.sparse.csr(wf.tensor(x)) for x in ([[1.0, 2.0], [0.0, 3.0]], [[0.0, 4.0], [5.0, 0.0]]))
+    weights = wf.tensor([[1.0, 10.0], [100.0, 1000.0]])
+
+    def loss(x, y):
+        return ((a.with_values(x) @ b.with_values(y)).todense() * weights).sum()
+
+    da, db = wf.grad(loss, (0, 1))(a.values, b.values)
+    assert da.tolist() == [40.0, 5.0, 500.0]  # weights @ b.T where a stores
+    assert db.tolist() == [10.0, 302.0]  # a.T @ weights where b stores

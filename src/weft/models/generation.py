@@ -19,11 +19,11 @@ __all__ = ["TextGenerator"]
 class TextGenerator:
     """Continues texts by a language model with caches, such as Llama and GPT2.
 
-    net: net(tokens, caches) -> logits [n, t, vocabulary], and net.cache(n, capacity); in evaluation mode. stop: tokens
-    that end a text. temperature: what logits are divided by before a token is drawn; 0 takes the most likely one.
-    top_k: only the k most likely tokens are drawn; top_p: only the most likely ones that are needed for this share of
-    the probability, those of top_k being all. capacity: the most tokens of a text, its beginning included; None: what
-    the network has positions for.
+    net: net(tokens, caches, last=True) -> logits of the last position [n, 1, vocabulary], and net.cache(n, capacity);
+    in evaluation mode. stop: tokens that end a text. temperature: what logits are divided by before a token is drawn; 0
+    takes the most likely one. top_k: only the k most likely tokens are drawn; top_p: only the most likely ones that are
+    needed for this share of the probability, those of top_k being all. capacity: the most tokens of a text, its
+    beginning included; None: what the network has positions for.
 
     generate(texts, limit, seed=0) returns the new tokens of each text, at most `limit`; a stop token is the last one.
     Texts of one call may have different lengths. Each call with the same texts, limit and seed gives the same tokens.
@@ -131,7 +131,7 @@ class TextGenerator:
             cache.starts = starts
 
         def following(tokens: Tensor, key: Tensor) -> Tensor:
-            logits = self.net(tokens, caches)[:, -1]
+            logits = self.net(tokens, caches, last=True)[:, -1]
             return self._chosen(logits, random.fold_in(key, caches[0].length))[:, None]
 
         self.step = trace(following, dynamic={"tokens": 1})

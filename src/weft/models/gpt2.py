@@ -134,9 +134,11 @@ class Decoder(Module):
 class GPT2(Module):
     """GPT-2 as a language model; the output has the weight of the embedding.
 
-    forward(tokens, caches=None): int[n, t], t up to n_positions -> logits float[n, t, vocab_size], where position i has
-    seen tokens 0 ... i. With the caches that `cache` makes, tokens are the next ones of their texts; see Llama.
+    forward(tokens, caches=None, last=False): int[n, t], t up to n_positions -> logits float[n, t, vocab_size], where
+    position i has seen tokens 0 ... i. With the caches that `cache` makes, tokens are the next ones of their texts;
+    see Llama.
     Raises IndexError, when it runs, for more than n_positions tokens.
+    last: logits of the last position alone, [n, 1, vocab_size]; the others are not computed.
     Source: Radford et al. 2019, Language models are unsupervised multitask learners.
 
     >>> import weft as wf
@@ -157,8 +159,9 @@ class GPT2(Module):
         self.lm_head.weight = Parameter(self.transformer.wte.weight)
         self.apply(normal_weights(config.initializer_range))
 
-    def forward(self, tokens: Tensor, caches: Caches | None = None) -> Tensor:
-        return self.lm_head(self.transformer(tokens, caches))
+    def forward(self, tokens: Tensor, caches: Caches | None = None, last: bool = False) -> Tensor:
+        x = self.transformer(tokens, caches)
+        return self.lm_head(x[:, -1][:, None] if last else x)
 
     def cache(self, batch: int, capacity: int | None = None) -> list[KeyValueCache]:
         """Empty caches for so many texts, one for each layer, of the type and on the device of the parameters.

@@ -175,9 +175,11 @@ class Decoder(Module):
 class Llama(Module):
     """A language model with rotary positions, RMS normalization before each part, grouped heads, and SwiGLU.
 
-    forward(tokens, caches=None): int[n, t] -> logits float[n, t, vocab_size], where position i has seen tokens 0 ... i.
+    forward(tokens, caches=None, last=False): int[n, t] -> logits float[n, t, vocab_size], where position i has seen
+    tokens 0 ... i.
     With the caches that `cache` makes, tokens are the next ones of their texts: the caches say how many came before,
     and get those of the call. The length is an array, so that a traced step is one program for every length.
+    last: logits of the last position alone, [n, 1, vocab_size]; the others are not computed.
     tie_word_embeddings: the output has the weight of the embedding.
     Source: Touvron et al. 2023, Llama 2: Open foundation and fine-tuned chat models.
 
@@ -203,8 +205,9 @@ class Llama(Module):
             self.lm_head.weight = Parameter(self.model.embed_tokens.weight)
         self.apply(normal_weights(config.initializer_range))
 
-    def forward(self, tokens: Tensor, caches: Caches | None = None) -> Tensor:
-        return self.lm_head(self.model(tokens, caches))
+    def forward(self, tokens: Tensor, caches: Caches | None = None, last: bool = False) -> Tensor:
+        x = self.model(tokens, caches)
+        return self.lm_head(x[:, -1][:, None] if last else x)
 
     def cache(self, batch: int, capacity: int | None = None) -> list[KeyValueCache]:
         """Empty caches for so many texts, one for each layer, of the type and on the device of the parameters.

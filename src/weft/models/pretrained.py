@@ -236,8 +236,15 @@ def from_pretrained(
     if not isinstance(weights, Mapping) or not all(isinstance(x, Tensor) for x in weights.values()):
         raise FileFormatError(f"from_pretrained: {path!r}: not tensors by name")
     state = _renamed(architecture, weights, ignore, path)
-    with init.without_draws():  # all of them are in the file
-        net = architecture.build(fields, state)
+    # All parameters are in the files, tied ones once for two: a configuration that asks for more is not theirs.
+    limit = 2 * sum(x.size for x in state.values()) + 1_000_000
+    try:
+        with init.without_draws(limit):
+            net = architecture.build(fields, state)
+    except FileFormatError:
+        raise
+    except (ArithmeticError, AttributeError, MemoryError, TypeError, ValueError) as error:
+        raise fields.fail(f"no network of this configuration fits {path!r}: {error}") from None
     if dtype is None:
         types = {x.dtype for x in state.values() if x.dtype.is_floating}
         dtype = types.pop() if len(types) == 1 else "float32"

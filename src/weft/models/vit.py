@@ -78,6 +78,7 @@ class Embeddings(Module):
     """Patches behind a first place of its own, and learned positions."""
 
     def __init__(self, config: ViTConfig) -> None:
+        init.count_elements((config.patches + 1, config.hidden_size))
         self.cls_token = Parameter(zeros((1, 1, config.hidden_size)))
         self.position_embeddings = Parameter(zeros((1, config.patches + 1, config.hidden_size)))
         self.patch_embeddings = PatchEmbeddings(config)

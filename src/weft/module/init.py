@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ParamSpec
@@ -50,25 +50,41 @@ __all__ = [
 
 
 _is_without_draws: ContextVar[bool] = ContextVar("is_without_draws", default=False)
+_elements_left: ContextVar[list[int] | None] = ContextVar("elements_left", default=None)
 P = ParamSpec("P")
 
 
 @contextmanager
-def without_draws() -> Iterator[None]:
+def without_draws(limit: int | None = None) -> Iterator[None]:
     """Functions of this module that draw do nothing inside; for modules whose parameters are loaded or written next.
 
     What they would have written stays undefined, and no random stream moves. Holds for the thread that enters it.
+    limit: how many elements the parameters of layers that are made inside may have in all; a layer with more raises
+    ValueError before its memory is allocated. None: any number.
 
     >>> import weft as wf
     >>> with without_draws():
     ...     net = wf.module.Linear(1000, 1000)
     >>> _ = net.load_state_dict({"weight": wf.ones((1000, 1000)), "bias": wf.zeros(1000)})
     """
-    token = _is_without_draws.set(True)
+    token, budget = _is_without_draws.set(True), _elements_left.set(None if limit is None else [limit, limit])
     try:
         yield
     finally:
+        _elements_left.reset(budget)
         _is_without_draws.reset(token)
+
+
+def count_elements(shape: int | Sequence[int]) -> None:
+    """Count a parameter of this shape, which a layer allocates next; see without_draws."""
+    budget = _elements_left.get()
+    if budget is not None:
+        sizes = (shape,) if isinstance(shape, int) else shape
+        budget[0] -= math.prod(sizes)
+        if budget[0] < 0:
+            raise ValueError(
+                f"parameters have more than {budget[1]} elements: one has the shape {tuple(sizes)}"
+            )
 
 
 def _draws(function: Callable[P, None]) -> Callable[P, None]:

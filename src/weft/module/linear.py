@@ -38,6 +38,7 @@ def check_dims(layer: Module, x: Any, *accepted: int) -> None:
 
 def parameter(shape: Any, dtype: DType | str, device: Device | str | None) -> Tensor:
     """A Parameter whose elements reset() will write."""
+    init.count_elements(shape)
     return Parameter(empty(shape, dtype=dtype, device=device))
 
 

@@ -213,13 +213,20 @@ def from_scipy(a: Any) -> Csr:
 
 @rule(Csr, "matmul")
 def _matmul(op: Any, args: tuple[Any, ...]) -> Any:
-    """With a dense vector or matrix: one product for each stored element and column, added up by rows."""
+    """With a dense vector or matrix: one product for each stored element and column, added up by rows.
+
+    With another Csr: a Csr, whose places it waits for.
+    """
     a, b = args
-    if isinstance(a, SparseArray) and isinstance(b, SparseArray):
+    if isinstance(a, SparseArray) and isinstance(b, SparseArray) and type(a) is not type(b):
         return NotImplemented
     kind, wide = accumulated(a, b)
     if kind.kind == "bool":
         raise DTypeError(f"{op.name}: takes numbers, not booleans: a is {a.dtype}, b is {b.dtype}")
+    if isinstance(a, Csr) and isinstance(b, Csr):
+        if a.shape[1] != b.shape[0]:
+            raise ShapeError(f"{op.name}: inner sizes differ: a is {a.type}, b is {b.type}")
+        return _product_of_two(a, b, kind, wide)
     if isinstance(a, Csr):
         if b.ndim not in (1, 2) or a.shape[1] != b.shape[0]:
             raise ShapeError(f"{op.name}: inner sizes differ: a is {a.type}, b is {tuple(b.shape)}")
@@ -232,6 +239,30 @@ def _matmul(op: Any, args: tuple[Any, ...]) -> Any:
         part = F.take(F.cast(a, dtype=wide), b.rows, axis=a.ndim - 1) * F.cast(b.values, dtype=wide)
         y = put_rows(part, b.indices, b.shape[1], axis=a.ndim - 1)
     return F.cast(y, dtype=kind)
+
+
+def _product_of_two(a: Csr, b: Csr, kind: Any, wide: Any) -> Csr:
+    """One product for each element of a and each of b in the row of its column, added up by places."""
+    begins = b.indptr.numpy()
+    inner = a.indices.numpy()
+    counts = np.diff(begins)[inner]
+    of_a = np.repeat(np.arange(inner.size), counts)
+    of_b = np.arange(of_a.size) + np.repeat(begins[:-1][inner] - (np.cumsum(counts) - counts), counts)
+    keys = a.rows.numpy()[of_a] * b.shape[1] + b.indices.numpy()[of_b]
+    left, right = (
+        F.take(F.cast(x.values, dtype=wide), asarray(places.astype("int64"), device=a.device), axis=0)
+        for x, places in ((a, of_a), (b, of_b))
+    )
+    return _added_up(left * right, keys, (a.shape[0], b.shape[1]), kind)
+
+
+def _added_up(values: Any, keys: np.ndarray, shape: tuple[int, ...], dtype: Any) -> Csr:
+    """The Csr of elements at these indices in the flat matrix, in any order; equal ones are added up."""
+    keys, inverse = np.unique(keys, return_inverse=True)
+    total = put_rows(values, asarray(inverse.reshape(-1).astype("int64"), device=values.device), keys.size)
+    rows, columns = np.divmod(keys, max(shape[1], 1))
+    indptr = np.searchsorted(rows, np.arange(shape[0] + 1))
+    return Csr(indptr.astype("int64"), columns.astype("int64"), F.cast(total, dtype=dtype), shape)
 
 
 @rule(Csr, "sum")
@@ -303,13 +334,7 @@ def _sum(op: Any, args: tuple[Any, ...]) -> Any:
         if op.name == "subtract":
             stored[1] = -stored[1]
         keys = np.concatenate([a.keys.numpy(), b.keys.numpy()])
-        keys, inverse = np.unique(keys, return_inverse=True)
-        summed = put_rows(
-            F.concat(stored), asarray(inverse.reshape(-1).astype("int64"), device=a.device), keys.size
-        )
-        rows, columns = np.divmod(keys, max(a.shape[1], 1))
-        indptr = np.searchsorted(rows, np.arange(a.shape[0] + 1))
-        return Csr(indptr.astype("int64"), columns.astype("int64"), summed, a.shape)
+        return _added_up(F.concat(stored), keys, a.shape, kind)
     sparse, dense = (a, b) if isinstance(a, Csr) else (b, a)
     if not hasattr(dense, "shape") or tuple(dense.shape) != sparse.shape:
         return NotImplemented

@@ -18,8 +18,7 @@ from weft.base.structure import Structure, flatten
 from weft.graph.recording import CannotRecord
 from weft.recording.captured_environment import CapturedEnvironment
 from weft.recording.launch_recorder import LaunchRecorder
-from weft.traces.export import Described
-from weft.traces.traced import Traced, write_up
+from weft.traces.traced import Described, Traced, write_up
 
 __all__ = ["Attempt", "Changing", "Incomplete", "MayFindMore", "RecordedRun"]
 

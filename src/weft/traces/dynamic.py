@@ -44,9 +44,8 @@ from weft.recording.doubts import Recording, is_checked
 from weft.recording.element_guards import ElementGuards
 from weft.recording.launch_recorder import LaunchRecorder
 from weft.recording.recorded_function import RecordedFunction, is_array, materialized
-from weft.traces.export import Described
 from weft.traces.sized import Signature, SizedProgram, raise_recorded, size_of
-from weft.traces.traced import NumberSources, Traced, state_check, tensors_around
+from weft.traces.traced import Described, NumberSources, Traced, state_check, tensors_around
 
 if TYPE_CHECKING:
     from weft._core import Find, ReplaySpec
@@ -262,8 +261,9 @@ class DynamicTraced(SizedProgram):
             "captured_tensors": tensors_around(self.environment, self._states),
         }
 
-    def new_program(self, graph: Graph, plan: Any, spec: ReplaySpec) -> Traced:
+    def new_program(self, graph: Graph, plan: Any, spec: ReplaySpec, leaves: list[Any]) -> Traced:
         program = Traced(graph, plan, spec, self._key_objects)
+        program.example = [Described(x) if isinstance(x, Tensor) else x for x in leaves], self.example[1]
         self.plans.append(program)
         self._size_count += 1
         return program

@@ -47,12 +47,12 @@ from weft.graph.text import (
 from weft.ops.sizes import COMPARISONS, Size, SizeGuards
 from weft.ops.types import TensorType
 from weft.traces.sized import Signature, SizedProgram, size_of
-from weft.traces.traced import replay_spec
+from weft.traces.traced import Described, replay_spec
 
 if TYPE_CHECKING:
     from weft._core import Find, ReplaySpec
 
-__all__ = ["Described", "Program", "export", "graphs_in", "load_program"]
+__all__ = ["Program", "export", "graphs_in", "load_program"]
 
 FORMAT, KEY = "weft.program", "program"
 VERSION, DYNAMIC_VERSION = 1, 2  # of files without and with dynamic axes
@@ -268,14 +268,6 @@ def _structure(structure: Structure) -> Any:
     if kind is None or not all(isinstance(key, str) for key in structure.keys):
         raise GraphError(f"export: a {structure.kind.__name__} cannot be written, nor keys other than texts")
     return [kind, list(structure.keys), [_structure(part) for part in structure.parts]]
-
-
-class Described:
-    """An array argument, of which only the kind is kept."""
-
-    def __init__(self, x: Tensor) -> None:
-        self.dtype, self.device, self.shape = x.dtype.name, str(x.device), x.shape
-        self.strides = element_strides(x)
 
 
 # Reading.

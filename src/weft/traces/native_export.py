@@ -12,10 +12,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,60 +24,45 @@ from weft import _core
 from weft.arrays.creation import zeros
 from weft.arrays.serialization import save
 from weft.arrays.tensor import Tensor
+from weft.base.device import cpu
 from weft.base.errors import GraphError
 from weft.base.structure import Structure, flatten
 from weft.executor.buffers import row_major
+from weft.executor.compile import compile_graph
 from weft.expr.compiler import LEVELS, compile_together, key_of, write_whole
 from weft.expr.llvm import print_kernel
-from weft.traces.export import Described
-from weft.traces.traced import Traced
+from weft.traces.traced import Described, Traced
 
 if TYPE_CHECKING:
     from weft._core import Find
 
-__all__ = ["export_native"]
+__all__ = ["arguments_of", "export_native", "has_shapes"]
 
 WEIGHTS = "weights.safetensors"
+FLOAT = "float64"  # of numbers among the arguments: arrays without dimensions
+
+Arguments = tuple[list[Any], Structure]  # leaves, arrays as Described
+Shapes = Mapping[str, Sequence[int]]
 
 
 def export_native(
-    path: str | os.PathLike[str],
-    name: str,
-    function: Callable[..., Any],
-    run: Callable[..., Any],
-    programs: Sequence[Any],
+    path: str | os.PathLike[str], name: str, function: Callable[..., Any], programs: Sequence[Traced]
 ) -> None:
-    """Write the one program of a traced function for the level of instructions that this process uses.
+    """Write programs of exact sizes for the level of instructions that this process uses.
 
-    run: the traced function. The folder is made if it is not there; what it has for other levels stays, and has to be
-    of the same weights. Raises GraphError, or NotImplementedError for what the native runtime lacks.
+    The folder is made if it is not there; what it has for other levels stays, and has to be of the same weights. Raises
+    GraphError for programs that depend on Python objects, NotImplementedError for what the native runtime lacks.
     """
-    if len(programs) != 1 or not isinstance(programs[0], Traced):
-        raise GraphError(
-            f"export: {name}: a native folder holds one program of exact sizes, there are"
-            f" {len(programs)}{'' if len(programs) != 1 else ' with dynamic axes'}: trace one kind of call"
-        )
-    program = programs[0]
-    spec = program.spec
-    if spec.guard or spec.effect or any(had for _, had in spec.gradients):
-        raise GraphError(f"export: {name} depends on Python objects: numbers that it looked at, or gradients")
-    if spec.numbers:
-        raise GraphError(f"export: {name} takes Python numbers: pass arrays of no dimensions instead")
-    if program.graph.writes:
-        raise NotImplementedError(f"export: {name} changes arrays, which native programs cannot do yet")
-    weights: dict[str, Tensor] = {}
-    names = _names(function, *program.example)
-    inputs = [
-        _input(name, find, value.type, strides, names, weights)
-        for find, value, strides in zip(spec.arrays, program.graph.inputs, program.strides, strict=True)
-    ]
-    results = _results(name, program)
-    _run_on_zeros(program, run)  # makes the code of what is decided when a step runs
     folder = Path(path)
+    weights = _Weights(name, function)
+    variants = [_Variant(name, function, program, weights) for program in programs]
     folder.mkdir(parents=True, exist_ok=True)
-    save(folder / WEIGHTS, weights)
+    save(folder / WEIGHTS, weights.contents)
     offsets, weights_bytes = _offsets(folder / WEIGHTS)
-    placed = [(*x[:4], offsets[x[4]] if x[4] is not None else -1) for x in inputs]
+    placed = [
+        ((key, x.dtype, list(x.shape)), weights.strides[key], offsets[key], key in weights.written)
+        for key, x in weights.tensors.items()
+    ]
     level = _core.isa()[1]
     texts: dict[str, str] = {}
 
@@ -87,37 +73,180 @@ def export_native(
         texts[symbol] = text.replace(f"@{kernel.name}(", f"@{symbol}(", 1)
         return symbol
 
-    def plan_with(code: bytes) -> bytes:
-        plan: bytes = _core.exported_plan(
-            program.plan, level, code, weights_bytes, placed, results, symbol_of
-        )
-        return plan
+    def plans_with(code: bytes) -> bytes:
+        described = [(v.plan, v.arguments, v.inputs, v.numbers, v.results) for v in variants]
+        file: bytes = _core.exported_plans(name, level, code, weights_bytes, placed, described, symbol_of)
+        return file
 
-    plan_with(b"")  # collects the texts
+    plans_with(b"")  # collects the texts
     empty = "define void @nothing() {\n  ret void\n}\n"
     code = compile_together(list(texts.values()) or [empty], LEVELS[level])
     write_whole(folder / f"code.{level}.o", code)
-    write_whole(folder / f"plan.{level}", plan_with(code))
+    write_whole(folder / f"plan.{level}", plans_with(code))
 
 
-def _run_on_zeros(program: Traced, run: Callable[..., Any]) -> None:
-    """Run the program on arguments of the kinds of its first call."""
-    leaves, structure = program.example
-    args, kwargs = structure.build(
-        [
-            zeros(leaf.shape, dtype=leaf.dtype, device=leaf.device) if isinstance(leaf, Described) else leaf
-            for leaf in leaves
+class _Weights:
+    """The arrays that programs find outside of their arguments, by the names that the folder gives them."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.name, self.tensors = name, dict[str, Tensor]()
+        self.contents: dict[str, Tensor] = {}  # with dimensions in the order of memory
+        self.strides: dict[str, list[int]] = {}
+        self.written: set[str] = set()
+        self._names: dict[int, str] = {}  # by id
+        self._keys: dict[int, str] = {}
+        self.look_at(function, "")
+        self.look_at(getattr(function, "__self__", None), "")
+        for key, x in _closure(function).items():
+            self.look_at(x, key)
+
+    def look_at(self, owner: Any, name: str) -> None:
+        """Note the names of what may become a weight."""
+        if isinstance(owner, Tensor):
+            self._names.setdefault(id(owner), name)
+        elif hasattr(owner, "named_parameters") and hasattr(owner, "named_buffers"):
+            for key, x in (*owner.named_parameters(), *owner.named_buffers()):
+                self._names.setdefault(id(x), key)
+
+    def add(self, find: Find, shape: Sequence[int], strides: Sequence[int]) -> int:
+        """The number of a program's input that is no argument. Raises NotImplementedError."""
+        if find.kind != "object" or not isinstance(find.what, Tensor):
+            raise NotImplementedError(
+                f"export: {self.name} computes with parts of its arguments, or in Python"
+            )
+        x = find.what
+        if id(x) in self._keys:
+            return list(self.tensors).index(self._keys[id(x)])
+        if find.window is not None or tuple(x.shape) != tuple(shape):
+            raise NotImplementedError(
+                f"export: {self.name} reads a part of an array that is no argument; copy it first"
+            )
+        order = sorted(range(x.ndim), key=lambda d: (-strides[d], d))  # as it is in memory
+        dense = [0] * x.ndim
+        for d, stride in zip(order, row_major(tuple(shape[d] for d in order)), strict=True):
+            dense[d] = stride
+        if any(n > 1 and s != t for n, s, t in zip(shape, dense, strides, strict=True)):
+            raise NotImplementedError(
+                f"export: {self.name} reads an array with gaps, {x.dtype}{x.shape}; copy it first"
+            )
+        base = key = self._names.get(id(x), f"weight{len(self.tensors)}")
+        while key in self.tensors:
+            key = f"{base}.{len(self.tensors)}"
+        self._keys[id(x)] = key
+        self.tensors[key], self.strides[key] = x, dense
+        self.contents[key] = x.permute_dims(order)
+        return len(self.tensors) - 1
+
+
+class _Variant:
+    """One program as _core.exported_plans takes it."""
+
+    def __init__(self, name: str, function: Callable[..., Any], program: Traced, weights: _Weights) -> None:
+        self.name, self.program = name, program
+        spec = program.spec
+        if spec.guard or spec.effect or any(had for _, had in spec.gradients):
+            raise GraphError(
+                f"export: {name} depends on Python objects: numbers that it looked at, or gradients"
+            )
+        for _, key, value in spec.environment:
+            if key is not None:
+                weights.look_at(value, str(key))
+        written = set(program.graph.writes.values())
+        leaves, _ = program.example
+        names = _names(function, *program.example)
+        numbers_of_leaves = {}
+        self.arguments: list[tuple[tuple[str, Any, list[int]], bool]] = []
+        written_leaves = {spec.arrays[k].what for k in written if spec.arrays[k].kind == "leaf"}
+        for k, leaf in enumerate(leaves):
+            if not isinstance(leaf, Described) and type(leaf) is not float:
+                continue
+            numbers_of_leaves[k] = len(self.arguments)
+            dtype, shape = (leaf.dtype, list(leaf.shape)) if isinstance(leaf, Described) else (FLOAT, [])
+            self.arguments.append(((names[k], dtype, shape), k in written_leaves))
+        self.inputs = []
+        for k, (find, strides) in enumerate(zip(spec.arrays, program.strides, strict=True)):
+            if find.kind == "leaf" and find.window is None:
+                self.inputs.append(numbers_of_leaves[find.what])
+                continue
+            number = weights.add(find, program.graph.inputs[k].shape, strides)
+            self.inputs.append(-1 - number)
+            if k in written:
+                weights.written.add(list(weights.tensors)[number])
+        if any(find.kind != "leaf" for find in spec.numbers):
+            raise NotImplementedError(f"export: {name} computes with its number arguments in Python")
+        self.numbers = [numbers_of_leaves[find.what] for find in spec.numbers]
+        self.results = [self._result(k, find) for k, find in enumerate(spec.results)]
+        self.plan = self._plan(written)
+        self._run_on_zeros(written)
+
+    def _result(self, k: int, find: Find) -> tuple[tuple[str, Any, list[int]], bool, int]:
+        graph, number = self.program.graph, find.what
+        value = graph.outputs[number] if find.kind == "output" else None
+        if find.kind in ("leaf", "object"):
+            arrays = enumerate(self.program.spec.arrays)
+            is_same = (lambda what: what == number) if find.kind == "leaf" else (lambda what: what is number)
+            matches = (j for j, x in arrays if x.kind == find.kind and is_same(x.what) and x.window is None)
+            number = next(matches, -1)
+            value = None if number < 0 else graph.inputs[number]
+        if value is None or find.window is not None:
+            raise NotImplementedError(
+                f"export: {self.name} returns something that is no array that it computed"
+            )
+        return (f"y{k}", value.type.dtype, list(value.shape)), find.kind != "output", number
+
+    def _plan(self, written: set[int]) -> Any:
+        """The program's plan; for a size of dynamic axes one whose weights are prepared once, as for exact sizes."""
+        program = self.program
+        stable = [
+            k for k, find in enumerate(program.spec.arrays) if find.kind == "object" and k not in written
         ]
-    )
-    for result in flatten(run(*args, **kwargs))[0]:
-        if isinstance(result, Tensor):
-            result.numpy()
+        if program.stable_inputs or not stable:
+            return program.plan
+        return compile_graph(program.graph, self.name, program.strides, program.visible, stable_inputs=stable)
+
+    def _run_on_zeros(self, written: set[int]) -> None:
+        """Make the code of what is decided when steps run: all of it, on copies of what it writes."""
+        spec, program = self.program.spec, self.program
+        arrays = []
+        for k, (find, value) in enumerate(zip(spec.arrays, program.graph.inputs, strict=False)):
+            x = find.what if find.kind == "object" else _zeros(value.type, program.strides[k])
+            arrays.append(x.copy() if find.kind == "object" and k in written else x)
+        with _random_numbers_kept():
+            _core.visit_plan(self.plan, arrays)
+
+
+@contextlib.contextmanager
+def _random_numbers_kept() -> Iterator[None]:
+    state = _core.get_generator(cpu(0))
+    try:
+        yield
+    finally:
+        _core.set_generator(cpu(0), *state)
+
+
+def _zeros(array_type: Any, strides: Sequence[int]) -> Tensor:
+    """Zeros with these strides, none of which is negative."""
+    shape = array_type.shape
+    extent = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if 0 not in shape else 0
+    x: Tensor = _core.window(zeros(extent, dtype=array_type.dtype), 0, shape, strides)
+    return x
+
+
+def _closure(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a function has of enclosing ones, by name."""
+    found = {}
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
+        with contextlib.suppress(ValueError):  # of a cell that is empty
+            found[name] = cell.cell_contents
+    return found
 
 
 def _names(function: Callable[..., Any], leaves: Sequence[Any], structure: Structure) -> list[str]:
     """A name for each leaf: of its parameter, with its number where the argument has several."""
     args, kwargs = structure.build(list(range(len(leaves))))
-    parameters = list(inspect.signature(function).parameters) if callable(function) else []
+    signature = inspect.signature(getattr(function, "forward", function))  # of a module
+    parameters = [name for name, p in signature.parameters.items() if p.kind is not p.VAR_POSITIONAL]
     names = [""] * len(leaves)
     positional = [(parameters[k] if k < len(parameters) else f"x{k}", x) for k, x in enumerate(args)]
     for name, argument in (*positional, *kwargs.items()):
@@ -127,47 +256,33 @@ def _names(function: Callable[..., Any], leaves: Sequence[Any], structure: Struc
     return names
 
 
-def _input(
-    name: str,
-    find: Find,
-    value_type: Any,
-    strides: Sequence[int],
-    names: Sequence[str],
-    weights: dict[str, Tensor],
-) -> tuple[str, Any, list[int], list[int], str | None]:
-    """(name, dtype, shape, strides, name of the weight) of an input; None: an argument."""
-    shape, dtype = list(value_type.shape), value_type.dtype
-    if find.kind == "leaf" and find.window is None:
-        return names[find.what], dtype, shape, list(strides), None
-    if find.kind != "object" or not isinstance(find.what, Tensor):
-        raise NotImplementedError(f"export: {name} computes with parts of its arguments, or in Python")
-    x = find.what
-    if find.window is not None or tuple(x.shape) != tuple(shape):
-        raise NotImplementedError(
-            f"export: {name} reads a part of an array that is no argument; copy it first"
+def arguments_of(function: Callable[..., Any], example: Arguments, shapes: Shapes) -> tuple[Any, Any]:
+    """Positional and named arguments like those of a call, zeros, of which some arrays have other shapes.
+
+    shapes: by the names of exported arguments. Raises ValueError for a name that is no array argument's.
+    """
+    leaves, structure = example
+    names = _names(function, leaves, structure)
+    arrays = {n for n, leaf in zip(names, leaves, strict=True) if isinstance(leaf, Described)}
+    if unknown := [name for name in shapes if name not in arrays]:
+        raise ValueError(
+            f"export: sizes: there is no array {unknown[0]!r}; there are {', '.join(sorted(arrays))}"
         )
-    order = sorted(range(x.ndim), key=lambda d: (-strides[d], d))  # as it is in memory
-    key = f"weight{len(weights)}"
-    weights[key] = x.permute_dims(order)
-    dense = [0] * x.ndim
-    for d, stride in zip(order, row_major(tuple(shape[d] for d in order)), strict=True):
-        dense[d] = stride
-    if any(n > 1 and s != t for n, s, t in zip(shape, dense, strides, strict=True)):
-        raise NotImplementedError(
-            f"export: {name} reads an array with gaps, {x.dtype}{x.shape}; copy it first"
-        )
-    return key, dtype, shape, list(strides), key
+    args, kwargs = structure.build(
+        [
+            zeros(tuple(shapes.get(n, leaf.shape)), dtype=leaf.dtype, device=leaf.device)
+            if isinstance(leaf, Described)
+            else leaf
+            for n, leaf in zip(names, leaves, strict=True)
+        ]
+    )
+    return args, kwargs
 
 
-def _results(name: str, program: Traced) -> list[tuple[str, int, Any, list[int]]]:
-    results = []
-    for k, find in enumerate(program.spec.results):
-        if find.kind != "output" or find.window is not None:
-            raise NotImplementedError(f"export: {name} returns something that is no array that it computed")
-        value = program.graph.outputs[find.what]
-        assert value is not None
-        results.append((f"y{k}", find.what, value.type.dtype, list(value.type.shape)))
-    return results
+def has_shapes(program: Traced, args: Any, kwargs: Any) -> bool:
+    """Whether a program is for arrays of the shapes of these arguments."""
+    expected = [leaf.shape for leaf in program.example[0] if isinstance(leaf, Described)]
+    return expected == [x.shape for x in flatten((args, kwargs))[0] if isinstance(x, Tensor)]
 
 
 def _offsets(path: Path) -> tuple[dict[str, int], int]:

@@ -135,8 +135,8 @@ class SizedProgram:
         """What of a program's specification is about objects of Python; see replay_spec."""
         return {}
 
-    def new_program(self, graph: Graph, plan: Any, spec: ReplaySpec) -> Traced:
-        """A plan that plan_for has made."""
+    def new_program(self, graph: Graph, plan: Any, spec: ReplaySpec, leaves: list[Any]) -> Traced:
+        """A plan that plan_for has made, for such leaves."""
         return Traced(graph, plan, spec, [])
 
     def plan_for(self, leaves: list[Any], sizes: Sequence[int]) -> Traced:
@@ -185,7 +185,9 @@ class SizedProgram:
             elsewhere=elsewhere if written_sources else (),
             **self.conditions(),
         )
-        return self.new_program(graph, plan, spec)
+        program = self.new_program(graph, plan, spec, leaves)
+        program.visible, program.structure, program.strides = self.visible, self.structure, strides
+        return program
 
 
 def size_of(size: Size, signature: Signature) -> Find:

@@ -22,7 +22,7 @@ import os
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from weft import _core
@@ -33,7 +33,7 @@ from weft.arrays.tensor import Tensor, element_strides
 from weft.arrays.traced_float import TracedFloat, TracedFloats
 from weft.base import events, process
 from weft.base.device import scoped_device
-from weft.base.errors import DTypeError
+from weft.base.errors import DTypeError, GraphError
 from weft.base.structure import Structure, flatten
 from weft.base.users_line import users_line
 from weft.executor.budget import checked_budget
@@ -115,23 +115,59 @@ class Trace:
         """For each program, the bytes of its memory plan by kind."""
         return [entry.memory_report() for entry in self.programs]
 
-    def export(self, path: str | os.PathLike[str], target: str = "graph") -> None:
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        target: str = "graph",
+        sizes: Sequence[Mapping[str, Sequence[int]]] | None = None,
+    ) -> None:
         """Write the programs made until now, and the arrays they capture, to a file for weft.load_program.
 
         One with dynamic axes is loaded with them: it makes a plan for each size. target="native" writes a folder that
-        runs without Python (docs/c.md): machine code, plan and weights of one program of exact sizes.
+        runs without Python (docs/c.md): machine code, plans and weights, for the shapes of the calls until now.
+        sizes: of dynamic axes, those that a native folder is for instead: for each program {argument: shape}; arguments
+        that are not named have the shapes of the first call.
 
         Raises GraphError if there is none, or for one that depends on Python objects other than texts and numbers;
-        ValueError for another target; NotImplementedError for what native programs cannot do.
+        ValueError for another target, and for sizes where there are no dynamic axes; NotImplementedError for what
+        native programs cannot do.
         """
         if target not in ("graph", "native"):
             raise ValueError(f"export: target is one of 'graph', 'native'; got {target!r}")
+        if sizes is not None and (target != "native" or self._dynamic is None or not self._programs):
+            raise ValueError(
+                f"export: {self.name}: sizes are for target='native' and a trace with dynamic axes that has been"
+                " called; one without them is exported for the shapes of its calls"
+            )
         if target == "native":
             from weft.traces.native_export import export_native  # not before it is needed: LLVM and JSON
 
-            export_native(path, self.name, self.function, self, self._programs)
+            export_native(path, self.name, self.function, self._native_programs(sizes))
         else:
             export(path, self.name, self._programs)
+
+    def _native_programs(self, sizes: Sequence[Mapping[str, Sequence[int]]] | None) -> list[Traced]:
+        """Programs of exact sizes: for these, else all that there are."""
+        from weft.traces.native_export import arguments_of, has_shapes
+
+        def existing() -> list[Traced]:
+            return [plan for each in self._programs for plan in getattr(each, "plans", [each])]
+
+        programs = existing() if sizes is None else []
+        for shapes in sizes or ():
+            args, kwargs = arguments_of(self.function, self._programs[0].example, shapes)
+            if not any(has_shapes(each, args, kwargs) for each in existing()):
+                assert self._dynamic is not None
+                with self._lock:
+                    self._plan_for_sizes(self._dynamic, args, kwargs, False)
+            programs += [each for each in existing() if has_shapes(each, args, kwargs)][:1]
+        expected = 1 if sizes is None else max(len(sizes), 1)
+        if len(programs) < expected:
+            raise GraphError(
+                f"export: {self.name} has {len(programs)} of {expected} programs: it was not called, runs as Python,"
+                " or no sizes are given"
+            )
+        return programs
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from weft._core import Find, ReplaySpec
 
 __all__ = [
+    "Described",
     "NumberSources",
     "Traced",
     "overlapping",
@@ -47,6 +48,14 @@ __all__ = [
 ]
 
 Guard = Callable[[list[Any]], bool]
+
+
+class Described:
+    """An array argument, of which only the kind is kept."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.dtype, self.device, self.shape = x.dtype.name, str(x.device), x.shape
+        self.strides = element_strides(x)
 
 
 class Traced:

@@ -254,4 +254,5 @@ class _:
 @material(DivideByCount)
 class _:
     def reference(self, a, x):
-        return a / max(np.prod([x.shape[axis] for axis in self.axis]) - self.correction, 0)
+        remaining = np.prod([x.shape[axis] for axis in self.axis]) - self.correction
+        return a / (remaining if remaining > 0 else np.nan)

@@ -15,7 +15,7 @@ from weft.arrays.tensor import Tensor
 from weft.base.errors import GraphError
 from weft.base.typing import Any
 
-__all__ = ["CONVERSIONS", "Call", "Known", "converts", "numbers", "tensor"]
+__all__ = ["CONVERSIONS", "Call", "Known", "Narrow", "converts", "numbers", "tensor"]
 
 
 class Known:
@@ -36,6 +36,15 @@ class Known:
         if self._tensor is None:
             self._tensor = asarray(np.ascontiguousarray(self.array).reshape(self.array.shape))
         return self._tensor
+
+
+class Narrow:
+    """Values of an element type that weft does not have (weft.interop.onnx.narrow); code: its number in ONNX."""
+
+    __slots__ = ("code", "tensor")
+
+    def __init__(self, tensor: Tensor, code: int) -> None:
+        self.tensor, self.code = tensor, code
 
 
 class Call:
@@ -80,13 +89,13 @@ def converts(*operators: str) -> Callable[[Conversion], Conversion]:
 
 def tensor(x: Any) -> Any:
     """The tensor of a value; None for a missing one."""
-    return x.tensor if isinstance(x, Known) else x
+    return x.tensor if isinstance(x, Known | Narrow) else x
 
 
 def numbers(call: Call, x: Any) -> np.ndarray[Any, Any]:
     """The elements of a value on the host; waits for a computed one."""
     if isinstance(x, Known):
         return x.array
-    if isinstance(x, Tensor):
-        return np.asarray(x.numpy())
+    if isinstance(x, Tensor | Narrow):
+        return np.asarray(tensor(x).numpy())
     raise call.fail(f"needs the elements of {type(x).__name__}")

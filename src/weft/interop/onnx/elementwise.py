@@ -6,7 +6,8 @@ from typing import Any
 
 from weft import functional as F
 from weft.base.dtype import as_dtype
-from weft.interop.onnx.calls import CONVERSIONS, Call, converts, tensor
+from weft.interop.onnx.calls import CONVERSIONS, Call, Narrow, converts, tensor
+from weft.interop.onnx.narrow import NARROW, narrowed
 
 UNARY = {
     "Abs": "abs",
@@ -63,7 +64,7 @@ BINARY = {
 
 
 def _unary(operator: str | None) -> Any:
-    return lambda call, x: x if operator is None else getattr(F, operator)(tensor(x))
+    return lambda call, x: (x,) if operator is None else getattr(F, operator)(tensor(x))
 
 
 def _binary(operator: str) -> Any:
@@ -137,11 +138,15 @@ def clip(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
 
 @converts("Cast")
 def cast(call: Call, x: Any) -> Any:
+    if call.get("to") in NARROW:
+        return narrowed(x, call.get("to"), bool(call.get("saturate", 1)))
     return tensor(x).astype(dtype_of(call, call.get("to")))
 
 
 @converts("CastLike")
 def cast_like(call: Call, x: Any, like: Any) -> Any:
+    if isinstance(like, Narrow):
+        return narrowed(x, like.code, bool(call.get("saturate", 1)))
     return tensor(x).astype(tensor(like).dtype)
 
 

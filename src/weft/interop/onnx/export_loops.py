@@ -227,9 +227,25 @@ class _Loop:
                 return add("Where", add("Equal", u, one), a[0], add("Where", is_far, add("Log", u), exact))
             case "shl" | "shr" if of.startswith("uint"):
                 return add("BitShift", *a, direction="LEFT" if x.op == "shl" else "RIGHT")
+            case "shl" | "shr":
+                return self.shifted(x.op, a[0], a[1], of)
             case "atan2":
                 return self.atan2(a[0], a[1], of)
         raise writer.refuse(self.node, f"ONNX has nothing for {x.op} of {of}")
+
+    def shifted(self, op: str, x: str, count: str, dtype: str) -> str:
+        """A shift of signed integers by one of unsigned ones; to the right -x - 1 is shifted where x is negative."""
+        writer, add, wide = self.writer, self.writer.add, "uint64" if dtype == "int64" else "uint32"
+        count = writer.cast(count, dtype, wide)
+        if op == "shl":
+            return writer.cast(
+                add("BitShift", writer.cast(x, dtype, wide), count, direction="LEFT"), wide, dtype
+            )
+        is_negative = add("Less", x, writer.constant(np.asarray(0, _numpy(dtype))))
+        size = add("Where", is_negative, add("BitwiseNot", x), x)
+        shifted = add("BitShift", writer.cast(size, dtype, wide), count, direction="RIGHT")
+        shifted = writer.cast(shifted, wide, dtype)
+        return add("Where", is_negative, add("BitwiseNot", shifted), shifted)
 
     def atan2(self, y: str, x: str, dtype: str) -> str:
         """The angle of (x, y): of y / x, turned by pi on the left; of two infinities or zeros of their signs."""

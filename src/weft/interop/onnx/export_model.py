@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from weft.arrays.creation import asarray
+from weft.arrays.creation import asarray, zeros
 from weft.arrays.tensor import Tensor
 from weft.base.errors import GraphError
 from weft.base.users_line import users_line
 from weft.graph.capture import Capture, type_of
-from weft.interop.onnx import export_loops, export_rules
-from weft.interop.onnx.writer import CODES, Writer
+from weft.graph.recording import Recorder
+from weft.interop.onnx import export_control, export_loops, export_quantization, export_rules
+from weft.interop.onnx.writer import Writer
 from weft.module.module import Module
+from weft.module.of_symbol import SymbolModule
 from weft.ops.node import Node, Value, traced
 from weft.ops.sizes import NeedsSizes, Size, SizeGuards, axis_size
 from weft.ops.types import TensorType
@@ -24,7 +26,12 @@ from weft.traces.trace import Trace
 
 __all__ = ["export"]
 
-_RULES = export_loops, export_rules  # in the tables once they are imported
+_RULES = (
+    export_control,
+    export_loops,
+    export_quantization,
+    export_rules,
+)  # in the tables once they are imported
 OLDEST, NEWEST = 18, 24
 IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12}
 MAX_BYTES = (1 << 31) - (1 << 20)  # of constants in the file itself; protocol buffers end at 2 GiB
@@ -32,7 +39,7 @@ MAX_BYTES = (1 << 31) - (1 << 20)  # of constants in the file itself; protocol b
 
 def export(
     what: Any,
-    args: Sequence[Any],
+    args: Sequence[Any] | Mapping[str, Any],
     path: str | os.PathLike[str] | None = None,
     *,
     opset: int = 21,
@@ -43,7 +50,9 @@ def export(
     """Write what a function computes as a model of ONNX; returns the onnx.ModelProto. Needs the package onnx.
 
     what: a function of arrays that gives an array or a tuple of them; a trace of one; a module, which is exported as
-    in eval(); a symbol with its parameters as SymbolModule(symbol, arrays). args: arrays, examples of its arguments.
+    in eval(); a symbol. args: arrays, examples of its arguments; for a symbol arrays by the names of its arguments and
+    auxiliary states: arguments in inputs, and those without an array, whose shapes and types are inferred, are inputs
+    of the model, the others are initializers.
     path: of the file; None: none is written. opset: 18 to 24. inputs, outputs: names, by default x0, x1, ... and
     y0, y1, .... dynamic: name of an input -> axis -> name of its size, which may be any from 2 on when the model runs;
     axes of the same name have the same size. Arrays that the function uses, such as parameters, become initializers,
@@ -64,6 +73,8 @@ def export(
 
     if not OLDEST <= opset <= NEWEST:
         raise ValueError(f"onnx export: opset must be {OLDEST} to {NEWEST}, got {opset}")
+    if isinstance(what, Symbol):
+        what, args, inputs = _of_symbol(what, args, inputs)
     arrays = [asarray(x) for x in args]
     names = [f"x{k}" for k in range(len(arrays))] if inputs is None else list(inputs)
     if len(names) != len(arrays) or len(set(names)) != len(names):
@@ -74,9 +85,9 @@ def export(
         writer, results, written = _written(function, parameters, names, types, axes, opset, outputs)
     finally:
         restore()
-    infos = [_info(onnx, name, t, axes) for name, t in zip(names, types, strict=True)]
-    result_infos = [_info(onnx, name, t, axes) for name, t in zip(results, written, strict=True)]
-    read = {name for node in writer.nodes for name in node.input}
+    infos = [writer.info(name, t) for name, t in zip(names, types, strict=True)]
+    result_infos = [writer.info(name, t) for name, t in zip(results, written, strict=True)]
+    read = set(_names_read(writer.nodes))
     tensors = [_tensor(onnx, writer, name, x) for name, x in writer.constants.items() if name in read]
     graph = onnx.helper.make_graph(writer.nodes, "weft", infos, result_infos, tensors)
     model = onnx.helper.make_model(
@@ -100,19 +111,45 @@ def export(
 
 
 class _Recording(Capture):
-    """Notes the user's line of each operator, for errors."""
+    """Notes the user's line of each operator, for errors. Draws are recorded; those that are read are refused."""
+
+    draw = Recorder.draw
 
     def record(self, node: Node, operands: Sequence[Any] | None = None) -> Sequence[Value]:
         node.where = users_line()
         return super().record(node, operands)
 
 
+def _of_symbol(
+    symbol: Symbol, arrays: Any, inputs: Sequence[str] | None
+) -> tuple[SymbolModule, list[Any], list[str]]:
+    """The module of a symbol, examples of its inputs, and their names."""
+    if not isinstance(arrays, Mapping):
+        raise TypeError(
+            f"onnx export: a symbol takes arrays by the names of its arguments, got {type(arrays).__name__}"
+        )
+    held = {name: asarray(x) for name, x in arrays.items()}
+    arguments = symbol.list_arguments()
+    chosen = list(inputs or ())
+    missing = [name for name in arguments if name not in held]
+    chosen += [name for name in missing if name not in chosen]
+    if missing:
+        known = {name: x for name, x in held.items() if name in arguments}
+        shapes, _, _ = symbol.infer_shape(**{name: tuple(x.shape) for name, x in known.items()})
+        dtypes, _, _ = symbol.infer_type(**{name: x.dtype for name, x in known.items()})
+        if shapes is None or dtypes is None:
+            raise GraphError(f"onnx export: the shapes of {', '.join(missing)} do not follow from the arrays")
+        for name, shape, dtype in zip(arguments, shapes, dtypes, strict=True):
+            if name in missing:
+                held[name] = zeros(shape, dtype=dtype)
+    others = {name: x for name, x in held.items() if name not in chosen}
+    return SymbolModule(symbol, others, inputs=chosen), [held[name] for name in chosen], chosen
+
+
 def _function(what: Any) -> tuple[Callable[..., Any], dict[int, str], Callable[[], None]]:
     """The function that computes it, the names of its parameters by id, and what puts a module's mode back."""
     if isinstance(what, Trace):
         return _function(what.function)
-    if isinstance(what, Symbol):
-        raise TypeError("onnx export: a symbol has no arrays: export SymbolModule(symbol, arrays)")
     owner = what if isinstance(what, Module) else getattr(what, "__self__", None)
     if not isinstance(owner, Module):
         return what, {}, lambda: None
@@ -170,7 +207,7 @@ def _written(
     capture = _Recording("onnx export")
     values = [capture.input(t) for t in types]
     guards = SizeGuards([number for *_, number in axes])
-    writer = Writer(opset, [(name, axis) for name, axis, *_ in axes])
+    writer = Writer(opset, [(name, axis, size) for name, axis, size, _ in axes])
     try:
         with guards:
             recorded = capture.run(lambda: function(*map(traced, values)))
@@ -197,9 +234,12 @@ def _written(
     return writer, results, [v.type for v in recorded.outputs]
 
 
-def _info(onnx: Any, name: str, t: TensorType, axes: Sequence[Any]) -> Any:
-    shape = [(axes[n.args[0]][2] if n.op == "axis" else None) if isinstance(n, Size) else n for n in t.shape]
-    return onnx.helper.make_tensor_value_info(name, CODES[t.dtype.name], shape)
+def _names_read(nodes: Iterable[Any]) -> Iterator[str]:
+    """The names that nodes read, and nodes of graphs in them."""
+    for node in nodes:
+        yield from node.input
+        for attribute in node.attribute:
+            yield from _names_read(attribute.g.node)
 
 
 def _tensor(onnx: Any, writer: Writer, name: str, array: Any) -> Any:

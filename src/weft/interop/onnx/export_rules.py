@@ -35,8 +35,6 @@ def _number(node: Node, attribute: str) -> Any:
 
 @exports("to_device", "dropout")
 def identity(writer: Writer, node: Node, x: str, *more: str) -> Any:
-    if node.op is not None and node.op.random:
-        raise writer.refuse(node, "it draws random numbers; call eval() first")
     return x
 
 
@@ -51,8 +49,11 @@ def check_labels(writer: Writer, node: Node, target: str, *x: str) -> str:
 
 @exports("matmul")
 def matmul(writer: Writer, node: Node, *names: str) -> Any:
-    if not node.outputs[0].type.dtype.is_floating:
+    y, x = node.outputs[0].type, node.inputs[0]
+    if not y.dtype.is_floating:
         return None
+    if x is not None and x.shape[-1] == 0:  # ONNX Runtime 1.32 leaves such a result as the memory was
+        return writer.add("Expand", writer.constant(np.zeros((), y.dtype.numpy)), writer.integers(y.shape))
     return writer.add("MatMul", *_promoted(writer, node))
 
 

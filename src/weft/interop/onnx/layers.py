@@ -8,8 +8,10 @@ from typing import Any
 
 from weft import functional as F
 from weft.arrays.creation import arange, ones, zeros
-from weft.interop.onnx.calls import CONVERSIONS, Call, converts, numbers, tensor
+from weft.interop.onnx.calls import CONVERSIONS, Call, Narrow, converts, numbers, tensor
 from weft.interop.onnx.elementwise import dtype_of, text
+from weft.interop.onnx.narrow import INTEGERS, NARROW, narrowed
+from weft.interop.onnx.regions import places_of_maxima
 
 
 @converts("MatMul")
@@ -199,13 +201,16 @@ def _pool_geometry(call: Call, x: Any) -> tuple[Any, Any, Any, list[tuple[int, i
 def max_pool(call: Call, x: Any) -> Any:
     x = tensor(x)
     kernel, strides, dilations, pads, more = _pool_geometry(call, x)
-    if call.output_count > 1:
-        raise call.fail("indices are not supported")
+    sizes = x.shape[2:]
     low = -math.inf if x.dtype.is_floating else (-128 if x.dtype.name == "int8" else 0)
     x = padded(x, [(a, b + c) for (a, b), c in zip(pads, more, strict=True)], low)
-    return [F.max_pool1d, F.max_pool2d, F.max_pool3d][len(kernel) - 1](
-        x, kernel_size=kernel, stride=strides, dilation=dilations
-    )
+    if call.output_count == 1:
+        return [F.max_pool1d, F.max_pool2d, F.max_pool3d][len(kernel) - 1](
+            x, kernel_size=kernel, stride=strides, dilation=dilations
+        )
+    pools = [F.max_pool1d_with_indices, F.max_pool2d_with_indices, F.max_pool3d_with_indices]
+    y, indices = pools[len(kernel) - 1](x, kernel_size=kernel, stride=strides, dilation=dilations)
+    return y, places_of_maxima(call, indices, sizes, x.shape[2:], [a for a, _ in pads])
 
 
 def _sums(x: Any, kernel: Any, strides: Any, dilations: Any) -> Any:
@@ -353,101 +358,6 @@ def grid_sample(call: Call, x: Any, grid: Any) -> Any:
     )
 
 
-@converts("Resize", "Upsample")
-def resize(call: Call, x: Any, *inputs: Any) -> Any:
-    x = tensor(x)
-    if call.operator == "Upsample" or call.opset < 11:
-        scales, sizes = (inputs[0] if inputs else None), None
-        if scales is None:
-            scale = [float(s) for s in call.get("scales")]
-        coordinates, nearest = "asymmetric", "floor"
-    else:
-        _, scales, sizes = ([*inputs, None, None, None])[:3]
-        coordinates = text(call.get("coordinate_transformation_mode", "half_pixel"))
-        nearest = text(call.get("nearest_mode", "round_prefer_floor"))
-    scale = (
-        scale
-        if call.operator == "Upsample" and scales is None
-        else ([] if scales is None else [float(s) for s in numbers(call, scales)])
-    )
-    axes = [a % x.ndim for a in call.get("axes") or range(x.ndim)]
-    mode = text(call.get("mode", "nearest"))
-    if (
-        call.get("antialias", 0)
-        or text(call.get("keep_aspect_ratio_policy", "stretch")) != "stretch"
-        or coordinates == "tf_crop_and_resize"
-    ):
-        raise call.fail("antialias, keep_aspect_ratio_policy and tf_crop_and_resize are not supported")
-    target = (
-        [int(n) for n in numbers(call, sizes)]
-        if not scale
-        else [math.floor(x.shape[a] * s) for a, s in zip(axes, scale, strict=True)]
-    )
-    for k, (axis, n) in enumerate(zip(axes, target, strict=True)):
-        factor = scale[k] if scale else n / int(x.shape[axis])
-        if n != int(x.shape[axis]) or factor != 1:
-            x = _resized(call, x, axis, n, factor, mode, coordinates, nearest)
-    return x
-
-
-def _resized(
-    call: Call, x: Any, axis: int, n: int, factor: float, mode: str, coordinates: str, nearest: str
-) -> Any:
-    """One axis in n steps: a product with a matrix of weights, made on the host."""
-    import numpy as np
-
-    from weft.arrays.creation import asarray
-
-    size = int(x.shape[axis])
-    at = np.arange(n, dtype=np.float64)
-    places = {
-        "half_pixel": lambda: (at + 0.5) / factor - 0.5,
-        "half_pixel_symmetric": lambda: size / 2 * (1 - n / (factor * size)) + (at + 0.5) / factor - 0.5,
-        "pytorch_half_pixel": lambda: (at + 0.5) / factor - 0.5 if n > 1 else at * 0,
-        "asymmetric": lambda: at / factor,
-        "align_corners": lambda: at * (size - 1) / (factor * size - 1) if n > 1 else at * 0,
-    }
-    if coordinates not in places:
-        raise call.fail(f"coordinate_transformation_mode {coordinates!r} is not supported")
-    source = places[coordinates]()
-    if mode == "nearest":
-        rounded = {
-            "floor": lambda: np.floor(source),
-            "ceil": lambda: np.ceil(source),
-            "round_prefer_floor": lambda: np.ceil(source - 0.5),
-            "round_prefer_ceil": lambda: np.floor(source + 0.5),
-        }
-        return F.take(x, asarray(np.clip(rounded[nearest](), 0, size - 1).astype(np.int64)), axis=axis)
-    weights = np.zeros((n, size))
-    base = np.floor(source)
-    fraction = source - base
-    if mode == "linear":
-        taps = [(0, 1 - fraction), (1, fraction)]
-    elif mode == "cubic":
-        a = call.get("cubic_coeff_a", -0.75)
-
-        def cubic(t: Any) -> Any:
-            t = np.abs(t)
-            inner = ((a + 2) * t - (a + 3)) * t * t + 1
-            return np.where(t <= 1, inner, np.where(t < 2, a * (((t - 5) * t + 8) * t - 4), 0.0))
-
-        taps = [(k, cubic(fraction - k)) for k in (-1, 0, 1, 2)]
-    else:
-        raise call.fail(f"mode {mode!r} is not supported")
-    if call.get("exclude_outside", 0):
-        taps = [(k, np.where((base + k >= 0) & (base + k < size), w, 0.0)) for k, w in taps]
-        total: Any = sum(w for _, w in taps)
-        taps = [(k, w / total) for k, w in taps]
-    for k, w in taps:
-        np.add.at(weights, (np.arange(n), np.clip(base + k, 0, size - 1).astype(int)), w)
-    y = F.tensordot(
-        x.astype("float32") if x.dtype.itemsize < 4 else x,
-        asarray(weights).astype(x.dtype if x.dtype.itemsize >= 4 else "float32"),
-        axes=((axis,), (1,)),
-    )
-    return F.moveaxis(y, -1, axis).astype(x.dtype)
-
-
 # ---- Quantization ----------------------------------------------------------------------------------------------------
 
 
@@ -464,34 +374,47 @@ def _spread(scale: Any, ndim: int, axis: int) -> Any:
 _LIMITS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
 
 
-def quantized(call: Call, x: Any, scale: Any, zero: Any, dtype: Any) -> Any:
-    """round(x / scale) + zero, in the limits of the dtype."""
+def quantized(call: Call, ratio: Any, zero: Any, dtype: Any) -> Any:
+    """round(ratio) + zero, in the limits of the dtype."""
     if dtype.name not in _LIMITS:
         raise call.fail(f"quantization to {dtype} is not supported")
-    y = F.round(x / scale)
+    y = F.round(ratio)
     y = y if zero is None else y + zero.astype("float32")
     return F.clip(y, *_LIMITS[dtype.name]).astype(dtype)
 
 
 @converts("QuantizeLinear")
 def quantize_linear(call: Call, x: Any, scale: Any, zero: Any = None) -> Any:
+    code = zero.code if isinstance(zero, Narrow) else call.get("output_dtype") or 2
     x, scale, zero = tensor(x), tensor(scale), tensor(zero)
-    if call.get("block_size", 0):
-        raise call.fail("block_size is not supported")
-    dtype = zero.dtype if zero is not None else dtype_of(call, call.get("output_dtype") or 2)
-    axis = call.get("axis", 1)
-    zero = None if zero is None else _spread(zero, x.ndim, axis)
-    return quantized(call, x.astype("float32"), _spread(scale, x.ndim, axis).astype("float32"), zero, dtype)
+    scale, zero = (_of_elements(call, v, x) for v in (scale, zero))
+    y = x.astype("float32") / scale.astype("float32")
+    if code in NARROW:
+        if zero is not None and code in INTEGERS:
+            y = F.round(y) + zero.astype("float32")
+        return narrowed(y, code, bool(call.get("saturate", 1)))
+    dtype = zero.dtype if zero is not None else dtype_of(call, code)
+    return quantized(call, y, zero, dtype)
+
+
+def _of_elements(call: Call, parameter: Any, x: Any) -> Any:
+    """A scale or a zero point in a shape that broadcasts to x; that of blocks is repeated for each element."""
+    axis, block = call.get("axis", 1) % max(1, x.ndim), call.get("block_size", 0)
+    if parameter is None:
+        return None
+    if not block or parameter.ndim != x.ndim:
+        return _spread(parameter, x.ndim, axis)
+    repeated = F.repeat(parameter, block, axis=axis)
+    return F.slice(repeated, starts=(0,), stops=(x.shape[axis],), axes=(axis,))
 
 
 @converts("DequantizeLinear")
 def dequantize_linear(call: Call, x: Any, scale: Any, zero: Any = None) -> Any:
-    x, scale, zero, axis = tensor(x), tensor(scale), tensor(zero), call.get("axis", 1)
-    if call.get("block_size", 0):
-        raise call.fail("block_size is not supported")
+    x = tensor(x)
+    scale, zero = (_of_elements(call, tensor(v), x) for v in (scale, zero))
     y = x.astype("float32")
-    y = y if zero is None else y - _spread(zero, x.ndim, axis).astype("float32")
-    return (y * _spread(scale, x.ndim, axis).astype("float32")).astype(scale.dtype)
+    y = y if zero is None else y - zero.astype("float32")
+    return (y * scale.astype("float32")).astype(scale.dtype)
 
 
 @converts("DynamicQuantizeLinear")

@@ -16,8 +16,9 @@ import numpy as np
 from weft.arrays.creation import asarray, zeros
 from weft.arrays.tensor import Tensor
 from weft.base.errors import GraphError
-from weft.interop.onnx import elementwise, layers, recurrent, shapes
-from weft.interop.onnx.calls import CONVERSIONS, Call, Known, numbers, tensor
+from weft.interop.onnx import elementwise, layers, recurrent, regions, resizing, sequences, shapes, signals
+from weft.interop.onnx.calls import CONVERSIONS, Call, Known, Narrow, numbers, tensor
+from weft.interop.onnx.narrow import NARROW, read
 from weft.interop.onnx.on_host import ON_HOST
 from weft.interop.source import FileFormatError, short
 from weft.module.module import Module, Parameter
@@ -28,11 +29,15 @@ _MODULES = (
     elementwise,
     layers,
     recurrent,
+    regions,
+    resizing,
+    sequences,
     shapes,
+    signals,
 )  # their conversions are in the table once they are imported
 OLDEST, NEWEST = 7, 26
 MAX_DEPTH = 32
-_CONTROL = ("If", "Loop")
+_CONTROL = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}  # and their graphs
 _DRAWN = ("Dropout",)
 
 
@@ -46,13 +51,17 @@ class Step(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """Steps in order. constants: by name; inputs and outputs: names; types: the declared ones of the outputs."""
+    """Steps in order. constants: by name; inputs and outputs: names; types: the declared ones of the outputs.
+
+    narrow: numbers of the element types of inputs that weft does not have.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    constants: dict[str, Known]
+    constants: dict[str, Known | Narrow]
     steps: tuple[Step, ...]
     types: tuple[Any, ...] = ()
+    narrow: Mapping[str, int] = {}
 
 
 def operators() -> list[str]:
@@ -76,7 +85,7 @@ class Network(Module):
         self.inputs, self.outputs = graph.inputs, graph.outputs
         self._held: dict[str, str] = {}
         for name, constant in graph.constants.items():
-            if constant.array.dtype.kind in "fV" and constant.array.size > 1:
+            if isinstance(constant, Known) and constant.array.dtype.kind in "fV" and constant.array.size > 1:
                 attribute = "".join(c if c.isalnum() else "_" for c in name)
                 while hasattr(self, attribute) or not attribute.isidentifier():
                     attribute = f"p_{attribute}"
@@ -94,14 +103,23 @@ class Network(Module):
         given = {**dict(zip(self.inputs, args, strict=False)), **named}
         for name in self.inputs:
             if name in given:
-                values[name] = asarray(given[name])
+                values[name] = _given(given[name], self.graph.narrow.get(name))
             elif name not in values:
                 raise TypeError(f"onnx: no array for {name!r}; the inputs are {', '.join(self.inputs)}")
         if unknown := [name for name in given if name not in self.inputs]:
             raise TypeError(f"onnx: no input {unknown[0]!r}; the inputs are {', '.join(self.inputs)}")
         results = run(self.graph, values)
-        results = [tensor(x) for x in results]
+        results = [[tensor(y) for y in x] if isinstance(x, list) else tensor(x) for x in results]
         return results[0] if len(results) == 1 else tuple(results)
+
+
+def _given(x: Any, code: int | None) -> Any:
+    """An argument: an array, a list of arrays for a sequence, None for an optional value without element."""
+    if x is None:
+        return None
+    if code is not None:
+        return read(x, code)
+    return [asarray(y) for y in x] if isinstance(x, list) else asarray(x)
 
 
 def run(graph: Graph, values: dict[str, Any]) -> list[Any]:
@@ -121,11 +139,14 @@ def outputs_of(step: Step, inputs: Sequence[Any], values: dict[str, Any]) -> Seq
         return run_if(step, inputs, values)
     if call.operator == "Loop":
         return run_loop(step, inputs, values)
+    if call.operator == "Scan":
+        return run_scan(step, inputs, values)
     is_known = call.operator not in _DRAWN and all(x is None or isinstance(x, Known) for x in inputs)
     try:
         is_exact = all(x.is_exact for x in inputs if isinstance(x, Known))
         if is_known and is_exact and inputs and call.operator in ON_HOST:
-            known = ON_HOST[call.operator](call, *[None if x is None else x.array for x in inputs])
+            with np.errstate(all="ignore"):
+                known = ON_HOST[call.operator](call, *[None if x is None else x.array for x in inputs])
             return [Known(np.asarray(known))]
         result = CONVERSIONS[call.operator](call, *inputs)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
@@ -170,6 +191,51 @@ def run_loop(step: Step, inputs: Sequence[Any], values: dict[str, Any]) -> Seque
         *states,
         *(stacked(step.call, rows, type) for rows, type in zip(scanned, types, strict=True)),
     ]
+
+
+def run_scan(step: Step, inputs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
+    """The scan as wf.foreach, one operator in a trace. Before opset 9 each row of the batch is scanned for itself."""
+    from weft import functional as F
+
+    call, body = step.call, step.bodies["body"]
+    count = call.get("num_scan_inputs")
+    if call.opset >= 9:
+        return _scanned(call, body, [tensor(x) for x in inputs], count, values)
+    if inputs[0] is not None:
+        raise call.fail("sequence_lens are not supported")
+    batched = [tensor(x) for x in inputs[1:]]
+    rows = [
+        _scanned(call, body, [x[k, ...] for x in batched], count, values) for k in range(batched[0].shape[0])
+    ]
+    return [F.stack(*column, axis=0) for column in zip(*rows, strict=True)]
+
+
+def _scanned(
+    call: Call, body: Graph, inputs: Sequence[Any], count: int, values: dict[str, Any]
+) -> Sequence[Any]:
+    from weft import functional as F
+    from weft.control_flow import foreach
+
+    states, sequences = inputs[: len(inputs) - count], inputs[len(inputs) - count :]
+    items = len(body.outputs) - len(states)
+
+    def options(name: str, length: int) -> Any:
+        return call.get(name) or [0] * length
+
+    turned = options("directions" if call.opset < 9 else "scan_input_directions", count)
+    axes = options("scan_input_axes", count)
+    sequences = [F.moveaxis(x, axis, 0) for x, axis in zip(sequences, axes, strict=True)]
+    sequences = [F.flip(x, axis=0) if turn else x for x, turn in zip(sequences, turned, strict=True)]
+
+    def each(slices: Any, before: Any) -> Any:
+        given = dict(zip(body.inputs, [*before, *slices], strict=True))
+        results = [tensor(x) for x in run(body, {**values, **body.constants, **given})]
+        return tuple(results[len(states) :]), tuple(results[: len(states)])
+
+    stacks, last = foreach(each, tuple(sequences), tuple(states))
+    turned, axes = options("scan_output_directions", items), options("scan_output_axes", items)
+    stacks = [F.flip(x, axis=0) if turn else x for x, turn in zip(stacks, turned, strict=True)]
+    return [*last, *(F.moveaxis(x, 0, axis) for x, axis in zip(stacks, axes, strict=True))]
 
 
 def stacked(call: Call, rows: Sequence[Any], type: Any) -> Any:
@@ -219,7 +285,9 @@ class _Reader:
         inputs = tuple(each.name for each in proto.input if depth or each.name not in constants)
         outputs = tuple(each.name for each in proto.output)
         types = tuple(each.type for each in proto.output)
-        return folded(Graph(inputs, outputs, constants, tuple(steps), types))
+        codes = {each.name: each.type.tensor_type.elem_type for each in proto.input}
+        narrow = {name: code for name, code in codes.items() if code in NARROW}
+        return folded(Graph(inputs, outputs, constants, tuple(steps), types, narrow))
 
     def steps(self, node: Any, k: int, depth: int) -> list[Step]:
         name = node.name or f"{node.op_type}{k}"
@@ -314,9 +382,11 @@ class _Reader:
             steps += self.steps(copy, k, depth + 1)
         return steps
 
-    def known(self, proto: Any) -> Known:
+    def known(self, proto: Any) -> Known | Narrow:
         """The elements of a TensorProto; of bfloat16 the array is float32."""
         array = self.array(proto)
+        if proto.data_type in NARROW:
+            return read(array, proto.data_type)
         if proto.data_type != self.onnx.TensorProto.BFLOAT16:
             return Known(array)
         wide = (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
@@ -324,8 +394,10 @@ class _Reader:
 
     def array(self, proto: Any) -> np.ndarray[Any, Any]:
         """The elements of a TensorProto, which may be in a file beside the model's."""
-        if proto.data_type not in elementwise.DTYPES:
-            kind = self.onnx.TensorProto.DataType.Name(proto.data_type)
+        if proto.data_type not in elementwise.DTYPES and proto.data_type not in NARROW:
+            kinds = self.onnx.TensorProto.DataType
+            is_kind = proto.data_type in kinds.values()
+            kind = kinds.Name(proto.data_type) if is_kind else f"type {proto.data_type}"
             raise GraphError(
                 f"{self.where}: tensor {short(proto.name)} is of {kind}, which weft does not have"
             )
@@ -341,6 +413,27 @@ class _Reader:
             return np.asarray(self.onnx.numpy_helper.to_array(proto, self.folder))
         except (ValueError, TypeError, OSError) as error:
             raise FileFormatError(f"{self.where}: tensor {short(proto.name)}: {error}") from None
+
+
+def check_names(graph: Graph, where: str, around: frozenset[str] = frozenset()) -> None:
+    """Raises FileFormatError for a value that is read before it is there. around: the values of graphs around."""
+    names = {*around, *graph.inputs, *graph.constants}
+    for step in graph.steps:
+        for name in step.inputs:
+            if name and name not in names:
+                reader = f"{step.call.operator} {short(step.call.name)}"
+                raise FileFormatError(
+                    f"{where}: {reader} reads {short(name)}, which nothing computes before it"
+                )
+        for attribute in _CONTROL.get(step.call.operator, ()):
+            if attribute not in step.bodies:
+                raise FileFormatError(
+                    f"{where}: {step.call.operator} {short(step.call.name)} has no {attribute}"
+                )
+            check_names(step.bodies[attribute], where, frozenset(names))
+        names.update(step.outputs)
+    if missing := [name for name in graph.outputs if name not in names]:
+        raise FileFormatError(f"{where}: nothing computes the output {short(missing[0])}")
 
 
 def rename(node: Any, names: Mapping[str, str], prefix: str) -> None:
@@ -405,4 +498,6 @@ def load(model: Any) -> Network:
             raise FileFormatError(f"{where}: not a model of ONNX: {type(error).__name__}: {error}") from None
     if not model.graph.node and not model.graph.output:
         raise FileFormatError(f"{where}: a model without a graph")
-    return Network(_Reader(model, folder, where).graph(model.graph))
+    graph = _Reader(model, folder, where).graph(model.graph)
+    check_names(graph, where)
+    return Network(graph)

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft import functional as F
 from weft.arrays.creation import arange, asarray, eye, full
-from weft.interop.onnx.calls import Call, Known, converts, numbers, tensor
+from weft.interop.onnx.calls import Call, Known, Narrow, converts, numbers, tensor
 from weft.interop.onnx.elementwise import dtype_of, text
 
 
@@ -28,7 +28,7 @@ def constant(call: Call) -> Any:
         if key in call.attributes:
             return Known(np.array(call.attributes[key], kind))
     value = call.get("value")
-    if not isinstance(value, Known):
+    if not isinstance(value, Known | Narrow):
         raise call.fail("a constant of this kind is not supported")
     return value
 

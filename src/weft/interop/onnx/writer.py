@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import GraphError
+from weft.graph.subgraph import Subgraph
 from weft.interop.onnx.elementwise import DTYPES
 from weft.kernels import choices
 from weft.ops.node import Node, Value
 from weft.ops.op import Op
 from weft.ops.sizes import Size
+from weft.ops.types import TensorType
 
 __all__ = ["CODES", "KERNELS", "RULES", "Writer", "exports"]
 
@@ -40,19 +42,48 @@ def exports(*operators: str) -> Callable[[Rule], Rule]:
     return add
 
 
-class Writer:
-    """Nodes and constants of one graph of ONNX. axes: for each dynamic size the name of an input, and its axis.
+def needed(node: Node) -> Sequence[Value]:
+    """The values that a node reads; of control flow without captured values that its graphs do not use.
 
-    outer: the writer of the graph around this one, whose values have the names that they have there.
+    The last inputs are those of the graphs; the first of them are sequences and states, which are always read.
+    """
+    op: Any = node.op
+    graphs = [] if op is None else [x.graph for x in op.values().values() if isinstance(x, Subgraph)]
+    if not graphs:
+        return node.reads
+    used: set[int] = set()
+    for graph in graphs:
+        reached: set[Value] = set()
+        stack = [v for v in graph.outputs if v is not None]
+        while stack:
+            value = stack.pop()
+            if value not in reached:
+                reached.add(value)
+                stack += needed(value.node)
+        first = len(node.inputs) - len(graph.inputs)
+        always = first + getattr(op, "sequences", 0) + getattr(op, "states", 0)
+        used |= {*range(always), *(first + k for k, v in enumerate(graph.inputs) if v in reached)}
+    return [v for k in sorted(used) if (v := node.inputs[k]) is not None]
+
+
+class Writer:
+    """Nodes and constants of one graph of ONNX. axes: for each dynamic size the name of an input, its axis and name.
+
+    outer: the writer of the graph around this one, which has the constants, and whose values this graph reads by name.
+    reads: the values that something reads, of what is written or will be.
     """
 
-    def __init__(self, opset: int, axes: Sequence[tuple[str, int]] = (), outer: Writer | None = None) -> None:
+    def __init__(
+        self, opset: int, axes: Sequence[tuple[str, int, str]] = (), outer: Writer | None = None
+    ) -> None:
         import onnx
 
         self.onnx, self.opset, self.axes, self.outer = onnx, opset, axes, outer
         self.nodes: list[Any] = []
         self.constants: dict[str, Any] = {}
         self.names: dict[Value, str] = {}
+        self.reads: set[Value] = set()
+        self._walked: set[Node] = set()
         self.line = ""  # the user's, of what is written
         self._constant_names: dict[Any, str] = {}
         self._sizes: dict[int, str] = {}  # by id: equal sizes are one object
@@ -87,6 +118,8 @@ class Writer:
 
     def constant(self, array: Any, wish: str = "constant") -> str:
         """The name of an initializer of these elements; equal small ones are one."""
+        if self.outer is not None:
+            return self.outer.constant(array, wish)
         array = np.asarray(array)
         key = (array.dtype.str, array.dtype.name, array.shape, array.tobytes()) if array.size <= 64 else None
         if key is not None and key in self._constant_names:
@@ -96,6 +129,10 @@ class Writer:
         if key is not None:
             self._constant_names[key] = name
         return name
+
+    def constant_of(self, name: str) -> Any:
+        """The elements of an initializer; None for another value."""
+        return self.constants.get(name) if self.outer is None else self.outer.constant_of(name)
 
     def cast(self, name: str, dtype: str, to: str) -> str:
         """A value in another element type."""
@@ -122,7 +159,7 @@ class Writer:
             return self.constant(np.array([size], np.int64))
         if id(size) not in self._sizes:
             if size.op == "axis":
-                name, axis = self.axes[size.args[0]]
+                name, axis, _ = self.axes[size.args[0]]
                 self._sizes[id(size)] = self.add("Shape", name, start=axis, end=axis + 1)
             elif size.op in ("add", "sub", "mul", "div"):  # sizes are not negative, so div rounds down
                 operator = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div"}[size.op]
@@ -135,6 +172,14 @@ class Writer:
         """A value in another shape."""
         is_empty = any(not isinstance(n, Size) and n == 0 for n in shape)
         return self.add("Reshape", name, self.integers(shape), allowzero=1 if is_empty else None)
+
+    def info(self, name: str, t: TensorType) -> Any:
+        """The description of an input or an output of a graph."""
+        shape = [
+            (self.axes[n.args[0]][2] if n.op == "axis" else None) if isinstance(n, Size) else n
+            for n in t.shape
+        ]
+        return self.onnx.helper.make_tensor_value_info(name, self.code(t.dtype.name), shape)
 
     # ---- Values
 
@@ -170,10 +215,11 @@ class Writer:
     def write(self, values: Sequence[Value | None]) -> list[str | None]:
         """The names of values, after the nodes that they need."""
         finished: set[Node] = set()
+        self._note_reads(values)
         stack = [v.node for v in values if v is not None and not self.is_written(v)][::-1]
         while stack:
             node = stack[-1]
-            missing = [v.node for v in node.reads if not self.is_written(v) and v.node not in finished]
+            missing = [v.node for v in needed(node) if not self.is_written(v) and v.node not in finished]
             if missing:
                 stack += missing[::-1]
                 continue
@@ -183,6 +229,16 @@ class Writer:
                 self.write_node(node)
         return [self.read(v) for v in values]
 
+    def _note_reads(self, values: Sequence[Value | None]) -> None:
+        """Everything that these values are computed from is read."""
+        stack = [v for v in values if v is not None]
+        while stack:
+            value = stack.pop()
+            self.reads.add(value)
+            if value.node not in self._walked:
+                self._walked.add(value.node)
+                stack += needed(value.node)
+
     def write_node(self, node: Node) -> None:
         """The nodes of ONNX for one of a graph."""
         self.line = node.where or self.line
@@ -190,15 +246,21 @@ class Writer:
             raise GraphError(
                 f"onnx export: {node.name or 'an array'} is read, but is no input of the function"
             )
+        if node.op.random:
+            raise self.refuse(node, "it draws random numbers, which the model would not; call eval() first")
         rule = RULES.get(node.op.name)
-        names = None if rule is None else rule(self, node, *map(self.read, node.inputs))
+        reads = needed(node)
+        inputs = [self.read(v) if v in reads else None for v in node.inputs]
+        names = None if rule is None else rule(self, node, *inputs)
         if names is None:
             names = self.decomposed(node)
         if names is None:
             names = self.by_kernel(node)
-        for value, name in zip(node.outputs, [names] if isinstance(names, str) else names, strict=False):
-            if name is not None:
-                self.names[value] = name
+        self.give_names(node.outputs, [names] if isinstance(names, str) else names)
+
+    def give_names(self, values: Sequence[Value], names: Sequence[str | None]) -> None:
+        """Note what values are called; None: they cannot be read."""
+        self.names.update((v, name) for v, name in zip(values, names, strict=False) if name is not None)
 
     def decomposed(self, node: Node) -> Sequence[str | None] | None:
         """By what the operator decomposes to; None if it does not."""

@@ -17,18 +17,24 @@ from weft.ops.kernels import Native
 from weft.ops.types import TensorType
 
 
-@functools.cache
-def label_check(dtype: str, rank: int) -> Any:
-    """The first label that is neither a class nor ignored; parameters: classes, ignored."""
+def label_and_whether_it_is_one(dtype: str) -> tuple[e.Scalar, e.Scalar]:
+    """A label, and whether it is a class or ignored; parameters: classes, ignored."""
     classes, ignored = e.parameter(0, "int64"), e.parameter(1, "int64")
     label = e.cast(e.load(0, dtype), "int64")
-    is_class = (label >= 0) & (label < classes)
-    return first_refused(dtype, rank, ~(is_class | (label == ignored)), "check_labels", 2)
+    return label, ((label >= 0) & (label < classes)) | (label == ignored)
+
+
+@functools.cache
+def label_check(dtype: str, rank: int) -> Any:
+    """The first label that is neither a class nor ignored."""
+    return first_refused(dtype, rank, ~label_and_whether_it_is_one(dtype)[1], "check_labels", 2)
 
 
 @functools.cache
 def as_int64(dtype: str) -> Any:
-    store = Store(1, e.cast(e.load(0, dtype), "int64"))
+    """The labels, those that a check refuses as 0."""
+    label, is_one = label_and_whether_it_is_one(dtype)
+    store = Store(1, e.where(is_one, label, e.constant(0, "int64")))
     return thread_loop("labels", (dtype, "int64"), (Each((store,)),), inputs=1)
 
 

@@ -362,6 +362,12 @@ def _quotient(a: Any, norm: Any) -> Any:
     return F.where(is_zero, 0, a / F.where(is_zero, 1, norm))
 
 
+def degrees_of_freedom(count: Scalar, correction: Scalar) -> Scalar:
+    """The count less the correction; NaN if that is not positive."""
+    remaining = count - correction
+    return e.where(remaining > 0, remaining, float("nan"))
+
+
 class SpreadReduction(FloatReduction):
     """Base of var and std: two passes, so that a large mean costs no digits."""
 
@@ -372,8 +378,7 @@ class SpreadReduction(FloatReduction):
         wide = to_accumulation(x)
         number = row.number(count, wide.dtype)
         apart = wide - row.sum(wide) / number
-        degrees_of_freedom = e.maximum(number - row.number(self.correction, wide.dtype), 0)
-        return row.dot(apart, apart) / degrees_of_freedom
+        return row.dot(apart, apart) / degrees_of_freedom(number, row.number(self.correction, wide.dtype))
 
     def variance_of(self, x: Any) -> Any:
         """The variance along the axes, in the type that sums are kept in."""
@@ -394,7 +399,7 @@ class Var(SpreadReduction):
     """The variance along axes: the sum of (x - mean)^2, divided by their number less correction.
 
     x: float[...]; axis: an int, several, or None for all; correction: a number given when it runs, 1 for samples of a
-    larger whole; keepdims: leave sizes of 1. Returns x's dtype; not finite if correction is the number or more. Raises
+    larger whole; keepdims: leave sizes of 1. Returns x's dtype; NaN if correction is the number or more. Raises
     IndexError if an axis is out of range, DTypeError for integers.
     Source: array API 2024.12, var.
 
@@ -418,7 +423,7 @@ class Std(SpreadReduction):
     """The standard deviation along axes: the square root of the variance.
 
     x: float[...]; axis: an int, several, or None for all; correction: a number given when it runs, 1 for samples of a
-    larger whole; keepdims: leave sizes of 1. Returns x's dtype; not finite if correction is the number or more. Raises
+    larger whole; keepdims: leave sizes of 1. Returns x's dtype; NaN if correction is the number or more. Raises
     IndexError if an axis is out of range, DTypeError for integers. Where it is 0, which has no derivative, the gradient
     is 0, as PyTorch's.
     Source: array API 2024.12, std.
@@ -561,7 +566,7 @@ class DivideByCount(Op, primitive=True, public=False):
         wide = to_accumulation(e.load(0, a.dtype.name))
         number = row.number(math.prod(x.shape[d] for d in self.axis), wide.dtype)
         if not (isinstance(self.correction, int) and self.correction == 0):
-            number = e.maximum(number - row.number(self.correction, wide.dtype), 0)
+            number = degrees_of_freedom(number, row.number(self.correction, wide.dtype))
         row.each(e.cast(wide / number, a.dtype.name))
         # Of x only the sizes are wanted: as an operand of the loop it would lend its own positions to it.
         yield Several(((row.loop(()), (0,), (0,)),))

@@ -319,7 +319,7 @@ class Cov(OfFloats):
     """The covariances of variables, which are the rows of x; columns are observations.
 
     x: numbers [variables, observations] or [observations], integers as float32; correction: what the number of
-    observations is reduced by, to 0 at least, as var's. Returns [variables, variables], or [] of one row of
+    observations is reduced by; NaN where it is that number or more. Returns [variables, variables], or [] of one row of
     observations. Raises ShapeError for more dimensions.
     Source: NumPy's cov.
 
