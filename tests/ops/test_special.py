@@ -110,3 +110,10 @@ def test_gradients_of_xlogy_at_zero():
     assert (da.item(), db.item()) == (pytest.approx(math.log(2)), 0.0)
     da, db = wf.grad(lambda a, b: F.xlogy(a, b), argnums=(0, 1))(wf.tensor(0.0), wf.tensor(0.0))
     assert (da.item(), db.item()) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("name", ["atan2", "copysign", "hypot", "logaddexp", "pow", "remainder", "xlogy"])
+def test_gradients_beside_numbers_are_of_the_operands_type(name):
+    function, x = getattr(F, name), wf.tensor([1.0, 2.0], dtype="bfloat16")
+    for call in (lambda x: F.sum(function(x, 3)), lambda x: F.sum(function(3, x))):
+        assert wf.grad(call)(x).dtype == wf.bfloat16

@@ -19,6 +19,7 @@ from collections.abc import Callable, Container
 
 from weft.base import process
 from weft.base.dtype import DTYPES
+from weft.base.exact import exact
 from weft.base.typing import Any, ClassVar
 
 __all__ = [
@@ -148,8 +149,7 @@ class Scalar:
     _lock: ClassVar[threading.RLock] = process.guard(threading.RLock())  # an interrupt may come back here
 
     def __new__(cls, op: str, dtype: str, args: tuple[Scalar, ...] = (), value: Any = None) -> Scalar:
-        # The sign of a zero counts, and so does NaN, which does not equal itself.
-        key = (op, dtype, tuple(map(id, args)), repr(value) if isinstance(value, float | complex) else value)
+        key = (op, dtype, tuple(map(id, args)), exact(value))
         known = cls._interned.get(key)
         expression = None if known is None else known()
         if expression is None:

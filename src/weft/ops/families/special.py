@@ -13,7 +13,7 @@ from weft.ops import functions as F
 from weft.ops.families.arithmetic import FloatPair
 from weft.ops.families.elementary import Elementary
 from weft.ops.op import Op, Runtime, op
-from weft.ops.pointwise import Pointwise, unbroadcast
+from weft.ops.pointwise import Pointwise, cast_to, unbroadcast
 
 Scalar = e.Scalar
 
@@ -219,7 +219,8 @@ class Xlogy(FloatPair, family="special"):
     def vjp(self, a: Any, b: Any, dy: Any) -> Any:
         is_corner = F.logical_and(F.equal(a, 0), b <= 0)
         inner = F.where(is_corner, 1.0, b)
-        da, db = (F.where(is_corner, 0.0, slope) for slope in (F.log(inner), a / inner))
+        slopes = (cast_to(slope, dy.dtype) for slope in (F.log(inner), a / inner))  # a and b may be numbers
+        da, db = (F.where(is_corner, 0.0, slope) for slope in slopes)
         return unbroadcast(dy * da, a), unbroadcast(dy * db, b)
 
 
