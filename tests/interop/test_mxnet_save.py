@@ -41,7 +41,7 @@ def test_a_network_that_was_read_is_written_as_the_same(part):
 
 def test_the_text_of_a_symbol_is_what_mxnet_has():
     x = F.relu(F.linear(var("data"), out_features=4, name="fc"), name="act")
-    y = F.concat(x * 2.0, 1.0 - x, axis=1, name="both")
+    y = F.concat(F.multiply(x, 2.0, name="twice"), F.subtract(1.0, x, name="rest"), axis=1, name="both")
     assert json.loads(mxnet.dumps(y)) == {
         "nodes": [
             {"op": "null", "name": "data", "inputs": []},
@@ -54,8 +54,8 @@ def test_the_text_of_a_symbol_is_what_mxnet_has():
                 "inputs": [[0, 0, 0], [1, 0, 0], [2, 0, 0]],
             },
             {"op": "relu", "name": "act", "inputs": [[3, 0, 0]]},
-            {"op": "_mul_scalar", "name": "multiply0", "attrs": {"scalar": "2.0"}, "inputs": [[4, 0, 0]]},
-            {"op": "_rminus_scalar", "name": "subtract0", "attrs": {"scalar": "1.0"}, "inputs": [[4, 0, 0]]},
+            {"op": "_mul_scalar", "name": "twice", "attrs": {"scalar": "2.0"}, "inputs": [[4, 0, 0]]},
+            {"op": "_rminus_scalar", "name": "rest", "attrs": {"scalar": "1.0"}, "inputs": [[4, 0, 0]]},
             {
                 "op": "Concat",
                 "name": "both",
