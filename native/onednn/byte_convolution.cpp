@@ -163,7 +163,9 @@ void run_shared(Compute compute, const Shape& shape, const Rounding& rounding, d
     parallel_for(count, (count + pieces - 1) / pieces, run);
     return;
   }
+#ifdef WEFT_OPENMP  // else it is one thread that gets all
 #pragma omp parallel
+#endif
   {
     const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
     run(count * thread / threads, count * (thread + 1) / threads);
