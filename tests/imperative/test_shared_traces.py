@@ -29,7 +29,9 @@ def run_threads(function, count=4):
         raise errors[0]
 
 
-@pytest.mark.filterwarnings("ignore:branch. traced")
+@pytest.mark.filterwarnings(
+    "ignore:branch:", "ignore:branch. traced"
+)  # whose programs go before they run again
 def test_threads_that_record_branches_of_one_function():
     """Each threshold is a program of its own; programs come, and go again, while other threads look for theirs."""
     x = wf.ones(4)
