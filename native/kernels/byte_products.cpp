@@ -42,14 +42,9 @@ int64_t depthwise(const Depthwise& shape, const uint8_t* x, const int8_t* weight
   return run(shape, x, weight, rounding, y, begin, end);
 }
 
-bool has_pointwise(bool narrow) noexcept {
-  return adds_bytes_at_level() || (narrow && kernel_isa() >= Isa::avx2);
-}
-
-int64_t pointwise(const Pointwise& shape, const uint8_t* x, const int8_t* weight, const Rounding& rounding,
-                  uint8_t* y, int64_t begin, int64_t end) {
-  const auto run = adds_bytes_at_level() ? &adds_bytes::pointwise_items : &avx2::pointwise_items;
-  return run(shape, x, weight, rounding, y, begin, end);
+PointwiseCode pointwise_code(bool narrow) noexcept {
+  if (adds_bytes_at_level()) return &adds_bytes::pointwise_items;
+  return narrow && kernel_isa() >= Isa::avx2 ? &avx2::pointwise_items : nullptr;
 }
 
 }  // namespace weft

@@ -49,10 +49,10 @@ struct Pointwise {
 };
 constexpr int64_t kMostSignedInputs = 4096;
 
-// Whether the processor adds products of bytes in 32 bits, as far as the level allows its instructions; or
-// else adds those with numbers from -64 to 63, which `narrow` promises.
-bool has_pointwise(bool narrow) noexcept;
-int64_t pointwise(const Pointwise& shape, const uint8_t* x, const int8_t* weight, const Rounding& rounding,
-                  uint8_t* y, int64_t begin, int64_t end);
+// The code for the level of now; null: none. It needs instructions that add products of bytes in 32 bits, or
+// else those for numbers from -64 to 63, which `narrow` promises of the weight.
+using PointwiseCode = int64_t (*)(const Pointwise& shape, const uint8_t* x, const int8_t* weight,
+                                  const Rounding& rounding, uint8_t* y, int64_t begin, int64_t end);
+PointwiseCode pointwise_code(bool narrow) noexcept;
 
 }  // namespace weft

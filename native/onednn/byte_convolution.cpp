@@ -230,8 +230,9 @@ std::unique_ptr<Steps> pointwise_steps(const Convolution& r, const Plan& plan, b
     return std::ranges::all_of(numbers, [n](int64_t number) { return number == n; });
   };
   const std::vector<int64_t> sizes = r.w.layout ? r.w.layout->desc.get_dims() : r.w.shape;
-  if (!has_pointwise(r.narrow) || inputs % 4 || (r.x.dtype == DType::int8 && inputs > kMostSignedInputs) ||
-      sizes[2] != 1 || sizes[3] != 1 || !all_are(r.window.stride, 1) || !all_are(r.window.padding_low, 0) ||
+  const PointwiseCode code = pointwise_code(r.narrow);
+  if (!code || inputs % 4 || (r.x.dtype == DType::int8 && inputs > kMostSignedInputs) || sizes[2] != 1 ||
+      sizes[3] != 1 || !all_are(r.window.stride, 1) || !all_are(r.window.padding_low, 0) ||
       !all_are(r.window.padding_high, 0) || !is_one_row(r.x) || !is_one_row(r.y))
     return nullptr;
   const memory::desc required({outputs, inputs, 1, 1}, memory::data_type::s8, memory::format_tag::AcdB16a4b);
@@ -243,7 +244,7 @@ std::unique_ptr<Steps> pointwise_steps(const Convolution& r, const Plan& plan, b
                         pixel_stride(r.y),
                         r.x.dtype == DType::int8};
   return own_steps(r, r.w, required, "weft:pointwise_bytes", [=](char* const* data, char* y) {
-    run_shared(&pointwise, shape, rounding_of(plan, zero_point_is_signed, data), time, data, y);
+    run_shared(code, shape, rounding_of(plan, zero_point_is_signed, data), time, data, y);
   });
 }
 

@@ -154,10 +154,11 @@ void Steps::run(const Call& call) const {
   for (size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
     if (step.code) {
-      std::vector<char*> data;
-      for (const Argument& argument : step.arguments) data.push_back(address_of(argument.location, call));
-      next += data.size();
-      step.code(data.data());
+      Scratch<char*, 16> data(step.arguments.size());
+      for (size_t k = 0; k < step.arguments.size(); ++k)
+        data[k] = address_of(step.arguments[k].location, call);
+      next += step.arguments.size();
+      step.code(data.get());
       continue;
     }
     for (const Argument& argument : step.arguments) {

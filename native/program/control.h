@@ -52,5 +52,10 @@ Ref<Kernel> make_control(ControlForm control);
 // that end at once run as well, before what they write is written again or cleared, and loops end after two
 // turns.
 inline thread_local bool visits_all = false;
+struct Visit {
+  Visit() { visits_all = true; }
+  ~Visit() { visits_all = false; }
+  Visit(const Visit&) = delete;
+};
 
 }  // namespace weft

@@ -448,12 +448,12 @@ void Program::run_apart(std::span<const Tensor* const> inputs,
                         const std::function<void(RunContext&)>& run) const {
   Engine& engine = Runtime::get().engine();
   const Ref<Chunk> done = Chunk::allocate({}, 1);  // only a variable to wait for
+  std::vector<bool> is_written(inputs.size());
+  for (const Output& output : outputs)
+    if (output.writes >= 0) is_written[static_cast<size_t>(output.writes)] = true;
   std::vector<Var*> reads, writes{done.get()};
-  for (size_t k = 0; k < inputs.size(); ++k) {
-    const bool is_written =
-        std::ranges::any_of(outputs, [&](const Output& o) { return o.writes == static_cast<int>(k); });
-    if (inputs[k]->chunk) (is_written ? writes : reads).push_back(inputs[k]->chunk.get());
-  }
+  for (size_t k = 0; k < inputs.size(); ++k)
+    if (inputs[k]->chunk) (is_written[k] ? writes : reads).push_back(inputs[k]->chunk.get());
   PushOptions options;
   options.device = device;
   options.name = name.c_str();
@@ -472,15 +472,9 @@ void Program::visit(std::span<const Tensor* const> inputs) const {
   fill_slots(numbers, constant_registers_.data(), filled.data());
   const Run run{this, inputs.data(), pointers.data(), filled.data(), constant_registers_.data(), {}};
   run_apart(inputs, [&](RunContext& context) {
-    StepFailures failures(*this, nullptr);
-    visits_all = true;
-    try {
-      run_steps(run, context, failures);
-    } catch (...) {
-      visits_all = false;
-      throw;
-    }
-    visits_all = false;
+    StepFailures failures(*this);
+    const Visit visiting;
+    run_steps(run, context, failures);
     if (failures) failures.raise();
   });
 }
@@ -499,13 +493,14 @@ void Program::prepack(std::span<const Tensor* const> inputs,
       if (size_t* const last = input_of(operand)) *last = std::min(t, hoisted.size());
   for (const Output& output : outputs)
     if (size_t* const last = input_of(output.value)) *last = hoisted.size();
+  std::vector<std::vector<size_t>> done_after(hoisted.size() + 1);
+  for (size_t k = 0; k < last_steps.size(); ++k) done_after[last_steps[k]].push_back(k);
   const std::function<void(size_t)> after = [&](size_t t) {
-    for (size_t k = 0; k < last_steps.size(); ++k)
-      if (last_steps[k] == t) last_read(k);
+    for (const size_t k : done_after[t]) last_read(k);
   };
   const Run run{this, inputs.data(), nullptr, constant_slots_.data(), constant_registers_.data(), {}, &after};
   run_apart(inputs, [&](RunContext& context) {
-    StepFailures failures(*this, nullptr);
+    StepFailures failures(*this);
     run_bound(run, context, failures);
   });
 }

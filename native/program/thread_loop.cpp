@@ -3,7 +3,6 @@
 #include <bit>
 #include <cstring>
 #include <stdexcept>
-#include <vector>
 
 namespace weft {
 namespace {
@@ -31,30 +30,26 @@ bool pair_up(LoopSpace& space, uint32_t factors, ThreadPattern& pattern) {
   uint32_t firsts = 0, seconds = 0;
   for (int d = 0; d < outer; ++d)
     if ((moving[d] & moving[last]) == 0) firsts |= moving[d];
-  std::vector<int> order[3];  // of neither side, of m, of n
+  int side[kMaxDims + 1] = {}, loops[3] = {};  // of neither side, of m, of n
   int64_t sizes[3] = {1, 1, 1}, depth = 1;
   for (int d = 0; d < outer; ++d) {
-    const int side = moving[d] == 0                    ? 0
-                     : (moving[d] & firsts) == 0       ? 2
-                     : (moving[d] & moving[last]) == 0 ? 1
-                                                       : 0;
-    order[side].push_back(d);
-    sizes[side] *= space.sizes[d];
-    if (side == 2) seconds |= moving[d];
+    side[d] = moving[d] == 0 ? 0 : (moving[d] & firsts) == 0 ? 2 : (moving[d] & moving[last]) == 0 ? 1 : 0;
+    ++loops[side[d]];
+    sizes[side[d]] *= space.sizes[d];
+    if (side[d] == 2) seconds |= moving[d];
   }
   for (int d = outer; d < space.rank; ++d) depth *= space.sizes[d];
   if (sizes[1] < kLeastSide || sizes[2] < kLeastSide || depth < kLeastDepth) return false;
 
   const LoopSpace before = space;
-  int next = 0;
-  for (const std::vector<int>& loops : order)
-    for (const int d : loops) {
-      space.sizes[next] = before.sizes[d];
-      for (int k = 0; k < space.operands; ++k) space.strides[k][next] = before.strides[k][d];
-      ++next;
-    }
-  pattern.m_loops = static_cast<int>(order[1].size());
-  pattern.n_loops = static_cast<int>(order[2].size());
+  int next[3] = {0, loops[0], loops[0] + loops[1]};
+  for (int d = 0; d < outer; ++d) {
+    const int to = next[side[d]]++;
+    space.sizes[to] = before.sizes[d];
+    for (int k = 0; k < space.operands; ++k) space.strides[k][to] = before.strides[k][d];
+  }
+  pattern.m_loops = loops[1];
+  pattern.n_loops = loops[2];
   pattern.seconds = seconds;
   space.pattern.lanes = false;
   space.set_inner(space.rank - 1);

@@ -15,6 +15,7 @@ namespace {
 
 struct Counts {
   std::atomic<int> runs{0}, releases{0}, dones{0};
+  std::mutex mutex;  // operations on several workers may share counts
   std::string done_error;
 };
 
@@ -26,7 +27,10 @@ int fail(weft_context* context, void*) { return weft_fail(context, "no such file
 void count_release(void* data) { ++static_cast<Counts*>(data)->releases; }
 void count_done(void* data, const char* error) {
   auto& counts = *static_cast<Counts*>(data);
-  counts.done_error = error ? error : "";
+  {
+    const std::lock_guard lock(counts.mutex);
+    counts.done_error = error ? error : "";
+  }
   ++counts.dones;
 }
 

@@ -172,6 +172,15 @@ def test_sizes_of_dynamic_axes(declares, tmp_path):
         results_in_c(tmp_path / "folder", [[np.ones((7, 6), "float32")]], tmp_path)
 
 
+def test_sizes_are_of_the_first_calls_type(tmp_path):
+    """Another call may have made a program for such a shape, but of another type."""
+    traced = wf.trace(lambda x: x * 2, dynamic={"x": 0})
+    traced(wf.ones(2)), traced(wf.ones(5, dtype="float64"))
+    traced.export(tmp_path / "folder", target="native", sizes=[{"x": (5,)}])
+    x = np.arange(5, dtype="float32")
+    np.testing.assert_array_equal(results_in_c(tmp_path / "folder", [[x]], tmp_path)["0.0"], 2 * x)
+
+
 def test_sizes_need_dynamic_axes(tmp_path):
     traced = wf.trace(lambda x: x + 1)
     traced(wf.ones(2))

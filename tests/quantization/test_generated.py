@@ -16,6 +16,7 @@ import pytest
 
 import weft as wf
 import weft.functional as F
+from weft import _core
 
 DAILY = 40
 
@@ -136,6 +137,10 @@ def check(seed):
         )
     top = np.float32(rng.uniform(1, 50)) if rng.random() < 0.3 else None
     relu = bool(rng.random() < 0.6)
+    is_packed = bool(rng.random() < 0.7)  # a weight of the program is packed for its kernels
+    order = (
+        (0, 2, 3, 1) if exact.ndim == 4 and rng.random() < 0.7 else tuple(range(exact.ndim))
+    )  # of the result
 
     def computed(x, w, step, bias, out, zero, residual, ratio, top):
         y = F.dequantize(f(x, w), step, axis=axis % len(along))
@@ -143,7 +148,7 @@ def check(seed):
         y = y if residual is None else (y + residual) * ratio
         y = F.relu(y) if relu else y
         y = y if top is None else F.minimum(y, top)
-        return F.quantize(y, out, zero, dtype=dtype)
+        return F.permute_dims(F.quantize(y, out, zero, dtype=dtype), axes=order)
 
     arrays = [step, bias, out, zero, residual, ratio, top]
     tensors = [None if a is None else wf.tensor(a) for a in arrays]
@@ -156,8 +161,34 @@ def check(seed):
     y = np.round(y if out is None else y / out)
     y = y if zero is None else y + zero.astype(np.float32)
     low, high = (0, 255) if dtype == "uint8" else (-128, 127)
-    traced = wf.trace(computed)(*inputs, *tensors)
-    np.testing.assert_array_equal(traced.numpy(), np.clip(y, low, high).astype(dtype), err_msg=f"seed {seed}")
+    x, w = inputs
+    if is_packed:
+        traced = wf.trace(lambda x, *rest: computed(x, w, *rest))(x, *tensors)
+    else:
+        traced = wf.trace(computed)(x, w, *tensors)
+    expected = np.clip(y, low, high).astype(dtype).transpose(order)
+    np.testing.assert_array_equal(traced.numpy(), expected, err_msg=f"seed {seed}")
+
+
+def test_a_lower_level_after_a_kernel_was_made():
+    """Weights of 8 bits need instructions that the lower level does not use; those of 7 bits have code there."""
+    x = np.full((1, 8, 8, 32), 255, "uint8")
+    w = np.random.default_rng(0).choice([-128, 127], (24, 32, 1, 1)).astype("int8")
+    weight, step = wf.tensor(w), wf.tensor(np.full(24, 1e-5, "float32"))
+
+    @wf.trace
+    def f(x):
+        sums = F.integer_conv2d(F.permute_dims(x, axes=(0, 3, 1, 2)), weight)
+        return F.permute_dims(F.quantize(F.dequantize(sums, step, axis=1), dtype="int8"), axes=(0, 2, 3, 1))
+
+    sums = np.einsum("nhwc,oc->nhwo", x.astype("int64"), w[:, :, 0, 0].astype("int64"))
+    expected = np.round(sums.astype("float32") * np.float32(1e-5)).astype("int8")
+    np.testing.assert_array_equal(f(wf.tensor(x)).numpy(), expected)
+    before = _core.set_kernel_isa("avx2")
+    try:
+        np.testing.assert_array_equal(f(wf.tensor(x)).numpy(), expected)
+    finally:
+        _core.set_kernel_isa(before)
 
 
 @pytest.mark.parametrize("seed", range(DAILY))

@@ -60,8 +60,8 @@ def export_native(
     save(folder / WEIGHTS, weights.contents)
     offsets, weights_bytes = _offsets(folder / WEIGHTS)
     placed = [
-        ((key, x.dtype, list(x.shape)), weights.strides[key], offsets[key], key in weights.written)
-        for key, x in weights.tensors.items()
+        ((key, x.dtype, list(x.shape)), weights.strides[key], offsets[key], number in weights.written)
+        for number, (key, x) in enumerate(weights.tensors.items())
     ]
     level = _core.isa()[1]
     texts: dict[str, str] = {}
@@ -92,9 +92,9 @@ class _Weights:
         self.name, self.tensors = name, dict[str, Tensor]()
         self.contents: dict[str, Tensor] = {}  # with dimensions in the order of memory
         self.strides: dict[str, list[int]] = {}
-        self.written: set[str] = set()
+        self.written: set[int] = set()  # by number
         self._names: dict[int, str] = {}  # by id
-        self._keys: dict[int, str] = {}
+        self._numbers: dict[int, int] = {}
         self.look_at(function, "")
         self.look_at(getattr(function, "__self__", None), "")
         for key, x in _closure(function).items():
@@ -115,12 +115,12 @@ class _Weights:
                 f"export: {self.name} computes with parts of its arguments, or in Python"
             )
         x = find.what
-        if id(x) in self._keys:
-            return list(self.tensors).index(self._keys[id(x)])
         if find.window is not None or tuple(x.shape) != tuple(shape):
             raise NotImplementedError(
                 f"export: {self.name} reads a part of an array that is no argument; copy it first"
             )
+        if id(x) in self._numbers:
+            return self._numbers[id(x)]
         order = sorted(range(x.ndim), key=lambda d: (-strides[d], d))  # as it is in memory
         dense = [0] * x.ndim
         for d, stride in zip(order, row_major(tuple(shape[d] for d in order)), strict=True):
@@ -132,10 +132,10 @@ class _Weights:
         base = key = self._names.get(id(x), f"weight{len(self.tensors)}")
         while key in self.tensors:
             key = f"{base}.{len(self.tensors)}"
-        self._keys[id(x)] = key
+        number = self._numbers[id(x)] = len(self.tensors)
         self.tensors[key], self.strides[key] = x, dense
         self.contents[key] = x.permute_dims(order)
-        return len(self.tensors) - 1
+        return number
 
 
 class _Variant:
@@ -171,7 +171,7 @@ class _Variant:
             number = weights.add(find, program.graph.inputs[k].shape, strides)
             self.inputs.append(-1 - number)
             if k in written:
-                weights.written.add(list(weights.tensors)[number])
+                weights.written.add(number)
         if any(find.kind != "leaf" for find in spec.numbers):
             raise NotImplementedError(f"export: {name} computes with its number arguments in Python")
         self.numbers = [numbers_of_leaves[find.what] for find in spec.numbers]
@@ -280,9 +280,10 @@ def arguments_of(function: Callable[..., Any], example: Arguments, shapes: Shape
 
 
 def has_shapes(program: Traced, args: Any, kwargs: Any) -> bool:
-    """Whether a program is for arrays of the shapes of these arguments."""
-    expected = [leaf.shape for leaf in program.example[0] if isinstance(leaf, Described)]
-    return expected == [x.shape for x in flatten((args, kwargs))[0] if isinstance(x, Tensor)]
+    """Whether a program is for arrays of the types and shapes of these arguments."""
+    expected = [(leaf.dtype, leaf.shape) for leaf in program.example[0] if isinstance(leaf, Described)]
+    arrays = [x for x in flatten((args, kwargs))[0] if isinstance(x, Tensor)]
+    return expected == [(x.dtype.name, x.shape) for x in arrays]
 
 
 def _offsets(path: Path) -> tuple[dict[str, int], int]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.interop.onnx.export_rules import add_conv
 from weft.interop.onnx.narrow import INTEGERS
 from weft.interop.onnx.writer import CODES, Writer, exports
 from weft.ops.families.quantization import LIMITS, has_blocks
@@ -128,13 +129,4 @@ def integer_conv(writer: Writer, node: Node, *names: str) -> Any:
         return None
     windows = op.windows(weight)
     wide = [writer.read_as(v, "float32") for v in node.inputs if v is not None]
-    y = writer.add(
-        "Conv",
-        *wide,
-        kernel_shape=list(windows.size),
-        strides=list(windows.stride),
-        pads=[*windows.low, *windows.high],
-        dilations=list(windows.dilation),
-        group=op.groups,
-    )
-    return writer.cast(y, "float32", "int32")
+    return writer.cast(add_conv(writer, op, windows, wide), "float32", "int32")

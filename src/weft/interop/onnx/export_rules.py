@@ -77,10 +77,14 @@ def conv(writer: Writer, node: Node, *names: str) -> Any:
     op: Any = node.op
     if not node.outputs[0].type.dtype.is_floating:
         return None
-    windows = op.windows(node.inputs[1])
+    return add_conv(writer, op, op.windows(node.inputs[1]), _promoted(writer, node))
+
+
+def add_conv(writer: Writer, op: Any, windows: Any, operands: Sequence[str | None]) -> Any:
+    """The convolution of `op` as a Conv of these operands."""
     return writer.add(
         "Conv",
-        *_promoted(writer, node),
+        *operands,
         kernel_shape=list(windows.size),
         strides=list(windows.stride),
         pads=[*windows.low, *windows.high],
