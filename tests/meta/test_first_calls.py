@@ -102,6 +102,32 @@ def test_first_uses_of_native_code(name, tmp_path):
     assert first_calls([(name, "builtins", steps)], tmp_path) == ""
 
 
+def test_an_operator_is_found_when_its_module_is_imported_to_the_end():
+    """Its class may use what stands below it."""
+    program = """if True:
+        import threading
+        import weft
+        import weft.functional as F
+        from weft.ops import registry
+
+        register, half, called = registry.register, threading.Event(), threading.Event()
+        def register_slowly(cls):
+            register(cls)
+            if cls.name == "interpolate":
+                half.set()
+                called.wait(0.5)  # where the other thread's call came through, which it must not
+        registry.register = register_slowly
+        importing = threading.Thread(target=lambda: F.interpolate)
+        importing.start()
+        half.wait()
+        print(F.interpolate(weft.ones((1, 1, 2)), 4, mode="linear").shape)
+        called.set()
+        importing.join()
+    """
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.stdout == "(1, 1, 4)\n", run.stderr
+
+
 def test_arrays_and_values_have_all_their_attributes_from_the_start():
     """Whatever modules are imported later."""
     program = """if True:

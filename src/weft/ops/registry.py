@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _classes: dict[str, type[Any]] = {}
+_found: dict[str, type[Any]] = {}  # those of them whose modules are imported to the end
 _functions: dict[str, Any] = {}
 _listeners: list[Callable[[type[Any]], None]] = []
 _caches: list[Callable[[], None]] = []
@@ -109,10 +110,14 @@ def find(name: str) -> type[Any] | None:
     >>> find("no_such_operator") is None
     True
     """
-    cls = _classes.get(name)
-    if cls is None and (module := _index().get(name) or _elsewhere().get(name)) is not None:
-        importlib.import_module(module)
-        cls = _classes[name]
+    cls = _found.get(name)
+    if cls is None:
+        if (module := _index().get(name) or _elsewhere().get(name)) is not None:
+            importlib.import_module(module)  # waits where another thread has come as far as the class
+        with _lock:
+            cls = _classes.get(name)
+            if cls is not None:
+                _found[name] = cls
     return cls
 
 
@@ -133,6 +138,7 @@ def register(cls: type[Any]) -> None:
         if not is_builtin(cls.name):
             _users.add(cls.name)
         _classes[cls.name] = cls
+        _found.pop(cls.name, None)
         _functions.pop(cls.name, None)
         generation += again and was_found
     if again:
