@@ -82,11 +82,16 @@ class Side:
         self.cases: list[str] = self._answer()
 
     def seconds(self, case: str) -> float:
+        return float(self.answer(case))
+
+    def answer(self, case: str) -> float | str:
+        """What the side says to a case: seconds, or why there are none."""
         time.sleep(PAUSE_S)
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # that it has ended is the answer
             print(case, file=self.process.stdin, flush=True)
-        return float(self._answer())
+        answer: float | str = self._answer()
+        return answer
 
     def close(self) -> None:
         assert self.process.stdin is not None
