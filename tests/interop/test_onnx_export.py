@@ -314,6 +314,8 @@ def test_operators_are_exported():
     assert compare(OPERATORS[SEED % 25 :: 25]) <= onnx_table.written()
 
 
+@pytest.mark.daily(5)
+@pytest.mark.filterwarnings("ignore")
 def test_the_table_of_operators_is_as_it_is_made():
     assert onnx_table.PAGE.read_text() == onnx_table.render(onnx_table.written())
 
