@@ -1,22 +1,20 @@
-"""What is exported to ONNX computes the same in ONNX Runtime, and read again; skipped without them."""
+"""What is exported to ONNX computes the same in ONNX Runtime, and read again."""
 
 import contextlib
 
 import numpy as np
+import onnx
+import onnxruntime as runtime
 import pytest
 from tests.fuzzing import SEED
+from tests.interop import onnx_operators, onnx_table
+from tests.ops.support import OPERATORS
 
 import weft as wf
 import weft.functional as F
 from weft import models
 from weft.base.errors import DTypeError, GraphError, ShapeError
 from weft.base.structure import tree_leaves
-
-onnx = pytest.importorskip("onnx")
-runtime = pytest.importorskip("onnxruntime")
-
-from tests.interop import onnx_operators  # noqa: E402
-from tests.ops.support import OPERATORS  # noqa: E402
 
 export, load = wf.interop.onnx.export, wf.interop.onnx.load
 
@@ -56,16 +54,26 @@ BERT = {
 }
 GPT2 = {"vocab_size": 50, "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2}
 BATCH, TEXT = {"x0": {0: "n"}}, {"x0": {0: "n", 1: "t"}}
+RESNET = models.ResNetConfig(blocks=(1, 2), bottleneck=False, width=8, classes=10)
+STAGES = ((1, 16, 1, 1), (6, 24, 2, 2))
+IMAGES = normal(2, 3, 32, 32), normal(3, 3, 32, 32), BATCH
 MODELS = {
-    "resnet18": (models.resnet18, normal(2, 3, 32, 32), normal(3, 3, 32, 32), BATCH),
-    "mobilenet_v2": (models.mobilenet_v2, normal(2, 3, 32, 32), normal(3, 3, 32, 32), BATCH),
+    "resnet": (lambda: models.ResNet(RESNET), *IMAGES),
+    "mobilenet": (
+        lambda: models.MobileNetV2(models.MobileNetV2Config(stages=STAGES, width=0.5, classes=10)),
+        *IMAGES,
+    ),
     "bert": (lambda: models.Bert(models.BertConfig(**BERT)), words(2, 6), words(3, 9), TEXT),
     "gpt2": (lambda: models.GPT2(models.GPT2Config(**GPT2)), words(2, 6), words(3, 9), TEXT),
 }
-LONG = {"resnet50": (models.resnet50, normal(2, 3, 64, 64), normal(3, 3, 64, 64), BATCH)}
+LONG = {
+    "resnet18": (models.resnet18, *IMAGES),
+    "mobilenet_v2": (models.mobilenet_v2, *IMAGES),
+    "resnet50": (models.resnet50, normal(2, 3, 64, 64), normal(3, 3, 64, 64), BATCH),
+}
 
 
-@pytest.mark.parametrize("name", [*MODELS, pytest.param("resnet50", marks=pytest.mark.full)])
+@pytest.mark.parametrize("name", [*MODELS, *(pytest.param(name, marks=pytest.mark.full) for name in LONG)])
 def test_models_are_exported_for_all_sizes(name):
     make, example, other, dynamic = {**MODELS, **LONG}[name]
     net = make()
@@ -210,6 +218,45 @@ def test_modes_of_modules_are_as_before():
     assert all(module.training for _, module in net.named_modules())
 
 
+def operators_of(model):
+    return [node.op_type for node in model.graph.node]
+
+
+def test_what_follows_from_constants_is_computed_once():
+    net = wf.module.Linear(40, 30)
+    model = check(net, [normal(2, 4, 40)])
+    assert operators_of(model) == ["MatMul", "Add", "Identity"]
+    assert sum(len(each.raw_data) for each in model.graph.initializer) == 31 * 40 * 4 - 10 * 4
+    layer = wf.module.LSTM(4, 6, num_layers=2, bidirectional=True)
+    assert "Gather" not in operators_of(check(layer, [normal(5, 3, 4)]))
+    table = wf.module.Embedding(50, 30)
+
+    def tied(words):
+        return F.linear(table(words), table.weight)
+
+    model = check(tied, [words(2, 6)])
+    assert operators_of(model).count("Transpose") == 1
+    assert sum(len(each.raw_data) for each in model.graph.initializer) < 2 * 50 * 30 * 4
+    w = normal(40, 4)
+
+    def inside(x):
+        return wf.foreach(lambda row, state: (row, state + row @ w.T), x, x[0] @ w.T)[1]
+
+    (node,) = (n for n in check(inside, [normal(3, 4)]).graph.node if n.op_type == "Scan")
+    assert "Transpose" not in [n.op_type for each in node.attribute for n in each.g.node]
+
+
+def test_bits_of_sizes_are_exported():
+    def f(x):
+        n = x.shape[0]
+        return x.reshape((n << 1, 2)), wf.ones((n >> 1, 4)), wf.ones(((n & 3) + 1,))
+
+    for sizes in ((5, 6), (6, 7)):
+        first, *others = (normal(n, 4) for n in (*sizes, 11))
+        for other in others:
+            check(f, [first], [other], dynamic=BATCH)
+
+
 def test_large_constants_are_beside_the_model(tmp_path, monkeypatch):
     monkeypatch.setattr("weft.interop.onnx.export_model.MAX_BYTES", 100)
     net = wf.module.Linear(30, 20)
@@ -248,10 +295,10 @@ def test_other_opsets(opset):
 
 def compare(operators):
     """Raises AssertionError unless all but the known operators are exported."""
-    known, wrong = onnx_operators.refused(), []
+    known, wrong, written = onnx_operators.refused(), [], set()
     for cls in operators:
         try:
-            onnx_operators.outcome(cls)
+            written |= onnx_operators.outcome(cls)
         except Exception as error:
             if cls.name not in known or not isinstance(error, GraphError):
                 wrong.append(f"{cls.name}: {error}")
@@ -259,17 +306,24 @@ def compare(operators):
             if cls.name in known:
                 wrong.append(f"{cls.name} is exported: take it out of onnx_refused.txt")
     assert not wrong, "\n".join(wrong)
+    return written
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_operators_are_exported():
-    compare(OPERATORS[SEED % 25 :: 25])
+    assert compare(OPERATORS[SEED % 25 :: 25]) <= onnx_table.written()
+
+
+@pytest.mark.daily(5)
+@pytest.mark.filterwarnings("ignore")
+def test_the_table_of_operators_is_as_it_is_made():
+    assert onnx_table.PAGE.read_text() == onnx_table.render(onnx_table.written())
 
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 def test_all_operators_are_exported():
-    compare(OPERATORS)
+    assert compare(OPERATORS) | onnx_table.CONTROL == onnx_table.written()
 
 
 def test_constants_of_bfloat16_stay_that():

@@ -10,7 +10,7 @@ import weft as wf
 import weft.functional as F
 import weft.module as M
 from weft.ops.node import BINARY_METHODS
-from weft.ops.sizes import axis_size
+from weft.ops.sizes import NeedsSizes, axis_size
 
 SIZES = (2, 3, 4, 7)
 OPERATORS = {
@@ -45,6 +45,33 @@ def test_operators_of_a_tensor_and_a_size(dtype, operators):
         ):
             assert (y.dtype, y.item()) == (expected.dtype, expected.item()), (name, size)
     assert len(step.programs) == 1
+
+
+def test_bits_of_sizes_are_arithmetic():
+    n = axis_size(0)
+    for expression in (
+        lambda n: n & 1,
+        lambda n: 7 & n,
+        lambda n: n & 0,
+        lambda n: n << 3,
+        lambda n: (n << 1) + 1 >> 1,
+        lambda n: ~n,
+    ):
+        size = expression(n)
+        for number in SIZES:
+            assert (size if isinstance(size, int) else size.at([number])) == expression(number)
+    for refused in (
+        lambda: n & 6,
+        lambda: n | 1,
+        lambda: n ^ n,
+        lambda: 1 << n,
+        lambda: n << n,
+        lambda: n & -1,
+    ):
+        with pytest.raises(NeedsSizes):
+            refused()
+    with pytest.raises(ValueError, match="negative shift count"):
+        n << -1
 
 
 def test_in_place_the_tensor_is_written():

@@ -290,6 +290,26 @@ class Size:
     def __rfloordiv__(self, other: int) -> int | Size:
         return Size("div", other, self)
 
+    @_of_integers
+    def __and__(self, other: int | Size) -> int | Size:
+        """The remainder, for masks 2^k - 1; other bits only the number has."""
+        if isinstance(other, Size) or other < 0 or other & (other + 1):
+            raise NeedsSizes(f"{self} & {other}")
+        return self % (other + 1)
+
+    __rand__ = __and__
+
+    @_of_integers
+    def __lshift__(self, other: int | Size) -> int | Size:
+        return self * _power_of_two(self, other)
+
+    @_of_integers
+    def __rshift__(self, other: int | Size) -> int | Size:
+        return self // _power_of_two(self, other)
+
+    def __invert__(self) -> int | Size:
+        return -1 - self
+
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
@@ -353,7 +373,8 @@ class Size:
         return _answer(self, ">", other + by - 1)
 
     __int__ = __index__ = __float__ = _refuse
-    __rmod__ = _of_integers(_refuse)
+    __rmod__ = __rlshift__ = __rrshift__ = _of_integers(_refuse)
+    __or__ = __ror__ = __xor__ = __rxor__ = _of_integers(_refuse)
 
     def _is_no_integer(self, other: Any) -> Any:
         """What this gives is a float, of which only the number of the size could be known."""
@@ -380,6 +401,13 @@ class Size:
             return "?"
         letter = {"axis": "d", "stride": "s"}.get(self.op, "n")
         return letter + "_".join(map(str, self.args))
+
+
+def _power_of_two(size: Size, exponent: int | Size) -> int:
+    """2^exponent, by which a shift multiplies or divides."""
+    if isinstance(exponent, Size):
+        raise NeedsSizes(f"{size} shifted by {exponent}")
+    return 1 << exponent
 
 
 def _is(value: object, number: int) -> bool:

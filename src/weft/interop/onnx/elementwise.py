@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from weft import functional as F
 from weft.base.dtype import as_dtype
-from weft.interop.onnx.calls import CONVERSIONS, Call, Narrow, converts, tensor
-from weft.interop.onnx.narrow import NARROW, narrowed
+from weft.interop.onnx.calls import CONVERSIONS, Call, Known, Narrow, converts, tensor
+from weft.interop.onnx.narrow import INTEGERS, NARROW, narrowed, wrapped
 
 UNARY = {
     "Abs": "abs",
@@ -138,6 +140,8 @@ def clip(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
 
 @converts("Cast")
 def cast(call: Call, x: Any) -> Any:
+    if call.get("to") in INTEGERS:
+        return wrapped(x, call.get("to"))
     if call.get("to") in NARROW:
         return narrowed(x, call.get("to"), bool(call.get("saturate", 1)))
     return tensor(x).astype(dtype_of(call, call.get("to")))
@@ -145,9 +149,18 @@ def cast(call: Call, x: Any) -> Any:
 
 @converts("CastLike")
 def cast_like(call: Call, x: Any, like: Any) -> Any:
+    if isinstance(like, Narrow) and like.code in INTEGERS:
+        return wrapped(x, like.code)
     if isinstance(like, Narrow):
         return narrowed(x, like.code, bool(call.get("saturate", 1)))
     return tensor(x).astype(tensor(like).dtype)
+
+
+@converts("BitCast")
+def bit_cast(call: Call, x: Any) -> Any:
+    """The same bits as another type; waits for the operand."""
+    dtype = dtype_of(call, call.get("to")).numpy
+    return Known(np.array(tensor(x).numpy()).view(dtype))
 
 
 DTYPES = {

@@ -177,7 +177,7 @@ class _Loop:
         writer, add, dtype = self.writer, self.writer.add, x.dtype
         of = x.args[0].dtype
         if of.startswith("complex") or dtype.startswith("complex"):
-            raise writer.refuse(self.node, "ONNX has no arithmetic of complex numbers")
+            raise writer.refuse(self.node, "ONNX has no complex arithmetic")
         if x.op in LOGICAL:
             return add(LOGICAL[x.op] if of == "bool" else f"Bitwise{LOGICAL[x.op]}", *a)
         if x.op in ("lt", "le", "gt", "ge") and of == "bool":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from weft.base.users_line import users_line
 from weft.graph.capture import Capture, type_of
 from weft.graph.recording import Recorder
 from weft.interop.onnx import export_control, export_loops, export_quantization, export_rules
+from weft.interop.onnx.export_folding import fold, names_read
 from weft.interop.onnx.writer import Writer
 from weft.module.module import Module
 from weft.module.of_symbol import SymbolModule
@@ -56,8 +57,9 @@ def export(
     path: of the file; None: none is written. opset: 18 to 24. inputs, outputs: names, by default x0, x1, ... and
     y0, y1, .... dynamic: name of an input -> axis -> name of its size, which may be any from 2 on when the model runs;
     axes of the same name have the same size. Arrays that the function uses, such as parameters, become initializers,
-    by the names of the module's parameters; those of more than 2 GB in all are written to PATH.data beside the file,
-    to which the returned model then refers.
+    by the names of the module's parameters; what follows from them alone is computed now, unless that makes the file
+    larger. Initializers of more than 2 GB in all are written to PATH.data beside the file, to which the returned model
+    then refers.
     Raises ImportError without onnx; GraphError for an operator that cannot be written, with the user's line, where ONNX
     does not have it for an element type, and where the program depends on the size of a dynamic axis; ValueError for
     opsets, names, axes, and for large constants without a path.
@@ -65,8 +67,8 @@ def export(
 
     >>> import weft as wf
     >>> net = wf.module.Linear(3, 2)
-    >>> model = wf.interop.onnx.export(net, [wf.ones((2, 3))], dynamic={"x0": {0: "n"}})  # doctest: +SKIP
-    >>> [node.op_type for node in model.graph.node]  # doctest: +SKIP
+    >>> model = wf.interop.onnx.export(net, [wf.ones((2, 3))], dynamic={"x0": {0: "n"}})
+    >>> [node.op_type for node in model.graph.node]
     ['Gemm', 'Identity']
     """
     import onnx
@@ -87,7 +89,8 @@ def export(
         restore()
     infos = [writer.info(name, t) for name, t in zip(names, types, strict=True)]
     result_infos = [writer.info(name, t) for name, t in zip(results, written, strict=True)]
-    read = set(_names_read(writer.nodes))
+    fold(writer, results)
+    read = set(names_read(writer.nodes))
     tensors = [_tensor(onnx, writer, name, x) for name, x in writer.constants.items() if name in read]
     graph = onnx.helper.make_graph(writer.nodes, "weft", infos, result_infos, tensors)
     model = onnx.helper.make_model(
@@ -232,14 +235,6 @@ def _written(
     for content, result in zip(written, results, strict=True):
         writer.nodes.append(writer.onnx.helper.make_node("Identity", [content], [result], f"{result}_node"))
     return writer, results, [v.type for v in recorded.outputs]
-
-
-def _names_read(nodes: Iterable[Any]) -> Iterator[str]:
-    """The names that nodes read, and nodes of graphs in them."""
-    for node in nodes:
-        yield from node.input
-        for attribute in node.attribute:
-            yield from _names_read(attribute.g.node)
 
 
 def _tensor(onnx: Any, writer: Writer, name: str, array: Any) -> Any:

@@ -7,6 +7,7 @@ trained as that of any other module.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,17 +17,32 @@ import numpy as np
 from weft.arrays.creation import asarray, zeros
 from weft.arrays.tensor import Tensor
 from weft.base.errors import GraphError
-from weft.interop.onnx import elementwise, layers, recurrent, regions, resizing, sequences, shapes, signals
+from weft.interop.onnx import (
+    drawn,
+    elementwise,
+    features,
+    layers,
+    recurrent,
+    regions,
+    resizing,
+    sequences,
+    shapes,
+    signals,
+)
 from weft.interop.onnx.calls import CONVERSIONS, Call, Known, Narrow, numbers, tensor
+from weft.interop.onnx.drawn import DRAWN
 from weft.interop.onnx.narrow import NARROW, read
 from weft.interop.onnx.on_host import ON_HOST
+from weft.interop.onnx.room import MAX_STEPS, PER_BYTE, Room, result_size
 from weft.interop.source import FileFormatError, short
 from weft.module.module import Module, Parameter
 
 __all__ = ["Network", "load", "operators"]
 
 _MODULES = (
+    drawn,
     elementwise,
+    features,
     layers,
     recurrent,
     regions,
@@ -35,10 +51,9 @@ _MODULES = (
     shapes,
     signals,
 )  # their conversions are in the table once they are imported
-OLDEST, NEWEST = 7, 26
+OLDEST, NEWEST = 7, 28
 MAX_DEPTH = 32
 _CONTROL = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}  # and their graphs
-_DRAWN = ("Dropout",)
 
 
 class Step(NamedTuple):
@@ -141,7 +156,7 @@ def outputs_of(step: Step, inputs: Sequence[Any], values: dict[str, Any]) -> Seq
         return run_loop(step, inputs, values)
     if call.operator == "Scan":
         return run_scan(step, inputs, values)
-    is_known = call.operator not in _DRAWN and all(x is None or isinstance(x, Known) for x in inputs)
+    is_known = call.operator not in DRAWN and all(x is None or isinstance(x, Known) for x in inputs)
     try:
         is_exact = all(x.is_exact for x in inputs if isinstance(x, Known))
         if is_known and is_exact and inputs and call.operator in ON_HOST:
@@ -264,6 +279,7 @@ class _Reader:
         self.opsets = self.opsets_of(model)  # of the function that is read; of the model outside of functions
         self.types: dict[str, Any] | None = None  # of values, once they are asked for
         self.functions = {(each.domain, each.name): each for each in model.functions}
+        self.room, self.count = Room(model.ByteSize()), 0  # of nodes
 
     def opsets_of(self, proto: Any) -> dict[str, int]:
         """The opset of each domain that a model or a function imports."""
@@ -287,9 +303,12 @@ class _Reader:
         types = tuple(each.type for each in proto.output)
         codes = {each.name: each.type.tensor_type.elem_type for each in proto.input}
         narrow = {name: code for name, code in codes.items() if code in NARROW}
-        return folded(Graph(inputs, outputs, constants, tuple(steps), types, narrow))
+        return folded(Graph(inputs, outputs, constants, tuple(steps), types, narrow), self.room)
 
     def steps(self, node: Any, k: int, depth: int) -> list[Step]:
+        self.count += 1
+        if self.count > MAX_STEPS:
+            raise FileFormatError(f"{self.where}: more than {MAX_STEPS} nodes, with those of functions")
         name = node.name or f"{node.op_type}{k}"
         domain = node.domain or "ai.onnx"
         if (node.domain, node.op_type) in self.functions:
@@ -321,7 +340,7 @@ class _Reader:
     def expanded(self, node: Any, depth: int) -> list[Step] | None:
         """The steps of an operator that ONNX defines in others."""
         try:
-            schema = self.onnx.defs.get_schema(node.op_type, self.opsets["ai.onnx"], "")
+            schema: Any = self.onnx.defs.get_schema(node.op_type, self.opsets["ai.onnx"], "")
         except Exception:
             return None
         function = schema.function_body if schema.has_function else self.typed_function(schema, node)
@@ -401,18 +420,36 @@ class _Reader:
             raise GraphError(
                 f"{self.where}: tensor {short(proto.name)} is of {kind}, which weft does not have"
             )
+        where = f"{self.where}: tensor {short(proto.name)}"
         if proto.data_location == self.onnx.TensorProto.EXTERNAL:
-            location = {each.key: each.value for each in proto.external_data}.get("location", "")
+            entries = {each.key: each.value for each in proto.external_data}
+            location = entries.get("location", "")
             path = os.path.realpath(os.path.join(self.folder, location))  # links are followed, then compared
             if not self.folder or not location or not path.startswith(os.path.join(self.folder, "")):
                 place = "not in the folder of the model"
-                raise FileFormatError(
-                    f"{self.where}: tensor {short(proto.name)} is in {short(location)}, {place}"
-                )
+                raise FileFormatError(f"{where} is in {short(location)}, {place}")
+            self.check_window(where, path, entries)
+        item_bytes = 4 if proto.data_type in NARROW else 8
+        if not self.room.take(math.prod(max(0, n) for n in proto.dims), item_bytes):
+            fact = f"constants take more than {PER_BYTE} times the files"
+            raise FileFormatError(f"{where} of {short(str(list(proto.dims)))}: {fact}")
         try:
             return np.asarray(self.onnx.numpy_helper.to_array(proto, self.folder))
         except (ValueError, TypeError, OSError) as error:
-            raise FileFormatError(f"{self.where}: tensor {short(proto.name)}: {error}") from None
+            raise FileFormatError(f"{where}: {error}") from None
+
+    def check_window(self, where: str, path: str, entries: Mapping[str, str]) -> None:
+        """Raises FileFormatError for bytes that a file beside the model's does not have."""
+        try:
+            size_bytes = os.path.getsize(path)
+            start = int(entries.get("offset", 0))
+            length = int(entries.get("length", size_bytes - start))
+        except (OSError, ValueError) as error:
+            raise FileFormatError(f"{where}: {error}") from None
+        if start < 0 or length < 0 or start + length > size_bytes:
+            fact = f"{length} bytes from {start} on of a file of {size_bytes}"
+            raise FileFormatError(f"{where} is {fact}")
+        self.room.add_file(path, size_bytes)
 
 
 def check_names(graph: Graph, where: str, around: frozenset[str] = frozenset()) -> None:
@@ -454,16 +491,22 @@ def rename_graph(graph: Any, names: Mapping[str, str], prefix: str) -> None:
         described.name = names.get(described.name, prefix + described.name)
 
 
-def folded(graph: Graph) -> Graph:
-    """The graph without the steps that constants alone decide; their outputs are constants."""
+def folded(graph: Graph, room: Room) -> Graph:
+    """The graph without the steps that constants alone decide, while there is room; their outputs are constants."""
     constants, steps = dict(graph.constants), []
     values: dict[str, Any] = {name: value for name, value in constants.items() if name not in graph.inputs}
     for step in graph.steps:
-        is_open = step.call.operator in (*_CONTROL, *_DRAWN)
+        is_open = step.call.operator in (*_CONTROL, *DRAWN)
         if is_open or not all(name in values or not name for name in step.inputs):
             steps.append(step)
             continue
-        results = outputs_of(step, [values[name] if name else None for name in step.inputs], values)
+        inputs = [values[name] if name else None for name in step.inputs]
+        arrays = [x.array if isinstance(x, Known) else tensor(x) for x in inputs]
+        size = result_size(step.call, arrays)
+        if size is None or not room.take(size * len(step.outputs)):
+            steps.append(step)
+            continue
+        results = outputs_of(step, inputs, values)
         if not all(isinstance(x, Known) for x in results):
             steps.append(step)
             continue

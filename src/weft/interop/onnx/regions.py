@@ -53,19 +53,82 @@ def _overlap(low: Any, high: Any, a: int, b: int) -> float:
 
 @converts("RoiAlign")
 def roi_align(call: Call, x: Any, boxes: Any, images: Any) -> Any:
-    mode, points = text(call.get("mode", "avg")), call.get("sampling_ratio", 0)
+    x, boxes, images = map(tensor, (x, boxes, images))
+    points = call.get("sampling_ratio", 0)
+    if points > 0:
+        return _aligned(call, x, boxes, images, (points, points))
+    # As many points as a bin has elements: regions with equal numbers are taken together, so boxes are waited for.
+    counts, size = _points(call, numbers(call, boxes)), _bins(call)
+    order: list[int] = []
+    parts = [zeros((0, x.shape[1], *size), dtype=x.dtype)]
+    for count in np.unique(counts, axis=0):
+        places = np.nonzero((counts == count).all(axis=1))[0]
+        if count.all():
+            chosen = asarray(places)
+            regions = F.take(boxes, chosen, axis=0), F.take(images, chosen, axis=0)
+            parts.append(_aligned(call, x, *regions, (int(count[0]), int(count[1]))))
+        else:
+            parts.append(zeros((len(places), x.shape[1], *size), dtype=x.dtype))
+        order += places.tolist()
+    return F.take(F.concat(*parts, axis=0), asarray(np.argsort(np.array(order, np.int64))), axis=0)
+
+
+def _bins(call: Call) -> tuple[int, int]:
+    return call.get("output_height", 1), call.get("output_width", 1)
+
+
+def _has_half_pixels(call: Call) -> bool:
     default = "half_pixel" if call.opset >= 16 else "output_half_pixel"
-    if mode != "avg" or points < 1:
-        raise call.fail(f"mode {mode!r} with sampling_ratio {points} is not supported, only 'avg' from 1 on")
-    return F.roi_align(
-        tensor(x),
-        tensor(boxes),
-        tensor(images),
-        output_size=(call.get("output_height", 1), call.get("output_width", 1)),
-        spatial_scale=call.get("spatial_scale", 1.0),
-        points=points,
-        is_aligned=text(call.get("coordinate_transformation_mode", default)) == "half_pixel",
-    )
+    return text(call.get("coordinate_transformation_mode", default)) == "half_pixel"
+
+
+def _points(call: Call, boxes: Any) -> Any:
+    """How many points a bin of each region has along rows and columns, without a number in the node: int64[k, 2]."""
+    scaled = boxes * boxes.dtype.type(call.get("spatial_scale", 1.0))
+    lengths = scaled[:, [3, 2]] - scaled[:, [1, 0]]
+    if not np.isfinite(lengths).all():
+        raise call.fail("boxes are not finite")
+    if not _has_half_pixels(call):
+        lengths = np.maximum(lengths, 1)
+    return np.maximum(np.ceil(lengths / np.array(_bins(call), lengths.dtype)), 0).astype(np.int64)
+
+
+def _aligned(call: Call, x: Any, boxes: Any, images: Any, points: tuple[int, int]) -> Any:
+    """The mean of the points of each bin; of "max" the greatest of the four terms of any, as the reference has it."""
+    is_max = text(call.get("mode", "avg")) == "max"
+    half, size, scale = _has_half_pixels(call), _bins(call), call.get("spatial_scale", 1.0)
+    if not is_max and points[0] == points[1]:
+        options: dict[str, Any] = {"spatial_scale": scale, "points": points[0], "is_aligned": half}
+        return F.roi_align(x, boxes, images, output_size=size, **options)
+    count, (c, h, w) = boxes.shape[0], x.shape[1:]
+    wide = x.astype("float32") if x.dtype.itemsize < 4 else x
+    corners = boxes.astype(wide.dtype) * scale - (0.5 if half else 0.0)
+    rows = _between(corners[:, 1], corners[:, 3], size[0] * points[0], int(h), half)
+    columns = _between(corners[:, 0], corners[:, 2], size[1] * points[1], int(w), half)
+    pixels = F.permute_dims(wide, axes=(0, 2, 3, 1)).reshape((-1, c))
+    first = images.astype("int64").reshape((-1, 1, 1)) * (h * w)
+    total: Any = None
+    for row_weight, row in rows:
+        for column_weight, column in columns:
+            index = first + F.expand_dims(row * w, axis=-1) + F.expand_dims(column, axis=-2)
+            weight = F.expand_dims(row_weight, axis=-1) * F.expand_dims(column_weight, axis=-2)
+            term = F.take(pixels, index, axis=0) * F.expand_dims(weight, axis=-1)
+            total = term if total is None else (F.maximum if is_max else F.add)(total, term)
+    parted = total.reshape((count, size[0], points[0], size[1], points[1], c))
+    bins = (F.max if is_max else F.mean)(parted, axis=(2, 4))
+    return F.permute_dims(bins, axes=(0, 3, 1, 2)).astype(x.dtype)
+
+
+def _between(start: Any, stop: Any, count: int, size: int, half: bool) -> list[tuple[Any, Any]]:
+    """(weight, index) of the two elements around each of `count` points along an axis: [k, count]."""
+    length = stop - start if half else F.maximum(stop - start, 1.0)
+    share = (arange(count).astype(start.dtype) + 0.5) / float(count)
+    place = F.expand_dims(start, axis=-1) + F.expand_dims(length, axis=-1) * share
+    near = F.logical_and(place >= -1.0, place <= float(size)).astype(start.dtype)
+    place = F.clip(place, 0.0, float(size - 1))
+    low = F.floor(place)
+    share, index = place - low, low.astype("int64")
+    return [((1.0 - share) * near, index), (share * near, F.minimum(index + 1, size - 1))]
 
 
 @converts("DeformConv")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import functional as F
-from weft.arrays.creation import arange, asarray, eye, full
+from weft.arrays.creation import arange, asarray, eye, full, ones
 from weft.interop.onnx.calls import Call, Known, Narrow, converts, numbers, tensor
 from weft.interop.onnx.elementwise import dtype_of, text
 
@@ -196,6 +196,10 @@ _MODES = {"none": "set", "add": "add", "max": "max", "min": "min"}
 def scatter_elements(call: Call, x: Any, indices: Any, updates: Any) -> Any:
     x, places, updates = tensor(x), tensor(indices), tensor(updates)
     axis, reduction = call.get("axis", 0) % x.ndim, text(call.get("reduction", "none"))
+    if reduction == "mul":
+        every = [*np.indices(places.shape)]
+        every[axis] = numbers(call, indices)
+        return _multiplied(x, updates, every)
     places = F.where(places < 0, places + int(x.shape[axis]), places)
     axes = [arange(n).reshape((-1,) + (1,) * (places.ndim - 1 - d)) for d, n in enumerate(places.shape)]
     key = [F.broadcast_to(places if d == axis else a, shape=tuple(places.shape)) for d, a in enumerate(axes)]
@@ -205,14 +209,51 @@ def scatter_elements(call: Call, x: Any, indices: Any, updates: Any) -> Any:
 @converts("ScatterND")
 def scatter_nd(call: Call, x: Any, indices: Any, updates: Any) -> Any:
     x, places, updates = tensor(x), tensor(indices), tensor(updates)
+    reduction = text(call.get("reduction", "none"))
+    if reduction == "mul":
+        return _multiplied(x, updates, [*np.moveaxis(numbers(call, indices), -1, 0)])
     key = [_column(places, k, x.shape[k]) for k in range(places.shape[-1])]
-    return _put(call, x, updates, key, text(call.get("reduction", "none")))
+    return _put(call, x, updates, key, reduction)
+
+
+@converts("TensorScatter")
+def tensor_scatter(call: Call, x: Any, update: Any, starts: Any = None) -> Any:
+    """A cache with new elements along an axis, from a place on that each example has; circular: behind the end at 0."""
+    x, update, axis = tensor(x), tensor(update), call.get("axis", -2) % len(shape_of(x))
+    count = [-1 if d == axis else 1 for d in range(x.ndim)]
+    places = arange(update.shape[axis]).reshape(count)
+    if starts is not None:
+        places = places + tensor(starts).reshape([-1, *[1] * (x.ndim - 1)])
+    if text(call.get("mode", "linear")) == "circular":
+        places = F.remainder(places, int(x.shape[axis]))
+    places = F.broadcast_to(places, shape=tuple(update.shape))
+    return F.put_along_axis(x, places, update, axis=axis)
 
 
 def _put(call: Call, x: Any, updates: Any, key: list[Any], reduction: str) -> Any:
     if reduction not in _MODES:
         raise call.fail(f"reduction {reduction!r} is not supported")
     return F.index_put(x, updates, *key, axes=tuple(range(len(key))), position=0, mode=_MODES[reduction])
+
+
+def _multiplied(x: Any, updates: Any, key: list[Any]) -> Any:
+    """The elements at indices of the first axes, which are known, times updates; equal ones one after the other."""
+    sizes = tuple(int(n) for n in x.shape[: len(key)])
+    key = [np.where(k < 0, k + n, k).reshape(-1) for k, n in zip(key, sizes, strict=True)]
+    places = np.ravel_multi_index(key, sizes)
+    updates = updates.reshape((len(places), *x.shape[len(key) :]))
+    order = np.argsort(places, kind="stable")
+    is_first = np.append(True, np.diff(places[order]) != 0)[: len(places)]
+    since = np.arange(len(places)) - np.maximum.accumulate(np.where(is_first, np.arange(len(places)), 0))
+    rounds = np.empty_like(since)  # how many equal indices are before each
+    rounds[order] = since
+    options: dict[str, Any] = {"axes": tuple(range(len(key))), "position": 0}
+    for k in range(int(rounds.max(initial=-1)) + 1):
+        chosen = np.nonzero(rounds == k)[0]
+        at = [asarray(each[chosen]) for each in key]
+        product = F.index_get(x, *at, **options) * F.take(updates, asarray(chosen), axis=0)
+        x = F.index_put(x, product, *at, **options, mode="set")
+    return x
 
 
 @converts("OneHot")
@@ -298,9 +339,9 @@ def depth_to_space(call: Call, x: Any) -> Any:
 def space_to_depth(call: Call, x: Any) -> Any:
     x, b = tensor(x), call.get("blocksize")
     n, c, h, w = x.shape
-    return F.permute_dims(x.reshape((n, c, h // b, b, w // b, b)), (0, 3, 5, 1, 2, 4)).reshape(
-        (n, c * b * b, h // b, w // b)
-    )
+    order = (0, 1, 3, 5, 2, 4) if text(call.get("mode", "DCR")) == "CRD" else (0, 3, 5, 1, 2, 4)
+    parted = F.permute_dims(x.reshape((n, c, h // b, b, w // b, b)), order)
+    return parted.reshape((n, c * b * b, h // b, w // b))
 
 
 # ---- Reductions, sorting ---------------------------------------------------------------------------------------------
@@ -367,8 +408,19 @@ def top_k(call: Call, x: Any, k: Any = None) -> Any:
 @converts("CumSum")
 def cum_sum(call: Call, x: Any, axis: Any) -> Any:
     x, d, is_reversed = tensor(x), int(numbers(call, axis).ravel()[0]), bool(call.get("reverse", 0))
-    y = F.cumulative_sum(x, axis=d, reverse=is_reversed)
+    y = F.cumulative_sum(x, axis=d, reverse=is_reversed).astype(x.dtype)
     return y - x if call.get("exclusive", 0) else y
+
+
+@converts("CumProd")
+def cum_prod(call: Call, x: Any, axis: Any) -> Any:
+    x, d, is_reversed = tensor(x), int(numbers(call, axis).ravel()[0]), bool(call.get("reverse", 0))
+    if call.get("exclusive", 0) and x.shape[d]:
+        one = ones(tuple(1 if k == d % x.ndim else n for k, n in enumerate(x.shape)), dtype=x.dtype)
+        low, high = (1, x.shape[d]) if is_reversed else (0, x.shape[d] - 1)
+        rest = F.slice(x, starts=(low,), stops=(high,), axes=(d,))
+        x = F.concat(*((rest, one) if is_reversed else (one, rest)), axis=d)
+    return F.cumulative_prod(x, axis=d, reverse=is_reversed).astype(x.dtype)
 
 
 @converts("NonZero")

@@ -26,7 +26,11 @@ def dft(call: Call, x: Any, length: Any = None, axis: Any = None) -> Any:
     x = tensor(x)
     chosen = call.get("axis", 1) if call.opset < 20 else -2 if axis is None else int(numbers(call, axis))
     chosen = chosen % x.ndim
-    n = int(x.shape[chosen]) if length is None else int(numbers(call, length))
+    is_real = bool(call.get("inverse", 0) and call.get("onesided", 0))
+    whole = 2 * (int(x.shape[chosen]) - 1) if is_real else int(x.shape[chosen])
+    n = whole if length is None else int(numbers(call, length))
+    if is_real:
+        return F.expand_dims(F.irfft(F.complex(x[..., 0], x[..., 1]), n=n, axis=chosen), axis=-1)
     return _spectrum(x, n, chosen, bool(call.get("inverse", 0)), bool(call.get("onesided", 0)))
 
 
