@@ -229,6 +229,16 @@ def test_control_flow(function, tmp_path):
             np.testing.assert_allclose(found[f"{k}.{j}"], each.numpy(), rtol=2e-5)
 
 
+def test_loops_of_loops_in_a_branch(tmp_path):
+    traced = wf.trace(lambda x: wf.cond(F.sum(x) > 3, F.exp, lambda y: scans(y)[0], x))
+    calls = [[np.full((3, 3), value, "float32")] for value in (0.1, 2)]
+    results = [traced(wf.tensor(x)) for (x,) in calls]
+    traced.export(tmp_path / "folder", target="native")
+    found = results_in_c(tmp_path / "folder", calls, tmp_path)
+    for k, result in enumerate(results):
+        np.testing.assert_allclose(found[f"{k}.0"], result.numpy(), rtol=2e-5)
+
+
 def test_random_numbers_are_those_of_a_seed(tmp_path):
     traced = wf.trace(lambda x: F.dropout(x, 0.5, training=True) + wf.random.normal(shape=(64,)))
     x = np.ones(64, "float32")
