@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <exception>
@@ -120,7 +121,7 @@ bool python_is_ending() noexcept {
 void call_away_from_signals(const std::function<void()>& call) {
   const WithGil gil;
   // Python's main thread is the process's first, in a forked child, too. At the end no thread gets the GIL.
-  const bool main = gettid() == getpid() && !ending.load(std::memory_order_seq_cst);
+  const bool main = syscall(SYS_gettid) == getpid() && !ending.load(std::memory_order_seq_cst);
   std::exception_ptr thrown;
   std::thread thread;
   if (main) {

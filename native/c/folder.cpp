@@ -1,6 +1,7 @@
 #include "c/folder.h"
 
 #include <fcntl.h>
+#include <link.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -88,6 +89,21 @@ std::string best_level(const std::string& folder) {
                            "; this processor is " + name_of(isa()));
 }
 
+// Gives back the pages of oneDNN's code that loading has used, more than half of it: what runs use comes in
+// again, from the file that all processes share.
+void release_library_code() noexcept {
+  const auto release = [](dl_phdr_info* library, size_t, void*) {
+    if (std::string_view(library->dlpi_name).find("libdnnl") == std::string_view::npos) return 0;
+    for (size_t k = 0; k < library->dlpi_phnum; ++k) {
+      const ElfW(Phdr) & part = library->dlpi_phdr[k];
+      if (part.p_type == PT_LOAD && (part.p_flags & PF_X) && !(part.p_flags & PF_W))
+        MappedFile::release(reinterpret_cast<char*>(library->dlpi_addr + part.p_vaddr), part.p_filesz);
+    }
+    return 0;
+  };
+  dl_iterate_phdr(release, nullptr);
+}
+
 bool same_strides(const std::vector<int64_t>& shape, const std::vector<int64_t>& a,
                   const std::vector<int64_t>& b) {
   bool is_same = a.size() == shape.size() && b.size() == shape.size();
@@ -131,8 +147,8 @@ void Folder::read(const std::string& folder, const std::string& level, std::stri
     return reinterpret_cast<Loop::Code>(code->find(symbol));
   };
   for (size_t k = 0; k < header.variants.size(); ++k)
-    variants.push_back(
-        std::make_unique<weft_program>(*this, k, read_program(reader, address_of, make_kernel)));
+    variants.push_back(std::make_unique<weft_program>(
+        *this, k, read_program(reader, address_of, make_kernel, onednn::layout_bytes)));
 }
 
 void Folder::map_weights() {
@@ -250,5 +266,6 @@ void weft_program::prepare() {
     });
     const std::lock_guard lock(folder.order);    // nothing becomes changed meanwhile
     for (const size_t k : released) release(k);  // pages that came in with those of their neighbours
+    release_library_code();
   });
 }

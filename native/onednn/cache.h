@@ -51,7 +51,7 @@ class Key {
       bytes_.append(reinterpret_cast<const char*>(&id), sizeof id);
       const LayoutOrigin origin = origin_of(*x.layout);
       has_recipe_ &= !origin.recipe.empty();
-      recipe_(origin.recipe, origin.operand, static_cast<uint64_t>(bytes_of(*x.layout)));
+      recipe_(origin.recipe, origin.operand);
       return *this;
     }
     return *this << (x.any ? 'a' : 's') << x.dtype << x.shape << x.strides;

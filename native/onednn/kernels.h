@@ -166,8 +166,10 @@ LayoutRef layout_of(const Geometry& x);
 bool adds_bytes();
 
 // The kernel of a recipe whose name has been read (Kernel::recipe); null: the name is none of oneDNN's.
-// Raises FormatError where the arguments do not fit, or this oneDNN chooses a layout of another size.
+// Raises FormatError where the arguments do not fit.
 Ref<Kernel> kernel_of_recipe(const std::string& name, Reader& arguments);
+// The size of an operand in a layout that oneDNN chose; 0: the kernel or the operand is none such.
+size_t layout_bytes(const Kernel& kernel, int operand);
 
 // The cache of kernels.
 struct Counters {

@@ -9,17 +9,13 @@ namespace {
 LayoutRef read_layout(Reader& reader) {
   const auto recipe = reader.next<std::string>();
   const auto operand = reader.next<int>();
-  const auto bytes = reader.next<uint64_t>();
   Reader arguments(recipe);
   const auto name = arguments.next<std::string>();
   const Ref<Kernel> kernel = kernel_of_recipe(name, arguments);
   const auto* const chosen = dynamic_cast<const OnednnKernel*>(kernel.get());
   if (!chosen || operand < 0 || operand >= chosen->operands()) throw FormatError(name + " chooses no layout");
   LayoutRef layout = chosen->layout(operand);
-  if (!layout || bytes_of(*layout) != bytes)
-    throw FormatError(name + ": oneDNN chooses another layout here, of " +
-                      std::to_string(layout ? bytes_of(*layout) : 0) + " bytes instead of " +
-                      std::to_string(bytes) + "; export for this level of instructions");
+  if (!layout) throw FormatError(name + ": oneDNN chooses no layout here");
   return layout;
 }
 
@@ -75,6 +71,12 @@ Ref<Kernel> kernel_of_recipe(const std::string& name, Reader& reader) {
     return make_lstm(r);
   }
   return {};
+}
+
+size_t layout_bytes(const Kernel& kernel, int operand) {
+  const auto* const made = dynamic_cast<const OnednnKernel*>(&kernel);
+  const LayoutRef layout = made && operand < made->operands() ? made->layout(operand) : nullptr;
+  return layout ? bytes_of(*layout) : 0;
 }
 
 }  // namespace weft::onednn

@@ -199,8 +199,9 @@ class ProgramWriter {
 
 class ProgramReader {
  public:
-  ProgramReader(Reader& reader, const AddressOf& address_of, const MakeKernel& make)
-      : reader_(reader), address_of_(address_of), make_(make) {}
+  ProgramReader(Reader& reader, const AddressOf& address_of, const MakeKernel& make,
+                const LayoutBytes& layout_bytes)
+      : reader_(reader), address_of_(address_of), make_(make), layout_bytes_(layout_bytes) {}
 
   Ref<const Program> read_program(int depth = 0) {
     const Ref<Program> program = make_ref<Program>();
@@ -209,6 +210,7 @@ class ProgramReader {
     for (uint64_t k = 0; k < steps; ++k) {
       auto step = reader_.next<Program::Step>();
       step.kernel = read(depth);
+      fit_layouts(*program, step);
       program->steps.push_back(std::move(step));
     }
     program->finish();
@@ -216,6 +218,26 @@ class ProgramReader {
   }
 
  private:
+  // The layouts of weights may have other sizes than where the program was planned: which one oneDNN chooses
+  // depends on the number of threads. Kept values have memory of their own, so their sizes can change.
+  void fit_layouts(Program& program, const Program::Step& step) const {
+    for (size_t k = 0; k < step.operands.size(); ++k) {
+      const auto bytes = static_cast<int64_t>(layout_bytes_(*step.kernel, static_cast<int>(k)));
+      const int64_t number = step.operands[k] - static_cast<int64_t>(program.uses.size());
+      if (!bytes || number < 0 || number >= static_cast<int64_t>(program.values.size())) continue;
+      Program::Value& value = program.values[static_cast<size_t>(number)];
+      const auto fits = [&](const auto& constant) {
+        return constant.first == value.sizes[0] && constant.second == bytes;
+      };
+      if (value.sizes.size() == 1 && std::ranges::any_of(program.constants, fits)) continue;
+      if (value.kind != Program::Value::Kind::prepacked || value.sizes.size() != 1)
+        throw FormatError(step.name + ": oneDNN chooses another layout here, of " + std::to_string(bytes) +
+                          " bytes; export with as many threads as the program will have");
+      value.sizes[0] = program.registers++;
+      program.constants.emplace_back(value.sizes[0], bytes);
+    }
+  }
+
   Ref<Kernel> read(int depth) {
     if (depth > kDeepest) throw FormatError("loops in each other, deeper than " + std::to_string(kDeepest));
     const auto kind = reader_.next<Kind>();
@@ -301,6 +323,7 @@ class ProgramReader {
   Reader& reader_;
   const AddressOf& address_of_;
   const MakeKernel& make_;
+  const LayoutBytes& layout_bytes_;
   std::vector<Ref<Kernel>> kernels_;
 };
 
@@ -310,8 +333,9 @@ void write_program(Writer& writer, const Program& program, const SymbolOf& symbo
   ProgramWriter(writer, symbol_of).write(program);
 }
 
-Ref<const Program> read_program(Reader& reader, const AddressOf& address_of, const MakeKernel& make_kernel) {
-  return ProgramReader(reader, address_of, make_kernel).read_program();
+Ref<const Program> read_program(Reader& reader, const AddressOf& address_of, const MakeKernel& make_kernel,
+                                const LayoutBytes& layout_bytes) {
+  return ProgramReader(reader, address_of, make_kernel, layout_bytes).read_program();
 }
 
 }  // namespace weft

@@ -67,6 +67,9 @@ void write_program(Writer& writer, const Program& program, const SymbolOf& symbo
 using AddressOf = std::function<Loop::Code(const std::string& symbol)>;
 // Makes the kernel that a recipe describes, whose name has been read. Raises FormatError.
 using MakeKernel = std::function<Ref<Kernel>(const std::string& name, Reader& arguments)>;
-Ref<const Program> read_program(Reader& reader, const AddressOf& address_of, const MakeKernel& make_kernel);
+// The size of an operand in a layout that a library chose; 0: it follows from the operand's geometry.
+using LayoutBytes = std::function<size_t(const Kernel& kernel, int operand)>;
+Ref<const Program> read_program(Reader& reader, const AddressOf& address_of, const MakeKernel& make_kernel,
+                                const LayoutBytes& layout_bytes);
 
 }  // namespace weft

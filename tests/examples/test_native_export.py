@@ -1,5 +1,6 @@
 """Exported programs, run by a C program: the results are Python's, and bad folders are errors."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.fuzzing import SEED
 
 import weft as wf
 import weft.functional as F
@@ -227,6 +229,16 @@ def test_control_flow(function, tmp_path):
             np.testing.assert_allclose(found[f"{k}.{j}"], each.numpy(), rtol=2e-5)
 
 
+def test_loops_of_loops_in_a_branch(tmp_path):
+    traced = wf.trace(lambda x: wf.cond(F.sum(x) > 3, F.exp, lambda y: scans(y)[0], x))
+    calls = [[np.full((3, 3), value, "float32")] for value in (0.1, 2)]
+    results = [traced(wf.tensor(x)) for (x,) in calls]
+    traced.export(tmp_path / "folder", target="native")
+    found = results_in_c(tmp_path / "folder", calls, tmp_path)
+    for k, result in enumerate(results):
+        np.testing.assert_allclose(found[f"{k}.0"], result.numpy(), rtol=2e-5)
+
+
 def test_random_numbers_are_those_of_a_seed(tmp_path):
     traced = wf.trace(lambda x: F.dropout(x, 0.5, training=True) + wf.random.normal(shape=(64,)))
     x = np.ones(64, "float32")
@@ -326,8 +338,8 @@ def test_wrong_kernels_are_errors(kernels, tmp_path):
         load_library("libm.so.6")
 
 
-def in_a_process(body, *words, is_text=True):
-    """Runs Python, without weft, that has `library` and `load(folder)` -> (status, program)."""
+def in_a_process(body, *words, is_text=True, **flags):
+    """Runs Python, without weft, that has `library` and `load(folder)` -> (status, program); flags: environment."""
     head = f"""
 import ctypes, sys
 library = ctypes.CDLL({library_path()!r})
@@ -340,6 +352,7 @@ def load(folder):
 """
     done = subprocess.run(
         [sys.executable, "-S", "-c", head + body, *map(str, words)],
+        env=os.environ | flags,
         capture_output=True,
         text=is_text,
         timeout=100,
@@ -478,13 +491,80 @@ sys.stdout.buffer.write(bytes(y))
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
 
 
-def test_damaged_folders_are_errors(folder, tmp_path):
+RUN_CONVOLUTION = """
+status, program = load(sys.argv[1])
+assert status == 0, library.weft_last_error()
+x, y = (ctypes.c_float * (1024 * 196))(*[1] * (1024 * 196)), (ctypes.c_float * (512 * 196))()
+outputs = Array(ctypes.addressof(y), (ctypes.c_int64 * 4)(512 * 196, 1, 512 * 14, 512))  # channels last
+assert library.weft_program_run(program, ctypes.byref(Array(ctypes.addressof(x))), ctypes.byref(outputs)) == 0
+sys.stdout.buffer.write(bytes(y))
+"""
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_layouts_of_another_number_of_threads(threads, tmp_path):
+    """For one thread, oneDNN's layout of these weights is larger than for several."""
+    traced = wf.trace(m.Conv2d(1024, 512, 1).eval())
+    with wf.no_grad():
+        expected = traced(wf.ones((1, 1024, 14, 14))).numpy()
+        traced.export(tmp_path / "folder", target="native")
+    out = in_a_process(RUN_CONVOLUTION, tmp_path / "folder", is_text=False, OMP_NUM_THREADS=threads)
+    found = np.frombuffer(out, "float32").reshape(1, 14, 14, 512).transpose(0, 3, 1, 2)
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+
+
+def test_code_of_loading_leaves_memory(tmp_path):
+    """After loading, oneDNN's pages that the process has are those that runs need."""
+    traced = wf.trace(m.Conv2d(128, 256, 3).eval())
+    with wf.no_grad():
+        traced(wf.ones((1, 128, 9, 9)))
+        traced.export(tmp_path / "folder", target="native")
+    out = in_a_process(
+        """
+import re
+def code():
+    parts = re.findall(r"r-xp [^\\n]*libdnnl[^\\n]*\\n(.*?)VmFlags", open("/proc/self/smaps").read(), re.S)
+    assert parts
+    return sum(int(re.search(r"Rss: *(\\d+)", part)[1]) for part in parts)
+before = code()
+status, program = load(sys.argv[1])
+assert status == 0
+print(before, code())
+""",
+        tmp_path / "folder",
+    )
+    before, after = map(int, out.split())
+    assert after < before / 4, (before, after)
+
+
+@pytest.fixture(scope="module")
+def folder_of_variants(tmp_path_factory):
+    """With state, loops and branches, for several sizes."""
+    path = tmp_path_factory.mktemp("exported") / "variants"
+    net, total = m.Sequential(m.Linear(6, 16), m.ReLU(), m.Linear(16, 3)), wf.zeros((3,))
+
+    def step(x):
+        y = net(x)
+        total[...] = total + F.sum(y, axis=0)
+        double = lambda y: wf.while_loop(lambda s: F.sum(s) < 9, lambda s: s * 2 + 1, y, max_iterations=9)  # noqa: E731
+        return wf.cond(F.sum(y) > 3, F.exp, double, y), total
+
+    traced = wf.trace(step, dynamic={"x": 0})
+    with wf.no_grad():
+        traced(wf.ones((2, 6)))
+        traced.export(path, target="native", sizes=[{"x": (n, 6)} for n in (2, 3, 5)])
+    return path
+
+
+@pytest.mark.parametrize("kind", ["folder", "folder_of_variants"])
+def test_damaged_folders_are_errors(kind, request, tmp_path):
     """Each byte counts: truncated and changed files, and files that are missing or of another export."""
+    folder = request.getfixturevalue(kind)
     body = """
 import os, random, shutil
-source, work = sys.argv[1:]
-draw = random.Random(int(os.environ.get("WEFT_TEST_SEED", "7")))
-for name in os.listdir(source):
+source, work, seed = sys.argv[1:]
+draw = random.Random(int(seed))
+for name in sorted(os.listdir(source)):
     content = open(f"{source}/{name}", "rb").read()
     for turn in range(60):
         shutil.rmtree(work, ignore_errors=True)
@@ -503,7 +583,7 @@ for name in os.listdir(source):
         assert work.encode() in library.weft_last_error()
 print("done")
 """
-    assert in_a_process(body, folder, tmp_path / "work") == "done\n"
+    assert in_a_process(body, folder, tmp_path / "work", SEED) == "done\n"
 
 
 def test_what_cannot_be_exported_says_so(tmp_path):
