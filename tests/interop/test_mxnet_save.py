@@ -172,11 +172,15 @@ def test_constant_arrays_are_written_beside_parameters(tmp_path):
 # ---- MXNet itself
 
 
-def answers_of(networks, tmp_path):
-    """What MXNet computes."""
+def answers_of(networks, tmp_path, may_crash=False):
+    """What MXNet computes; may_crash: None for networks that end its process."""
     (tmp_path / "networks.json").write_text(json.dumps(networks))
     command = [MXNET, str(FOLDER / "mxnet_reference.py"), str(tmp_path / "networks.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode < 0 and may_crash:
+        half = len(networks) // 2
+        parts = (networks[:half], networks[half:])
+        return [a for part in parts for a in answers_of(part, tmp_path, True)] if half else [None]
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 
@@ -290,9 +294,7 @@ class RandomNetwork(Network):
     def grow(self, k):
         case, answer = CASES[k], expected()[k]
         arrays = mxnet_cases.values(case, int(self.rng.integers(1 << 30)))
-        if (
-            case[0] == "arccosh"
-        ):  # NaN times the 0 of a comparison behind it is NaN in MXNet, in weft there is no factor
+        if case[0] == "arccosh":  # MXNet multiplies its NaN with the 0 that comparisons give back
             arrays = [x + 0.6 for x in arrays]
         sources = [self.source(case, n, x) for n, x in enumerate(arrays)]
         node = self.add(case[0], f"n{len(self.nodes)}", *sources, **case[1])
@@ -334,10 +336,13 @@ def check_random_networks(seeds, tmp_path):
         networks.append(random_network(seed, ks))
     asked = [{**n, "inputs": {name: x.tolist() for name, x in n["inputs"].items()}} for n in networks]
     written = [{**n, "symbol": mxnet.dumps(mxnet.loads(n["symbol"]))} for n in asked]
-    answers = answers_of(asked + written, tmp_path)
+    answers = answers_of(asked + written, tmp_path, may_crash=True)
+    assert answers.count(None) <= len(seeds) // 10, "MXNet ends its process for some shapes, but for few"
     for seed, network, answer, of_written in zip(
         seeds, networks, answers[: len(seeds)], answers[len(seeds) :], strict=True
     ):
+        if answer is None or of_written is None:
+            continue
         compare(run(network["symbol"], network["inputs"], answer["gradients"]), answer, f"seed {seed}")
         arrays = {
             key: {name: as_array(x) for name, x in of_written[key].items()} for key in ("gradients", "states")
@@ -408,6 +413,7 @@ def test_random_networks(tmp_path):
 
 @with_mxnet
 @pytest.mark.full
+@pytest.mark.timeout(900)
 def test_random_networks_for_200_seconds(tmp_path):
     seed, end = int(time.time()), time.monotonic() + 200
     while time.monotonic() < end:
