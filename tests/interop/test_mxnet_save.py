@@ -172,11 +172,15 @@ def test_constant_arrays_are_written_beside_parameters(tmp_path):
 # ---- MXNet itself
 
 
-def answers_of(networks, tmp_path):
-    """What MXNet computes."""
+def answers_of(networks, tmp_path, may_crash=False):
+    """What MXNet computes; may_crash: None for networks that end its process."""
     (tmp_path / "networks.json").write_text(json.dumps(networks))
     command = [MXNET, str(FOLDER / "mxnet_reference.py"), str(tmp_path / "networks.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode < 0 and may_crash:
+        half = len(networks) // 2
+        parts = (networks[:half], networks[half:])
+        return [a for part in parts for a in answers_of(part, tmp_path, True)] if half else [None]
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 
@@ -262,11 +266,12 @@ class RandomNetwork(Network):
         usable = [v for v in self.values if v[2] >= size]
         is_label = n > 0 and case[0].endswith(LOSSES)
         # MXNet writes ones to gamma, which may be the memory of beta where both are computed alike.
-        # Its gradient of a computed slope of prelu is another than that of a variable.
-        is_parameter = n > 0 and (case[0] == "BatchNorm" or case[1].get("act_type") == "prelu")
+        # Its gradient of the slope of prelu is another where x is computed (test_slopes_of_prelu).
+        is_slope = n > 0 and case[1].get("act_type") == "prelu"
+        is_parameter = is_slope or (n > 0 and case[0] == "BatchNorm")
         is_variable = kind not in ("n", "p", "u", "c") or is_label or is_parameter
         if is_variable or not usable or self.rng.random() < 0.2:
-            node = self.variable(whole, kind in ("n", "p", "u") and not is_label)
+            node = self.variable(whole, kind in ("n", "p", "u") and not is_label and not is_slope)
             if kind[0] == "I":
                 self.integers.append(self.nodes[node]["name"])
             return node
@@ -277,7 +282,9 @@ class RandomNetwork(Network):
         node = self.unary("Reshape", node, shape=str(tuple(shape)))
         node = self.unary("tanh", node)
         if kind == "p":
-            node = self.unary("_plus_scalar", self.unary("abs", node), scalar="0.5")
+            node = self.unary(
+                "_plus_scalar", self.unary("abs", node), scalar="1.1" if case[0] == "arccosh" else "0.5"
+            )
         elif kind == "u":
             node = self.unary("_mul_scalar", node, scalar="0.9")
         elif kind == "c":
@@ -287,6 +294,8 @@ class RandomNetwork(Network):
     def grow(self, k):
         case, answer = CASES[k], expected()[k]
         arrays = mxnet_cases.values(case, int(self.rng.integers(1 << 30)))
+        if case[0] == "arccosh":  # MXNet multiplies its NaN with the 0 that comparisons give back
+            arrays = [x + 0.6 for x in arrays]
         sources = [self.source(case, n, x) for n, x in enumerate(arrays)]
         node = self.add(case[0], f"n{len(self.nodes)}", *sources, **case[1])
         self.last = node, len(answer["inference"]) - 1
@@ -327,10 +336,13 @@ def check_random_networks(seeds, tmp_path):
         networks.append(random_network(seed, ks))
     asked = [{**n, "inputs": {name: x.tolist() for name, x in n["inputs"].items()}} for n in networks]
     written = [{**n, "symbol": mxnet.dumps(mxnet.loads(n["symbol"]))} for n in asked]
-    answers = answers_of(asked + written, tmp_path)
+    answers = answers_of(asked + written, tmp_path, may_crash=True)
+    assert answers.count(None) <= len(seeds) // 10, "MXNet ends its process for some shapes, but for few"
     for seed, network, answer, of_written in zip(
         seeds, networks, answers[: len(seeds)], answers[len(seeds) :], strict=True
     ):
+        if answer is None or of_written is None:
+            continue
         compare(run(network["symbol"], network["inputs"], answer["gradients"]), answer, f"seed {seed}")
         arrays = {
             key: {name: as_array(x) for name, x in of_written[key].items()} for key in ("gradients", "states")
@@ -343,6 +355,57 @@ def check_random_networks(seeds, tmp_path):
         compare({**arrays, **results}, answer, f"seed {seed}, written")
 
 
+def prelu(of_x, of_slope):
+    """LeakyReLU(of_x(x), of_slope(slope)) of an x[2, 3, 2] and a slope[3], for MXNet and weft."""
+    n = Network(attrs={"mxnet_version": ["int", 10901]})
+    x, slope = n.add("null", "x"), n.add("null", "slope")
+    x = n.add(of_x, "of_x", x) if of_x else x
+    slope = n.add(of_slope, "of_slope", slope) if of_slope else slope
+    text = n.text(n.add("LeakyReLU", "y", x, slope, act_type="prelu"))
+    rng = np.random.default_rng(0)
+    inputs = {"x": rng.normal(size=(2, 3, 2)).astype(np.float32)}
+    return text, {**inputs, "slope": rng.normal(size=3).astype(np.float32)}
+
+
+@pytest.mark.parametrize("of_x", [None, "tanh", "_copy"])
+@pytest.mark.parametrize("of_slope", [None, "tanh"])
+def test_slopes_of_prelu(of_x, of_slope, tmp_path):
+    """The gradient is the derivative. MXNet 1.9.1 takes that of the slope from dx, if it has written dx over dy."""
+    text, inputs = prelu(of_x, of_slope)
+    found = run(text, inputs, ["x", "slope"])
+    y = found["training"][0]
+    weights = np.cos(np.arange(y.size)).reshape(y.shape)
+    functions = {None: lambda x: x, "_copy": lambda x: x, "tanh": np.tanh}
+
+    def total(x, slope):
+        x, slope = functions[of_x](x), functions[of_slope](slope)[:, None]
+        return (np.where(x > 0, x, slope * x) * weights).sum()
+
+    wide = {name: x.astype(np.float64) for name, x in inputs.items()}
+    for name, x in wide.items():
+        slopes = np.empty(x.shape)
+        for k in np.ndindex(x.shape):
+            step = np.zeros(x.shape)
+            step[k] = 1e-6
+            slopes[k] = (total(**{**wide, name: x + step}) - total(**{**wide, name: x - step})) / 2e-6
+        np.testing.assert_allclose(found["gradients"][name], slopes, rtol=1e-4, atol=1e-5)
+    if MXNET is None:
+        return
+    asked = {
+        "symbol": text,
+        "inputs": {k: x.tolist() for k, x in inputs.items()},
+        "gradients": ["x", "slope"],
+    }
+    (answer,) = answers_of([asked], tmp_path)
+    np.testing.assert_allclose(as_array(answer["training"][0]), y, rtol=1e-5)
+    np.testing.assert_allclose(as_array(answer["gradients"]["x"]), found["gradients"]["x"], rtol=1e-4)
+    theirs = found["gradients"]["slope"]
+    if of_x:
+        theirs = theirs * functions[of_slope](inputs["slope"])
+        assert abs(theirs - found["gradients"]["slope"]).max() > 0.01
+    np.testing.assert_allclose(as_array(answer["gradients"]["slope"]), theirs, rtol=1e-4, atol=1e-6)
+
+
 @with_mxnet
 def test_random_networks(tmp_path):
     check_random_networks(range(10), tmp_path)
@@ -350,6 +413,7 @@ def test_random_networks(tmp_path):
 
 @with_mxnet
 @pytest.mark.full
+@pytest.mark.timeout(900)
 def test_random_networks_for_200_seconds(tmp_path):
     seed, end = int(time.time()), time.monotonic() + 200
     while time.monotonic() < end:

@@ -12,6 +12,8 @@ PROGRAM = """
 import numpy as np
 import weft as wf
 import weft.functional as F
+import weft.module as M
+import weft.optimizer as optim
 
 x = wf.tensor([[1.0, 2.0]])
 y: wf.Tensor = wf.add(x, 1)
@@ -24,8 +26,21 @@ g: wf.Tensor | None = x.grad
 e: wf.Tensor = x == y
 n: wf.Tensor = F.add(x, np.ones(2)) * np.float32(2)
 m: wf.Tensor = F.linear(x, [[1.0, 2.0]])
+i: wf.Tensor = x[0, :1]
+o: int = wf.ones((2, 3)).size + wf.zeros(2).size + wf.full(2, 1.5).size + wf.empty(()).size
+net = M.Sequential(M.Linear(2, 2), M.ReLU())
+first = optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+second = optim.Adam(list(net.parameters()), 0.1)
+third = optim.AdamW([{"params": net.parameters(), "lr": 0.1}])
 """
-WRONG = {"wf.add(x, 'a')": "arg-type", "x.sum(axes=0)": "call-arg", "F.no_such_operator(x)": "attr-defined"}
+WRONG = {
+    "wf.add(x, 'a')": "arg-type",
+    "x.sum(axes=0)": "call-arg",
+    "F.no_such_operator(x)": "attr-defined",
+    "wf.ones(2).no_such_method()": "attr-defined",
+    "optim.SGD(lr=0.1)": "call-arg",
+    "optim.SGD(net.parameters(), learning_rate=0.1)": "call-arg",
+}
 
 
 def test_types_of_user_code(tmp_path):

@@ -39,10 +39,18 @@ __all__ = [
 DTypeLike = DType | str | Any
 DeviceLike = Device | str | None
 
-empty = _core.empty
-zeros = _core.zeros
-ones = _core.ones
-full = _core.full
+TYPE_CHECKING = False  # type checkers take it as true; typing itself takes long to import
+if TYPE_CHECKING:
+
+    def empty(shape: Any, dtype: DTypeLike | None = None, device: DeviceLike = None) -> Tensor: ...
+    def zeros(shape: Any, dtype: DTypeLike | None = None, device: DeviceLike = None) -> Tensor: ...
+    def ones(shape: Any, dtype: DTypeLike | None = None, device: DeviceLike = None) -> Tensor: ...
+    def full(
+        shape: Any, fill_value: Any, dtype: DTypeLike | None = None, device: DeviceLike = None
+    ) -> Tensor: ...
+
+else:
+    empty, zeros, ones, full = _core.empty, _core.zeros, _core.ones, _core.full
 
 
 def of_sizes(shape: Any, value: Any, dtype: DTypeLike, device: DeviceLike) -> Any:

@@ -189,16 +189,25 @@ def _to_device(self: Tensor, device: Device | str, *, stream: None = None) -> Te
     return moved
 
 
+def _printable(self: Tensor) -> Any:
+    """The elements as NumPy can write them."""
+    return (_core.copy_of(self, as_dtype("float32")) if self.dtype.name == "bfloat16" else self).numpy()
+
+
 def _repr(self: Tensor) -> str:
     import numpy as np
 
-    printable = (
-        _core.copy_of(self, as_dtype("float32")) if self.dtype.name == "bfloat16" else self
-    )  # NumPy can write these
-    values = np.array2string(printable.numpy(), separator=", ", prefix="tensor(")
+    values = np.array2string(_printable(self), separator=", ", prefix="tensor(")
     if not self.size and self.ndim != 1:
         values += f", shape={self.shape}"
     return f"tensor({values}, dtype={self.dtype}, device={self.device})"
+
+
+def _repr_html(self: Tensor) -> str:
+    """What notebooks show: shape, dtype, device, and a table of the elements."""
+    from weft.arrays.html import tensor_html
+
+    return tensor_html(self, _printable(self))
 
 
 def _format(self: Tensor, spec: str) -> str:
@@ -467,6 +476,7 @@ _METHODS = {
     "__dir__": visible_names,
     "__complex__": lambda self: complex(self.item()),
     "__repr__": _repr,
+    "_repr_html_": _repr_html,
     "__format__": _format,
     "__array__": _array,
     "__array_ufunc__": _array_ufunc,

@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from weft.graph.graph import Graph
 from weft.ops.node import Node, Value
 
-__all__ = ["Box", "Edge", "boxes_of", "svg"]
+__all__ = ["MAX_SHOWN_NODES", "Box", "Edge", "boxes_of", "graph_svg", "shorten", "svg"]
 
+MAX_SHOWN_NODES = 400  # of a picture that a notebook shows unasked: about a second, and still to be read
 CHARACTER, LINE = 6.6, 16.0  # pixels, of the font below
 FONT = "12px ui-monospace, monospace"
 GAP_X, GAP_Y, MARGIN = 24.0, 44.0, 16.0
@@ -235,3 +237,44 @@ def _box(box: Box, x: float, y: float) -> str:
         at = y - box.height / 2 + 6 + (k + 0.78) * LINE
         parts.append(f'<text x="{x:.1f}" y="{at:.1f}" text-anchor="middle"{style}>{escape(line)}</text>')
     return "".join(parts)
+
+
+def graph_svg(graph: Graph) -> str:
+    """A graph as SVG: inputs round, operators as boxes, results marked.
+
+    >>> from weft.base.dtype import float32
+    >>> from weft.graph.graph import graph_of
+    >>> from weft.ops.types import TensorType
+    >>> import weft.ops.functions as F
+    >>> picture = graph_svg(graph_of(lambda x: F.exp(x) + 1, [TensorType((2,), float32)]))
+    >>> [word in picture for word in ("Exp", "f32[2]", "result 0")]
+    [True, True, True]
+    """
+    names = {id(value.node): f"x{k}" for k, value in enumerate(graph.inputs)}
+
+    def box(node: Node) -> Box:
+        if node.op is None:
+            return Box((names[id(node)], str(node.outputs[0].type)), "input", round=True)
+        attributes = ", ".join(f"{k}={v!r}" for k, v in node.op.values().items())
+        lines = (type(node.op).__name__, shorten(attributes), shorten(node.where))
+        return Box(tuple(line for line in lines if line), node.op.family)
+
+    nodes = [*(v.node for v in graph.inputs), *(node for node in graph.nodes if node.op is not None)]
+    boxes, edges = boxes_of(nodes, box, _sizes)
+    index = {id(node): k for k, node in enumerate(nodes)}
+    for k, output in enumerate(graph.outputs):
+        if output is None or id(output.node) not in index:
+            continue
+        edges.append(Edge(index[id(output.node)], len(boxes), _sizes(output)))
+        target = graph.writes.get(k)
+        boxes.append(Box((f"result {k}" if target is None else f"into x{target}",), "output", round=True))
+    return svg(boxes, edges)
+
+
+def _sizes(value: Value) -> str:
+    return f"[{','.join(map(str, value.shape))}]"
+
+
+def shorten(text: str, limit: int = 48) -> str:
+    """The text, cut off with dots behind so many characters."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -18,7 +18,7 @@ from weft.base.errors import DTypeError
 from weft.base.typing import Any
 from weft.interop.source import ITEM_BYTES, Cursor, FileSource, short, size_bytes_of
 
-__all__ = ["SIGNATURE", "read", "save_params"]
+__all__ = ["SIGNATURE", "read", "read_array", "save_params"]
 
 SIGNATURE = struct.pack("<Q", 0x112)
 _VERSIONS = {0xF993FAC8: 1, 0xF993FAC9: 2, 0xF993FACA: 3}
@@ -133,6 +133,15 @@ class _Reader(Cursor):
 
 def _outside(indices: np.ndarray[Any, Any], size: int) -> bool:
     return bool(((indices < 0) | (indices >= size)).any())
+
+
+def read_array(source: FileSource) -> Any:
+    """The one array that a source is, without names: what NDArray pickles as."""
+    reader = _Reader(source)
+    x = reader.array("the array")
+    if x is None or reader.at != source.size_bytes:
+        raise source.fail(f"an array ends at byte {reader.at} of {source.size_bytes}")
+    return x
 
 
 def read(source: FileSource) -> Any:

@@ -32,6 +32,7 @@ __all__ = [
     "Cursor",
     "FileFormatError",
     "FileSource",
+    "MemorySource",
     "open_source",
     "short",
     "size_bytes_of",
@@ -120,7 +121,11 @@ class FileSource:
     def read(self, begin: int, size_bytes: int, what: str) -> bytes:
         """A copy of these bytes. what: their name in the error."""
         self.require(begin, size_bytes, what)
-        return bytes(read_at(self.fd, begin, size_bytes, self.where))
+        return bytes(self.copied(begin, size_bytes))
+
+    def copied(self, begin: int, size_bytes: int) -> memory_map.mmap | bytearray:
+        """These bytes, which are there, in memory of their own."""
+        return read_at(self.fd, begin, size_bytes, self.where)
 
     def view(self) -> memoryview:
         """The bytes of the file, as they are used; all of them at once where the file is not mapped."""
@@ -136,7 +141,7 @@ class FileSource:
         if self._mapping is not None and begin % ITEM_BYTES[dtype] == 0 and size_bytes:
             buffer, offset = self._mapping, begin
         else:
-            buffer, offset = read_at(self.fd, begin, size_bytes, self.where), 0
+            buffer, offset = self.copied(begin, size_bytes), 0
         return self.tensor_over(buffer, offset, shape, dtype, what)
 
     def tensor_over(self, buffer: Any, offset: int, shape: Sequence[int], dtype: str, what: str) -> Any:
@@ -161,6 +166,21 @@ class FileSource:
         """The tensor over a dense NumPy array that nothing else writes; dtype: what its bytes are."""
         memory = memoryview(array).cast("B") if array.size else bytearray()
         return self.tensor_over(memory, 0, array.shape, dtype, what)
+
+
+class MemorySource(FileSource):
+    """Bytes in a file that are as a file of their own, such as an array in a pickle."""
+
+    def __init__(self, data: bytes, where: str, device: Device) -> None:
+        self.data, self.where, self.device = data, where, device
+        self.size_bytes = len(data)
+        self._mapping = None
+
+    def copied(self, begin: int, size_bytes: int) -> bytearray:
+        return bytearray(self.data[begin : begin + size_bytes])
+
+    def view(self) -> memoryview:
+        return memoryview(self.data)
 
 
 class Cursor:

@@ -410,6 +410,16 @@ class Module:
         """All buffers, each once."""
         return (x for _, x in self.named_buffers())
 
+    def own_state(self) -> Iterator[tuple[str, bool, Tensor | None]]:
+        """Parameters and buffers of this module alone: name, whether a parameter, the tensor (None without a size).
+
+        >>> import weft.module as M
+        >>> [(name, is_parameter, x.shape) for name, is_parameter, x in M.Linear(3, 2).own_state()]
+        [('weight', True, (2, 3)), ('bias', True, (2,))]
+        """
+        for name, role in self._roles.items():
+            yield name, role in (PARAMETER, UNSIZED), None if role == UNSIZED else vars(self)[name]
+
     # Modes and changes of the whole tree.
 
     def train(self: Self, mode: bool = True) -> Self:
@@ -588,6 +598,12 @@ class Module:
     def __repr__(self) -> str:
         return _representation(self)
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: a tree that opens and closes."""
+        from weft.module.html import module_html
+
+        return module_html(outline(self))
+
 
 def _is_of_the_call(problem: TypeError) -> bool:
     """True if forward was called with the wrong arguments: the error comes from the call, not from the body."""
@@ -595,32 +611,43 @@ def _is_of_the_call(problem: TypeError) -> bool:
     return entry is not None and entry.tb_next is None and "forward() " in str(problem)
 
 
-@recursive_repr("...")  # a module may refer to those above it
-def _representation(module: Module) -> str:
-    """The module's class and attributes, and those below it, indented; not recursive but where a class has its own."""
-    lines: list[str] = []
+def outline(module: Module) -> Iterator[tuple[int, str, Module | None, str]]:
+    """The module and those below it, as repr shows them: depth, the name with a colon, the module, its text.
+
+    The module is None where only the text counts: it is above itself, or its class has a repr of its own. Not recursive
+    but for such a class.
+    """
     above: set[int] = set()
-    waiting: list[tuple[str, str, Module | int]] = [("", "", module)]  # an int: the id of one whose lines end
+    waiting: list[tuple[int, str, Module | int]] = [(0, "", module)]  # an int: the id of one that ends
     while waiting:
-        indent, label, each = waiting.pop()
+        depth, label, each = waiting.pop()
         if isinstance(each, int):
             above.discard(each)
-            lines.append(f"{indent})")
-            continue
-        children: list[tuple[str, Module]] = []
-        if id(each) in above:
-            text = "..."
+        elif id(each) in above:
+            yield depth, label, None, "..."
         elif each is not module and type(each).__repr__ is not Module.__repr__:
-            text = repr(each)
+            yield depth, label, None, repr(each)
         else:
-            children = list(each.named_children())
-            text = f"{type(each).__name__}({each.extra_repr()}{'' if children else ')'}"
-        lines.append(f"{indent}{label}{text}".replace("\n", f"\n{indent}"))
-        if children:
+            yield depth, label, each, f"{type(each).__name__}({each.extra_repr()})"
             above.add(id(each))
-            waiting.append((indent, "", id(each)))
-            waiting += [(indent + "  ", f"{name}: ", child) for name, child in reversed(children)]
-    return "\n".join(lines)
+            waiting.append((depth, "", id(each)))
+            waiting += [
+                (depth + 1, f"{name}: ", child) for name, child in reversed(list(each.named_children()))
+            ]
+
+
+@recursive_repr("...")  # a module may refer to those above it
+def _representation(module: Module) -> str:
+    """The module's class and attributes, and those below it, indented, each in the parentheses of the one above."""
+    lines: list[str] = []
+    last = 0
+    for depth, label, _, text in outline(module):
+        if depth > last:
+            lines[-1] = lines[-1].removesuffix(")")
+        lines += [f"{'  ' * k})" for k in range(last - 1, depth - 1, -1)]
+        lines.append(f"{'  ' * depth}{label}{text}".replace("\n", f"\n{'  ' * depth}"))
+        last = depth
+    return "\n".join([*lines, *(f"{'  ' * k})" for k in range(last - 1, -1, -1))])
 
 
 def _modules_in(path: str, value: Any) -> Iterator[tuple[str, Module]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.arrays.creation import asarray
+from weft.arrays.tensor import Tensor
 from weft.base.errors import GraphError
 from weft.module.module import Module, Parameter
 from weft.ops.node import Value
@@ -71,6 +72,22 @@ class SymbolModule(Module):
             else:
                 setattr(home, attribute, Parameter(x))
 
+    def tensor_of(self, name: str) -> Tensor:
+        """The parameter or buffer of a variable of the symbol. Raises KeyError for inputs and unknown names.
+
+        >>> import weft as wf
+        >>> import weft.functional as F
+        >>> import weft.symbol as sym
+        >>> y = F.linear(sym.var("x"), out_features=2, bias=False, name="fc")
+        >>> net = SymbolModule(y, {"fc_weight": wf.ones((2, 3))})
+        >>> net.tensor_of("fc_weight") is net.fc.weight
+        True
+        """
+        x: Any = self
+        for part in self._paths[name]:
+            x = getattr(x, part)
+        return x
+
     def forward(self, *args: Any) -> Any:
         from weft.symbol.eager_run import run_operators  # loaded by whoever has a symbol
 
@@ -79,11 +96,7 @@ class SymbolModule(Module):
                 f"SymbolModule: takes {len(self.inputs)} arrays ({', '.join(self.inputs)}), got {len(args)}"
             )
         bound = dict(zip(self.inputs, args, strict=True))
-        for name, path in self._paths.items():
-            x: Any = self
-            for part in path:
-                x = getattr(x, part)
-            bound[name] = x
+        bound |= {name: self.tensor_of(name) for name in self._paths}
         results = run_operators(self.symbol.values, bound, self.training, lambda node: None)
         return results[0] if len(results) == 1 else tuple(results)
 

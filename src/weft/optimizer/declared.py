@@ -53,7 +53,11 @@ def options(**named: Option) -> Any:
 
 
 @dataclass_transform()
-class Declared(Optimizer):
+class _Declaring(Optimizer):
+    """For type checkers, which take fields of classes below the one that is decorated; `params` is one."""
+
+
+class Declared(_Declaring):
     """Base: class variables made by option() and options() are the arguments of the constructor, in their order.
 
     A subclass adds its own behind those of its base, and may declare one again with another default. Options of other

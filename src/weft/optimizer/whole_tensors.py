@@ -185,8 +185,9 @@ class Adafactor(_Whole):
         maximize: bool = False,
     ) -> None:
         eps1, eps2 = eps
-        decay = {"beta2_decay": beta2_decay, "weight_decay": weight_decay}
-        super().__init__(params, lr=lr, eps1=eps1 or 0.0, eps2=eps2, d=d, maximize=maximize, **decay)
+        values = {"lr": lr, "beta2_decay": beta2_decay, "eps1": eps1 or 0.0, "eps2": eps2, "d": d}
+        values |= {"weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, **values)
 
     def new_state(self, role: str, parameter: Tensor) -> Tensor:
         dtype = "float64" if parameter.dtype == "float64" else "float32"

@@ -19,9 +19,10 @@ __all__ = ["AttrScope", "NameScope", "attributes", "prefix", "scoped_name"]
 
 
 class _Counter:
-    """Counts the names of each kind."""
+    """Counts the names of each kind, which begin with `begin`."""
 
-    def __init__(self) -> None:
+    def __init__(self, begin: str = "") -> None:
+        self.begin = begin
         self._next: dict[str, int] = {}
         self._lock = process.lock_of(self)
 
@@ -40,7 +41,8 @@ _attrs: ContextVar[Mapping[str, str]] = ContextVar("weft_attributes", default={}
 class NameScope:
     """A prefix for the names of operators' symbols, given or not; numbers start at 0 in each scope. Nests.
 
-    Variables made by hand keep their names, so that scopes can share them. Raises TypeError for anything but a text.
+    Variables made by hand keep their names, so that scopes can share them. automatic: a prefix that only names that are
+    not given get. Raises TypeError for anything but a text.
 
     >>> import weft.symbol as sym
     >>> with NameScope("a_"), NameScope("b_"):
@@ -48,11 +50,12 @@ class NameScope:
     'a_b_y'
     """
 
-    def __init__(self, prefix: str = "") -> None:
-        if not isinstance(prefix, str):
-            raise TypeError(f"NameScope: a prefix is a text, got {prefix!r}")
+    def __init__(self, prefix: str = "", automatic: str = "") -> None:
+        for text in (prefix, automatic):
+            if not isinstance(text, str):
+                raise TypeError(f"NameScope: a prefix is a text, got {text!r}")
         self.prefix = prefix
-        self._counter = _Counter()
+        self._counter = _Counter(automatic)
         self._tokens: list[Token[tuple[str, _Counter]]] = []
 
     def __enter__(self) -> NameScope:
@@ -106,7 +109,7 @@ def scoped_name(name: str | None, kind: str) -> str:
     """
     prefix, counter = _scope.get()
     if name is None:
-        return f"{prefix}{kind}{counter.take(kind)}"
+        return f"{prefix}{counter.begin}{kind}{counter.take(kind)}"
     if not isinstance(name, str) or not name:
         raise TypeError(f"symbol: a name is a text that is not empty, got {name!r}")
     return prefix + name

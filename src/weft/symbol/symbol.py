@@ -22,6 +22,7 @@ from weft.base.dtype import DType, as_dtype
 from weft.base.errors import GraphError
 from weft.base.name_hints import missing
 from weft.executor.budget import checked_budget
+from weft.graph.drawing import MAX_SHOWN_NODES
 from weft.graph.inner import StopGradient
 from weft.graph.symbols import (
     SymbolNode,
@@ -472,6 +473,10 @@ class Symbol(Outputs, ArrayFace):
         """A drawing as SVG. shapes: as infer_shape's; then sizes are written beside the edges."""
         inference = self._infer((), shapes, {})
         return drawing.to_svg(self.values, inference.shape_of if shapes else None)
+
+    def _repr_svg_(self) -> str | None:
+        """What notebooks show: the drawing, None, for the listing, where it is too large to be read."""
+        return self.to_svg() if len(self._nodes()) <= MAX_SHOWN_NODES else None
 
     def plot(self, path: Any = None, **shapes: Partial) -> str:
         """A drawing as SVG, also written to a file if a path is given; shapes: as for infer_shape_partial.

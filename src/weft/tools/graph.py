@@ -25,13 +25,12 @@ from weft.executor.buffers import row_major
 from weft.executor.lowering import Lowering
 from weft.executor.plan_info import MemoryReport
 from weft.executor.planner import make_plan
-from weft.graph.drawing import Box, Edge, boxes_of, svg
+from weft.graph.drawing import graph_svg, shorten
 from weft.graph.graph import Graph
 from weft.graph.passes import PASSES
 from weft.graph.rewrite import rewrite
 from weft.graph.text import from_json
 from weft.module.module import Module
-from weft.ops.node import Node
 from weft.ops.sizes import NeedsSizes
 from weft.ops.types import TensorType
 from weft.symbol.lower import lower
@@ -243,47 +242,6 @@ def _fold(graph: Graph, box_of: dict[int, int], nodes: list[dict[str, Any]]) -> 
         reader_boxes = readers.get(id(value), set())
         if len(reader_boxes) == 1 and id(value) not in result_ids:
             nodes[box_of[id(value)]]["own"] = next(iter(reader_boxes))
-
-
-def graph_svg(graph: Graph) -> str:
-    """A graph as SVG: inputs round, operators as boxes, results marked.
-
-    >>> from weft.base.dtype import float32
-    >>> from weft.graph.graph import graph_of
-    >>> from weft.ops.types import TensorType
-    >>> import weft.ops.functions as F
-    >>> picture = graph_svg(graph_of(lambda x: F.exp(x) + 1, [TensorType((2,), float32)]))
-    >>> [word in picture for word in ("Exp", "f32[2]", "result 0")]
-    [True, True, True]
-    """
-    names = {id(value.node): f"x{k}" for k, value in enumerate(graph.inputs)}
-
-    def box(node: Node) -> Box:
-        if node.op is None:
-            return Box((names[id(node)], str(node.outputs[0].type)), "input", round=True)
-        attributes = ", ".join(f"{k}={v!r}" for k, v in node.op.values().items())
-        lines = (type(node.op).__name__, shorten(attributes), shorten(node.where))
-        return Box(tuple(line for line in lines if line), node.op.family)
-
-    nodes = [*(v.node for v in graph.inputs), *(node for node in graph.nodes if node.op is not None)]
-    boxes, edges = boxes_of(nodes, box, _sizes)
-    index = {id(node): k for k, node in enumerate(nodes)}
-    for k, output in enumerate(graph.outputs):
-        if output is None or id(output.node) not in index:
-            continue
-        edges.append(Edge(index[id(output.node)], len(boxes), _sizes(output)))
-        target = graph.writes.get(k)
-        boxes.append(Box((f"result {k}" if target is None else f"into x{target}",), "output", round=True))
-    return svg(boxes, edges)
-
-
-def _sizes(value: Any) -> str:
-    return f"[{','.join(map(str, value.shape))}]"
-
-
-def shorten(text: str, limit: int = 48) -> str:
-    """The text, cut off with dots behind so many characters."""
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def memory_svg(report: MemoryReport) -> str:

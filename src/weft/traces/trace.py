@@ -175,6 +175,12 @@ class Trace:
     def __repr__(self) -> str:
         return f"trace({self.function!r})"
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: each program with its graph and its memory."""
+        from weft.traces.html import trace_html
+
+        return trace_html(repr(self), self._programs)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Trace:
         """A trace of the copied function, which has no programs yet."""
         return _fresh_trace(*self._options(copy.deepcopy(self.function, memo)))

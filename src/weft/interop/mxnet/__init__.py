@@ -13,5 +13,8 @@ from weft.interop.mxnet.symbols import load as load
 from weft.interop.mxnet.symbols import loads as loads
 from weft.interop.mxnet.symbols import operators as operators
 from weft.interop.mxnet_params import save_params as save_params
+from weft.interop.mxnet_states import OptimizerStates as OptimizerStates
+from weft.interop.mxnet_states import load_states as load_states
+from weft.interop.mxnet_states import restore as restore
 
 _add_hints(globals())

@@ -195,7 +195,8 @@ class _Reader:
         """The symbol of the file's heads."""
         for k, node in enumerate(self.nodes):
             user = {key: text for key, text in self._hidden(node).items() if key != "__init__"}
-            with AttrScope(**user), NameScope():
+            automatic = f"{node.name}_" if node.name else f"node{k}_"  # so that names stay apart
+            with AttrScope(**user), NameScope(automatic=automatic):
                 self.outputs.append(self._variable(node) if node.op == "null" else self._operator(k, node))
         heads = self.document.get("heads")
         if not isinstance(heads, list) or not heads:
