@@ -205,6 +205,32 @@ def test_the_origin_of_a_nan_is_found():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_the_origin_of_a_nan_is_the_processors(dtype):
+    """By the same words, with counts and the first place; no array comes to the host."""
+    draws = np.random.default_rng(SEED)
+    for shape in ((), (3,), (40, 3), (2, 3, 700)):
+        a, b = numbers(*shape), np.asarray(np.abs(numbers(*shape)) + 0.5, "float32")
+        for array, value, share in ((a, -np.inf, 0.2), (b, np.nan, 0.1)):
+            array[draws.random(shape) < share] = value
+        for infinite in (False, True):
+            said = []
+            for device in ("cpu:0", "gpu:0"):
+                x, y = (F.cast(wf.tensor(v, device=device), dtype=dtype) for v in (a, b))
+                x, y = (wf.permute_dims(v, range(len(shape))[::-1]) for v in (x, y))
+                staged = counts()["staged"]
+                try:
+                    with wf.tools.detect_anomaly(infinite):
+                        (x * y + x).wait()
+                    said.append(None)
+                except wf.EngineError as error:
+                    said.append(str(error).replace(device, ""))
+                assert counts()["staged"] == staged
+            assert said[0] == said[1]
+            is_bad = np.isnan(a * b + a) | (np.isinf(a * b + a) & infinite)
+            assert (said[0] is not None) == bool(is_bad.any())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("shape", [(), (1,), (63,), (65,), (3, 70), (4, 5, 129)])
 def test_dropout_and_bernoulli_draw_the_processors_numbers(dtype, shape):
     a = wf.tensor(numbers(*shape), device="cpu:0").astype(dtype)

@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from tests.ops.support import OPERATORS, SEED, cases, some
 
@@ -15,7 +16,7 @@ from weft.expr.scalar import cast, constant, index, load, load_at, parameter, pr
 from weft.expr.targets import compile_threads, ptx_target, standin_target
 from weft.expr.threads import print_threads
 
-from .standin import DeviceFault, Trial, without_barrier
+from .standin import DeviceFault, Trial, gpu, without_barrier
 
 SEEDS = (0, 1, 2)
 NUMBERS = ("float32", "float64", "int32", "int64", "uint8", "int8")
@@ -271,6 +272,21 @@ def test_products_that_do_not_fit_into_shared_memory_are_refused():
     kernel = products("many", ["float32", "float32", "float64"], *values)
     with pytest.raises(ValueError, match="products is no schedule"):
         print_threads(kernel, Schedule("products", 256, 1, True, (1, 1, 2)))
+
+
+@pytest.mark.parametrize("kernel", [POINTWISE[2], softmax(), scanned("float32", "sum")], ids=lambda k: k.name)
+def test_gated_code_does_nothing_behind_a_failure(kernel):
+    trial = Trial(kernel, (7, 45))
+    want = trial.on_processor()
+    for schedule in trial.schedules():
+        code = print_threads(kernel, schedule).gated()
+        image = compile_threads(code, standin_target())
+        for places in ([-1], [-1, -1, -1], [0], [-1, 7], [3, -1], [-1, -1, 0, -1]):
+            arrays = [a.copy() for a in trial.arrays]
+            findings = np.array([(place, 5) for place in places], np.int64)
+            gpu().run(image, code, 3, [*arrays, findings], trial.words(), seed=len(places))
+            trial.assert_same(arrays, want if max(places) < 0 else trial.arrays, exact=max(places) >= 0)
+        assert b"bar.sync" in compile_threads(code, ptx_target("sm_80")) or schedule.kind != "blocks"
 
 
 def barriers_of(trial, schedule):
