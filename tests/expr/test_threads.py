@@ -307,7 +307,32 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[m[0].name + m[2].kind for m in MUTANTS])
+LONG = {2: (9, 300), 3: (3, 3, 300), 4: (3, 3, 5, 60)}  # sizes of rows that several warps work on
+WIDE = {2: (300, 40), 3: (2, 130, 40), 4: (2, 130, 5, 8)}
+ALIKE = ("prod_", "min_", "max_")  # of so many elements they come to the same in every row
+OTHERS = [  # everything else that has barriers
+    *((k, LONG[k.rank], Schedule("blocks", 128)) for k in FOLDS + SCANS),
+    *((k, WIDE[k.rank], Schedule("columns", 128)) for k in COLUMNS if not isinstance(k.stages[0], Scan)),
+    *(  # several turns of a tile
+        (k, (*sizes[:-1], 3 * sizes[-1]), Schedule("products", 256, 1, True, pairs), moves)
+        for k, sizes, moves, pairs in PRODUCTS
+    ),
+]
+SHOWN = {(m[0].name, m[2].kind) for m in MUTANTS}
+MUTANTS += [m for m in OTHERS if (m[0].name, m[2].kind) not in SHOWN and not m[0].name.startswith(ALIKE)]
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(
+            m,
+            id=f"{m[0].name}-{m[2].kind}-{n}",
+            marks=[] if n < len(SHOWN) or (n + SEED) % 8 == 0 else pytest.mark.full,
+        )
+        for n, m in enumerate(MUTANTS)
+    ],
+)
 def test_every_barrier_is_needed(mutant):
     """Without any one of them some order of threads gives something else."""
     kernel, sizes, schedule, *moves = mutant
