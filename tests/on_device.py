@@ -52,6 +52,17 @@ def _on_the_device():
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Arrays that modules make when they are imported are there, too."""
+    if not DEVICE:
+        return (yield)
+    import weft as wf
+
+    with wf.device(DEVICE):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     try:
         return (yield)
