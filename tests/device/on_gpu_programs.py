@@ -128,6 +128,17 @@ def test_loops_and_conditions_read_what_decides_from_the_device():
     assert last.item() == 21.0
 
 
+def test_draws_in_bodies_are_refused():
+    rows = wf.tensor([[1.0, 2.0], [3.0, 4.0]])
+    noisy = wf.trace(
+        lambda rows: wf.foreach(lambda row, s: (row + F.dropout(row, 0.5, training=True), s), rows, ())
+    )
+    with pytest.raises(
+        NotImplementedError, match=r"dropout: no kernel .* on gpu devices in the body .* draw before"
+    ):
+        noisy(rows)
+
+
 def test_errors_name_the_operator():
     x = wf.tensor([[3.0, 1.0], [1.0, 2.0]])
     factor = wf.trace(lambda x: wf.linalg.cholesky(x))
