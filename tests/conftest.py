@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.fuzzing import SEED
-from tests.on_device import _on_the_device, choose_driver, pytest_runtest_call  # noqa: F401
+from tests.on_device import _on_the_device, choose_driver, pytest_make_collect_report, pytest_runtest_call  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -2,7 +2,7 @@
 
 Arrays are made there, since it is the current device of each test. Where there is no driver, the stand-in takes its
 place. A test that fails because an operator has no kernel there, as the error says, counts as a gap:
-tests/device/test_gaps.py lists those operators.
+tests/device/test_gaps.py lists those operators. One that is marked processor(reason) is left out.
 """
 
 import ctypes
@@ -41,14 +41,27 @@ def gap_of(error):
 
 
 @pytest.fixture(autouse=True)
-def _on_the_device():
+def _on_the_device(request):
     if not DEVICE:
         yield
         return
+    if mark := request.node.get_closest_marker("processor"):
+        pytest.skip(f"the processor's own: {mark.args[0]}")
     import weft as wf
 
     with wf.device(DEVICE):
         yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Arrays that modules make when they are imported are there, too."""
+    if not DEVICE:
+        return (yield)
+    import weft as wf
+
+    with wf.device(DEVICE):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,6 +15,8 @@ namespace weft {
   H(asarray, "collections.abc.Callable[..., object]")                                                 \
   H(assign, "collections.abc.Callable[[object, object, object], object]")                             \
   H(call_foreign, "collections.abc.Callable[[object, tuple], object]")                                \
+  H(copy_loop, "collections.abc.Callable[[str], Kernel]")                                             \
+  H(count_non_finite, "collections.abc.Callable[[str, int], Kernel]")                                 \
   H(current_device, "collections.abc.Callable[[], object]")                                           \
   H(device_error, "type[Exception]")                                                                  \
   H(device_type, "type")                                                                              \

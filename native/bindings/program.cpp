@@ -1,5 +1,6 @@
 // program.cpp: kernels, loops and programs for Python.
 #include "bindings/convert.h"
+#include "bindings/hooks.h"
 #include "bindings/tensor.h"
 
 #include <nanobind/stl/pair.h>
@@ -48,7 +49,7 @@ class PythonCompiler {
 };
 
 // Code of a ThreadLoop, made by Python: compile(chip, rank, row_rank, lanes, inner, is_long, is_narrow,
-// width) gives (image, name, threads, shared bytes, words, items).
+// width, pairs, is_gated) gives (image, name, threads, shared bytes, words, items).
 class PythonThreadCompiler {
  public:
   explicit PythonThreadCompiler(nb::object compile) : compile_(compile.release().ptr()) {}
@@ -63,10 +64,10 @@ class PythonThreadCompiler {
       const LoopPattern& loop = pattern.loop;
       std::string inner;
       for (int k = 0; k < loop.operands; ++k) inner += "uzac"[loop.inner[k]];
-      const nb::object code =
-          nb::handle(compile_)(backend.chip(pattern.device), loop.rank, loop.row_rank, loop.lanes, inner,
-                               pattern.is_long, pattern.is_narrow, pattern.width,
-                               nb::make_tuple(pattern.m_loops, pattern.n_loops, pattern.seconds));
+      const nb::object code = nb::handle(compile_)(
+          backend.chip(pattern.device), loop.rank, loop.row_rank, loop.lanes, inner, pattern.is_long,
+          pattern.is_narrow, pattern.width, nb::make_tuple(pattern.m_loops, pattern.n_loops, pattern.seconds),
+          pattern.is_gated);
       const auto bytes = nb::cast<nb::bytes>(code[0]);
       image.assign(bytes.c_str(), bytes.size());
       name = nb::cast<std::string>(code[1]);
@@ -377,6 +378,19 @@ void bind_program(nb::module_& m) {
   // Steps whose results hold NaN (1), or infinite elements, too (2), fail from now on; 0: none. Gives what it
   // was.
   def(m, "watch_nan", [](int what) { return NanWatch::set(what); });
+  NanWatch::make_count = [](DType dtype, int ndim) {
+    Ref<Kernel> kernel;
+    call_away_from_signals([&] {
+      kernel = nb::cast<PyKernel&>(call_hook(Hook::count_non_finite, name_of(dtype), ndim)).kernel;
+    });
+    return kernel;
+  };
+  make_copy_loop = [](DType dtype) {
+    Ref<Kernel> kernel;
+    call_away_from_signals(
+        [&] { kernel = nb::cast<PyKernel&>(call_hook(Hook::copy_loop, name_of(dtype))).kernel; });
+    return kernel;
+  };
   // Runs a kernel here and now; for tests of kernels by themselves.
   def(
       m, "run_kernel",

@@ -274,6 +274,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Ref<Error> inherit_late(const Op& op, LateChecks& open);
   void note_doubts(const Op& op, LateChecks checks, size_t own, Ticket ticket);
   void keep_first_causes(const Op& op);
+  void settle_passed_checks();
   void settle_late_checks();
   static Ref<Error> late_error_of(const Var& var);
   void run_here(Op* op, Session& s);

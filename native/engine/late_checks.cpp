@@ -35,7 +35,10 @@ Ref<Error> LateCheck::settle() {
 }
 
 void PartCheck::read() {
-  if (Ref<Error> error = whole_->settle(); error && whole_->fails(access_)) throw TaskFailure{error};
+  Ref<Error> error = whole_->settle();
+  if (!error) return;
+  const OnFailure outcome = whole_->outcome(access_);
+  if (outcome == OnFailure::poison || (outcome == OnFailure::keep && had_failed_)) throw TaskFailure{error};
 }
 
 bool Doubt::is_known() const noexcept {
@@ -107,43 +110,66 @@ void Engine::note_doubts(const Op& op, LateChecks checks, size_t own, Ticket tic
     if (check.where_.empty()) check.where_ = op.where();
   }
   if (own < checks.size()) {
+    settle_passed_checks();
     const std::lock_guard guard(late_mutex_);
-    while (!late_checks_.empty() &&
-           late_checks_.front()->state_.load(std::memory_order_acquire) == LateCheck::settled)
-      late_checks_.pop_front();
     late_checks_.insert(late_checks_.end(), checks.begin() + static_cast<std::ptrdiff_t>(own), checks.end());
   }
   const auto first_own = checks.begin() + static_cast<std::ptrdiff_t>(own);
   const bool is_divided =
       std::any_of(first_own, checks.end(), [](const Ref<LateCheck>& check) { return check->is_divided(); });
-  const auto doubt_of = [&](uint32_t access) {
-    LateChecks parts = checks;
-    for (size_t k = own; k < parts.size(); ++k)
-      if (parts[k]->is_divided()) {
-        parts[k] = Ref<LateCheck>(new PartCheck(parts[k], access));
-        parts[k]->ticket_ = ticket;
+  const auto doubt_of = [&](uint32_t access, bool had_failed) {
+    LateChecks parts(checks.begin(), first_own);
+    for (auto check = first_own; check != checks.end(); ++check) {
+      if (!(*check)->is_divided()) {
+        parts.push_back(*check);
+      } else if (had_failed || (*check)->may_fail(access)) {
+        parts.push_back(Ref<LateCheck>(new PartCheck(*check, access, had_failed)));
+        parts.back()->ticket_ = ticket;
       }
-    return make_ref<Doubt>(std::move(parts));
+    }
+    return parts.empty() ? Ref<Doubt>() : make_ref<Doubt>(std::move(parts));
   };
   const Ref<Doubt> whole = checks.empty() || is_divided ? Ref<Doubt>() : make_ref<Doubt>(checks);
   for (const Access *a = op.accesses(), *begin = a, *end = a + op.access_count; a != end; ++a) {
     if (a->is_duplicate || a->mode == Mode::read) continue;
     StreamUses* const uses = a->var->uses.load(std::memory_order_acquire);
     if (!uses) continue;
-    const Ref<Doubt> doubt = is_divided ? doubt_of(static_cast<uint32_t>(a - begin)) : whole;
-    const Ref<Doubt> before = doubt && a->mode == Mode::overwrite ? uses->doubt() : Ref<Doubt>();
-    const bool has_cause = doubt && a->mode == Mode::overwrite && a->var->error;
-    if (!before && !has_cause) {
-      uses->set_doubt(doubt);
-      continue;
+    const bool is_cured = !checks.empty() && a->mode == Mode::overwrite;  // unless a check fails
+    Ref<Doubt> before = is_cured ? uses->doubt() : Ref<Doubt>();
+    Ref<Error> cause = is_cured ? a->var->error : Ref<Error>();
+    // One that is known keeps no row of others. What may keep its content may keep its error, which has to be
+    // known then.
+    if (before && (before->is_known() || a->on_failure == OnFailure::keep)) {
+      Ref<Error> first = before->settle();
+      if (!cause) cause = std::move(first);
+      before = {};
     }
-    auto joined = make_ref<Doubt>(doubt->checks);
-    if (has_cause) joined->cause = a->var->error;
-    if (before && before->is_known())  // so that none of them keeps a row of others
-      joined->cause = joined->cause ? joined->cause : before->settle();
-    else
-      joined->before = before;
-    uses->set_doubt(joined);
+    Ref<Doubt> doubt =
+        is_divided ? doubt_of(static_cast<uint32_t>(a - begin), static_cast<bool>(cause)) : whole;
+    if (doubt && (before || cause)) {
+      doubt = make_ref<Doubt>(doubt->checks);
+      doubt->cause = std::move(cause);
+      doubt->before = std::move(before);
+    }
+    uses->set_doubt(std::move(doubt));
+  }
+}
+
+// Checks whose streams have passed them are looked at now, so that a program that reads no result keeps few.
+void Engine::settle_passed_checks() {
+  try {
+    for (;;) {
+      Ref<LateCheck> check;
+      {
+        const std::lock_guard guard(late_mutex_);
+        if (late_checks_.empty() || !late_checks_.front()->is_known()) return;
+        check = late_checks_.front();
+      }
+      check->settle();
+      const std::lock_guard guard(late_mutex_);
+      if (!late_checks_.empty() && late_checks_.front() == check) late_checks_.pop_front();
+    }
+  } catch (const DeviceError&) {  // of a device that has failed, for those who wait for it
   }
 }
 

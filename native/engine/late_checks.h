@@ -12,10 +12,13 @@
 // A check may be divided: the steps of a program note checks, and each output is in doubt by those that it
 // depends on. Then what a variable is in doubt by is a PartCheck for its access.
 //
+// An update in place must not be made in vain, since it keeps its content if the operation fails
+// (OnFailure::keep). Within an operation code of the device decides that: what checks find lies side by side
+// (Findings), and a kernel that is gated looks at it first. Then the variable is not in doubt.
+//
 // A check is settled where its outcome must be known: when the host waits for a variable or for all; before
-// an operation runs that is not on a stream, that looks at values itself, or that must not be run in vain,
-// because what it writes would keep its content (OnFailure::keep). A failure that is known by then is
-// inherited as any other.
+// an operation runs that is not on a stream, that looks at values itself, or that updates in place and
+// depends on checks of others. A failure that is known by then is inherited as any other.
 //
 // Any thread may settle; one of them reads. A variable's doubt is set by the operation that writes it.
 #pragma once
@@ -25,12 +28,24 @@
 #include <vector>
 
 #include "engine/error.h"
+#include "engine/operation.h"
 #include "engine/ref.h"
 #include "engine/tickets.h"
 
 namespace weft {
 
 class Engine;
+
+// What the checks of one operation find, in memory of the device. An entry begins with a word of 64 bits that
+// is negative unless it is a failure (weft.expr.targets).
+struct Findings {
+  static constexpr size_t kBytes = 16;  // of an entry
+  char* memory;
+  size_t room;       // entries
+  size_t count = 0;  // those that checks have taken
+  // Memory for one more; null: there is none.
+  char* next() const noexcept { return count < room ? memory + count * kBytes : nullptr; }
+};
 
 class LateCheck : public Counted<LateCheck> {
  public:
@@ -45,11 +60,13 @@ class LateCheck : public Counted<LateCheck> {
   // The error, null: it has passed. Waits for the ticket. Raises DeviceError if the device has failed
   // meanwhile.
   Ref<Error> settle();
-  // Whether only some of what the operation writes fails with it: `fails`, once it is settled with an error.
+  // Whether only some of what the operation writes fails with it. Then: whether an access may fail, and once
+  // it is settled with an error, what becomes of the access.
   virtual bool is_divided() const noexcept { return false; }
-  virtual bool fails(uint32_t access) const {
+  virtual bool may_fail(uint32_t access) const noexcept { return static_cast<void>(access), true; }
+  virtual OnFailure outcome(uint32_t access) const {
     static_cast<void>(access);
-    return true;
+    return OnFailure::poison;
   }
 
  protected:
@@ -68,16 +85,19 @@ class LateCheck : public Counted<LateCheck> {
 
 using LateChecks = std::vector<Ref<LateCheck>>;
 
-// Of a divided check what decides about one access of the operation.
+// Of a divided check what decides about one access of the operation. had_failed: the variable had failed
+// before, so it has where its content is kept.
 class PartCheck final : public LateCheck {
  public:
-  PartCheck(Ref<LateCheck> whole, uint32_t access) : whole_(std::move(whole)), access_(access) {}
+  PartCheck(Ref<LateCheck> whole, uint32_t access, bool had_failed)
+      : whole_(std::move(whole)), access_(access), had_failed_(had_failed) {}
 
  private:
   void read() override;
 
   const Ref<LateCheck> whole_;
   const uint32_t access_;
+  const bool had_failed_;
 };
 
 struct Doubt : Counted<Doubt> {

@@ -28,6 +28,7 @@ class Operator;
 class Waiter;
 struct Access;
 struct Epoch;
+struct Findings;
 struct Op;
 struct Queue;
 struct Var;
@@ -65,7 +66,9 @@ struct RunContext {
   uint64_t interrupts = 0;  // of the engine, when the function began: see Engine::check_interrupts
   int stream_number = 0;    // of the stream, for tickets (tickets.h); 0: none
   std::vector<Ref<LateCheck>>* late =
-      nullptr;  // where checks may be noted (late_checks.h); null: they are waited for
+      nullptr;                   // where checks may be noted (late_checks.h); null: they are waited for
+  Findings* findings = nullptr;  // where those store what they find; null: where the kernel likes
+  bool is_gated = false;         // what is enqueued does nothing if one of these is a failure
 };
 // Of what runs outside of any operation, on cpu:0.
 inline constexpr RunContext outside_engine{nullptr, {}, QueueKind::compute, -1, nullptr, nullptr, nullptr};

@@ -19,29 +19,10 @@ struct Found {
   int64_t place;  // in row-major order, of the first one that is refused; -1: none is
   int64_t value;  // of that one
 };
+static_assert(sizeof(Found) <= Findings::kBytes);
 
 std::string text_of(int64_t value, DType dtype) {
   return dtype == DType::uint64 ? std::to_string(static_cast<uint64_t>(value)) : std::to_string(value);
-}
-
-char* found_at(const Call& call, size_t k) noexcept { return call.scratch + kPlace * k; }
-
-// Enqueues a check of x; parameters: of its code, before the sizes.
-void look(const Call& call, size_t k, const Kernel& find, const View& x, std::vector<uint64_t> parameters) {
-  for (int d = 0; d < x.ndim; ++d) parameters.push_back(static_cast<uint64_t>(x.shape[d]));
-  char* const found = found_at(call, k);
-  const View place{found, DType::int64, 0, nullptr, nullptr};
-  const View value{found + sizeof(int64_t), DType::int64, 0, nullptr, nullptr};
-  const std::array operands{x, place, value};
-  find.run({operands.data(), parameters.data(), nullptr, call.context});
-}
-
-// What check k has found, here and now.
-Found found(const Call& call, size_t k) {
-  Found result;
-  const Device device = call.context.device;
-  backend_of(device.kind)->copy_out(device.index, &result, found_at(call, k), sizeof result);
-  return result;
 }
 
 // The element `value` of an array of this type is refused.
@@ -70,10 +51,8 @@ template <class Rule>
 class ElementCheck final : public LateCheck {
  public:
   // Null: there is no room for one more.
-  static Ref<LateCheck> note(const Call& call, size_t k, const Rule& rule) {
-    const Device device = call.context.device;
-    const void* fetched =
-        backend_of(device.kind)->fetch_later(device.index, found_at(call, k), sizeof(Found));
+  static Ref<LateCheck> note(Device device, const char* found, const Rule& rule) {
+    const void* fetched = backend_of(device.kind)->fetch_later(device.index, found, sizeof(Found));
     return fetched ? Ref<LateCheck>(new ElementCheck(device, fetched, rule)) : Ref<LateCheck>();
   }
   ~ElementCheck() override { backend_of(device_.kind)->forget(device_.index, fetched_); }
@@ -96,21 +75,56 @@ class ElementCheck final : public LateCheck {
   const Rule rule_;
 };
 
-// Raises the rule's error if check k finds an element, later where that may be.
-template <class Rule>
-void settle(const Call& call, size_t k, const Rule& rule, bool may_be_late) {
-  if (may_be_late)
-    if (Ref<LateCheck> late = ElementCheck<Rule>::note(call, k, rule))
-      return call.context.late->push_back(std::move(late));
-  if (const Found first = found(call, k); first.place >= 0) rule.raise(first.value);
-}
+// Check k of a call, and where its code stores what it finds.
+class Check {
+ public:
+  Check(const Call& call, size_t k, bool may_be_late)
+      : context_(call.context), findings_(may_be_late ? context_.findings : nullptr) {
+    found_ = findings_ ? findings_->next() : nullptr;
+    is_late_ = may_be_late && (!findings_ || found_);
+    if (!found_) found_ = call.scratch + kPlace * k;
+  }
+
+  // Enqueues the check of x, whatever others have found; parameters: of its code, before the sizes.
+  void look(const Kernel& find, const View& x, std::vector<uint64_t> parameters) const {
+    for (int d = 0; d < x.ndim; ++d) parameters.push_back(static_cast<uint64_t>(x.shape[d]));
+    const View place{found_, DType::int64, 0, nullptr, nullptr};
+    const View value{found_ + sizeof(int64_t), DType::int64, 0, nullptr, nullptr};
+    const std::array operands{x, place, value};
+    RunContext context = context_;
+    context.is_gated = false;
+    find.run({operands.data(), parameters.data(), nullptr, context});
+  }
+
+  // Raises the rule's error if an element was found, later where that may be.
+  template <class Rule>
+  void settle(const Rule& rule) const {
+    const Device device = context_.device;
+    if (is_late_)
+      if (Ref<LateCheck> late = ElementCheck<Rule>::note(device, found_, rule)) {
+        if (findings_) ++findings_->count;
+        return context_.late->push_back(std::move(late));
+      }
+    Found first;
+    backend_of(device.kind)->copy_out(device.index, &first, found_, sizeof first);
+    if (first.place >= 0) rule.raise(first.value);
+  }
+
+ private:
+  const RunContext& context_;
+  Findings* const findings_;
+  char* found_;
+  bool is_late_;
+};
 
 class IndexedThreads final : public Kernel {
  public:
   explicit IndexedThreads(IndexedForm form) : form_(std::move(form)) {}
 
   bool reaches_devices() const override { return true; }
-  bool checks_late() const override { return true; }
+  size_t late_checks() const override { return form_.find.size(); }
+  bool enqueues() const override { return form_.find.empty(); }
+  bool heeds_gate() const override { return true; }
   size_t scratch_bytes(const View*) const override { return kPlace * form_.find.size(); }
 
   void run(const Call& call) const override {
@@ -134,8 +148,9 @@ class IndexedThreads final : public Kernel {
     const IndexedForm::Check& check = form_.checks[k];
     const View& indices = call.operands[check.indices];
     if (std::find(indices.shape, indices.shape + indices.ndim, 0) != indices.shape + indices.ndim) return;
-    look(call, k, *form_.find[k], indices, {size});
-    settle(call, k, IndexRule{form_.function, indices.dtype, check.dim, size}, may_be_late);
+    const Check one(call, k, may_be_late);
+    one.look(*form_.find[k], indices, {size});
+    one.settle(IndexRule{form_.function, indices.dtype, check.dim, size});
   }
 
   // The operands as the loops see them: broadcast along those that only choose elements of theirs.
@@ -171,15 +186,15 @@ class CheckedLabels final : public Kernel {
       : function_(std::move(function)), find_(std::move(find)), copy_(std::move(copy)) {}
 
   bool reaches_devices() const override { return true; }
-  bool checks_late() const override { return true; }
+  size_t late_checks() const override { return 1; }
   size_t scratch_bytes(const View*) const override { return kPlace; }
 
   void run(const Call& call) const override {
     const View& labels = call.operands[0];
-    look(call, 0, *find_, labels, {call.parameters[0], call.parameters[1]});
     const auto classes = load_as<int64_t>(call.parameters), ignored = load_as<int64_t>(call.parameters + 1);
-    // Of no classes none can be taken instead.
-    settle(call, 0, LabelRule{function_, labels.dtype, classes, ignored}, call.context.late && classes > 0);
+    const Check one(call, 0, call.context.late && classes > 0);  // of no classes none can be taken instead
+    one.look(*find_, labels, {call.parameters[0], call.parameters[1]});
+    one.settle(LabelRule{function_, labels.dtype, classes, ignored});
     copy_->run({call.operands, call.parameters, nullptr, call.context});
   }
 

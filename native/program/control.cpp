@@ -171,6 +171,9 @@ size_t Inner::scratch_bytes(const View* inputs) const {
 void Inner::run(Frame& frame, const View* inputs, const View* outputs, char* scratch,
                 const RunContext& context) const {
   const Program& p = *program_;
+  if (p.device.kind != context.device.kind)
+    throw DeviceError("a graph inside of another one was planned for " + to_string(p.device) +
+                      " and runs on " + to_string(context.device));
   bind_values(frame, inputs, outputs, scratch);
   try {
     for (size_t t = 0; t < p.steps.size(); ++t) {

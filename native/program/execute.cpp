@@ -13,6 +13,7 @@
 #include "program/prepacked.h"
 #include "program/run.h"
 #include "program/step_log.h"
+#include "program/thread_loop.h"
 #include "storage/runtime.h"
 #include "tensor/staging.h"
 
@@ -163,6 +164,8 @@ class Program::StepFailures {
   }
   // Whether a step is left out.
   bool skips(size_t t) {
+    if (late_) [[unlikely]]
+      gate(t);
     if (!error_) return false;
     const bool reads_failed =
         std::ranges::any_of(program_.steps[t].operands, [&](int v) { return state(v) != kGood; });
@@ -181,7 +184,15 @@ class Program::StepFailures {
 
  private:
   void note(size_t t);
-  bool settles_before(size_t t);
+  void gate(size_t t);
+  // Waits for what the steps before `end` have noted; later ones wait for what they check.
+  void settle_noted(size_t end);
+  // Step t has failed here and now: those before it are waited for, since one of them may have failed first,
+  // and then perhaps t is left out.
+  bool settles_before(size_t t) {
+    settle_noted(t);
+    return skips(t);
+  }
   static constexpr uint8_t kGood = 0, kStale = 1, kTorn = 2;
   uint8_t state(int value) const {
     return states_.empty() ? kGood
@@ -218,57 +229,91 @@ class Program::StepChecks final : public LateCheck {
     }
     noted.clear();
   }
-  bool empty() const noexcept { return checks_.empty(); }
   std::vector<StepCheck> take_all() noexcept { return std::exchange(checks_, {}); }
-  // The copies of a run are accesses behind its outputs.
-  void set_copies(std::span<const Copy> copies) {
-    for (const Copy& copy : copies) copied_.push_back(copy.output);
+  // The accesses that write are outputs, then the copies of the run.
+  void set_accesses(std::span<const Copy> copies) {
+    for (size_t j = 0; j < program_->outputs.size(); ++j)
+      if (program_->is_allocated(program_->outputs[j])) written_.push_back(j);
+    for (const Copy& copy : copies) written_.push_back(copy.output);
   }
 
   bool is_divided() const noexcept override { return true; }
-  bool fails(uint32_t access) const override { return access >= fails_.size() || fails_[access]; }
+  bool may_fail(uint32_t access) const noexcept override {
+    return access >= written_.size() || program_->may_fail_late_[written_[access]];
+  }
+  OnFailure outcome(uint32_t access) const override {
+    return access < outcomes_.size() ? outcomes_[access] : OnFailure::poison;
+  }
 
  private:
   void read() override {
     StepFailures failures(*program_);
     failures.settle(checks_, program_->steps.size());
     if (!failures) return;
-    for (const Output& output : program_->outputs)
-      if (program_->is_allocated(output)) fails_.push_back(!failures.is_good(output));
-    for (const size_t output : copied_) fails_.push_back(!failures.is_good(program_->outputs[output]));
+    for (const size_t output : written_) outcomes_.push_back(failures.outcome(program_->outputs[output]));
     failures.raise();
   }
 
   const Ref<const Program> program_;
   std::vector<StepCheck> checks_;
-  std::vector<size_t> copied_;
-  std::vector<bool> fails_;  // of each access that writes, once it is settled
+  std::vector<size_t> written_;      // of each access the output
+  std::vector<OnFailure> outcomes_;  // of each access, once it is settled with an error
 };
 
 // A run whose steps may note checks.
 struct Program::LateSteps {
   LateSteps(const Program& program, const RunContext& of_run)
-      : checks(new StepChecks(program)), context(of_run) {
+      : memory(program.device, program.gates_ ? program.late_checks_ * Findings::kBytes : 0,
+               of_run.stream_number),
+        findings{memory.get(), program.late_checks_},
+        context(of_run) {
     context.late = &noted;
+    if (!program.gates_) return;
+    context.findings = &findings;
+    findings_before.resize(program.steps.size());
   }
-  const Ref<StepChecks> checks;
-  LateChecks noted;  // by the step that runs
+  // Copies what a failed run keeps, behind the checks that were noted before the step that made it.
+  void copy_gated(const Output& output, const Tensor& from, const Tensor& to) const;
+
+  Ref<StepChecks> checks;  // null: none was noted yet
+  LateChecks noted;        // by the step that runs
+  const TempSpace memory;
+  Findings findings;
+  std::vector<size_t> findings_before;  // of each gated step, how many it looks at
   RunContext context;
 };
 
-void Program::StepFailures::note(size_t t) { late_->checks->take(t, late_->noted); }
+void Program::StepFailures::note(size_t t) {
+  if (late_->noted.empty()) return;
+  if (!late_->checks) late_->checks = Ref<StepChecks>(new StepChecks(program_));
+  late_->checks->take(t, late_->noted);
+}
 
-// Step t has failed here and now: those before it are waited for, since one of them may have failed first,
-// and then perhaps t is left out. Later steps wait for what they check.
-bool Program::StepFailures::settles_before(size_t t) {
+void Program::StepFailures::gate(size_t t) {
+  late_->context.is_gated = program_.gated_[t];
+  if (program_.gated_[t]) late_->findings_before[t] = late_->findings.count;
+}
+
+void Program::LateSteps::copy_gated(const Output& output, const Tensor& from, const Tensor& to) const {
+  Findings before = findings;
+  before.count = findings_before[static_cast<size_t>(output.step)];
+  RunContext gated = context;
+  gated.findings = &before;
+  gated.is_gated = true;
+  const View views[] = {from.view(), to.view()};
+  copy_loop(from.dtype).run({views, nullptr, nullptr, gated});
+}
+
+void Program::StepFailures::settle_noted(size_t end) {
   LateSteps& late = *std::exchange(late_, nullptr);
   late.context.late = nullptr;
+  late.context.findings = nullptr;
+  late.context.is_gated = false;
   late.noted.clear();
-  const std::vector<StepCheck> checks = late.checks->take_all();
-  if (checks.empty()) return false;
+  const Ref<StepChecks> noted = std::move(late.checks);
+  if (!noted) return;
   backend_of(late.context.device.kind)->synchronize(late.context.device.index, late.context.stream);
-  settle(checks, t);
-  return skips(t);
+  settle(noted->take_all(), end);
 }
 
 // What errors call a step.
@@ -288,7 +333,7 @@ Ref<Error> Program::failure_of(const Step& step) const {
 
 void Program::execute(const Run& run, const RunContext& context) const {
   std::optional<LateSteps> late;
-  if (context.late && !single_kernel_) [[unlikely]]
+  if (context.late && late_checks_ && !single_kernel_) [[unlikely]]
     late.emplace(*this, context);
   StepFailures failures(*this, late ? &*late : nullptr);
   const RunContext& of_steps = late ? late->context : context;
@@ -310,13 +355,18 @@ void Program::execute(const Run& run, const RunContext& context) const {
     set_outcomes([](const Output&) { return OnFailure::poison; });
     throw;
   }
-  if (late && !failures && !late->checks->empty()) [[unlikely]] {
-    late->checks->set_copies(run.copies);
+  if (late && !failures && late->checks) [[unlikely]] {
+    late->checks->set_accesses(run.copies);
     context.late->push_back(Ref<LateCheck>(late->checks.get()));
   }
-  for (const auto& [output, to] : run.copies)
-    if (failures.is_good(outputs[output]))
-      copy_elements(to->view(), to->device(), run.outputs[output]->view(), run.outputs[output]->device());
+  for (const auto& [output, to] : run.copies) {
+    if (!failures.is_good(outputs[output])) continue;
+    const Tensor& from = *run.outputs[output];
+    if (late && late->context.findings && outputs[output].commits) [[unlikely]]
+      late->copy_gated(outputs[output], from, *to);
+    else
+      copy_elements(to->view(), to->device(), from.view(), from.device());
+  }
   if (!failures) return;
   set_outcomes([&](const Output& output) { return failures.outcome(output); });
   failures.raise();
@@ -350,7 +400,7 @@ void Program::run_alone(const Run& run, const RunContext& context) const {
   StepLog::run(
       *this, 0, [&](size_t k) { return operands.get()[k]; },
       [&] { kernel.run({operands.get(), run.slots + steps[0].first_slot, scratch.get(), context}); });
-  NanWatch::check(steps[0], device, [&](size_t k) { return operands.get()[k]; });
+  NanWatch::check(steps[0], context, [&](size_t k) { return operands.get()[k]; });
 }
 
 namespace {
@@ -402,7 +452,7 @@ void Program::run_bound(const Run& run, const RunContext& context, StepFailures&
         for (size_t k = 0; k < operands; ++k) views[k] = operand(t, k);
         step.kernel->run({views.data(), run.slots + step.first_slot, arena + p.arena_size, context});
       }
-      NanWatch::check(step, device, [&](size_t k) { return operand(t, k); });
+      NanWatch::check(step, context, [&](size_t k) { return operand(t, k); });
       if (arena_check) demand_own_arena(*arena_check, t);
     } catch (...) {
       throw TaskFailure{failure_of(step)};
@@ -591,7 +641,7 @@ void Program::run_unbound(const Run& run, const RunContext& context, StepFailure
           [&] {
             step.kernel->run({gather(step), run.slots + step.first_slot, arena + arena_size, context});
           });
-      NanWatch::check(step, device, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; });
+      NanWatch::check(step, context, [&](size_t k) { return views[static_cast<size_t>(step.operands[k])]; });
       failures.ran(t);
     } catch (...) {
       failures.failed(t, failure_of(step));

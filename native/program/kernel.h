@@ -85,8 +85,10 @@ class Kernel : public Counted<Kernel> {
   virtual bool crosses_devices() const { return false; }
   // Whether `run` only enqueues work on the context's stream, and the host waits for nothing.
   virtual bool enqueues() const { return false; }
-  // Whether `run` notes what it has to check, where it may (late_checks.h), instead of waiting for it.
-  virtual bool checks_late() const { return false; }
+  // How many checks `run` notes, where it may (late_checks.h), instead of waiting for them.
+  virtual size_t late_checks() const { return 0; }
+  // Whether what `run` enqueues does nothing in vain where its context is gated.
+  virtual bool heeds_gate() const { return false; }
   // Whether it opens parallel regions, or takes long, at any size.
   virtual bool wide() const { return false; }
 

@@ -172,6 +172,7 @@ void Program::finish() {
   validate();
   classify();
   relate_outputs();
+  plan_checks();
   compute_constants();
   if (exact && !single_kernel_) compute_layout();
 }
@@ -196,13 +197,52 @@ void Program::classify() {
     single_kernel_ = outputs[j].value == static_cast<int>(uses.size() + j);
   const auto is_loop = [](const Step& step) { return step.kernel->loop_form() != nullptr; };
   brief_ = !wide && !is_copy && steps.size() <= kBriefSteps && std::ranges::all_of(steps, is_loop);
-  // An update in place is not run in vain: it waits for checks.
-  const bool may_be_late = hoisted.empty() && std::ranges::none_of(outputs, [](const Output& y) {
-                             return y.commits && y.writes >= 0;
-                           });
-  is_enqueued_ = hidden_memory_of(device) && !is_copy && std::ranges::all_of(steps, [&](const Step& step) {
-                   return step.kernel->enqueues() || (may_be_late && step.kernel->checks_late());
-                 });
+}
+
+void Program::plan_checks() {
+  if (!hidden_memory_of(device) || is_copy) return;
+  for (const Step& step : steps) late_checks_ += step.kernel->late_checks();
+  if (late_checks_ && !(hoisted.empty() && gate_commits())) late_checks_ = 0;  // they are waited for
+  is_enqueued_ = std::ranges::all_of(steps, [&](const Step& step) {
+    return step.kernel->enqueues() || (late_checks_ && step.kernel->late_checks());
+  });
+}
+
+// Finds the steps that must not run in vain if a step before them notes a check: those that write what a run
+// that fails keeps. All steps that write one of these have to come before or behind each check, so that they
+// run all or none. False: that is not so, or the code of one does not look at checks.
+bool Program::gate_commits() {
+  gated_.assign(steps.size(), false);
+  may_fail_late_.assign(outputs.size(), true);
+  const auto touches = [&](size_t t, int root, bool only_writes) {
+    const auto is_of_root = [&](int operand) { return roots_[static_cast<size_t>(operand)] == root; };
+    const Step& step = steps[t];
+    return only_writes
+               ? std::ranges::any_of(step.written,
+                                     [&](int k) { return is_of_root(step.operands[static_cast<size_t>(k)]); })
+               : std::ranges::any_of(step.operands, is_of_root);
+  };
+  for (size_t j = 0; j < outputs.size(); ++j) {
+    const Output& output = outputs[j];
+    if (!output.commits || output.writes < 0 || output.step < 0) continue;
+    const int root = roots_[static_cast<size_t>(output.value)];
+    const auto first = static_cast<size_t>(output.step);
+    if (!touches(first, root, true)) return false;
+    bool is_behind_check = false, is_split = false;
+    may_fail_late_[j] = false;
+    for (size_t t = 0; t < steps.size(); ++t) {
+      const bool checks = steps[t].kernel->late_checks() != 0;
+      may_fail_late_[j] = may_fail_late_[j] || (checks && touches(t, root, false));
+      if (t >= first && touches(t, root, true)) {
+        if (is_split || (is_behind_check && !steps[t].kernel->heeds_gate())) return false;
+        gates_ = gates_ || is_behind_check;
+        gated_[t] = gated_[t] || is_behind_check;
+      }
+      is_behind_check = is_behind_check || (checks && t < first);
+      is_split = is_split || (checks && t >= first);
+    }
+  }
+  return true;
 }
 
 void Program::relate_outputs() {

@@ -219,6 +219,8 @@ class Program final : public Counted<Program> {
   // Parts of finish().
   void classify();
   void relate_outputs();
+  void plan_checks();
+  bool gate_commits();
   void compute_constants();
   void launch_parts(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
                     std::span<const Tensor* const> destinations, Tensor* const* results) const;
@@ -246,7 +248,12 @@ class Program final : public Counted<Program> {
 
   int inputs_ = 0;
   size_t numbers_taken_ = 0;
-  std::vector<bool> commits_;                // steps that make an output that commits
+  std::vector<bool> commits_;  // steps that make an output that commits
+  // Where checks may be noted by steps: how many at most, whether some decide about other steps on the
+  // device, and which steps these are; the outputs that may fail with a check.
+  size_t late_checks_ = 0;
+  bool gates_ = false;
+  std::vector<bool> gated_, may_fail_late_;
   std::vector<int> roots_;                   // of each value: itself, or what it is a view of
   bool needs_registers_ = true;              // false: shapes are the inputs'
   std::vector<int64_t> constant_registers_;  // of an exact program

@@ -2,12 +2,17 @@
 
 #include <bit>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <stdexcept>
+
+#include "engine/fork.h"
 
 namespace weft {
 namespace {
 
 constexpr int64_t kAccessBytes = 16;  // the widest access of a thread
+constexpr size_t kGateWords = 2;      // the address of findings, their number
 constexpr int64_t kNarrow = (int64_t{1} << 31) - 1;
 constexpr int64_t kBlocksOfProcessor = 16;  // more would wait; those that run stride over what is left
 // Products of fewer rows, columns or elements would leave most of a tile empty.
@@ -63,7 +68,7 @@ ThreadPattern::Key ThreadPattern::key() const noexcept {
   const auto schedule = static_cast<uint64_t>(is_long) | static_cast<uint64_t>(is_narrow) << 1 |
                         static_cast<uint64_t>(std::bit_width(static_cast<unsigned>(width)) - 1) << 2;
   const uint64_t pairs = static_cast<uint64_t>(m_loops) | static_cast<uint64_t>(n_loops) << 8 |
-                         static_cast<uint64_t>(seconds) << 16;
+                         static_cast<uint64_t>(seconds) << 16 | static_cast<uint64_t>(is_gated) << 63;
   return {loop.key() | schedule << 11, pairs, device};
 }
 
@@ -131,6 +136,8 @@ void ThreadLoop::launch(const Work& work, char* const* data, std::span<const uin
       width /= 2;
   }
   pattern.width = static_cast<int>(width);
+  const Findings* const findings = context.is_gated ? context.findings : nullptr;
+  pattern.is_gated = findings && findings->count;
   const DeviceFunction& function = *codes_.find(pattern.key(), [&] { return compile_(pattern); });
 
   uint64_t words[DeviceFunction::kMostWords];
@@ -141,10 +148,13 @@ void ThreadLoop::launch(const Work& work, char* const* data, std::span<const uin
   for (size_t k = 0; k < operands; ++k)
     for (size_t d = 0; d < rank; ++d) words[count++] = static_cast<uint64_t>(space.strides[k][d]);
   for (const uint64_t stride : gathered) words[count++] = stride;
-  if (count > function.words)
-    throw std::logic_error("a loop's code takes fewer words than its operands have");
-  if (count < function.words)
-    std::memcpy(words + count, parameters, (function.words - count) * sizeof *words);
+  const size_t end = function.words - (pattern.is_gated ? kGateWords : 0);
+  if (count > end) throw std::logic_error("a loop's code takes fewer words than its operands have");
+  if (count < end) std::memcpy(words + count, parameters, (end - count) * sizeof *words);
+  if (pattern.is_gated) {
+    words[end] = reinterpret_cast<uint64_t>(findings->memory);
+    words[end + 1] = findings->count;
+  }
 
   const int64_t blocks = std::min((work.items + function.items - 1) / function.items,
                                   kBlocksOfProcessor * backend->processors(context.device.index));
@@ -176,6 +186,19 @@ class ThreadLoop::BoundLoop final : public Bound {
 
 std::unique_ptr<Bound> ThreadLoop::bind(const View* operands) const {
   return std::make_unique<BoundLoop>(*this, operands);
+}
+
+const Kernel& copy_loop(DType dtype) {
+  static ForkMutex& mutex = *new ForkMutex;
+  static auto& loops = *new std::map<DType, Ref<Kernel>>;
+  const std::lock_guard guard(mutex);
+  Ref<Kernel>& loop = loops[dtype];
+  if (!loop) {
+    auto* const make = make_copy_loop.load(std::memory_order_acquire);
+    if (!make) throw std::logic_error("nothing makes loops that copy");
+    loop = make(dtype);
+  }
+  return *loop;
 }
 
 }  // namespace weft

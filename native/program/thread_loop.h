@@ -2,7 +2,8 @@
 //
 // `run` arranges the operands as a Loop does (loop_space.h), picks the code that was compiled for their
 // pattern, for the device and for what a schedule of threads has to know, and packs addresses, sizes, strides
-// and parameters into one block of words (weft/expr/llvm_threads.py). It does not wait.
+// and parameters into one block of words (weft/expr/llvm_threads.py). It does not wait. Where the context is
+// gated, the code does nothing if a check has found a failure.
 //
 // `run` may be called from any thread. Code is made on the first use of a pattern, by the thread that uses
 // it.
@@ -13,6 +14,7 @@
 #include <span>
 
 #include "engine/device_kind.h"
+#include "engine/late_checks.h"
 #include "program/code_table.h"
 #include "program/kernel.h"
 #include "program/loop_space.h"
@@ -30,6 +32,7 @@ struct ThreadPattern {
   // before. seconds: bit k, operand k moves along those of n. None: 0.
   int m_loops = 0, n_loops = 0;
   uint32_t seconds = 0;
+  bool is_gated = false;  // it looks at Findings first
 
   static constexpr int64_t kShortRow = 1024;
   struct Key {
@@ -58,6 +61,7 @@ class ThreadLoop final : public Kernel {
   int operand_count() const override { return form_.operands; }
   bool reaches_devices() const override { return true; }
   bool enqueues() const override { return true; }
+  bool heeds_gate() const override { return true; }
 
  private:
   struct Work;
@@ -72,5 +76,10 @@ class ThreadLoop final : public Kernel {
   const Compile compile_;
   CodeTable<ThreadPattern::Key, const DeviceFunction*> codes_;
 };
+
+// The loop x -> y of arrays of a type, kept for the process; what makes it is set where the native module is
+// loaded.
+inline std::atomic<Ref<Kernel> (*)(DType)> make_copy_loop{nullptr};
+const Kernel& copy_loop(DType dtype);
 
 }  // namespace weft

@@ -13,6 +13,8 @@ import pytest
 
 import weft as wf
 import weft.functional as F
+import weft.module as M
+import weft.optimizer as optim
 from weft import _core
 from weft.engine import default_engine
 
@@ -203,6 +205,66 @@ def test_steps_fail_as_on_the_processor():
                 assert there == here
         kinds = [isinstance(y, np.ndarray) for y in both[0]]
         assert kinds[1:4] == [second == 1, first == 0 and second == 1, True]
+
+
+def training(device, seed):
+    """What a small network and its losses are after steps some of whose labels and words are refused."""
+    draws = np.random.default_rng(seed)
+    with wf.device(device):
+        wf.random.seed(seed, device=device)
+        table, norm, out = M.Embedding(7, 4), M.BatchNorm1d(4), M.Linear(4, 5)
+        net = [table, norm, out]
+        parameters = [p for layer in net for p in layer.parameters()]
+        method = (optim.SGD, optim.Adam)[seed % 2]
+        optimizer = method(parameters, lr=0.1, **({"momentum": 0.5} if seed % 2 == 0 else {}))
+        manager = wf.GradManager().attach(parameters)
+        total = wf.zeros(())
+
+        def step(words, labels, scale):
+            with manager:
+                scores = out(F.tanh(norm(table(words)))) * scale
+                loss = F.cross_entropy(scores, labels)
+                manager.backward(loss)
+            optimizer.step().clear_grad()
+            return loss, scores
+
+        step = wf.trace(step) if seed % 3 else step
+        losses, seen = [], []
+        for _ in range(8):
+            words, labels = draws.integers(-7, 7, 6), draws.integers(0, 5, 6)
+            if draws.random() < 0.25:
+                labels[int(draws.integers(6))] = 5 + int(draws.integers(3))
+            if draws.random() < 0.15:
+                words[int(draws.integers(6))] = -8 - int(draws.integers(3))
+            if draws.random() < 0.1:
+                bias = wf.take(out.bias, wf.tensor([0, 1, 2, 3, 4 + int(draws.integers(2))]), axis=0)
+                out.bias[...] = bias  # which may have failed
+            scale = wf.take(wf.tensor([1.0, 2.0]), wf.tensor([2 * int(draws.random() < 0.1)]), axis=0)
+            loss, scores = step(wf.tensor(words), wf.tensor(labels), scale)
+            losses += [loss, scores.sum()]
+            total += loss
+            if draws.random() < 0.2:
+                seen.append(outcome(loss))
+            if draws.random() < 0.1:
+                out.bias[...] = 0.5
+        state = [*parameters, *(b for layer in net for b in layer.buffers())]
+        state += [x for x in optimizer.state_dict().values() if isinstance(x, wf.Tensor)]
+        results = [*seen, *(outcome(x) for x in (*losses, total, *state))]
+        with contextlib.suppress(Exception):
+            wf.waitall()
+        return results
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_updates_in_place_keep_what_they_would_on_the_processor(seed):
+    """A step whose labels are refused changes no weight, and the next one goes on from there."""
+    there, here = training("gpu:0", seed), training("cpu:0", seed)
+    assert len(there) == len(here)
+    for got, want in zip(there, here, strict=True):
+        if isinstance(got, np.ndarray) and isinstance(want, np.ndarray):
+            np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
+        else:
+            assert same(got, want), (got, want)
 
 
 def test_more_checks_are_noted_than_there_is_room_for():

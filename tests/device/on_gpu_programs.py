@@ -128,6 +128,17 @@ def test_loops_and_conditions_read_what_decides_from_the_device():
     assert last.item() == 21.0
 
 
+def test_draws_in_bodies_are_refused():
+    rows = wf.tensor([[1.0, 2.0], [3.0, 4.0]])
+    noisy = wf.trace(
+        lambda rows: wf.foreach(lambda row, s: (row + F.dropout(row, 0.5, training=True), s), rows, ())
+    )
+    with pytest.raises(
+        NotImplementedError, match=r"dropout: no kernel .* on gpu devices in the body .* draw before"
+    ):
+        noisy(rows)
+
+
 def test_errors_name_the_operator():
     x = wf.tensor([[3.0, 1.0], [1.0, 2.0]])
     factor = wf.trace(lambda x: wf.linalg.cholesky(x))
@@ -202,6 +213,32 @@ def test_the_origin_of_a_nan_is_found():
         wf.tools.detect_anomaly(),
     ):
         F.log(x).wait()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_the_origin_of_a_nan_is_the_processors(dtype):
+    """By the same words, with counts and the first place; no array comes to the host."""
+    draws = np.random.default_rng(SEED)
+    for shape in ((), (3,), (40, 3), (2, 3, 700)):
+        a, b = numbers(*shape), np.asarray(np.abs(numbers(*shape)) + 0.5, "float32")
+        for array, value, share in ((a, -np.inf, 0.2), (b, np.nan, 0.1)):
+            array[draws.random(shape) < share] = value
+        for infinite in (False, True):
+            said = []
+            for device in ("cpu:0", "gpu:0"):
+                x, y = (F.cast(wf.tensor(v, device=device), dtype=dtype) for v in (a, b))
+                x, y = (wf.permute_dims(v, range(len(shape))[::-1]) for v in (x, y))
+                staged = counts()["staged"]
+                try:
+                    with wf.tools.detect_anomaly(infinite):
+                        (x * y + x).wait()
+                    said.append(None)
+                except wf.EngineError as error:
+                    said.append(str(error).replace(device, ""))
+                assert counts()["staged"] == staged
+            assert said[0] == said[1]
+            is_bad = np.isnan(a * b + a) | (np.isinf(a * b + a) & infinite)
+            assert (said[0] is not None) == bool(is_bad.any())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])

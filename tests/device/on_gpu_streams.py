@@ -69,6 +69,56 @@ def test_a_traced_step_waits_for_nothing():
         assert loss.item() < first
 
 
+class Words(M.Module):
+    """Checks indices forwards and backwards, and labels; running statistics are updated before the labels are seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm, self.out = M.Embedding(11, 6), M.BatchNorm1d(6), M.Linear(6, 4)
+
+    def forward(self, words):
+        return self.out(F.tanh(self.norm(self.table(words).sum(axis=1))))
+
+
+@pytest.mark.parametrize("method", [optim.SGD, optim.Adam])
+def test_a_traced_step_that_checks_indices_and_labels_waits_for_nothing(method):
+    """Updates in place look at what the checks found where they run."""
+    with wf.device("gpu:0"):
+        net = Words()
+        optimizer = method(net.parameters(), lr=0.02)
+        manager = wf.GradManager().attach(net.parameters())
+
+        @wf.trace
+        def step(words, labels):
+            with manager:
+                loss = F.cross_entropy(net(words), labels)
+                manager.backward(loss)
+            optimizer.step().clear_grad()
+            return loss
+
+        words, labels = wf.tensor(rng.integers(-11, 11, (8, 3))), wf.tensor(rng.integers(0, 4, 8))
+        first = step(words, labels).item()
+        step(words, labels).wait()
+        before = {name: counts(name) for name in ("waits", "staged", "orders")}
+        for _ in range(5):
+            loss = step(words, labels)
+        assert {name: counts(name) for name in before} == before
+        assert loss.item() < first
+
+
+def test_checks_that_nobody_asks_for_give_their_places_back():
+    """A stream that is far enough has passed them; there is room for 512."""
+    x, index = wf.tensor(numbers(5), device="gpu:0"), wf.tensor([1, 0], device="gpu:0")
+    other = wf.zeros(1, device="gpu:0")
+    wf.take(x, index, axis=0).wait()
+    before = counts("waits")
+    for _ in range(5):
+        for _ in range(150):
+            wf.take(x, index, axis=0)
+        (other + 1).wait()
+    assert counts("waits") <= before + 5
+
+
 def test_more_is_enqueued_than_a_stream_may_be_ahead():
     x = wf.zeros(5, device="gpu:0")
     for _ in range(1500):

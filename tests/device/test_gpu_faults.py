@@ -19,5 +19,6 @@ def test_faults(seed):
 )
 def test_failures_on_other_engines(switch):
     result = run("-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider", "tests/device/on_gpu_faults.py",
-                 "-k", "failure or vain", WEFT_GPU_DRIVER=standin_path(), WEFT_TEST_SEED="3", **switch)  # fmt: skip
+                 "-k", "failure or vain or updates", WEFT_GPU_DRIVER=standin_path(), WEFT_TEST_SEED="3",
+                 **switch)  # fmt: skip
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]

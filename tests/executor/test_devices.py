@@ -22,6 +22,8 @@ from weft.ops import functions as G
 from weft.ops.node import input_value
 from weft.ops.types import TensorType
 
+pytestmark = pytest.mark.processor("its programs are planned for cpu:0 and cpu:1")
+
 HERE, THERE = wf.cpu(0), wf.cpu(1)
 LARGE = 1 << 16  # elements: too many to run on the thread that launches
 

@@ -70,7 +70,10 @@ class Gpu:
         return self.images[key]
 
     def run(self, image, code, blocks, arrays, words, seed=0):
-        """Launches on copies of the arrays, which are then replaced by what came out."""
+        """Launches on copies of the arrays, which are then replaced by what came out.
+
+        Of gated code the last array is the findings, 2 words each.
+        """
         self.use(seed)
         addresses = [self.new("cuMemAlloc_v2", SIZE(a.nbytes)) for a in arrays]
         try:
@@ -82,7 +85,9 @@ class Gpu:
                     SIZE(array.nbytes),
                     self.stream,
                 )
-            block = np.array([a.value for a in addresses] + list(words), np.int64)
+            operands = [a.value for a in addresses]
+            gate = [operands.pop(), arrays[-1].size // 2] if code.is_gated else []
+            block = np.array([*operands, *words, *gate], np.int64)
             assert block.size == code.words, (block.size, code.words)
             pointers = (POINTER * 1)(block.ctypes.data)
             function = self.function(image, code.name)

@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from tests.ops.support import OPERATORS, SEED, cases, some
 
@@ -15,7 +16,7 @@ from weft.expr.scalar import cast, constant, index, load, load_at, parameter, pr
 from weft.expr.targets import compile_threads, ptx_target, standin_target
 from weft.expr.threads import print_threads
 
-from .standin import DeviceFault, Trial, without_barrier
+from .standin import DeviceFault, Trial, gpu, without_barrier
 
 SEEDS = (0, 1, 2)
 NUMBERS = ("float32", "float64", "int32", "int64", "uint8", "int8")
@@ -273,6 +274,21 @@ def test_products_that_do_not_fit_into_shared_memory_are_refused():
         print_threads(kernel, Schedule("products", 256, 1, True, (1, 1, 2)))
 
 
+@pytest.mark.parametrize("kernel", [POINTWISE[2], softmax(), scanned("float32", "sum")], ids=lambda k: k.name)
+def test_gated_code_does_nothing_behind_a_failure(kernel):
+    trial = Trial(kernel, (7, 45))
+    want = trial.on_processor()
+    for schedule in trial.schedules():
+        code = print_threads(kernel, schedule).gated()
+        image = compile_threads(code, standin_target())
+        for places in ([-1], [-1, -1, -1], [0], [-1, 7], [3, -1], [-1, -1, 0, -1]):
+            arrays = [a.copy() for a in trial.arrays]
+            findings = np.array([(place, 5) for place in places], np.int64)
+            gpu().run(image, code, 3, [*arrays, findings], trial.words(), seed=len(places))
+            trial.assert_same(arrays, want if max(places) < 0 else trial.arrays, exact=max(places) >= 0)
+        assert b"bar.sync" in compile_threads(code, ptx_target("sm_80")) or schedule.kind != "blocks"
+
+
 def barriers_of(trial, schedule):
     return print_threads(trial.kernel, schedule).text.count("call void @weft_barrier(")
 
@@ -291,7 +307,32 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[m[0].name + m[2].kind for m in MUTANTS])
+LONG = {2: (9, 300), 3: (3, 3, 300), 4: (3, 3, 5, 60)}  # sizes of rows that several warps work on
+WIDE = {2: (300, 40), 3: (2, 130, 40), 4: (2, 130, 5, 8)}
+ALIKE = ("prod_", "min_", "max_")  # of so many elements they come to the same in every row
+OTHERS = [  # everything else that has barriers
+    *((k, LONG[k.rank], Schedule("blocks", 128)) for k in FOLDS + SCANS),
+    *((k, WIDE[k.rank], Schedule("columns", 128)) for k in COLUMNS if not isinstance(k.stages[0], Scan)),
+    *(  # several turns of a tile
+        (k, (*sizes[:-1], 3 * sizes[-1]), Schedule("products", 256, 1, True, pairs), moves)
+        for k, sizes, moves, pairs in PRODUCTS
+    ),
+]
+SHOWN = {(m[0].name, m[2].kind) for m in MUTANTS}
+MUTANTS += [m for m in OTHERS if (m[0].name, m[2].kind) not in SHOWN and not m[0].name.startswith(ALIKE)]
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(
+            m,
+            id=f"{m[0].name}-{m[2].kind}-{n}",
+            marks=[] if n < len(SHOWN) or (n + SEED) % 8 == 0 else pytest.mark.full,
+        )
+        for n, m in enumerate(MUTANTS)
+    ],
+)
 def test_every_barrier_is_needed(mutant):
     """Without any one of them some order of threads gives something else."""
     kernel, sizes, schedule, *moves = mutant

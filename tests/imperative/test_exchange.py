@@ -13,6 +13,8 @@ import weft as wf
 from weft.base.dtype import DTYPES
 from weft.base.errors import DTypeError
 
+pytestmark = pytest.mark.processor("arrays share the host's memory with others")
+
 BIG = 1 << 24
 """Elements of an array (64 MiB of float32) whose operations are still pending when the next line runs."""
 

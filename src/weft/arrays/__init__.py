@@ -10,14 +10,15 @@ from weft import storage as _storage  # noqa: F401 - the memory of arrays, which
 from weft.base.typing import Any
 
 
-def _from(module: str, name: str) -> Callable[[], Any]:
+def _from(module: str, name: str, package: str = "weft.arrays") -> Callable[[], Any]:
     """What imports it when it is first needed."""
-    return lambda: getattr(importlib.import_module(f"weft.arrays.{module}"), name)
+    return lambda: getattr(importlib.import_module(f"{package}.{module}"), name)
 
 
 _core.register(
     asarray=_from("creation", "asarray"),
     assign=_from("indexing", "assign"),
+    copy_loop=_from("indexing", "copying", "weft.kernels.gpu"),
     elements_exported=_from("tensor", "elements_exported"),
     of_sizes=_from("creation", "of_sizes"),
     plan_backward=_from("planning", "plan_backward"),

@@ -175,11 +175,13 @@ class LoopCode(Record):
         is_narrow: bool,
         width: int,
         pairs: tuple[int, int, int],
+        is_gated: bool,
     ) -> tuple[bytes, str, int, int, int, int]:
         """Code for one pattern on a kind of GPU (weft.expr.launches); the native core calls it for a new pattern."""
         from weft.expr.launches import launched
 
-        return launched(self.kernel(rank, row_rank, lanes, -1, inner), chip, is_long, is_narrow, width, pairs)
+        kernel = self.kernel(rank, row_rank, lanes, -1, inner)
+        return launched(kernel, chip, is_long, is_narrow, width, pairs, is_gated)
 
 
 def _keep(key: Any, kernel: Any) -> None:

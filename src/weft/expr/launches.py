@@ -24,17 +24,24 @@ LONG_ROW = 1024  # ThreadPattern::kShortRow of the native core: longer rows are 
 
 
 def launched(
-    kernel: Kernel, chip: str, is_long: bool, is_narrow: bool, width: int, pairs: tuple[int, int, int]
+    kernel: Kernel,
+    chip: str,
+    is_long: bool,
+    is_narrow: bool,
+    width: int,
+    pairs: tuple[int, int, int],
+    is_gated: bool,
 ) -> tuple[bytes, str, int, int, int, int]:
     """Code of a kernel on a kind of GPU: its image, its name, and what a launch has to know (see ThreadCode).
 
-    is_long: rows have more than 1024 elements; is_narrow, width and pairs: of Schedule.
+    is_long: rows have more than 1024 elements; is_narrow, width and pairs: of Schedule; is_gated: of ThreadCode.
     """
     width = min(width, width_of(kernel))  # the grid strides: it may be one for wider accesses
     schedule = schedule_of(kernel, LONG_ROW + is_long, is_narrow, width)
     if pairs != NO_PAIRS and fits_into_shared_memory(kernel, pairs[2]):
         schedule = Schedule("products", PRODUCT_THREADS, 1, is_narrow, pairs)
     code = print_threads(kernel, schedule)
+    code = code.gated() if is_gated else code
     image = compile_threads(code, target_of(chip))
     return image, code.name, code.threads, code.shared_bytes, code.words, code.positions
 
@@ -69,10 +76,11 @@ def thread_loop(
         is_narrow: bool,
         width: int,
         pairs: tuple[int, int, int],
+        is_gated: bool,
     ) -> tuple[bytes, str, int, int, int, int]:
         operands = tuple(Operand(d, INNER[c], n) for d, c, n in zip(dtypes, inner, counts, strict=True))
         kernel = Kernel(name, rank, operands, stages, row_rank, lanes)
-        return launched(kernel, chip, is_long, is_narrow, width, pairs)
+        return launched(kernel, chip, is_long, is_narrow, width, pairs, is_gated)
 
     joins = is_each and not row_axes and not any(counts)
     return _core.make_thread_loop(len(dtypes), inputs, row_axes, positions, is_ordered, joins, 0, compile)

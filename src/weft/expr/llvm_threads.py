@@ -75,7 +75,9 @@ class ThreadCode(Record):
     """A kernel's text, and what a launch has to know.
 
     words: of its arguments. shared_bytes: of shared memory for a block. A block's turn covers `positions` elements,
-    rows or columns; any number of blocks from 1 on is right.
+    rows or columns; any number of blocks from 1 on is right. is_gated: it does nothing if a check has found a failure.
+    Then its last words are the address of findings, 16 bytes each, and their number; one is a failure if its first
+    8 bytes are not negative.
     """
 
     name: str
@@ -84,6 +86,11 @@ class ThreadCode(Record):
     words: int
     shared_bytes: int
     positions: int
+    is_gated: bool = False
+
+    def gated(self) -> ThreadCode:
+        """The same code behind a gate."""
+        return self.replaced(words=self.words + 2, is_gated=True)
 
 
 def width_of(kernel: Kernel) -> int:

@@ -121,7 +121,33 @@ def standin_target() -> Target:
 
 def _entry(code: ThreadCode, head: str) -> str:
     call = f"  call void @{code.name}.threads(ptr %arguments)\n  ret void"
-    return f"\ndefine {head} {{\n{call}\n}}\n"
+    gate = _GATE.format(findings=8 * (code.words - 2), count=8 * (code.words - 1)) if code.is_gated else ""
+    return f"\ndefine {head} {{\n{gate}{call}\n}}\n"
+
+
+# All threads go the same way.
+_GATE = """entry:
+  %gate.findings = getelementptr i8, ptr %arguments, i64 {findings}
+  %gate.count = getelementptr i8, ptr %arguments, i64 {count}
+  %host = load ptr, ptr %gate.findings
+  %count = load i64, ptr %gate.count
+  %findings = call ptr @weft_global(ptr %host)
+  br label %next
+next:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %look ]
+  %is_open = icmp uge i64 %k, %count
+  br i1 %is_open, label %open, label %look
+look:
+  %k.byte = shl i64 %k, 4
+  %finding = getelementptr i8, ptr %findings, i64 %k.byte
+  %first = load i64, ptr %finding
+  %k.next = add nuw i64 %k, 1
+  %has_passed = icmp slt i64 %first, 0
+  br i1 %has_passed, label %next, label %closed
+closed:
+  ret void
+open:
+"""
 
 
 def _standin_text(code: ThreadCode) -> str:

@@ -464,10 +464,16 @@ class Capture(Recorder):
         assert node.op is not None
         if node.runtime or self.stream is None:
             self.refuse(f"{node.op.name} draws random numbers, which this function cannot")
+        stream = self.lift(self.stream)
+        if stream.type.device.kind == "gpu":
+            raise NotImplementedError(
+                f"{node.op.name}: no kernel for these operands on gpu devices in the body of a loop or branch; draw "
+                "before the loop, and give it the numbers"
+            )
         self.drew = True
         op = Drawn(of=node.op, offset=self.blocks)
         self.blocks += blocks_of(node.op, *(None if v is None else v.type for v in node.inputs))
-        return make_node(op, [*node.inputs, self.lift(self.stream), self.position]).outputs
+        return make_node(op, [*node.inputs, stream, self.position]).outputs
 
     def _check_written(self) -> None:
         for k in self.new_contents:

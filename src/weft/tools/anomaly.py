@@ -12,12 +12,22 @@ weft.base.errors.EngineError: log: FloatingPointError: log: the result f32[2] ho
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from weft import _core
 from weft.engine import default_engine
 
 __all__ = ["detect_anomaly"]
+
+
+def _count_non_finite() -> Callable[[str, int], Any]:
+    from weft.kernels.gpu.non_finite import count_non_finite  # not before a GPU is watched
+
+    return count_non_finite
+
+
+_core.register(count_non_finite=_count_non_finite)
 
 
 class detect_anomaly(contextlib.ContextDecorator):  # its public name
