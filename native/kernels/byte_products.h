@@ -5,6 +5,7 @@
 // threads compute: functions do those from begin to end - 1, and return how many there are in all.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 namespace weft {
@@ -21,10 +22,21 @@ struct Rounding {
   int zero_point = 0, least = 0, most = 255;  // bounds of the result
   bool is_signed = false;                     // of the result
 
-  // Whether what is too small is no smaller than what a byte's saturation makes the least.
-  bool is_bounded_by_saturation() const {
-    const int smallest = is_signed ? -128 : 0;
-    return zero_point == 0 && least == smallest && low <= static_cast<float>(smallest);
+  // Whether saturation alone bounds the results of `count` channels from `first` on, whose sums have so many
+  // products and stay within int32 when they are scaled. What is less than a half below 255 is rounded to it.
+  bool is_bounded_by_saturation(int64_t first, int64_t count, int64_t products) const {
+    const int smallest = is_signed ? -128 : 0, largest = is_signed ? 127 : 255;
+    if (zero_point != 0 || least != smallest || most != largest || !(low <= static_cast<float>(smallest)) ||
+        !(high > static_cast<float>(largest) - 0.5F))
+      return false;
+    const float greatest = static_cast<float>(products) * 255.0F * 128.0F;
+    for (int64_t c = first; c < first + count; ++c) {
+      float x = scale ? greatest * std::fabs(scale[c * scale_stride]) : greatest;
+      if (bias) x += std::fabs(bias[c * bias_stride]);
+      if (residual) x = (x + 255.0F) * std::fabs(ratio);
+      if (!(x < 0x1p30F)) return false;
+    }
+    return true;
   }
 };
 

@@ -15,16 +15,8 @@ namespace weft::onednn {
 #ifdef WEFT_X86
 namespace {
 
-bool is_byte(DType dtype) { return dtype == DType::int8 || dtype == DType::uint8; }
 bool is_one(const Geometry& x) {
   return std::ranges::all_of(x.shape, [](int64_t size) { return size == 1; });
-}
-
-// One number for all channels, or one for each.
-bool is_by_channel(const Geometry& x, const Geometry& y) {
-  for (size_t d = 0; d < x.shape.size(); ++d)
-    if (x.shape[d] != 1 && (d != 1 || x.shape[d] != y.shape[1])) return false;
-  return x.dtype == DType::float32;
 }
 
 // The post-ops as a Rounding, whose numbers are in operands: which of the post-ops' operands they are, -1:

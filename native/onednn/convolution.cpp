@@ -95,7 +95,10 @@ class Builder {
       : r_(request),
         w_(grouped(request.w, request.groups)),
         window_(as_dnnl(request.window)),
-        precision_(precision_of_request()) {}
+        precision_(precision_of_request()),
+        post_ops_(request.post_ops) {
+    take_own_steps();
+  }
 
   std::unique_ptr<Steps> build() {
     switch (r_.pass) {
@@ -137,6 +140,39 @@ class Builder {
            std::any_of(w.begin() + 2, w.end(), above_one);
   }
 
+  // oneDNN multiplies sums of bytes by a number for each channel and adds another with less code than
+  // post-ops take, and storing bytes rounds to even and saturates. So the first post-ops become its scale and
+  // bias, and the last ones are left out where storing does the same. The operations and their order stay.
+  void take_own_steps() {
+    if (r_.pass != Pass::forward || r_.bias || r_.accumulate || precision_ != Precision::native ||
+        !is_byte(r_.x.dtype))
+      return;
+    const auto take = [&](const char* kind, std::optional<Geometry>& numbers) {
+      if (post_ops_.empty() || post_ops_.front().kind != kind) return false;
+      const Geometry& x = post_ops_.front().operand;
+      if (!is_by_channel(x, r_.y) || x.shape[1] != r_.y.shape[1]) return false;
+      numbers = x;
+      post_ops_.erase(post_ops_.begin());
+      return true;
+    };
+    if (take("mul", scale_)) take("add", bias_);
+    if (!is_byte(r_.y.dtype)) return;
+    const auto leave_out = [&](const char* kind) {
+      if (!post_ops_.empty() && post_ops_.back().kind == kind) post_ops_.pop_back();
+    };
+    leave_out("round");
+    if (r_.y.dtype == DType::uint8) leave_out("relu");
+  }
+
+  // Numbers of channels as oneDNN reads scales and biases.
+  memory::desc channels_desc() const { return row_major_desc(DType::float32, {r_.y.shape[1]}); }
+  Location channels_input(Recipe& recipe, const Geometry& numbers) const {
+    Geometry row = numbers;
+    row.shape = {numbers.shape[1]};
+    row.strides = {numbers.strides[1]};
+    return recipe.input(recipe.next_operand(), desc_of(row), channels_desc());
+  }
+
   // What oneDNN computes with.
   DType dtype() const { return computed_in(r_.x.dtype, precision_); }
 
@@ -149,13 +185,14 @@ class Builder {
   Descs descs(Staging how) const {
     Descs d{staged(r_.x, how), weights_desc(computed_in(w_, precision_)), staged(r_.y, how), {}};
     if (r_.bias) d.bias = row_major_desc(computed_in(r_.bias->dtype, precision_), r_.bias->shape);
+    if (bias_) d.bias = channels_desc();
     return d;
   }
 
   forward_pd forward_desc(const Descs& d, const dnnl::primitive_attr& attributes, bool training) const {
     const auto kind = training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
     const DnnlWindow& w = window_;
-    if (r_.bias && r_.pass == Pass::forward)
+    if ((r_.bias || bias_) && r_.pass == Pass::forward)
       return {engine(), kind,       kDirect, d.x,    d.w,        d.bias, d.y,
               w.stride, w.dilation, w.low,   w.high, attributes, true};
     return {engine(), kind, kDirect, d.x, d.w, d.y, w.stride, w.dilation, w.low, w.high, attributes, true};
@@ -207,7 +244,9 @@ class Builder {
       return stage || computed_in(r_.y.dtype, precision_) != r_.y.dtype;
     };
     const auto post_ops = [&](const Descs& descs, bool stage) {
-      return PostOps(r_.post_ops, descs.y, r_.accumulate && !copied(stage), precision_);
+      PostOps result(post_ops_, descs.y, r_.accumulate && !copied(stage), precision_);
+      if (scale_) result.attributes.set_scales_mask(DNNL_ARG_WEIGHTS, r_.groups == 1 ? 1 : 3);
+      return result;
     };
     const auto pd = choose(d, staged, [&](const Descs& descs, bool stage) {
       return forward_desc(descs, post_ops(descs, stage).attributes, false);
@@ -223,10 +262,14 @@ class Builder {
       const int bias = recipe.next_operand();
       arguments.push_back({DNNL_ARG_BIAS, d.bias, recipe.input(bias, desc_of(*r_.bias), d.bias)});
     }
+    if (scale_)
+      arguments.push_back(
+          {DNNL_ARG_ATTR_SCALES | DNNL_ARG_WEIGHTS, channels_desc(), channels_input(recipe, *scale_)});
+    if (bias_) arguments.push_back({DNNL_ARG_BIAS, d.bias, channels_input(recipe, *bias_)});
     const int first = recipe.next_operand();
-    for (int i = 0; i < count_operands(r_.post_ops); ++i) recipe.next_operand();
+    for (int i = 0; i < count_operands(post_ops_); ++i) recipe.next_operand();
     post_ops(d, staged).add_arguments(recipe, first, arguments);
-    const int y = first + count_operands(r_.post_ops);
+    const int y = first + count_operands(post_ops_);
     const Location result = recipe.output(y, activation_desc(r_.y), d.y, copied(staged) && r_.accumulate,
                                           reads_result(r_.post_ops));
     arguments.push_back({DNNL_ARG_DST, d.y, result});
@@ -332,6 +375,8 @@ class Builder {
   Geometry w_;
   DnnlWindow window_;
   Precision precision_;
+  std::vector<PostOp> post_ops_;          // without oneDNN's own steps
+  std::optional<Geometry> scale_, bias_;  // of these
 };
 
 // What the threads of the team compute. Pieces of equal size share their code.

@@ -57,6 +57,7 @@ void check_sizes(const std::vector<int64_t>& shape) {
 }  // namespace
 
 bool is_half(DType dtype) { return dtype == DType::bfloat16 || dtype == DType::float16; }
+bool is_byte(DType dtype) { return dtype == DType::int8 || dtype == DType::uint8; }
 
 namespace {
 
@@ -65,8 +66,6 @@ bool uses(dnnl::cpu_isa level) {
   const auto effective = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   return (effective & static_cast<unsigned>(level)) == static_cast<unsigned>(level);
 }
-
-bool is_byte(DType dtype) { return dtype == DType::int8 || dtype == DType::uint8; }
 
 }  // namespace
 
@@ -252,6 +251,12 @@ std::string post_op_names() {
   std::string names;
   for (const Named& entry : kEltwise) names += std::string(entry.name) + ", ";
   return names + "add, mul, div, min, sum";
+}
+
+bool is_by_channel(const Geometry& x, const Geometry& y) {
+  for (size_t d = 0; d < x.shape.size(); ++d)
+    if (x.shape[d] != 1 && (d != 1 || x.shape[d] != y.shape[1])) return false;
+  return x.dtype == DType::float32;
 }
 
 bool reads_result(const std::vector<PostOp>& ops) {

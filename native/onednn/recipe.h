@@ -153,6 +153,7 @@ const char* name_of_pooling(bool backward);
 // -- types --
 
 bool is_half(DType dtype);
+bool is_byte(DType dtype);
 // Whether oneDNN has code for the type at the level of instructions that it uses. Where it has none for a
 // half type, it converts it by slow code, too.
 bool has_code_for(memory::data_type type);
@@ -215,6 +216,8 @@ struct PostOps {
   std::vector<Binary> binaries;
   void add_arguments(Recipe& recipe, int first_operand, std::vector<Argument>& arguments) const;
 };
+// Whether the operand of a post-op is a float32 for all channels of y, or one for each.
+bool is_by_channel(const Geometry& x, const Geometry& y);
 bool reads_result(const std::vector<PostOp>& ops);  // one is a sum
 int count_operands(const std::vector<PostOp>& ops);
 // With operands of the result's number of dimensions. Whatever divides a kernel's work among threads cuts

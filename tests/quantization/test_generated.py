@@ -122,8 +122,11 @@ def check(seed):
     n = exact.shape[axis]
     along = [1] * exact.ndim
     along[axis] = n
-    step = rng.uniform(1e-4, 1e-3, n).astype(np.float32)
-    bias = rng.normal(0, 3, n).astype(np.float32)
+    has_one_step, has_bias = bool(rng.random() < 0.15), bool(rng.random() < 0.85)
+    step = np.float32(rng.uniform(1e-4, 1e-3, None if has_one_step else n))
+    if rng.random() < 0.1:  # numbers beyond int32
+        step = step * np.float32(1e6)
+    bias = np.float32(rng.normal(0, 3, n)) if has_bias else None
     out = None if rng.random() < 0.5 else np.float32(rng.uniform(0.02, 0.2))
     dtype = str(rng.choice(["uint8", "int8"]))
     zero = None if rng.random() < 0.5 else np.array(rng.integers(0, 99), dtype)
@@ -135,7 +138,9 @@ def check(seed):
             if residual != "float32"
             else rng.normal(0, 9, exact.shape).astype(np.float32)
         )
-    top = np.float32(rng.uniform(1, 50)) if rng.random() < 0.3 else None
+    top = None
+    if rng.random() < 0.3:
+        top = np.float32(rng.choice([rng.uniform(1, 50), 254.5, 254.6, 255.0]))
     relu = bool(rng.random() < 0.6)
     is_packed = bool(rng.random() < 0.7)  # a weight of the program is packed for its kernels
     order = (
@@ -143,8 +148,8 @@ def check(seed):
     )  # of the result
 
     def computed(x, w, step, bias, out, zero, residual, ratio, top):
-        y = F.dequantize(f(x, w), step, axis=axis % len(along))
-        y = y + F.reshape(bias, shape=tuple(along))
+        y = F.dequantize(f(x, w), step, axis=None if has_one_step else axis % len(along))
+        y = y if bias is None else y + F.reshape(bias, shape=tuple(along))
         y = y if residual is None else (y + residual) * ratio
         y = F.relu(y) if relu else y
         y = y if top is None else F.minimum(y, top)
@@ -154,7 +159,8 @@ def check(seed):
     tensors = [None if a is None else wf.tensor(a) for a in arrays]
     if residual is not None:
         tensors[4] = strided(rng, residual)
-    y = exact.astype(np.int32).astype(np.float32) * step.reshape(along) + bias.reshape(along)
+    y = exact.astype(np.int32).astype(np.float32) * (step if has_one_step else step.reshape(along))
+    y = y if bias is None else y + bias.reshape(along)
     y = y if residual is None else (y + residual.astype(np.float32)) * ratio
     y = np.maximum(y, np.float32(0)) if relu else y
     y = y if top is None else np.minimum(y, top)
