@@ -209,6 +209,8 @@ def operators_of(cls, base):
                     names.add(f"{name}{getattr(cls, 'ndim', '')}d")
                 case ast.Call(ast.Name(name) | ast.Subscript(ast.Name(name))):
                     part = getattr(sys.modules[each.__module__], name, None)
+                    if base is object:
+                        continue
                     if inspect.isclass(part) and issubclass(part, base) and part not in (*cls.__mro__, base):
                         names |= operators_of(part, base)
     names &= {*registry.public_names(), *importlib.import_module("weft.functional").__dir__()}

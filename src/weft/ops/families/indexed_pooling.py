@@ -61,10 +61,13 @@ class FractionalPooling(
     rule="x[n,c,i^spatial]: number, samples[n,c,axes]: fixed float "
     "-> y[n,c,output_size^spatial]: x, indices[n,c,output_size^spatial]: int64",
 ):
-    """Base of fractional_pool2d, 3d: maxima of windows at uneven distances, and their indices in the flat image.
+    """Base of fractional_pool2d, 3d."""
 
-    samples: 0 <= u < 1 for each channel and axis. Of o windows of k elements along n the one with number i begins at
-    floor((i + u) a) - floor(u a), a = (n - k) / (o - 1), the last at n - k.
+    text = """Maxima of windows of {an_image} at uneven distances, and their indices in the flat {image}.
+
+    x: numbers [n, c, {sizes}]; samples: float[n, c, axes], 0 <= u < 1 for each channel and axis. Of o windows of k
+    elements along n the one with number i begins at floor((i + u) a) - floor(u a), a = (n - k) / (o - 1), the last at n
+    - k. Returns x's dtype and int64. Raises ShapeError if the windows do not fit.
     """
 
     kernel_size: int | tuple[int, ...]
