@@ -157,6 +157,8 @@ def class_facts(cls):
     from weft.optimizer import Optimizer
 
     base = next((base for base in (Module, Optimizer) if issubclass(cls, base) and cls is not base), None)
+    if base is None and cls.__module__.startswith("weft.optimizer."):
+        yield from helper_facts(cls)
     if base is None:
         return
     names = sorted(operators_of(cls, base))
@@ -170,6 +172,22 @@ def class_facts(cls):
     yield f"Dtypes{' and gradients' * (base is Module)}: those of {listed}."
     rest = " and ".join(f"`{gap}`" for gap in lacking)
     yield f"Devices: cpu, gpu except where it needs {rest}." if lacking else "Devices: cpu, gpu."
+
+
+def helper_facts(cls):
+    """Of what is around an optimizer, or keeps parameters beside it: the operators that its code calls."""
+    from weft.optimizer.wrappers import Around
+
+    if not issubclass(cls, Around) and cls.__name__ != "AveragedParameters":
+        return
+    names = sorted(operators_of(cls, object))
+    own = [f"`{name}`" for name in names] or ["arithmetic"]
+    of = ["the optimizer that it has", *own] if issubclass(cls, Around) else own
+    yield (
+        f"Dtypes and devices: those of {', '.join(of[:-1])} and {of[-1]}."
+        if of[1:]
+        else (f"Dtypes and devices: those of {of[0]}.")
+    )
 
 
 @functools.cache
@@ -191,6 +209,8 @@ def operators_of(cls, base):
                     names.add(f"{name}{getattr(cls, 'ndim', '')}d")
                 case ast.Call(ast.Name(name) | ast.Subscript(ast.Name(name))):
                     part = getattr(sys.modules[each.__module__], name, None)
+                    if base is object:
+                        continue
                     if inspect.isclass(part) and issubclass(part, base) and part not in (*cls.__mro__, base):
                         names |= operators_of(part, base)
     names &= {*registry.public_names(), *importlib.import_module("weft.functional").__dir__()}

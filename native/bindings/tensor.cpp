@@ -212,7 +212,8 @@ PyObject* exchange_gradient(PyObject* self, PyObject* gradient) noexcept {
 // one that it belongs to before that goes.
 void drop_gradient(PyObject* next) noexcept {
   while (next) {
-    PyObject* const after = Py_REFCNT(next) == 1 ? exchange_gradient(next, nullptr) : nullptr;
+    const bool is_last = Py_REFCNT(next) == 1 && is_tensor(next);
+    PyObject* const after = is_last ? exchange_gradient(next, nullptr) : nullptr;
     Py_DECREF(next);
     next = after;
   }
@@ -519,7 +520,8 @@ PyType_Slot slots[] = {
 PyType_Spec spec = {"weft.Tensor", sizeof(PyTensor), 0,
                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC, slots};
 
-// What `grad` is, without looking at who wants to know; and of several.
+// What `grad` is, without looking at who wants to know; and of several. It is a tensor, or an array of
+// another type, such as the sparse ones, for which Python answers.
 void bind_gradients(nb::module_& m) {
   const auto of = [](nb::handle x) {
     tensor_of(x, "gradient");
@@ -549,7 +551,7 @@ void bind_gradients(nb::module_& m) {
       m, "set_gradient",
       [](nb::handle x, nb::handle dx) {
         tensor_of(x, "grad");
-        if (!dx.is_none()) tensor_of(dx, "grad");
+        if (!dx.is_none() && !nb::hasattr(dx, "__weft_function__")) tensor_of(dx, "grad");
         PyObject* const before =
             exchange_gradient(x.ptr(), dx.is_none() ? nullptr : nb::borrow(dx).release().ptr());
         // A gradient can lead back to its tensor.

@@ -177,6 +177,10 @@ def test_the_reference_says_dtypes_and_devices_of_layers_and_optimizers():
     line = "Dtypes and gradients: those of `conv2d`. Devices: cpu, gpu."
     assert " ".join(pages.class_facts(weft.module.LazyConv2d)) == line
     assert " ".join(pages.class_facts(weft.optimizer.AdamW)).startswith("Dtypes: those of `adam_update`.")
+    line = " ".join(pages.class_facts(weft.optimizer.SAM))
+    assert line.startswith("Dtypes and devices: those of the optimizer that it has, `abs`, ")
+    for cls in (weft.optimizer.MasterWeights, weft.optimizer.AveragedParameters):
+        assert " ".join(pages.class_facts(cls)).endswith("arithmetic.")
     assert not [*pages.class_facts(weft.module.Handle)]
 
 

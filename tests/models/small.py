@@ -97,6 +97,7 @@ SMALL = {
         (2, 10),
     ),
     "unet": Small(lambda: models.UNet(3, 2, (4, 8, 16)), (2, 3, 30, 21), (2, 2, 30, 21)),
+    "ssd": Small(lambda: models.SSD(2, width=2), (1, 3, 300, 300), (1, 8732, 3)),
     "vae": Small(lambda: models.VAE(12, 8, 2), (2, 12), (2, 12)),
     "generator": Small(lambda: models.Generator(4, 4, 3, 16), (2, 4), (2, 3, 16, 16)),
     "critic": Small(lambda: models.Critic(4, 3, 16), (2, 3, 16, 16), (2,)),

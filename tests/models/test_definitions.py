@@ -208,3 +208,27 @@ def test_same_names_and_results(name):
     assert abs(expected).max() > 1e-3
     tolerance = 1e-4 if name in FLOAT32 else 1e-9
     np.testing.assert_allclose(y, expected, rtol=tolerance, atol=tolerance * abs(expected).max())
+
+
+def test_ssd():
+    """Scores, offsets and anchors are torchvision's. It has no definition of another width, so this is in float32."""
+    detection = torchvision().models.detection
+    torch = pytest.importorskip("torch")
+    other = detection.ssd300_vgg16(weights=None, weights_backbone=None).eval()
+    own = models.ssd300().eval()
+    state = random_state(other.state_dict())
+    with torch.no_grad():
+        for key, x in other.state_dict().items():
+            x.copy_(torch.from_numpy(state[key]))
+    own.load_state_dict({key: x.numpy() for key, x in other.state_dict().items()})
+    x = np.random.default_rng(1).standard_normal((1, 3, 300, 300), dtype="float32")
+    with torch.no_grad():
+        maps = list(other.backbone(torch.from_numpy(x)).values())
+        head = other.head(maps)
+        images = importlib.import_module("torchvision.models.detection.image_list").ImageList
+        (anchors,) = other.anchor_generator(images(torch.from_numpy(x), [(300, 300)]), maps)
+    scores, offsets, boxes = (y.numpy() for y in own(wf.tensor(x)))
+    for y, expected in ((scores, head["cls_logits"]), (offsets, head["bbox_regression"])):
+        expected = expected.numpy()
+        np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-5 * abs(expected).max())
+    np.testing.assert_allclose(boxes * 300, anchors.numpy(), rtol=1e-6, atol=1e-4)

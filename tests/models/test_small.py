@@ -211,6 +211,32 @@ def test_inception():
     assert net.AuxLogits is not None
 
 
+def test_ssd_learns_an_object():
+    """What multibox_target says of one box and its class is found again by detect()."""
+    wf.random.seed(0)
+    net = models.SSD(classes=3, width=4)
+    x = wf.random.normal(shape=(1, 3, 300, 300))
+    labels = wf.tensor([[[2.0, 0.2, 0.3, 0.6, 0.8]]])
+    opt, gm = optim.Adam(net.parameters(), lr=3e-3), wf.GradManager().attach(net.parameters())
+    losses = []
+    for _ in range(30):
+        with gm:
+            scores, offsets, anchors = net(x)
+            shares = F.swapaxes(scores, 1, 2)
+            options = {"negative_ratio": 3.0, "variances": (0.1, 0.1, 0.2, 0.2)}
+            goals, mask, classes = F.multibox_target(anchors[None], labels, shares.detach(), **options)
+            of_classes = F.cross_entropy(shares, classes.astype("int64"), ignore_index=-1)
+            apart = (offsets.reshape(1, -1) - goals) * mask
+            loss = of_classes + (apart * apart).sum() / mask.sum()
+            gm.backward(loss)
+        opt.step().clear_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 4
+    best = net.eval().detect(x)[0, 0].numpy()
+    assert best[0] == 2
+    np.testing.assert_allclose(best[2:], [0.2, 0.3, 0.6, 0.8], atol=0.06)
+
+
 # Numbers of parameters, as published with the definitions.
 COUNTS = {
     "alexnet": (models.AlexNet, 61100840),
@@ -228,6 +254,7 @@ COUNTS = {
     "convnext_tiny": (models.convnext_tiny, 28589128),
     "swin_t": (models.swin_t, 28288354),
     "unet": (lambda: models.UNet(3, 2), 31037698),
+    "ssd300": (models.ssd300, 35641826),
     "vit": (models.ViT, 86567656),
     "bert": (models.Bert, 109482240),
     "gpt2": (models.GPT2, 124439808),

@@ -69,3 +69,23 @@ def test_an_executor_needs_no_gradient_from_above():
     executor.forward(is_train=True, x=wf.zeros((2, 3)), label=wf.tensor([0.0, 2.0]))
     executor.backward()
     np.testing.assert_allclose(executor.grad_dict["x"].numpy()[0], [1 / 3 - 1, 1 / 3, 1 / 3], rtol=1e-6)
+
+
+def test_kl_sparsity():
+    """What is added is the gradient of the divergence of the running mean, per unit of that mean."""
+    x, old = RNG.random((5, 2)) * 0.6 + 0.2, np.array([0.3, 0.6])
+    mean = wf.tensor(old)
+    options = {"target": 0.2, "penalty": 0.5, "momentum": 0.7}
+    got = wf.grad(lambda x: (F.kl_sparsity(x, mean, **options) * 7).sum())(wf.tensor(x)).numpy()
+    now = 0.7 * old + 0.3 * x.mean(axis=0)
+    np.testing.assert_allclose(mean.numpy(), now)
+    h = 1e-6
+
+    def divergence(m):
+        return 0.2 * np.log(0.2 / m) + 0.8 * np.log(0.8 / (1 - m))
+
+    slope = (divergence(now + h) - divergence(now - h)) / (2 * h)
+    np.testing.assert_allclose(got, np.broadcast_to(7 + 0.5 * slope, x.shape), rtol=1e-6)
+    got = wf.grad(lambda x: (F.kl_sparsity(x, mean, training=False, **options) * 7).sum())(wf.tensor(x))
+    assert (got.numpy() == 7).all()
+    np.testing.assert_allclose(mean.numpy(), now)

@@ -23,7 +23,7 @@ from weft.base.name_hints import add_name_hints, visible_names
 from weft.base.typing import Any
 from weft.engine import default_engine
 
-__all__ = ["Tensor", "element_strides", "keep_gradient", "shares_memory", "waitall"]
+__all__ = ["Tensor", "element_strides", "keep_gradient", "note_foreign_gradient", "shares_memory", "waitall"]
 
 API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # of the array API standard
 
@@ -389,35 +389,53 @@ def array_namespace(self: Any, *, api_version: str | None = None) -> Any:
     return sys.modules["weft"]
 
 
-def keep_gradient(x: Tensor, dx: Tensor | None) -> None:
-    """Make dx the grad of x; None: it has none."""
+def keep_gradient(x: Tensor, dx: Any) -> None:
+    """Make dx, a tensor or an array of another type, the grad of x; None: it has none."""
     if (capture := _core.capture()) is not None:
+        if _is_foreign(dx):
+            raise TypeError(f"grad: gradients in graphs are tensors, got {type(dx).__name__}")
         capture.set_gradient(x, dx)
         return
     if (recorder := _core.get_recorder()) is not None:
         recorder.gradient_set(x)
+        note_foreign_gradient(recorder, dx)
     _core.set_gradient(x, dx)
 
 
-def _get_grad(self: Tensor) -> Tensor | None:
-    """The gradient that GradManagers have added up, None before the first; may be set, or set to None."""
-    gradient: Tensor | None = _core.gradient(self)
+def note_foreign_gradient(recorder: Any, gradient: Any) -> None:
+    """Let a program that is being written down end where a gradient is no tensor, which it could not say."""
+    if _is_foreign(gradient):
+        recorder.happens_once(
+            f"a gradient was looked at or set that is no tensor but {type(gradient).__name__}"
+        )
+
+
+def _is_foreign(x: Any) -> bool:
+    return not isinstance(x, Tensor) and hasattr(type(x), "__weft_function__")
+
+
+def _get_grad(self: Tensor) -> Any:
+    """The gradient that GradManagers have added up, None before the first; may be set, or set to None.
+
+    An array of another type may be set as well, such as a weft.sparse.RowSparse, of which optimizers update some rows.
+    """
+    gradient: Any = _core.gradient(self)
     if (capture := _core.capture()) is not None:
-        of_graph: Tensor | None = capture.gradient_of(self, gradient)
-        return of_graph
+        return capture.gradient_of(self, gradient)
     if (recorder := _core.get_recorder()) is not None:
         recorder.gradient_read(self)
+        note_foreign_gradient(recorder, gradient)
     return gradient
 
 
-def _set_grad(self: Tensor, value: Tensor | None) -> None:
+def _set_grad(self: Tensor, value: Any) -> None:
     if value is not None and not _fits(value, self):
         raise ShapeError(f"grad: expected a Tensor of shape {self.shape}")
     keep_gradient(self, value)
 
 
 def _fits(value: Any, x: Tensor) -> bool:
-    return isinstance(value, Tensor) and value.shape == x.shape
+    return (isinstance(value, Tensor) or _is_foreign(value)) and tuple(value.shape) == x.shape
 
 
 def _requires_grad(self: Tensor) -> bool:

@@ -13,7 +13,9 @@ from __future__ import annotations
 from weft import arrays as _arrays  # noqa: F401 - so that functions can be planned
 from weft.base.typing import Any
 from weft.functional import drawn as _drawn
+from weft.functional import losses as _losses
 from weft.functional.drawn import *  # noqa: F403
+from weft.functional.losses import *  # noqa: F403
 from weft.ops import registry as _registry
 
 # NumPy's and PyTorch's names of functions that have the array API's here.
@@ -23,11 +25,12 @@ _ALIASES = {
     "cumsum": "cumulative_sum",
     "ravel": "flatten",
 }
+_WRITTEN = (*_drawn.__all__, *_losses.__all__)  # functions that are no operators
 
 
 def is_kept(name: str) -> bool:
     """Whether a name means the same function for ever: not that of a user's operator, which may be made again."""
-    return name in _ALIASES or name in _drawn.__all__ or _registry.is_builtin(name)
+    return name in _ALIASES or name in _WRITTEN or _registry.is_builtin(name)
 
 
 def __getattr__(name: str) -> Any:
@@ -46,4 +49,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*_registry.public_names(), *_drawn.__all__, *_ALIASES])
+    return sorted([*_registry.public_names(), *_WRITTEN, *_ALIASES])

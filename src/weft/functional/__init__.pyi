@@ -11,6 +11,7 @@ from weft.arrays.tensor import Tensor
 ArrayLike = Tensor | float | np.ndarray[Any, Any] | np.generic  # what Python's operators take
 Operand = ArrayLike | list[Any]
 from weft.functional.drawn import *
+from weft.functional.losses import *
 
 
 def abs(x: Operand, /) -> Tensor:
@@ -268,8 +269,14 @@ def cumulative_sum(x: Operand, /, axis: int | None=None, *, dtype: DType | str |
 def cumulative_trapezoid(y: Operand, x: Operand | None=None, dx: float=1.0, axis: int=-1) -> Tensor:
     """The integrals of samples along an axis up to each sample behind the first, by the trapezoidal rule."""
 
+def cvt_color(x: Operand, /, mode: str) -> Tensor:
+    """Images in other colours: "RGB2GRAY", "BGR2GRAY", "GRAY2RGB", "GRAY2BGR", "RGB2BGR", "BGR2RGB", "RGB2YUV", ..."""
+
 def deformable_conv2d(x: Operand, offset: Operand, weight: Operand, bias: Operand | None=None, mask: Operand | None=None, stride: int | Sequence[int]=1, padding: int | str | Sequence[int] | Sequence[Sequence[int]]=0, dilation: int | Sequence[int]=1, groups: int=1, *, out_channels: int | None=None, kernel_size: int | Sequence[int] | None=None) -> Tensor:
     """conv2d whose kernel reads each of its elements beside its place, by an offset that is given for each result."""
+
+def deformable_ps_roi_pool(x: Operand, boxes: Operand, images: Operand, offsets: Operand | None=None, *, output_size: Sequence[int], spatial_scale: float=1.0, group_size: int=1, points: int=1, offset_scale: float=0.1) -> Tensor:
+    """Regions of images, each as output_size bins that are moved by learned offsets: the mean of points of a bin."""
 
 def deg2rad(x: Operand, /) -> Tensor:
     """Degrees in radians: x pi / 180."""
@@ -424,6 +431,9 @@ def grid_sample(x: Operand, grid: Operand, /, mode: str='bilinear', padding_mode
 def group_norm(x: Operand, num_groups: int, weight: Operand | None=None, bias: Operand | None=None, eps: float=1e-05) -> Tensor:
     """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance of groups of a sample's channels."""
 
+def grouped_matmul(a: Operand, b: Operand, ends: Operand, /) -> Tensor:
+    """Products of matrices group by group, where group i has the indices from ends[i - 1] to ends[i] - 1 of one axis."""
+
 def gru(x: Operand, h0: Operand, *parameters: Operand | Sequence[Operand], bidirectional: bool=False, hidden_size: int | None=None, num_layers: int | None=None) -> tuple[Tensor, Tensor]:
     """Layers of gated recurrent units: r, z = sigmoid(W_ih x + b_ih + W_hh h + b_hh) of their rows,"""
 
@@ -541,6 +551,9 @@ def khatri_rao(*x: Operand | Sequence[Operand]) -> Tensor:
 def kl_div(x: Operand, target: Operand, /, reduction: str='mean', log_target: bool=False) -> Tensor:
     """target (log(target) - x): what x, logarithms of probabilities, lacks of the probabilities target."""
 
+def kl_sparsity(x: Operand, mean: Operand, /, *, target: float=0.1, penalty: float=0.001, momentum: float=0.9, training: bool=True) -> Tensor:
+    """x, whose gradient gets that of a penalty on means over the batch that differ from a target."""
+
 def kron(a: Operand, b: Operand, /) -> Tensor:
     """The Kronecker product: blocks of b, one for each element of a, times that element."""
 
@@ -567,6 +580,9 @@ def lgamma(x: Operand, /) -> Tensor:
 
 def linear(x: Operand, weight: Operand, bias: Operand | None=None, *, out_features: int | None=None) -> Tensor:
     """x W^T + b: a layer whose outputs are linear in its inputs."""
+
+def linear_cross_entropy(x: Operand, weight: Operand, target: Operand, bias: Operand | None=None, class_weight: Operand | None=None, ignore_index: int=-100, reduction: str='mean', label_smoothing: float=0.0, *, chunk_rows: int | None=None) -> Tensor:
+    """cross_entropy(linear(x, weight, bias), target, class_weight), without the logits of all rows in memory."""
 
 def linear_regression_output(x: Operand, label: Operand, /, *, scale: float=1.0) -> Tensor:
     """x; its gradient is that of half the squared difference to the label: (x - label) scale / outputs."""
@@ -939,6 +955,9 @@ def rsqrt(x: Operand, /) -> Tensor:
 
 def scaled_dot_product_attention(q: Operand, k: Operand, v: Operand, mask: Operand | None=None, ranges: Operand | None=None, slopes: Operand | None=None, key: Operand | None=None, is_causal: bool=False, scale: float | None=None, *, window: Sequence[int] | None=None, offset: int=0, soft_cap: float | None=None, dropout: float=0.0) -> Tensor:
     """softmax(scale q k^T + mask) v, without the matrix of scores on processors."""
+
+def sdml_loss(x1: Operand, x2: Operand, /, smoothing: float=0.3, reduction: str='mean') -> Tensor:
+    """How little each row of x1 picks its own row of x2 among all: smoothed deep metric learning."""
 
 def searchsorted(x1: Operand, x2: Operand, sorter: Operand | None=None, *, side: str='left') -> Tensor:
     """Where values would be inserted into a sorted array so that it stays sorted."""

@@ -16,6 +16,10 @@ __all__ = [
     "dropout2d",
     "dropout3d",
     "feature_alpha_dropout",
+    "fractional_max_pool2d",
+    "fractional_max_pool2d_with_indices",
+    "fractional_max_pool3d",
+    "fractional_max_pool3d_with_indices",
     "gumbel_softmax",
     "rrelu",
 ]
@@ -154,3 +158,89 @@ def gumbel_softmax(x: Any, tau: float = 1.0, hard: bool = False, axis: int = -1)
         return soft
     top = F.equal(F.places_like(soft, axis=axis), F.argmax(soft, axis=axis, keepdims=True))
     return F.cast(top, dtype=soft.dtype) + (soft - F.stop_gradient(soft))
+
+
+def _fractional(
+    ndim: int, x: Any, kernel_size: Any, output_size: Any, output_ratio: Any, samples: Any
+) -> tuple[Any, Any]:
+    """Maxima and their indices."""
+    name = f"fractional_max_pool{ndim}d"
+    _require(name, x, ndim + 2)
+    if (output_size is None) == (output_ratio is None):
+        raise ValueError(
+            f"{name}: needs either output_size or output_ratio, got {output_size} and {output_ratio}"
+        )
+    if output_size is None:
+        ratios = output_ratio if isinstance(output_ratio, tuple | list) else (output_ratio,) * ndim
+        if len(ratios) != ndim or not all(0 < ratio < 1 for ratio in ratios):
+            raise ValueError(
+                f"{name}: output_ratio must be a number or {ndim}, within 0..1, got {output_ratio}"
+            )
+        output_size = tuple(int(n * ratio) for n, ratio in zip(x.shape[2:], ratios, strict=True))
+    if samples is None:
+        element = F.slice(x, starts=(0,) * ndim, stops=(1,) * ndim, axes=tuple(range(2, 2 + ndim)))
+        element = F.squeeze(element, axis=tuple(range(2, 2 + ndim)))
+        samples = F.uniform_like(F.stack([F.cast(element, dtype="float32")] * ndim, axis=-1))
+    pool = F.fractional_pool2d if ndim == 2 else F.fractional_pool3d
+    y, indices = pool(x, samples, kernel_size=kernel_size, output_size=output_size)
+    return y, indices
+
+
+def fractional_max_pool2d(
+    x: Any, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, samples: Any = None
+) -> Any:
+    """Maxima of windows at uneven, random distances, so that images become smaller by any ratio.
+
+    x: numbers [n, c, h, w]; kernel_size: an int or 2 of them; output_size: the sizes of the result, or output_ratio:
+    theirs to those of x, within 0..1, rounded down; samples: float[n, c, 2], u of each channel and axis, by default
+    uniform in [0, 1). Of o windows of k elements along n the one with number i begins at floor((i + u) a) - floor(u a)
+    with a = (n - k) / (o - 1), the last at n - k. NaN is greater than all. Returns x's dtype [n, c, *output_size].
+    Raises ShapeError if the windows do not fit, ValueError unless one of output_size and output_ratio is given.
+    Source: Graham 2014, Fractional max-pooling; PyTorch's fractional_max_pool2d, whose samples are in the order w, h.
+
+    >>> import weft as wf
+    >>> fractional_max_pool2d(wf.arange(25.).reshape(1, 1, 5, 5), 2, (3, 3), samples=wf.zeros((1, 1, 2)))[0, 0, 0]
+    tensor([6., 7., 9.], dtype=float32, device=cpu:0)
+    """
+    return _fractional(2, x, kernel_size, output_size, output_ratio, samples)[0]
+
+
+def fractional_max_pool2d_with_indices(
+    x: Any, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, samples: Any = None
+) -> tuple[Any, Any]:
+    """fractional_max_pool2d, and the index of each maximum in the flat image, int64, of equal ones the first.
+
+    See fractional_max_pool2d for the arguments. The indices are those that max_unpool2d takes.
+
+    >>> import weft as wf
+    >>> x = wf.arange(9.).reshape(1, 1, 3, 3)
+    >>> fractional_max_pool2d_with_indices(x, 2, (2, 2), samples=wf.zeros((1, 1, 2)))[1].tolist()
+    [[[[4, 5], [7, 8]]]]
+    """
+    return _fractional(2, x, kernel_size, output_size, output_ratio, samples)
+
+
+def fractional_max_pool3d(
+    x: Any, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, samples: Any = None
+) -> Any:
+    """Maxima of windows at uneven, random distances, so that volumes become smaller by any ratio.
+
+    x: numbers [n, c, d, h, w]; samples: float[n, c, 3]. See fractional_max_pool2d.
+
+    >>> import weft as wf
+    >>> fractional_max_pool3d(wf.ones((1, 2, 5, 5, 5)), 2, output_ratio=0.5).shape
+    (1, 2, 2, 2, 2)
+    """
+    return _fractional(3, x, kernel_size, output_size, output_ratio, samples)[0]
+
+
+def fractional_max_pool3d_with_indices(
+    x: Any, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, samples: Any = None
+) -> tuple[Any, Any]:
+    """fractional_max_pool3d, and the index of each maximum in the flat volume, int64. See fractional_max_pool2d.
+
+    >>> import weft as wf
+    >>> [v.shape for v in fractional_max_pool3d_with_indices(wf.ones((1, 2, 5, 5, 5)), 2, 3)]
+    [(1, 2, 3, 3, 3), (1, 2, 3, 3, 3)]
+    """
+    return _fractional(3, x, kernel_size, output_size, output_ratio, samples)

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from weakref import ref
 
 from weft import _core
-from weft.arrays.tensor import Tensor, differentiated, keep_gradient
+from weft.arrays.tensor import Tensor, differentiated, keep_gradient, note_foreign_gradient
 from weft.base.errors import DTypeError, GraphError, ShapeError
 from weft.base.name_hints import add_name_hints, visible_names
 from weft.base.structure import flatten
@@ -64,15 +64,18 @@ def recordings_here() -> _Recordings:
     return recordings
 
 
-def gradients_of(tensors: Iterable[Tensor]) -> list[Tensor | None]:
-    """The grad of each."""
+def gradients_of(tensors: Iterable[Tensor]) -> list[Any]:
+    """The grad of each: a tensor, an array of another type, or None."""
     if _core.capture() is not None:
         return [x.grad for x in tensors]
     listed = list(tensors)
     if (recorder := _core.get_recorder()) is not None:
         for x in listed:
             recorder.gradient_read(x)
-    gradients: list[Tensor | None] = _core.gradients(listed)
+    gradients: list[Any] = _core.gradients(listed)
+    if recorder is not None:
+        for dx in gradients:
+            note_foreign_gradient(recorder, dx)
     return gradients
 
 

@@ -27,6 +27,7 @@ from weft.models.resnet import *  # noqa: F403
 from weft.models.resnet_v2 import *  # noqa: F403
 from weft.models.shufflenet import *  # noqa: F403
 from weft.models.squeezenet import *  # noqa: F403
+from weft.models.ssd import *  # noqa: F403
 from weft.models.swin import *  # noqa: F403
 from weft.models.translation import *  # noqa: F403
 from weft.models.unet import *  # noqa: F403

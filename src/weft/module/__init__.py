@@ -8,7 +8,9 @@
 """
 
 from weft.module import init as init
+from weft.module.adaptive_softmax import *  # noqa: F403
 from weft.module.attention import *  # noqa: F403
+from weft.module.cells import *  # noqa: F403
 from weft.module.container import *  # noqa: F403
 from weft.module.conv_recurrent import *  # noqa: F403
 from weft.module.convolution import *  # noqa: F403

@@ -24,6 +24,9 @@ __all__ = [
     "ConvLSTMCell1d",
     "ConvLSTMCell2d",
     "ConvLSTMCell3d",
+    "ConvRNNCell1d",
+    "ConvRNNCell2d",
+    "ConvRNNCell3d",
 ]
 
 
@@ -199,5 +202,43 @@ class ConvGRUCell2d(_ConvGRUCell):
 
 class ConvGRUCell3d(_ConvGRUCell):
     """One step of a convolutional GRU over volumes [n, c, d, h, w]; see ConvGRUCell2d."""
+
+    ndim = 3
+
+
+class _ConvRNNCell(_ConvCell):
+    gates, states = 1, 1
+
+    def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
+        check_dims(self, x, self.ndim + 2)
+        h = self._first_states(x)[0] if h is None else h
+        from_x = self._convolved(x, self.weight_ih, self.bias_ih)
+        return F.tanh(from_x + self._convolved(h, self.weight_hh, self.bias_hh))
+
+
+class ConvRNNCell1d(_ConvRNNCell):
+    """One step of a plain convolutional recurrent unit over sequences [n, c, l]; see ConvRNNCell2d."""
+
+    ndim = 1
+
+
+class ConvRNNCell2d(_ConvRNNCell):
+    """One step of a plain recurrent unit whose products are convolutions: tanh(conv(x) + conv(h)).
+
+    forward(x, h=None): x [n, in_channels, height, width], h [n, hidden_channels, height, width], zeros by default.
+    Returns the new h. kernel_size: odd, so that images keep their size. Raises ValueError for others, ShapeError for
+    other dimensions.
+    Source: MXNet's Conv2DRNNCell.
+
+    >>> import weft as wf
+    >>> ConvRNNCell2d(3, 4)(wf.zeros((2, 3, 5, 6))).shape
+    (2, 4, 5, 6)
+    """
+
+    ndim = 2
+
+
+class ConvRNNCell3d(_ConvRNNCell):
+    """One step of a plain convolutional recurrent unit over volumes [n, c, d, h, w]; see ConvRNNCell2d."""
 
     ndim = 3

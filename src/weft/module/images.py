@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from weft import functional as F
 from weft.arrays.tensor import Tensor
 from weft.module.functions import OperatorLayer
+from weft.module.module import Module
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -20,6 +22,8 @@ __all__ = [
     "AvgPool3d",
     "ChannelShuffle",
     "Fold",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "LPPool1d",
     "LPPool2d",
     "LPPool3d",
@@ -139,6 +143,51 @@ class MaxUnpool2d(OperatorLayer, operator="max_unpool2d"):
 class MaxUnpool3d(OperatorLayer, operator="max_unpool3d"):
     """Maxima put back to where MaxPool3d with return_indices=True found them: forward(x, indices). See
     weft.functional.max_unpool3d."""
+
+
+class _FractionalMaxPool(Module):
+    ndim: ClassVar[int]
+    repr_attributes = ("kernel_size", "output_size", "output_ratio")
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        output_size: int | Sequence[int] | None = None,
+        output_ratio: float | Sequence[float] | None = None,
+        return_indices: bool = False,
+    ) -> None:
+        if (output_size is None) == (output_ratio is None):
+            raise ValueError(
+                f"{type(self).__name__}: needs either output_size or output_ratio, got {output_size} and {output_ratio}"
+            )
+        self.kernel_size, self.output_size, self.output_ratio = kernel_size, output_size, output_ratio
+        self.return_indices = return_indices
+
+    def forward(self, x: Tensor, samples: Tensor | None = None) -> Any:
+        function = (
+            F.fractional_max_pool2d_with_indices if self.ndim == 2 else F.fractional_max_pool3d_with_indices
+        )
+        y, indices = function(x, self.kernel_size, self.output_size, self.output_ratio, samples)
+        return (y, indices) if self.return_indices else y
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """Maxima of windows of images at random, uneven distances: forward(x, samples=None). return_indices: and where
+    they are, for MaxUnpool2d. See weft.functional.fractional_max_pool2d.
+
+    >>> import weft as wf
+    >>> FractionalMaxPool2d(2, output_ratio=0.7)(wf.zeros((1, 3, 10, 20))).shape
+    (1, 3, 7, 14)
+    """
+
+    ndim = 2
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """Maxima of windows of volumes at random, uneven distances: forward(x, samples=None). return_indices: and where
+    they are, for MaxUnpool3d. See weft.functional.fractional_max_pool3d."""
+
+    ndim = 3
 
 
 class PixelShuffle(OperatorLayer, operator="pixel_shuffle"):

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from weft import functional as F
 from weft.arrays.tensor import Tensor
+from weft.base.device import Device
+from weft.base.dtype import DType
 from weft.module.functions import OperatorLayer
+from weft.module.linear import Linear
+from weft.module.module import Module
+from weft.ops import registry
 
 __all__ = [
     "BCELoss",
@@ -21,6 +27,7 @@ __all__ = [
     "HuberLoss",
     "KLDivLoss",
     "L1Loss",
+    "LinearCrossEntropyLoss",
     "MSELoss",
     "MarginRankingLoss",
     "MultiLabelMarginLoss",
@@ -29,9 +36,11 @@ __all__ = [
     "NLLLoss",
     "PairwiseDistance",
     "PoissonNLLLoss",
+    "SDMLLoss",
     "SmoothL1Loss",
     "SoftMarginLoss",
     "TripletMarginLoss",
+    "TripletMarginWithDistanceLoss",
 ]
 
 
@@ -112,6 +121,39 @@ class TripletMarginLoss(OperatorLayer, operator="triplet_margin_loss"):
     """forward(anchor, positive, negative): a margin between two distances. See weft.functional.triplet_margin_loss."""
 
 
+class TripletMarginWithDistanceLoss(Module):
+    """forward(anchor, positive, negative): a margin between distances of any kind.
+
+    distance: a function of two arrays, or a module, whose parameters are then this one's, too. See
+    weft.functional.triplet_margin_with_distance_loss.
+
+    >>> import weft as wf
+    >>> loss = TripletMarginWithDistanceLoss(lambda a, b: abs(a - b).sum(axis=-1), margin=2.0)
+    >>> loss(wf.zeros((1, 2)), wf.zeros((1, 2)), wf.ones((1, 2))).item()
+    0.0
+    """
+
+    repr_attributes = ("margin", "swap", "reduction")
+
+    def __init__(
+        self,
+        distance: Callable[[Any, Any], Any] | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        self.distance, self.margin, self.swap, self.reduction = distance, margin, swap, reduction
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Any:
+        return F.triplet_margin_with_distance_loss(
+            anchor, positive, negative, self.distance, self.margin, self.swap, self.reduction
+        )
+
+
+class SDMLLoss(OperatorLayer, operator="sdml_loss"):
+    """forward(x1, x2): how little rows pick their own among all. See weft.functional.sdml_loss."""
+
+
 class MultiLabelMarginLoss(OperatorLayer, operator="multilabel_margin_loss"):
     """A margin between the classes of a row and the others. See weft.functional.multilabel_margin_loss."""
 
@@ -139,6 +181,53 @@ class CrossEntropyLoss(_Weighted, operator="cross_entropy"):
     >>> CrossEntropyLoss(weight=wf.tensor([1., 3.]), reduction="sum")(wf.zeros((1, 2)), wf.tensor([1])).item()
     2.07944...
     """
+
+
+class LinearCrossEntropyLoss(Module):
+    """Linear and CrossEntropyLoss in one, forward(x, target), without the logits of all rows in memory.
+
+    linear: the layer, of x [..., in_features] and one result for each class; weight: factors of classes, a buffer, or
+    None. See weft.functional.linear_cross_entropy.
+
+    >>> import weft as wf
+    >>> from weft.module import Linear
+    >>> loss = LinearCrossEntropyLoss(4, 10, chunk_rows=2)
+    >>> loss(wf.zeros((3, 4)), wf.tensor([1, 2, 3])).shape, loss.linear.weight.shape
+    ((), (10, 4))
+    """
+
+    repr_attributes = ("reduction", "ignore_index", "label_smoothing", "chunk_rows")
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        in_features: int,
+        classes: int,
+        bias: bool = True,
+        *,
+        weight: Tensor | None = None,
+        reduction: str = "mean",
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        chunk_rows: int | None = None,
+        dtype: DType | str = "float32",
+        device: Device | str | None = None,
+    ) -> None:
+        self.linear = Linear(in_features, classes, bias, dtype=dtype, device=device)
+        self.reduction, self.ignore_index = reduction, ignore_index
+        self.label_smoothing, self.chunk_rows = label_smoothing, chunk_rows
+        registry.get("linear_cross_entropy")(**self._options())  # raises what the function would raise
+        if weight is None:
+            self.weight = None
+        else:
+            self.register_buffer("weight", weight)
+
+    def _options(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.repr_attributes}
+
+    def forward(self, x: Tensor, target: Tensor) -> Any:
+        layer = self.linear
+        return F.linear_cross_entropy(x, layer.weight, target, layer.bias, self.weight, **self._options())
 
 
 class NLLLoss(_Weighted, operator="nll_loss"):

@@ -109,7 +109,7 @@ def functions(classes: dict[str, type[Op]]) -> str:
     """The text of weft/functional/__init__.pyi."""
     public = {name: cls for name, cls in classes.items() if cls.public}
     head = HEAD.format(text="The functions of all operators")
-    head += "from weft.functional.drawn import *\n"
+    head += "from weft.functional.drawn import *\nfrom weft.functional.losses import *\n"
     return "\n\n".join([head, *(stub(cls) for cls in public.values())]) + "\n"
 
 

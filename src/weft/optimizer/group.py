@@ -82,6 +82,15 @@ class StepGroup:
             {name: tensor(value, dtype="float64", device=device) for name, value in totals.items()},
         )
 
+    def selected(self, selection: Sequence[bool]) -> StepGroup:
+        """The selected parameters and their state, the same tensors, with the same step counter."""
+
+        def part(tensors: list[Tensor]) -> list[Tensor]:
+            return [x for x, flag in zip(tensors, selection, strict=True) if flag]
+
+        state = {role: part(of) for role, of in self.state.items()}
+        return StepGroup(part(self.parameters), state, self.step, self.totals)
+
     def take(self, selection: Sequence[bool]) -> StepGroup:
         """The selected parameters as a step group of their own, with their own step counter; the others stay."""
 

@@ -156,6 +156,9 @@ class _Iterations:
             raise ValueError(
                 "LBFGS: step: no parameter has a gradient\n  hint: closure() calls GradManager.backward"
             )
+        for p, g in zip(parameters, gradients, strict=True):
+            if not isinstance(g, Tensor | None):
+                self.optimizer.check_rows(p, g)
         with no_grad():
             pairs = zip(parameters, gradients, strict=True)
             dense = [zeros_like(p) if g is None else g for p, g in pairs]

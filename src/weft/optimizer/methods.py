@@ -386,6 +386,7 @@ class ASGD(_Fused):
 
     operator = "asgd_update"
     roles = ("mean",)
+    lazy = False  # the mean of a row begins in the first step
     lr: float = option(0.01)
     decay: float = option(1e-4)
     alpha: float = option(0.75)
@@ -413,6 +414,7 @@ class Rprop(_Fused):
 
     operator = "rprop_update"
     roles = ("last", "size")
+    lazy = False  # sizes begin in the first step
     lr: float = option(0.01)
     etas: tuple[float, float] = options(down=Option(0.5, 0.0, 1.0), up=Option(1.2, 1.0))
     step_sizes: tuple[float, float] = options(least=Option(1e-6), greatest=Option(50.0))

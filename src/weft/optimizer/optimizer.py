@@ -7,15 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from weft import _core
+from weft import functional as F
 from weft.arrays.creation import zeros_like
 from weft.arrays.tensor import Tensor
-from weft.base.errors import DTypeError, names_keywords
+from weft.base.errors import DTypeError, ShapeError, names_keywords
 from weft.base.name_hints import add_name_hints, visible_names
 from weft.gradients.gradient import forget_gradients, gradients_of, no_grad
 from weft.ops import registry
 from weft.optimizer.group import Option, ParameterGroup, StepGroup
 from weft.optimizer.state import check, saved, write
 from weft.recording.dependence import changed, depends_on
+from weft.sparse import RowSparse
 
 __all__ = ["Optimizer"]
 
@@ -31,7 +33,9 @@ class Optimizer:
     separately. options: name -> Option; "lr" is one of them. roles: names of the tensors kept of each parameter, as
     new_state() makes them. totals: numbers that change from step to step, for parameters that have been updated equally
     often, with their first values; update() finds each as a 0-d float64 tensor in step_group.totals. elementwise:
-    whether the update treats elements one by one, so that parts of parameters can be updated alone.
+    whether the update treats elements one by one, so that parts of parameters can be updated alone. lazy: whether rows
+    can be, of which others pause, as the update of a row reads this row alone and can begin at any step; None: as
+    elementwise. A gradient may be a weft.sparse.RowSparse; then the rows that it has are updated.
 
     Raises TypeError for anything but tensors, or an unknown option; DTypeError for tensors of integers;
     ValueError for no parameters, for the same parameter twice, or for an option out of its range.
@@ -53,6 +57,7 @@ class Optimizer:
     roles: ClassVar[Sequence[str]] = ()
     totals: ClassVar[Mapping[str, float]] = {}
     elementwise: ClassVar[bool] = True
+    lazy: ClassVar[bool | None] = None
 
     __dir__ = visible_names
 
@@ -155,7 +160,10 @@ class Optimizer:
     def step(self: Self) -> Self:
         """Update every parameter that has a gradient; returns the optimizer.
 
-        Raises ValueError if none has, and what the update raises, such as ShapeError for a gradient of another shape.
+        Of a gradient that is a weft.sparse.RowSparse the rows that it has are updated, and their state; momentum,
+        averages and weight decay of the others pause. That waits for the indices. Raises ValueError if no parameter
+        has a gradient, TypeError for a RowSparse where rows cannot be updated alone, and what the update raises, such
+        as ShapeError for a gradient of another shape.
         """
         depends_on(self)
         is_updated = False
@@ -179,12 +187,67 @@ class Optimizer:
         if len(gradients) < len(all_gradients):
             group.step_groups.append(step_group.take([g is None for g in all_gradients]))
             changed()  # programs that count these parameters together are for the time before
-        self.count(group, step_group, self._witness(step_group, gradients))
+        is_sparse = [not isinstance(g, Tensor) for g in gradients]
+        if any(is_sparse):
+            self._step_rows(group, step_group, gradients, is_sparse)
+            return True
+        self.count(group, step_group, self.witness(step_group, gradients))
         self.update(group, step_group, gradients)
         return True
 
+    def _step_rows(
+        self, group: ParameterGroup, step_group: StepGroup, gradients: list[Any], is_sparse: list[bool]
+    ) -> None:
+        """One update, of gradients of which some are of some rows."""
+        for p, g, flag in zip(step_group.parameters, gradients, is_sparse, strict=True):
+            if flag:
+                self.check_rows(p, g)
+        stored = [g.values if flag else g for g, flag in zip(gradients, is_sparse, strict=True)]
+        self.count(group, step_group, self.witness(step_group, stored))
+        for k, (g, flag) in enumerate(zip(gradients, is_sparse, strict=True)):
+            if flag:
+                self.update_rows(group, step_group, k, g)
+        dense = [g for g, flag in zip(gradients, is_sparse, strict=True) if not flag]
+        if dense:
+            self.update(group, step_group.selected([not flag for flag in is_sparse]), dense)
+
+    def check_rows(self, parameter: Tensor, gradient: Any) -> None:
+        """Raise TypeError unless some rows of a parameter can be updated alone, and the gradient is of such."""
+        if not isinstance(gradient, RowSparse):
+            raise TypeError(
+                f"{self._name}: step: takes gradients that are tensors or RowSparse, got {type(gradient).__name__}"
+            )
+        if not (self.elementwise if self.lazy is None else self.lazy):
+            raise TypeError(
+                f"{self._name}: step: has no update of some rows, as an element's depends on other rows or on all "
+                f"steps before: p is {_core.describe(parameter)}, its gradient {gradient!r}\n"
+                "  hint: p.grad = p.grad.todense() makes a dense gradient; AdamW and others update rows"
+            )
+        if gradient.shape != parameter.shape:
+            raise ShapeError(
+                f"{self._name}: step: a parameter of shape {parameter.shape} has a gradient of shape {gradient.shape}"
+            )
+
+    def update_rows(self, group: ParameterGroup, step_group: StepGroup, k: int, gradient: RowSparse) -> None:
+        """Update the rows of the k-th parameter that a gradient has, and of its state, within a step that is counted.
+
+        It waits for the indices, so that each row is updated once.
+        """
+        distinct = gradient.distinct()
+        if not distinct.rows.size:
+            return
+        stored = step_group.parameters[k]
+        indices = distinct.indices.to_device(stored.device)
+        rows = F.take(stored, indices, axis=0)
+        state = {role: [F.take(of[k], indices, axis=0)] for role, of in step_group.state.items()}
+        part = StepGroup([rows], state, step_group.step, step_group.totals)
+        self.update(group, part, [distinct.values.to_device(stored.device)])
+        stored[indices] = rows
+        for role, (updated,) in state.items():
+            step_group.state[role][k][indices] = updated
+
     @staticmethod
-    def _witness(step_group: StepGroup, gradients: list[Tensor]) -> Tensor | None:
+    def witness(step_group: StepGroup, gradients: list[Tensor]) -> Tensor | None:
         """The smallest gradient: if it turns out to have failed, the update is left out, and must not be counted."""
         witness = gradients[0]
         for g in gradients:

@@ -111,6 +111,7 @@ class GroupAdagrad(_Whole):
     """
 
     roles = ("h",)
+    lazy = True
     lr: float = option(0.01)
     eps: float = option(1e-5)
     maximize: bool = option(False)

@@ -14,7 +14,7 @@ from weft.optimizer.optimizer import Optimizer
 __all__ = ["SAM", "MasterWeights"]
 
 
-class _Around:
+class Around:
     """Base: what another optimizer has, but for its step."""
 
     optimizer: Optimizer
@@ -41,7 +41,7 @@ class _Around:
         return f"{type(self).__name__}({self.optimizer!r})"
 
 
-class SAM(_Around):
+class SAM(Around):
     """Sharpness-aware minimization: the optimizer's step with the gradients at the worst point nearby.
 
     optimizer: any. rho: how far that point is, along the gradients g of all parameters together: p + rho g / |g|; with
@@ -112,7 +112,7 @@ class SAM(_Around):
             p += (change if scale is None else change * scale).astype(p.dtype)
 
 
-class MasterWeights(_Around):
+class MasterWeights(Around):
     """An optimizer of float32 copies of 16-bit parameters, so that steps smaller than their rounding add up.
 
     params: parameters, as net.parameters() gives. make: makes the optimizer of the parameters that it is given, such as

@@ -78,6 +78,10 @@ class SparseArray(ArrayMethods):
         """The same places with other values."""
         raise NotImplementedError
 
+    def astype(self, dtype: Any) -> Any:
+        """The same places with values of another dtype."""
+        return self.with_values(F.cast(self.values, dtype=dtype))
+
     def is_aligned(self, other: Any) -> bool:
         """Whether another array stores the same places in the same order, as far as is known without reading them."""
         raise NotImplementedError

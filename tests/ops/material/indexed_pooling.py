@@ -5,7 +5,12 @@ from tests.ops.material import material
 from tests.ops.material.window import windows_reference
 
 from weft.base.errors import ShapeError
-from weft.ops.families.indexed_pooling import LpPooling, MaxPoolingWithIndices, MaxUnpooling
+from weft.ops.families.indexed_pooling import (
+    FractionalPooling,
+    LpPooling,
+    MaxPoolingWithIndices,
+    MaxUnpooling,
+)
 from weft.ops.kernels import lowest
 from weft.ops.samples import Array, Sample, arrays
 
@@ -87,3 +92,52 @@ class _:
         x = arrays((1, 2, *(4,) * cls.spatial))
         yield ValueError, "padding and dilation", Sample(x, norm_type=2, kernel_size=2, padding=1)
         yield ShapeError, "does not fit x", Sample(x, norm_type=2, kernel_size=5)
+
+
+@material(FractionalPooling)
+class _:
+    def begins_of(self, n, o, k, u):
+        ratio = (n - k) / max(o - 1, 1)
+        return [*(int((i + u) * ratio) - int(u * ratio) for i in range(o - 1)), n - k]
+
+    def reference(self, x, samples):
+        sizes = x.shape[2:]
+        y = np.zeros((*x.shape[:2], *self.output_size), x.dtype)
+        indices = np.zeros(y.shape, "int64")
+        numbers = np.arange(int(np.prod(sizes))).reshape(sizes)
+        for n, c in np.ndindex(x.shape[:2]):
+            each = zip(sizes, self.output_size, self.kernel_size, samples[n, c], strict=True)
+            begins = [self.begins_of(*of_axis) for of_axis in each]
+            for place in np.ndindex(*self.output_size):
+                first = [b[i] for b, i in zip(begins, place, strict=True)]
+                window = tuple(slice(a, a + k) for a, k in zip(first, self.kernel_size, strict=True))
+                which = np.argmax(x[n, c][window])
+                y[(n, c, *place)] = x[n, c][window].reshape(-1)[which]
+                indices[(n, c, *place)] = numbers[window].reshape(-1)[which]
+        return y, indices
+
+    def torch_reference(self, torch, x, samples):
+        if not x.dtype.is_floating_point or x.dtype.itemsize < 4:
+            return NotImplemented
+        function = getattr(torch.nn.functional, f"fractional_max_pool{self.spatial}d")
+        order = samples.to(x.dtype).flip(-1) if self.spatial == 2 else samples.to(x.dtype)
+        return function(x, self.kernel_size, self.output_size, return_indices=True, _random_samples=order)
+
+    @classmethod
+    def samples(cls):
+        d = cls.spatial
+        u = Array((2, 2, d), values=np.random.default_rng(d).uniform(0, 1, (2, 2, d)), dtype="float32")
+        x = arrays((2, 2, *(7, 6, 5)[:d]), distinct=True)
+        yield Sample(x, u, kernel_size=2, output_size=(4, 3, 3)[:d])
+        yield Sample(x, u, kernel_size=(3, 2, 2)[:d], output_size=(1, 5, 4)[:d])
+
+    @classmethod
+    def errors(cls):
+        d = cls.spatial
+        x = arrays((1, 2, *(4,) * d))
+        yield ShapeError, "do not fit", Sample(x, arrays((1, 2, d)), kernel_size=3, output_size=3)
+        yield (
+            ShapeError,
+            f"samples needs {d} numbers",
+            Sample(x, arrays((1, 2, d + 1)), kernel_size=2, output_size=2),
+        )

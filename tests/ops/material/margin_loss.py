@@ -13,6 +13,7 @@ from weft.ops.families.margin_loss import (
     PairwiseDistance,
     Pdist,
     RowLoss,
+    SdmlLoss,
     TripletMarginLoss,
 )
 from weft.ops.samples import Array, Sample, arrays
@@ -200,3 +201,29 @@ class _:
         x, target = arrays((3, 4)), Array((3, 4), low=0.0, high=1.0)
         yield Sample(x, target)
         yield Sample(x, target, arrays((4,)), reduction="none")
+
+
+@material(SdmlLoss)
+class _:
+    def rows(self, x1, x2):
+        apart = ((x1[:, None] - x2[None]) ** 2).sum(-1)
+        n = len(x1)
+        target = np.full((n, n), self.smoothing / max(n - 1, 1))
+        np.fill_diagonal(target, 1 - self.smoothing)
+        shares = np.exp(-(apart - apart.min(-1, keepdims=True)))
+        logs = np.log(shares / shares.sum(-1, keepdims=True))
+        with np.errstate(all="ignore"):
+            entropy = np.where(target > 0, target * np.log(target), 0)
+        return (entropy - target * logs).sum(-1)
+
+    @classmethod
+    def samples(cls):
+        x = arrays((4, 3)), arrays((4, 3))
+        yield Sample(*x)
+        yield Sample(*x, smoothing=0.0, reduction="none")
+        yield Sample(arrays((1, 2)), arrays((1, 2)), smoothing=0.0, reduction="sum")
+
+    @classmethod
+    def errors(cls):
+        yield ShapeError, "sdml_loss: ", Sample(arrays((4, 3)), arrays((3, 3)))
+        yield ValueError, "smoothing must be", Sample(arrays((4, 3)), arrays((4, 3)), smoothing=1.0)

@@ -6,6 +6,7 @@ from tests.ops.material import material
 from weft.base.errors import ShapeError
 from weft.ops.families.output_loss import (
     GradientMultiplier,
+    KlSparsity,
     LinearRegressionOutput,
     LogisticRegressionOutput,
     MaeRegressionOutput,
@@ -105,3 +106,23 @@ class _:
     def samples(cls):
         yield Sample(arrays((3, 4)), factor=1.0)
         yield Sample(arrays((3, 4)), factor=-2.0, gradient=False)
+
+
+@material(KlSparsity)
+class _:
+    def reference(self, x, mean):
+        if not self.training:
+            return x
+        return x, mean * self.momentum + x.mean(axis=0) * (1 - self.momentum)
+
+    @classmethod
+    def samples(cls):
+        x, mean = arrays((4, 3), low=0.2, high=0.8), arrays((3,), low=0.2, high=0.8)
+        yield Sample(x, mean, gradient=False)
+        yield Sample(x, mean, training=False)
+        yield Sample(arrays((2, 3, 2), low=0.2, high=0.8), arrays((3, 2), low=0.2, high=0.8), gradient=False)
+
+    @classmethod
+    def errors(cls):
+        yield ShapeError, "kl_sparsity: ", Sample(arrays((4, 3)), arrays((4,)))
+        yield ValueError, "target must be within", Sample(arrays((4, 3)), arrays((3,)), target=1.0)

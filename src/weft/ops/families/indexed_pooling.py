@@ -15,6 +15,7 @@ from weft.ops.families.window import Spatial, set_per_dimension, windows_of
 from weft.ops.kernels import lowest
 from weft.ops.node import constant
 from weft.ops.op import op
+from weft.ops.pointwise import cast_to
 
 
 class MaxPoolingWithIndices(
@@ -50,6 +51,63 @@ class MaxPoolingWithIndices(
         which = F.argmax(elements, axis=-1, keepdims=True)
         each = (elements, F.broadcast_to(numbers, shape=full))
         return tuple(F.squeeze(F.take_along_axis(v, which, axis=-1), axis=-1) for v in each)
+
+
+class FractionalPooling(
+    Spatial,
+    Composed,
+    family="pooling",
+    public=False,
+    rule="x[n,c,i^spatial]: number, samples[n,c,axes]: fixed float "
+    "-> y[n,c,output_size^spatial]: x, indices[n,c,output_size^spatial]: int64",
+):
+    """Base of fractional_pool2d, 3d."""
+
+    text = """Maxima of windows of {an_image} at uneven distances, and their indices in the flat {image}.
+
+    x: numbers [n, c, {sizes}]; samples: float[n, c, axes], 0 <= u < 1 for each channel and axis. Of o windows of k
+    elements along n the one with number i begins at floor((i + u) a) - floor(u a), a = (n - k) / (o - 1), the last at n
+    - k. Returns x's dtype and int64. Raises ShapeError if the windows do not fit.
+    """
+
+    kernel_size: int | tuple[int, ...]
+    output_size: int | tuple[int, ...]
+
+    def check(self) -> None:
+        set_per_dimension(self, self.spatial, kernel_size=1, output_size=1)
+
+    def decompose(self, x: Any, samples: Any) -> Any:
+        op: Any = self
+        sizes, count, lead = x.shape[2:], op.output_size, x.shape[:2]
+        if samples.shape[-1] != self.spatial:
+            fact = f"samples needs {self.spatial} numbers for each channel"
+            raise self.fail(ShapeError, fact, x=x.type, samples=samples.type)
+        if any(o + k - 1 > n for n, o, k in zip(sizes, count, op.kernel_size, strict=True)):
+            fact = f"{count} windows of {op.kernel_size} elements do not fit {sizes}"
+            raise self.fail(ShapeError, fact, x=x.type)
+        places: Any = 0
+        for axis, (n, o, k) in enumerate(zip(sizes, count, op.kernel_size, strict=True)):
+            starts = self.starts(x, F.slice(samples, starts=(axis,), stops=(axis + 1,), axes=(2,)), n, o, k)
+            index = F.expand_dims(starts, axis=-1) + steps(x, k, int64)
+            shape = [1] * (2 * self.spatial)
+            shape[axis], shape[self.spatial + axis] = o, k
+            places = places * n + F.reshape(index, shape=(*lead, *shape))
+        area = math.prod(op.kernel_size)
+        places = F.reshape(places, shape=(*lead, math.prod(count) * area))
+        elements = F.take_along_axis(F.reshape(x, shape=(*lead, math.prod(sizes))), places, axis=-1)
+        elements, places = (F.reshape(v, shape=(*lead, *count, area)) for v in (elements, places))
+        which = F.argmax(elements, axis=-1, keepdims=True)
+        return tuple(F.squeeze(F.take_along_axis(v, which, axis=-1), axis=-1) for v in (elements, places))
+
+    def starts(self, x: Any, sample: Any, n: Any, o: int, k: int) -> Any:
+        """The first element of each window along an axis, [n, c, o]; sample: [n, c, 1]."""
+        number = steps(x, o, int64)
+        if o == 1:
+            return F.broadcast_to(number + (n - k), shape=(*x.shape[:2], 1))
+        kind = sample.dtype.accumulation
+        sample, ratio = cast_to(F.stop_gradient(sample), kind), (n - k) / (o - 1)
+        first = F.floor((F.cast(number, dtype=kind) + sample) * ratio) - F.floor(sample * ratio)
+        return F.minimum(F.where(F.equal(number, o - 1), n - k, F.cast(first, dtype=int64)), n - k)
 
 
 class MaxUnpooling(
@@ -148,6 +206,14 @@ class MaxPool3dWithIndices(MaxPoolingWithIndices, spatial=3): ...
 
 
 @op
+class FractionalPool2d(FractionalPooling, spatial=2, public=False): ...
+
+
+@op
+class FractionalPool3d(FractionalPooling, spatial=3, public=False): ...
+
+
+@op
 class MaxUnpool1d(MaxUnpooling, spatial=1): ...
 
 
@@ -172,6 +238,8 @@ class LpPool3d(LpPooling, positional=("norm_type", "kernel_size", "stride", "cei
 
 
 __all__ = [
+    "FractionalPool2d",
+    "FractionalPool3d",
     "LpPool1d",
     "LpPool2d",
     "LpPool3d",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from weft.base.dtype import int64
@@ -193,6 +194,48 @@ class TripletMarginLoss(
         return self.reduced(loss, F.cast(anchor, dtype=common))
 
 
+@op
+class SdmlLoss(
+    RowLoss, rule="x1[n,d]: float, x2[n,d]: float -> y: promote", positional=("smoothing", "reduction")
+):
+    """How little each row of x1 picks its own row of x2 among all: smoothed deep metric learning.
+
+    The divergence of softmax(-d), d[j] = |x1[i] - x2[j]|^2, from the target with 1 - smoothing at i and smoothing / (n
+    - 1) at the others. x1, x2: float[n, d], row i of both belong together; smoothing: 0 <= s < 1; reduction: "mean" or
+    "sum" of all rows, or "none". Returns the promoted type, 0-d or [n]. Raises ShapeError if shapes differ, ValueError
+    for another reduction or smoothing.
+    Source: Bonadiman, Kumar, Mittal 2019, Large scale question paraphrase retrieval with smoothed deep metric learning.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> x = wf.tensor([[0., 0.], [40., 0.]])
+    >>> F.sdml_loss(x, x, 0.0).item(), F.sdml_loss(x, wf.flip(x, axis=0), 0.0).item()
+    (0.0, 1600.0)
+    """
+
+    smoothing: float = 0.3
+
+    def check(self) -> None:
+        super().check()
+        if not 0 <= self.smoothing < 1:
+            raise ValueError(f"{self.name}: smoothing must be at least 0 and below 1, got {self.smoothing}")
+
+    def decompose(self, x1: Any, x2: Any) -> Any:
+        like = F.add(x1, x2)
+        apart = F.expand_dims(wide(x1), axis=1) - F.expand_dims(wide(x2), axis=0)
+        logs = F.log_softmax(-F.sum(apart * apart, axis=2), axis=1)
+        others = self.smoothing / max(x1.shape[0] - 1, 1)
+        is_own = F.equal(F.places_like(logs, axis=0), F.places_like(logs, axis=1))
+        shares = F.where(is_own, logs * (1 - self.smoothing), logs * others)
+        entropy = xlogx(1 - self.smoothing) + (x1.shape[0] - 1) * xlogx(others)
+        return self.reduced(entropy - F.sum(shares, axis=1), like)
+
+
+def xlogx(x: float) -> float:
+    """x log(x), 0 at 0."""
+    return x * math.log(x) if x else 0.0
+
+
 class ClassMargin(RowLoss):
     """Base of losses of scores [n, c] or [c] and classes."""
 
@@ -311,5 +354,6 @@ __all__ = [
     "MultilabelSoftMarginLoss",
     "PairwiseDistance",
     "Pdist",
+    "SdmlLoss",
     "TripletMarginLoss",
 ]

@@ -227,8 +227,72 @@ class GradientMultiplier(Op, family="loss", rule="x[*s]: float -> y[*s]: x", pos
         return dy * self.factor
 
 
+@op
+class KlSparsity(Op, family="loss", rule="x[n,*s]: float, mean[*s]: fixed float -> y[n,*s]: x"):
+    """x, whose gradient gets that of a penalty on means over the batch that differ from a target.
+
+    The penalty is that of the divergence of Bernoulli distributions: the gradient of x is dy + penalty ((1 - target) /
+    (1 - m) - target / m), where m is the running mean of x over axis 0: momentum mean + (1 - momentum) mean(x). x:
+    float[n, ...], results of a sigmoid; mean: float[...], written if training; else it is m. target: within 0..1;
+    penalty, momentum: numbers. Returns x's type. Raises ShapeError if shapes differ, ValueError for another target.
+    Source: Hinton 2010, A practical guide to training restricted Boltzmann machines, section 11; MXNet's
+    IdentityAttachKLSparseReg.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> mean = wf.tensor([0.5])
+    >>> wf.grad(lambda x: F.kl_sparsity(x, mean, target=0.1, penalty=1.0, momentum=0.0).sum())(wf.tensor([[0.2]]))
+    tensor([[1.625]], dtype=float32, device=cpu:0)
+    >>> mean
+    tensor([0.2], dtype=float32, device=cpu:0)
+    """
+
+    target: float = 0.1
+    penalty: float = 0.001
+    momentum: float = 0.9
+    training: bool = True
+
+    def check(self) -> None:
+        if not 0 < self.target < 1:
+            raise ValueError(f"{self.name}: target must be within 0..1, got {self.target}")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("y", "new_mean") if self.training else ("y",)
+
+    @property
+    def hidden(self) -> int:  # type: ignore[override]
+        return len(self.outputs) - 1
+
+    @property
+    def writes(self) -> dict[str, str]:  # type: ignore[override]
+        return {"mean": "new_mean"} if self.training else {}
+
+    def infer(self, x: Any, mean: Any) -> Any:
+        y = super().infer(x, mean)
+        return (y, mean) if self.training else y
+
+    def decompose(self, x: Any, mean: Any) -> Any:
+        if not self.training:
+            return x * 1
+        kind = mean.dtype.accumulation
+        now = F.mean(cast_to(x, kind), axis=0)
+        new = cast_to(mean, kind) * self.momentum + now * (1 - self.momentum)
+        return x * 1, cast_to(new, mean.dtype)
+
+    def vjp(self, *values: Any) -> Any:
+        if not self.training:
+            return values[-1], None
+        x, _, _, new_mean, dy, _ = values
+        m = cast_to(new_mean, new_mean.dtype.accumulation)
+        slope = ((1 - self.target) / (1 - m) - self.target / m) * self.penalty
+        slope = F.broadcast_to(F.expand_dims(slope, axis=0), shape=x.shape)
+        return cast_to(slope if dy is None else cast_to(dy, slope.dtype) + slope, x.dtype), None
+
+
 __all__ = [
     "GradientMultiplier",
+    "KlSparsity",
     "LinearRegressionOutput",
     "LogisticRegressionOutput",
     "MaeRegressionOutput",

@@ -294,4 +294,120 @@ class PsRoiPool(Pooled):
         return self.result(inner / F.expand_dims(cast_to(F.maximum(area, 1), float64), axis=-1), x)
 
 
-__all__ = ["PsRoiAlign", "PsRoiPool", "RoiAlign", "RoiPool"]
+@op
+class DeformablePsRoiPool(
+    Composed,
+    family="detection",
+    rule="x[n,channels,h,w]: float, boxes[boxes,four]: float, images[boxes]: int, "
+    "offsets[boxes,pairs,u,v]?: float -> y: x",
+):
+    """Regions of images, each as output_size bins that are moved by learned offsets: the mean of points of a bin.
+
+    x: float[n, c g g, h, w], g = group_size, of which bin (i, j) of channel k reads channel (k g + floor(i g / p)) g +
+    floor(j g / q); boxes: float[k, 4], (x1, y1, x2, y2), times spatial_scale in elements of x, rounded before, with the
+    last row and column; images: integers[k]; offsets: float[k, 2 m, u, v] for m groups of c / m channels, or None: bin
+    (i, j) is moved by offset_scale offsets[:, 2 group, floor(i u / p), floor(j v / q)] widths of the region to the
+    right, and by the next one's heights down. output_size: (p, q); points: of each bin along each axis; those more than
+    1/2 outside the image do not count, and a bin without any is 0. Returns x's dtype [k, c, p, q]. The gradient goes to
+    x and to the offsets. Raises ShapeError if sizes do not fit, ValueError for attributes below 1.
+    Source: Dai et al. 2017, Deformable convolutional networks; MegEngine's deformable_psroi_pooling.
+
+    >>> import weft as wf
+    >>> import weft.functional as F
+    >>> x = wf.arange(16.).reshape(1, 1, 4, 4)
+    >>> boxes, images = wf.tensor([[0., 0., 3., 3.]]), wf.tensor([0])
+    >>> F.deformable_ps_roi_pool(x, boxes, images, output_size=(2, 2), points=2).tolist()
+    [[[[1.25, 3.0], [8.25, 10.0]]]]
+    """
+
+    output_size: tuple[int, ...]
+    spatial_scale: float = 1.0
+    group_size: int = 1
+    points: int = 1
+    offset_scale: float = 0.1
+
+    def check(self) -> None:
+        if len(self.output_size) != 2 or min(*self.output_size, self.group_size, self.points) < 1:
+            raise ValueError(
+                f"{self.name}: output_size must be two sizes, they, group_size and points at least 1: {self!r}"
+            )
+
+    def decompose(self, x: Any, boxes: Any, images: Any, offsets: Any = None) -> Any:
+        n, channels, h, w = x.shape
+        (p, q), g, k = self.output_size, self.group_size, boxes.shape[0]
+        groups = 1 if offsets is None else offsets.shape[1] // 2
+        if boxes.shape[-1] != 4 or 0 in (h, w):
+            raise self.fail(ShapeError, "boxes are [k, 4], and x has elements", x=x.type, boxes=boxes.type)
+        if (offsets is not None and offsets.shape[1] % 2) or groups < 1 or channels % (g * g * groups):
+            fact = f"{channels} channels do not divide into {g} x {g} bins of {groups} groups of offsets"
+            raise self.fail(ShapeError, fact, x=x.type, offsets=None if offsets is None else offsets.type)
+        kind = x.dtype.accumulation
+        x1, y1, x2, y2 = (
+            F.cast(rounded(v), dtype=kind) for v in corners(cast_to(F.stop_gradient(boxes), kind))
+        )
+        x1, y1 = x1 * self.spatial_scale - 0.5, y1 * self.spatial_scale - 0.5
+        width = F.maximum((x2 + 1.0) * self.spatial_scale - 0.5 - x1, 0.1)
+        height = F.maximum((y2 + 1.0) * self.spatial_scale - 0.5 - y1, 0.1)
+        moved = (
+            [None, None] if offsets is None else [self.moved(cast_to(offsets, kind), axis) for axis in (0, 1)]
+        )
+        across = self.places(x, x1, width, moved[0], 3, groups)
+        down = self.places(x, y1, height, moved[1], 2, groups)
+        across, down = F.expand_dims(across, axis=-2), F.expand_dims(down, axis=-1)
+        inside = F.logical_and(is_within(down, h), is_within(across, w))  # [k, groups, p, q, points, points]
+        # Rows of the channels that a bin of a group reads: (image, row, column, group, bin of g x g).
+        inner = channels // (groups * g * g)
+        rows = F.reshape(cast_to(x, kind), shape=(n, groups, inner, g * g, h, w))
+        rows = F.reshape(
+            F.permute_dims(rows, axes=(0, 4, 5, 1, 3, 2)), shape=(n * h * w * groups * g * g, inner)
+        )
+        image = F.reshape(cast_to(images, int64), shape=(k, 1, 1, 1, 1, 1))
+        group = F.reshape(steps(x, groups, int64), shape=(1, groups, 1, 1, 1, 1))
+        bins = [F.floor_divide(steps(x, m, int64) * g, m) for m in (p, q)]
+        part = F.reshape(F.expand_dims(bins[0] * g, axis=1) + bins[1], shape=(1, 1, p, q, 1, 1))
+        total: Any = None
+        for row_share, row in between(down, h, kind):
+            for column_share, column in between(across, w, kind):
+                index = (((image * h + row) * w + column) * groups + group) * (g * g) + part
+                share = F.expand_dims(row_share * column_share * F.cast(inside, dtype=kind), axis=-1)
+                read = F.sum(F.take(rows, index, axis=0) * share, axis=(4, 5))
+                total = read if total is None else total + read
+        count = F.maximum(F.sum(F.cast(inside, dtype=kind), axis=(4, 5)), 1.0)
+        y = F.permute_dims(total / F.expand_dims(count, axis=-1), axes=(0, 1, 4, 2, 3))
+        return cast_to(F.reshape(y, shape=(k, groups * inner, p, q)), x.dtype)
+
+    def moved(self, offsets: Any, axis: int) -> Any:
+        """The offsets of all bins along an axis, 0 for across, in sizes of the region: [k, groups, p, q]."""
+        k, pairs, u, v = offsets.shape
+        y = F.reshape(offsets, shape=(k, pairs // 2, 2, u, v))
+        y = F.squeeze(F.slice(y, starts=(axis,), stops=(axis + 1,), axes=(2,)), axis=2)
+        for place, (bins, parts) in enumerate(zip(self.output_size, (u, v), strict=True), 2):
+            y = F.take(y, F.floor_divide(steps(offsets, bins, int64) * parts, bins), axis=place)
+        return y * self.offset_scale
+
+    def places(self, x: Any, start: Any, length: Any, moved: Any, axis: int, groups: Any) -> Any:
+        """Where the points of each bin are along an axis: [k, groups, p, q, points]."""
+        bins, k = self.output_size[axis - 2], start.shape[0]
+        shape = [1, 1, 1, 1, 1]
+        shape[axis] = bins
+        share = F.reshape(F.cast(steps(x, bins), dtype=start.dtype), shape=tuple(shape)) * (1 / bins)
+        point = F.cast(steps(x, self.points), dtype=start.dtype) * (1 / (bins * self.points))
+        start, length = (F.reshape(v, shape=(k, 1, 1, 1, 1)) for v in (start, length))
+        place = share + point if moved is None else share + point + F.expand_dims(moved, axis=-1)
+        return F.broadcast_to(start + length * place, shape=(k, groups, *self.output_size, self.points))
+
+
+def is_within(place: Any, size: Any) -> Any:
+    """Whether a place is at most 1/2 outside of the elements."""
+    return F.logical_and(F.greater_equal(place, -0.5), F.less_equal(place, size - 0.5))
+
+
+def between(place: Any, size: Any, kind: Any) -> list[tuple[Any, Any]]:
+    """(share, index) of the two elements around a place, which is brought within them."""
+    place = F.minimum(F.maximum(place, 0.0), float(size - 1))
+    low = F.floor(place)
+    index = F.cast(low, dtype=int64)
+    return [(1.0 - (place - low), index), (place - low, F.minimum(index + 1, size - 1))]
+
+
+__all__ = ["DeformablePsRoiPool", "PsRoiAlign", "PsRoiPool", "RoiAlign", "RoiPool"]
