@@ -166,6 +166,7 @@ void bind_kernels(nb::module_& m) {
       "x -> y, on a GPU. Parameters: key, stream, offset.");
   def(m, "make_checked_labels", &make_checked_labels, "function"_a, "find"_a, "copy"_a,
       "integers -> int64. Parameters: classes, ignored.");
+  def(m, "kernel_bincount", &Described<&make_bincount>::call, "x[n] -> int64 [length].");
   def(m, "kernel_searchsorted", &Described<&make_searchsorted>::call, "right"_a = false,
       "sorted[.., n], values[.., m] -> int64[.., m].");
   def(m, "kernel_two_bits", &make_two_bits, "threshold"_a,

@@ -40,6 +40,10 @@ Ref<Kernel> make_index_get(std::vector<int> dims, int position);
 // updates, in row-major order of the points. y may be the same memory as x.
 Ref<Kernel> make_index_put(std::vector<int> dims, int position, Combine mode);
 
+// x[n] of any integer type -> int64 y[length]: how often each number 0 ... length - 1 occurs; negative ones
+// count from the end.
+Ref<Kernel> make_bincount();
+
 // softmax(q k^T * scale + mask) v for q[b,h,n,d], k[b,h,m,d], v[b,h,m,e] of float32, bfloat16 or float16.
 //   q, k, v, [mask] -> y[b,h,n,e], float32 logs[b,h,n]
 //   dy, q, k, v, [options], y, logs -> dq, dk, dv

@@ -118,13 +118,20 @@ class Nonzero final : public Kernel {
                  for (int64_t i = 0; i < true_count; ++i) to[(before + i) * y.strides[0]] = at + which[i];
                  return;
                }
+               if (x.ndim == 0) return;
+               // Elements of one line share all indices but the last, which are divided for once.
+               const int64_t length = x.shape[x.ndim - 1];
+               int64_t line = 0, line_end = 0, outer[kMaxDims];
                for (int64_t i = 0; i < true_count; ++i) {
-                 int64_t rest = at + which[i];
-                 for (int d = x.ndim - 1; d >= 0; --d) {
-                   const int64_t size = x.shape[d];
-                   to[(before + i) * y.strides[0] + d * y.strides[1]] = d ? rest % size : rest;
-                   if (d) rest /= size;
+                 const int64_t place = at + which[i];
+                 if (place >= line_end) {
+                   int64_t rest = place / length;
+                   line = rest * length, line_end = line + length;
+                   for (int d = x.ndim - 2; d >= 0; rest /= x.shape[d--]) outer[d] = rest % x.shape[d];
                  }
+                 char* const row = y.data + (before + i) * y.strides[0] * 8;
+                 for (int d = 0; d < x.ndim - 1; ++d) store_as(row + d * y.strides[1] * 8, outer[d]);
+                 store_as(row + (x.ndim - 1) * y.strides[1] * 8, place - line);
                }
              });
   }

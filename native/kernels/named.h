@@ -26,6 +26,7 @@ inline constexpr std::tuple kNamedKernels{
     Named<&make_scatter>{"scatter"},
     Named<&make_index_get>{"index_get"},
     Named<&make_index_put>{"index_put"},
+    Named<&make_bincount>{"bincount"},
     Named<&make_attention>{"attention"},
     Named<&make_dropout>{"dropout"},
     Named<&make_bernoulli>{"bernoulli"},

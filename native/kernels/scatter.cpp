@@ -5,11 +5,14 @@
 // the result does not depend on the number of threads, to the last bit. Threads share the destination by
 // lanes that do not meet, by columns, or, where there are neither, by ranges of offsets: then each looks at
 // all indices and takes its own.
+#include <cstring>
 #include <limits>
+#include <vector>
 
 #include "engine/team.h"
 #include "kernels/indices.h"
 #include "kernels/kernels.h"
+#include "kernels/keys.h"
 
 namespace weft {
 namespace {
@@ -17,6 +20,7 @@ namespace {
 constexpr int64_t kParallelElements = 16 << 10;  // less is done on the calling thread
 constexpr int kThreadsForRanges = 4;
 constexpr int64_t kColumns = 64;  // a thread's share of columns at least
+constexpr int64_t kRow = 8;       // elements that are dearer than the look at their index
 
 template <class T, Combine mode>
 [[gnu::always_inline]] inline T combined(T old, T update) {
@@ -70,14 +74,52 @@ void combine_line(char* to, int64_t step, const char* updates, int64_t update_st
   }
 }
 
+// Consecutive elements, as many as a vector of the baseline has: wider ones are compared element by element
+// there.
+constexpr int64_t kBlockBytes = 16;
+template <class T, Combine mode>
+[[gnu::always_inline]] inline void combine_block(char* to, const char* updates) {
+  if constexpr (std::is_arithmetic_v<T> && mode != Combine::set) {
+    using Unsigned = WordOf<T>;
+    using Lane = std::conditional_t<std::integral<T> && mode == Combine::add, Unsigned, T>;
+    using Vector [[gnu::vector_size(kBlockBytes)]] = Lane;
+    Vector old, update;
+    std::memcpy(&old, to, sizeof old);
+    std::memcpy(&update, updates, sizeof update);
+    if constexpr (mode == Combine::add) old += update;
+    if constexpr (mode == Combine::max) old = (update > old) | (update != update) ? update : old;
+    if constexpr (mode == Combine::min) old = (update < old) | (update != update) ? update : old;
+    std::memcpy(to, &old, sizeof old);
+  } else {
+    for (int64_t k = 0; k < kBlockBytes; k += sizeof(T)) combine_at<T, mode>(to + k, updates + k);
+  }
+}
+
+// Rows of consecutive elements: to[offsets[i], c] with updates[which[i], c] for c < columns; without `which`
+// updates[i, c].
+template <class T, Combine mode>
+void combine_rows(char* to, const int64_t* offsets, const int64_t* which, const char* updates,
+                  int64_t update_step, int64_t count, int64_t columns) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+  for (int64_t i = 0; i < count; ++i) {
+    char* const row = to + offsets[i];
+    const char* const update = updates + (which ? which[i] : i) * update_step;
+    int64_t c = 0;
+    for (; c + kBlockBytes <= columns * kSize; c += kBlockBytes) combine_block<T, mode>(row + c, update + c);
+    for (; c < columns * kSize; c += kSize) combine_at<T, mode>(row + c, update + c);
+  }
+}
+
 struct Functions {
   void (*scatter)(char*, int64_t, const int64_t*, const char*, int64_t, int64_t);
   void (*scatter_some)(char*, const int64_t*, const int64_t*, const char*, int64_t, int64_t);
   void (*combine)(char*, int64_t, const char*, int64_t, int64_t);
+  void (*combine_rows)(char*, const int64_t*, const int64_t*, const char*, int64_t, int64_t, int64_t);
 };
 
 template <class T, Combine mode>
-constexpr Functions kFunctions{scatter_line<T, mode>, scatter_some<T, mode>, combine_line<T, mode>};
+constexpr Functions kFunctions{scatter_line<T, mode>, scatter_some<T, mode>, combine_line<T, mode>,
+                               combine_rows<T, mode>};
 
 template <class T>
 Functions functions_for(Combine mode) {
@@ -135,19 +177,35 @@ int64_t put_bytes(const View& x, const View& updates, const View& y, int64_t cou
   return distinct_bytes(updates) + written + (x.data == y.data ? 0 : distinct_bytes(x) + distinct_bytes(y));
 }
 
-// At most kIndexChunk updates of one line that meet each other: those that are owned. Without branches, whose
-// outcome could not be predicted.
-void scatter_in_range(const Functions& functions, const OffsetRange& range, char* to, const int64_t* offsets,
-                      const char* updates, int64_t update_step, int64_t count) {
-  if (range.all()) return functions.scatter(to, 0, offsets, updates, update_step, count);
-  int64_t own_offsets[kIndexChunk], which[kIndexChunk];
+// Which of at most kIndexChunk offsets are owned, and how many. Without branches, whose outcome could not be
+// predicted.
+int64_t owned(const OffsetRange& range, const int64_t* offsets, int64_t count, int64_t* own_offsets,
+              int64_t* which) {
   int64_t size = 0;
   for (int64_t k = 0; k < count; ++k) {
     own_offsets[size] = offsets[k];
     which[size] = k;
     size += range.has(offsets[k]);
   }
+  return size;
+}
+
+// At most kIndexChunk updates of one line that meet each other: those that are owned.
+void scatter_in_range(const Functions& functions, const OffsetRange& range, char* to, const int64_t* offsets,
+                      const char* updates, int64_t update_step, int64_t count) {
+  if (range.all()) return functions.scatter(to, 0, offsets, updates, update_step, count);
+  int64_t own_offsets[kIndexChunk], which[kIndexChunk];
+  const int64_t size = owned(range, offsets, count, own_offsets, which);
   functions.scatter_some(to, own_offsets, which, updates, update_step, size);
+}
+
+// The same for rows of consecutive elements.
+void rows_in_range(const Functions& functions, const OffsetRange& range, char* to, const int64_t* offsets,
+                   const char* updates, int64_t update_step, int64_t count, int64_t columns) {
+  if (range.all()) return functions.combine_rows(to, offsets, nullptr, updates, update_step, count, columns);
+  int64_t own_offsets[kIndexChunk], which[kIndexChunk];
+  const int64_t size = owned(range, offsets, count, own_offsets, which);
+  functions.combine_rows(to, own_offsets, which, updates, update_step, size, columns);
 }
 
 // Part i of n of a range of offsets.
@@ -163,11 +221,11 @@ OffsetRange part_of(int64_t low, int64_t high, int64_t i, int64_t n) {
 }
 
 // Parts for the team, of columns or of owned offsets. Looking at all indices for one's own is as much work as
-// a plain update, so that pays only for several threads.
-int64_t parts_for(int64_t elements, int64_t units, bool by_columns) {
+// an update of a single element, so that pays only for several threads or for rows (`by_rows`).
+int64_t parts_for(int64_t elements, int64_t units, bool by_columns, bool by_rows = false) {
   const int threads = team_size();
   if (elements < kParallelElements || units >= 2 * threads) return 1;
-  return by_columns || threads >= kThreadsForRanges ? threads : 1;
+  return by_columns || by_rows || threads >= kThreadsForRanges ? threads : 1;
 }
 
 class Scatter final : public Kernel {
@@ -309,7 +367,8 @@ class IndexPut final : public Kernel {
     const Pair::Dim inner = plan.after.take_last();
     const int64_t units = plan.before.count();
     const bool by_columns = inner.size >= team_size() * kColumns;
-    const int64_t parts = parts_for(count_of(values), units, by_columns);
+    const bool by_rows = inner.size >= kRow;
+    const int64_t parts = parts_for(count_of(values), units, by_columns, by_rows);
     const bool by_ranges = parts > 1 && !by_columns;
     const auto bounds = by_ranges ? plan.bounds() : std::pair<int64_t, int64_t>{};
     const Pair::Dim along = plan.point_dims.take_last();
@@ -339,6 +398,7 @@ class IndexPut final : public Kernel {
                        DType value_type, char* y, DType y_type) {
     Updates updates(y_type, value_type);
     const int64_t rows = plan.after.count();
+    const auto y_size = static_cast<int64_t>(size_of(y_type));
     int64_t buffer[kIndexChunk];
     for (int64_t line = 0; line < plan.point_dims.count(); ++line) {
       const auto [first, v_line] = plan.point_dims.at(line);
@@ -351,6 +411,10 @@ class IndexPut final : public Kernel {
           int64_t step = along.second;
           const char* from = updates.get(now, step, count);
           scatter_in_range(functions, range, y, offsets, from, step, count);
+          continue;
+        }
+        if (rows == 1 && value_type == y_type && columns.first == y_size && columns.second == y_size) {
+          rows_in_range(functions, range, y, offsets, now, along.second, count, columns.size);
           continue;
         }
         for (int64_t p = 0; p < count; ++p) {
@@ -379,8 +443,53 @@ class IndexPut final : public Kernel {
   const Combine mode_;
 };
 
+// Threads count apart, in tables of their own; in a small table the same numbers follow each other soon, and
+// an addition would wait for the one before, so several are used in turn.
+class Bincount final : public Kernel {
+ public:
+  void run(const Call& call) const override {
+    const View &x = call.operands[0], &y = call.operands[1];
+    const int64_t count = x.shape[0], length = y.shape[0];
+    check_indices(x, length, 0, "bincount");
+    const int64_t parts =
+        count < kParallelElements ? 1 : std::clamp<int64_t>(count / (4 * (length + 1)), 1, team_size());
+    const int64_t tables = length <= kSmallTable && count >= kTurns * length ? kTurns : 1;
+    std::vector<int64_t> counts(static_cast<size_t>(parts * tables * length));
+    parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part)
+        count_part(x, count * part / parts, count * (part + 1) / parts, length, tables,
+                   counts.data() + part * tables * length);
+    });
+    for (int64_t i = 0; i < length; ++i) {
+      int64_t sum = 0;
+      for (int64_t table = 0; table < parts * tables; ++table)
+        sum += counts[static_cast<size_t>(table * length + i)];
+      store_as(y.data + i * y.strides[0] * 8, sum);
+    }
+  }
+
+ private:
+  static constexpr int64_t kSmallTable = 4 << 10, kTurns = 4;
+
+  static void count_part(const View& x, int64_t begin, int64_t end, int64_t length, int64_t tables,
+                         int64_t* counts) {
+    const int64_t item = x.strides[0] * static_cast<int64_t>(size_of(x.dtype));
+    const int64_t second = tables > 1 ? length : 0;
+    int64_t numbers[kIndexChunk];
+    for (int64_t start = begin; start < end; start += kIndexChunk) {
+      const int64_t now = std::min(kIndexChunk, end - start);
+      load_indices(x.data + start * item, x.dtype, x.strides[0], now, length, numbers);
+      int64_t i = 0;
+      for (; i + kTurns <= now; i += kTurns)
+        for (int64_t k = 0; k < kTurns; ++k) ++counts[k * second + numbers[i + k]];
+      for (; i < now; ++i) ++counts[numbers[i]];
+    }
+  }
+};
+
 }  // namespace
 
+Ref<Kernel> make_bincount() { return Ref<Kernel>(new Bincount); }
 Ref<Kernel> make_scatter(int axis, Combine mode) { return Ref<Kernel>(new Scatter(axis, mode)); }
 Ref<Kernel> make_index_put(std::vector<int> dims, int position, Combine mode) {
   if (dims.empty()) throw ValueError("index_put: no dimension is indexed");

@@ -11,6 +11,7 @@ namespace weft {
 namespace {
 
 constexpr int64_t kPiece = 4 << 10;
+constexpr int64_t kTogether = 16;  // searches
 
 class SearchSorted final : public Kernel {
  public:
@@ -28,35 +29,58 @@ class SearchSorted final : public Kernel {
   void search(const Lines<3>& lines) const {
     constexpr auto kSize = static_cast<int64_t>(sizeof(T));
     const int64_t pieces = (lines.length[0] + kPiece - 1) / kPiece;
-    const auto order = Order<WordOf<T>>::make(false, true, true);
     parallel_for(lines.count * pieces, lines_per_piece(std::min(lines.length[0], kPiece), kPiece),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t unit = begin; unit < end; ++unit) {
                      const auto [to, from, sorted] = lines.at(unit / pieces);
+                     const Sorted line{sorted, lines.step[2] * kSize, lines.length[2]};
                      const int64_t first = unit % pieces * kPiece;
                      const int64_t last = std::min(first + kPiece, lines.length[0]);
-                     for (int64_t i = first; i < last; ++i) {
-                       const auto word = detail::encode<T>(from + i * lines.step[1] * kSize, order);
-                       store_as(to + i * lines.step[0] * 8, insertion_index<T>(sorted, lines.step[2] * kSize,
-                                                                               lines.length[2], word, order));
+                     for (int64_t i = first; i < last; i += kTogether) {
+                       const int64_t count = std::min(kTogether, last - i);
+                       T values[kTogether] = {};
+                       for (int64_t k = 0; k < count; ++k)
+                         values[k] = load_as<T>(from + (i + k) * lines.step[1] * kSize);
+                       int64_t indices[kTogether];
+                       if (right_)
+                         search_together<T, true>(line, values, indices);
+                       else
+                         search_together<T, false>(line, values, indices);
+                       for (int64_t k = 0; k < count; ++k)
+                         store_as(to + (i + k) * lines.step[0] * 8, indices[k]);
                      }
                    }
                  });
   }
 
-  // How many elements are smaller than the word; or, from the right, not larger.
-  template <class T>
-  int64_t insertion_index(const char* sorted, int64_t step, int64_t count, WordOf<T> word,
-                          const Order<WordOf<T>>& order) const {
-    int64_t index = 0;
-    while (count > 0) {
-      const int64_t half = count / 2;
-      const auto middle = detail::encode<T>(sorted + (index + half) * step, order);
-      const bool behind = right_ ? middle <= word : middle < word;
-      index += behind ? half + 1 : 0;
-      count = behind ? count - half - 1 : half;
-    }
-    return index;
+  struct Sorted {
+    const char* data;
+    int64_t step, count;  // step in bytes
+  };
+
+  // How many elements are smaller than each value; or, from the right, not larger. The searches take the same
+  // steps and no branches, so the processor waits for the elements of all of them at the same time.
+  template <class T, bool right>
+  static void search_together(const Sorted& line, const T* values, int64_t* indices) {
+    for (int64_t k = 0; k < kTogether; ++k) indices[k] = 0;
+    const auto step_over = [&](int64_t k, int64_t size) {  // `size` elements, if the last of them is in front
+      const auto last = load_as<T>(line.data + (indices[k] + size - 1) * line.step);
+      indices[k] += -static_cast<int64_t>(is_in_front<T, right>(last, values[k])) & size;
+    };
+    int64_t rest = line.count;
+    for (; rest > 1; rest -= rest / 2)
+      for (int64_t k = 0; k < kTogether; ++k) step_over(k, rest / 2);
+    if (rest == 1)
+      for (int64_t k = 0; k < kTogether; ++k) step_over(k, 1);
+  }
+
+  // Whether a value is inserted behind the element. NaN equals NaN and is the largest.
+  template <class T, bool right>
+  [[gnu::always_inline]] static bool is_in_front(T element, T value) {
+    const auto a = detail::decode(element), b = detail::decode(value);
+    const bool ordered = right ? a <= b : a < b;
+    if constexpr (!detail::kIsFloat<T>) return ordered;
+    return ordered | ((b != b) & (right | (a == a)));
   }
 
   const bool right_;

@@ -471,6 +471,21 @@ TEST(kernels_search) {
   }
 }
 
+TEST(kernels_bincount) {
+  use_threads();
+  Random random(seed() + 10);
+  for (const int64_t length : {1, 3, 100, 10000})
+    for (const int64_t count : {0, 1, 7, 1000, 100000}) {
+      Grid<int32_t> x({count}, random);
+      Grid<int64_t> y({length}, random);
+      x.fill([&](int64_t) { return random.between(-length, length - 1); });
+      run(make_bincount(), {x.view(), y.view()});
+      std::vector<int64_t> wanted(static_cast<size_t>(length));
+      for (int64_t i = 0; i < count; ++i) ++wanted[static_cast<size_t>(x[i] + (x[i] < 0 ? length : 0))];
+      for (int64_t i = 0; i < length; ++i) CHECK_EQ(y[i], wanted[static_cast<size_t>(i)]);
+    }
+}
+
 TEST(kernels_drop) {
   use_threads();
   Random random(seed() + 9);

@@ -1144,6 +1144,9 @@ def make_permuted_threads(gather: Kernel) -> Kernel:
 def make_checked_labels(function: str, find: Kernel, copy: Kernel) -> Kernel:
     """integers -> int64. Parameters: classes, ignored."""
 
+def kernel_bincount() -> Kernel:
+    """x[n] -> int64 [length]."""
+
 def kernel_searchsorted(right: bool = False) -> Kernel:
     """sorted[.., n], values[.., m] -> int64[.., m]."""
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import weft as wf
 from weft import _core
 
 from .support import ALL, layouts, random, run, strided_like
@@ -98,3 +99,13 @@ def test_a_mask_that_changes_after_it_was_counted():
     run(_core.kernel_masked_assign(), np.ones(size, np.uint8), memory, values[:count], memory)
     assert (memory != 77).all()
     assert np.count_nonzero(memory == 5) == count
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (3, 4), (2, 0, 3)])
+def test_indices_and_distinct_elements_of_arrays(shape):
+    x = np.random.default_rng(0).integers(0, 3, shape)
+    same(wf.argwhere(wf.asarray(x)).numpy(), np.argwhere(x))
+    same(wf.unique_values(wf.asarray(x)).numpy(), np.unique(x))
+    values, counts = wf.unique_counts(wf.asarray(x))
+    for part, wanted in zip((values, counts), np.unique(x, return_counts=True), strict=True):
+        same(part.numpy(), wanted)

@@ -1,8 +1,7 @@
 """Functions whose result's shape depends on elements: indices of what is not zero, distinct elements, repetitions.
 
 With `size=` the result has that size, and they are operators (weft.ops.families.sized): part of traces, of vmap, with
-gradients. Without it they wait for their operands, and NumPy computes them: in a trace they are a graph break, and they
-have no gradients.
+gradients. Without it they wait for their operands: in a trace they are a graph break, and they have no gradients.
 
 >>> import weft as wf
 >>> wf.nonzero(wf.tensor([0., 2., 3.]))
@@ -17,8 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.arrays.creation import asarray
+from weft import _core
+from weft.arrays.creation import asarray, full
+from weft.arrays.indexing import true_places
 from weft.arrays.tensor import Tensor
+from weft.base.dtype import int64
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 
@@ -72,8 +74,7 @@ def argwhere(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> Tens
     if size is not None:
         rows: Tensor = F.argwhere(x, size=size, fill_value=fill_value)
         return rows
-    elements, device = _elements("argwhere", x)
-    return asarray(np.argwhere(elements), device=device)
+    return _where("argwhere", x).T
 
 
 def nonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> tuple[Tensor, ...]:
@@ -92,8 +93,8 @@ def nonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> tuple
     if size is not None:
         columns: tuple[Tensor, ...] = tuple(F.unstack(argwhere(x, size=size, fill_value=fill_value), axis=1))
         return columns
-    elements, device = _elements("nonzero", x)
-    return tuple(asarray(index, device=device) for index in np.nonzero(elements))
+    places = _where("nonzero", x)
+    return tuple(places[d] for d in range(x.ndim))
 
 
 def flatnonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> Tensor:
@@ -196,9 +197,14 @@ def unique_counts(x: Any, /, *, size: int | None = None, fill_value: float | Non
     if size is not None:
         found = unique_all(x, size=size, fill_value=fill_value)
         return UniqueCounts(found.values, found.counts)
-    elements, device = _elements("unique_counts", x)
-    values, counts = np.unique(elements, return_counts=True, equal_nan=False)
-    return UniqueCounts(asarray(values, device=device), asarray(counts, device=device))
+    if not _is_at_hand(x) or x.dtype.is_complex:
+        elements, device = _elements("unique_counts", x)
+        values, counts = np.unique(elements, return_counts=True, equal_nan=False)
+        return UniqueCounts(asarray(values, device=device), asarray(counts, device=device))
+    rows, is_first = _sorted(x)
+    first = true_places(is_first)[0]
+    ends = F.concat(first[1:], full(first[:1].shape, x.size, dtype=int64, device=x.device))
+    return UniqueCounts(rows[first], ends - first)
 
 
 def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: float | None = None) -> UniqueInverse:
@@ -232,8 +238,31 @@ def unique_values(x: Any, /, *, size: int | None = None, fill_value: float | Non
     """
     if size is not None:
         return unique_all(x, size=size, fill_value=fill_value).values
-    elements, device = _elements("unique_values", x)
-    return asarray(np.unique(elements, equal_nan=False), device=device)
+    if not _is_at_hand(x) or x.dtype.is_complex:
+        elements, device = _elements("unique_values", x)
+        return asarray(np.unique(elements, equal_nan=False), device=device)
+    rows, is_first = _sorted(x)
+    return rows[is_first]
+
+
+def _where(function: str, x: Any) -> Any:
+    """The indices of the elements that are not zero, int64 [dimensions, count] in row-major order."""
+    if _is_at_hand(x):
+        return true_places(x)
+    elements, device = _elements(function, x)
+    return asarray(np.argwhere(elements).T, device=device)
+
+
+def _sorted(x: Any) -> tuple[Tensor, Tensor]:
+    """The elements in ascending order, [n], and which of them differ from the one before."""
+    rows = F.sort(F.reshape(x.detach(), shape=(-1,)))
+    is_first = F.concat(full(rows[:1].shape, True, device=rows.device), F.not_equal(rows[1:], rows[:-1]))
+    return rows, is_first
+
+
+def _is_at_hand(x: Any) -> bool:
+    """Whether operators compute with it now. While a function is recorded, NumPy does, which notes what was read."""
+    return isinstance(x, Tensor) and _core.capture() is None
 
 
 def _elements(function: str, x: Any) -> tuple[np.ndarray, Any]:

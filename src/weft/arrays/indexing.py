@@ -23,7 +23,7 @@ from weft.base.record import Record
 from weft.ops.node import Tracer, Value
 from weft.ops.sizes import NeedsSizes, Size
 
-__all__ = ["IndexKey", "get", "parse", "put"]
+__all__ = ["IndexKey", "get", "parse", "put", "true_places"]
 
 
 class IndexKey(Record):
@@ -375,17 +375,26 @@ def _true_indices(mask: Any) -> Sequence[Any]:
 
     if not isinstance(mask, _core.Tensor):
         return _nonzero(mask)
-    if _core.hides_memory(
-        mask.device
-    ):  # how many there are decides what is called next, so the host needs the mask
+    places = true_places(mask)
+    return [places[d] for d in range(mask.ndim)]
+
+
+def true_places(mask: Any) -> Any:
+    """The indices of an array's elements that are not zero, int64 [dimensions, count]; waits for it."""
+    from weft import _core
+
+    if _core.hides_memory(mask.device):
+        # How many there are decides what is called next, so the host needs the mask.
+        import numpy as np
+
         from weft.arrays.creation import asarray
 
-        return [asarray(places, device=mask.device) for places in _nonzero(mask.numpy())]
+        return asarray(np.argwhere(mask.numpy()).T, device=mask.device)
     count = _core.empty((), "int64", mask.device)
     _core.run_kernel(_core.kernel_count_nonzero(), [mask, count])
-    indices = _core.empty((mask.ndim, count.item()), "int64", mask.device)
-    _core.run_kernel(_core.kernel_nonzero(), [mask, indices.T])
-    return [indices[d] for d in range(mask.ndim)]
+    places = _core.empty((mask.ndim, count.item()), "int64", mask.device)
+    _core.run_kernel(_core.kernel_nonzero(), [mask, places.T])
+    return places
 
 
 # Of Tracers, and of Values in graphs.

@@ -23,6 +23,7 @@ from typing import Any
 from weft.graph.rewrite import Rewriting, local
 from weft.kernels import first_choice
 from weft.ops.families.indexing import CheckIndices, Embedding, Gather, IndexGet, Take, TakeAlongAxis
+from weft.ops.families.shape import BroadcastTo
 from weft.ops.kernels import Loop
 from weft.ops.node import Node, Value, make_node
 
@@ -53,8 +54,17 @@ def gathers(node: Node, graph: Rewriting) -> Value | None:
     def make(op: Any, *inputs: Value) -> Value:
         return make_node(op, inputs, like=node).outputs[0]
 
-    checked = make(CheckIndices(operator=op.name, axes=axes), x, *indices)
+    checked = make(CheckIndices(operator=op.name, axes=axes), x, *map(_once, indices))
     return make(Gather(axes=axes, position=position, along=along), x, checked, *indices)
+
+
+def _once(indices: Value) -> Value:
+    """What repeated indices are a view of: each is checked once."""
+    source: Any = indices
+    while isinstance(source.node.op, BroadcastTo):
+        (source,) = source.node.inputs
+    repeated: Value = source
+    return repeated
 
 
 def _geometry(op: Any, x: Value) -> tuple[tuple[int, ...], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ def component(x: Any, k: int) -> Any:
 
 
 def elements_at(x: Any, indices: Sequence[Any], zeros_beyond: bool) -> Any:
-    """x[n, :, i, j, ...] at the places of integer arrays [n, *s], one for each spatial axis: [n, c, *s].
+    """x[n, :, i, j, ...] at the places of integer arrays [n, k], one for each spatial axis: [n, c, k].
 
     zeros_beyond: 0 at places beyond the image; else the nearest element.
     """
@@ -38,8 +39,7 @@ def elements_at(x: Any, indices: Sequence[Any], zeros_beyond: bool) -> Any:
     assert flat is not None
     n, c = x.shape[:2]
     rows = F.reshape(x, shape=(n, c, x.size // max(n * c, 1)))
-    y = F.take_along_axis(rows, F.reshape(flat, shape=(n, 1, -1)), axis=-1)
-    y = F.reshape(y, shape=(n, c, *flat.shape[1:]))
+    y = F.take_along_axis(rows, F.expand_dims(flat, axis=1), axis=-1)
     return y if inside is None else F.where(F.expand_dims(inside, axis=1), y, 0)
 
 
@@ -62,7 +62,12 @@ def samples(
     align_corners: bool = True,
 ) -> Any:
     """Images [n, c, *spatial] read between elements at places [n, *s], in elements, one array for each axis."""
-    places = [cast_to(place, place.dtype.accumulation) for place in places]
+    # One axis of places, and no reshaping between the reads and the sum, which become one loop.
+    shape = (*x.shape[:2], *places[0].shape[1:])
+    count = math.prod(shape[2:])
+    places = [
+        cast_to(F.reshape(place, shape=(shape[0], count)), place.dtype.accumulation) for place in places
+    ]
     wide = cast_to(x, x.dtype.accumulation)
 
     def kept(place: Any, size: int) -> Any:
@@ -82,7 +87,7 @@ def samples(
         places = [kept(place, n) for place, n in zip(places, sizes, strict=True)]
     if mode == "nearest":
         indices = [F.cast(F.round(place), dtype=int64) for place in places]
-        return elements_at(x, indices, is_open)
+        return F.reshape(elements_at(x, indices, is_open), shape=shape)
     axes: list[list[tuple[Any, Any]]] = []  # of each axis (weight, index) of the elements around a place
     for place, n in zip(places, sizes, strict=True):
         first = F.floor(place)
@@ -101,7 +106,7 @@ def samples(
         parts.append(
             (F.expand_dims(weight, axis=1), elements_at(wide, [index for _, index in corner], is_open))
         )
-    return cast_to(weighted_sum(parts), x.dtype)
+    return F.reshape(cast_to(weighted_sum(parts), x.dtype), shape=shape)
 
 
 class Sampling(Composed, family="sampling"):

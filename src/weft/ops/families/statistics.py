@@ -305,13 +305,34 @@ class Histogram(
         low, high = self.range
         x = F.reshape(_floating(x), shape=(-1,))
         x = cast_to(x, x.dtype.accumulation)
-        steps = x.__weft_apply__(Stepped, (), {"shape": (self.bins + 1,), "dtype": x.dtype})
-        edges = F.where(F.equal(steps, self.bins), high, low + steps * ((high - low) / self.bins))
-        position = F.searchsorted(edges, x, side="right") - 1
         is_within = F.logical_and(x >= low, x <= high)
-        position = F.where(is_within, F.minimum(position, self.bins - 1), self.bins)
+        position = self.counted_position(x) if self.has_wide_bins(x.dtype) else self.searched_position(x)
+        position = F.cast(F.where(is_within, F.minimum(position, self.bins - 1), self.bins), dtype=int64)
         counts = F.bincount(position, length=self.bins + 1)
         return window(counts, 0, 0, self.bins)
+
+    def edge(self, number: Any, dtype: DType) -> Any:
+        """The lower ends of bins by their numbers, floats of that type."""
+        low, high = self.range
+        return F.where(F.equal(number, self.bins), high, low + number * ((high - low) / self.bins))
+
+    def has_wide_bins(self, dtype: DType) -> bool:
+        """Whether rounding moves ends of bins by less than a bin."""
+        low, high = self.range
+        return (high - low) / self.bins > 2.0 ** (4 - dtype.digits) * max(abs(low), abs(high))
+
+    def counted_position(self, x: Any) -> Any:
+        """The bin of each element by division, whose rounding is off by one at most, and then by the bin's ends."""
+        low, high = self.range
+        guess = F.floor((x - low) * (self.bins / (high - low)))
+        guess = F.clip(guess, 0, self.bins - 1)
+        below, above = self.edge(guess, x.dtype), self.edge(guess + 1, x.dtype)
+        return F.where(x < below, guess - 1, F.where(x >= above, guess + 1, guess))
+
+    def searched_position(self, x: Any) -> Any:
+        """The bin of each element among ends that may be equal."""
+        steps = x.__weft_apply__(Stepped, (), {"shape": (self.bins + 1,), "dtype": x.dtype})
+        return F.searchsorted(self.edge(steps, x.dtype), x, side="right") - 1
 
 
 @op
