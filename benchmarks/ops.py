@@ -9,7 +9,6 @@ process of its own; benchmarks/peers/_operators.py says what it calls.
 
 import argparse
 import json
-import math
 import statistics
 import sys
 from collections.abc import Iterable
@@ -48,10 +47,14 @@ class Contestants:
 
     def ways(self, operator: Operator, what: str) -> list[tuple[str, str]]:
         """(side, way) of all that have it."""
-        able = [name for name in self.sides if name in operator.calls and (what, name) != ("gradient", "numpy")]
+        able = [
+            name for name in self.sides if name in operator.calls and (what, name) != ("gradient", "numpy")
+        ]
         return [(name, way) for name in able for way in WAYS[name]]
 
-    def measure(self, operator: Operator, size: str, what: str, turns: int) -> dict[tuple[str, str], list[float]]:
+    def measure(
+        self, operator: Operator, size: str, what: str, turns: int
+    ) -> dict[tuple[str, str], list[float]]:
         """Seconds by (side, way); those that fail are told, and absent."""
         times: dict[tuple[str, str], list[float]] = {}
         for side, way in self.ways(operator, what):
@@ -96,7 +99,9 @@ def main() -> None:
     parser.add_argument("--only", metavar="TEXT", help="operators whose name has this in it")
     parser.add_argument("--turns", type=int, default=3, help="samples of each case")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and rows there, too")
-    parser.add_argument("--write", action="store_true", help="write the table of docs/operator_benchmarks.md anew")
+    parser.add_argument(
+        "--write", action="store_true", help="write the table of docs/operator_benchmarks.md anew"
+    )
     arguments = parser.parse_args()
     facts = introduce()
     contestants = Contestants(arguments.peers)
@@ -112,7 +117,9 @@ def main() -> None:
                     by_case.setdefault((size, what), []).append(row)
     contestants.close()
     rows = [row for each in by_case.values() for row in each]
-    means = [mean_row(f"geometric mean, {size}, {what}", each, None) for (size, what), each in by_case.items()]
+    means = [
+        mean_row(f"geometric mean, {size}, {what}", each, None) for (size, what), each in by_case.items()
+    ]
     if rows and arguments.peers:
         means.append(mean_row("geometric mean of all", rows, MEAN_BAR))
     table = [*means, *rows]

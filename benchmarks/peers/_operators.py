@@ -1,3 +1,4 @@
+
 """The operators of benchmarks/ops.py: their inputs of two sizes, and how each side calls them.
 
 A side is a process that answers names of cases with seconds; a case is "operator, size, forward or gradient, way".
@@ -22,7 +23,7 @@ Arrays = list[np.ndarray]
 
 
 class Operator(NamedTuple):
-    """calls: of each side that has it an expression in the inputs x, y, z, w. differentiable: in how many first inputs."""
+    """calls: by side, an expression in the inputs x, y, z, w. differentiable: in how many first inputs."""
 
     name: str
     inputs: Callable[[np.random.Generator, bool], Arrays]
@@ -63,9 +64,7 @@ NO_NUMPY: dict[str, str | None] = {"numpy": None}
 def unary() -> Iterator[Operator]:
     def of(names: str, low=-2.0, high=2.0, differentiable=1, **of_side):
         for name in names.split():
-            yield Operator(
-                name, table(FLAT, low=low, high=high), calls(name, "x", **of_side), differentiable
-            )
+            yield Operator(name, table(FLAT, low=low, high=high), calls(name, "x", **of_side), differentiable)
 
     yield from of("abs negative sin cos sinh cosh tanh exp expm1 square atan asinh")
     yield from of("exp2 sinc deg2rad rad2deg")
@@ -127,7 +126,7 @@ def binary() -> Iterator[Operator]:
     def ints(rng, large):
         return [rng.integers(1, 30, FLAT[large], "int32") for _ in range(2)]
 
-    for name in "bitwise_and bitwise_xor bitwise_left_shift".split():
+    for name in ["bitwise_and", "bitwise_xor", "bitwise_left_shift"]:
         yield Operator(name, ints, calls(name, "x, y"))
     yield Operator("add of int32", ints, calls("add", "x, y"))
     yield Operator("floor_divide of int32", ints, calls("floor_divide", "x, y"))
@@ -149,7 +148,7 @@ def binary() -> Iterator[Operator]:
 def reductions() -> Iterator[Operator]:
     for axis, where in ((None, ""), (0, " over rows"), (1, " over columns")):
         given = {"torch": f"dim={axis}", "others": f"axis={axis}"}
-        for name in "sum mean max min prod var std".split():
+        for name in ["sum", "mean", "max", "min", "prod", "var", "std"]:
             if axis is None and name == "prod":
                 continue  # of a million numbers it is 0
             torch_name = {"max": "amax", "min": "amin"}.get(name, name)
@@ -159,7 +158,7 @@ def reductions() -> Iterator[Operator]:
             sides["torch"] = f"torch.{torch_name}(x, {keywords}{extra})"
             yield Operator(name + where, table(ROWS, low=0.5, high=1.5), sides, 1)
     rows = table(ROWS)
-    for name in "argmax argmin any all count_nonzero".split():
+    for name in ["argmax", "argmin", "any", "all", "count_nonzero"]:
         sides = calls(name, "x, axis=1", torch=f"torch.{name}(x, dim=1)")
         yield Operator(name, rows, sides)
     lse = calls("logsumexp", "x, axis=1", torch="torch.logsumexp(x, 1)", jax="jax.nn.logsumexp", numpy=None)
@@ -177,13 +176,17 @@ def reductions() -> Iterator[Operator]:
         ("cumulative_sum", "cumsum", "cumsum"),
         ("cumulative_prod", "cumprod", "cumprod"),
     ):
-        sides = calls(name, "x, axis=1", torch=f"torch.{of_torch}(x, dim=1)", jax=f"jnp.{others}", numpy=f"np.{others}")
+        sides = calls(
+            name, "x, axis=1", torch=f"torch.{of_torch}(x, dim=1)", jax=f"jnp.{others}", numpy=f"np.{others}"
+        )
         yield Operator(name, table(ROWS, low=0.9, high=1.1), sides, 1)
 
     def integers(rng, large):
         return [rng.integers(0, 100, ROWS[large])]
 
-    sides = calls("cumulative_sum", "x, axis=1", torch="torch.cumsum(x, dim=1)", jax="jnp.cumsum", numpy="np.cumsum")
+    sides = calls(
+        "cumulative_sum", "x, axis=1", torch="torch.cumsum(x, dim=1)", jax="jnp.cumsum", numpy="np.cumsum"
+    )
     yield Operator("cumulative_sum of int64", integers, sides)
     sums = calls("sum", "x, axis=1", torch="torch.sum(x, dim=1)")
     yield Operator("sum of int64", integers, sums)
@@ -284,10 +287,19 @@ def movement() -> Iterator[Operator]:
         2,
     )
     yield Operator("tile", one, calls("tile", "x, (2, 2)"), 1)
-    yield Operator("repeat", one, calls("repeat", "x, 3, axis=0", torch="torch.repeat_interleave(x, 3, dim=0)"), 1)
-    yield Operator("flip, a copy", one, {s: f"{p}flip(x, {'(1,)' if s == 'torch' else 'axis=1'}) + 1" for s, p in PREFIXES.items()}, 1)
+    yield Operator(
+        "repeat", one, calls("repeat", "x, 3, axis=0", torch="torch.repeat_interleave(x, 3, dim=0)"), 1
+    )
+    yield Operator(
+        "flip, a copy",
+        one,
+        {s: f"{p}flip(x, {'(1,)' if s == 'torch' else 'axis=1'}) + 1" for s, p in PREFIXES.items()},
+        1,
+    )
     yield Operator("roll", one, calls("roll", "x, 3, axis=1", torch="torch.roll(x, 3, 1)"), 1)
-    yield Operator("transpose, a copy", table(SQUARE), {**dict.fromkeys(("torch", "jax", "numpy", "weft"), "x.T + 1")}, 1)
+    yield Operator(
+        "transpose, a copy", table(SQUARE), {**dict.fromkeys(("torch", "jax", "numpy", "weft"), "x.T + 1")}, 1
+    )
     permuted = table(((8, 8, 8, 8), (32, 32, 32, 32)))
     yield Operator(
         "permute_dims, a copy",
@@ -312,7 +324,12 @@ def movement() -> Iterator[Operator]:
     yield Operator("diag", table(((64,), (1024,))), calls("diag", "x"), 1)
     yield Operator("outer", table(((64,), (1024,)), ((64,), (1024,))), calls("outer", "x, y"), 2)
     yield Operator("kron", table(((8, 8), (32, 32)), ((8, 8), (32, 32))), calls("kron", "x, y"), 2)
-    yield Operator("cross", table(((32, 3), (100_000, 3)), ((32, 3), (100_000, 3))), calls("cross", "x, y", torch="torch.linalg.cross(x, y)"), 2)
+    yield Operator(
+        "cross",
+        table(((32, 3), (100_000, 3)), ((32, 3), (100_000, 3))),
+        calls("cross", "x, y", torch="torch.linalg.cross(x, y)"),
+        2,
+    )
 
     def chosen(rng, large):
         n, m, d = ((100, 200, 32), (20_000, 50_000, 64))[large]
@@ -361,15 +378,33 @@ def products() -> Iterator[Operator]:
     small = ((100, 3, 3), (100_000, 3, 3))
     yield Operator("matmul of 3x3", table(small, small), calls("matmul", "x, y"), 2)
     linear = table(((32, 64), (512, 1024)), ((64, 64), (1024, 1024)), ((64,), (1024,)))
-    yield Operator("linear", linear, {"weft": "F.linear(x, y, z)", "torch": "tf.linear(x, y, z)", "jax": "x @ y.T + z", "numpy": "x @ y.T + z"}, 3)
+    yield Operator(
+        "linear",
+        linear,
+        {
+            "weft": "F.linear(x, y, z)",
+            "torch": "tf.linear(x, y, z)",
+            "jax": "x @ y.T + z",
+            "numpy": "x @ y.T + z",
+        },
+        3,
+    )
     yield Operator("vecdot", table(ROWS, ROWS), calls("vecdot", "x, y", torch="torch.linalg.vecdot"), 2)
     yield Operator(
         "einsum, three factors",
         table(((16, 16), (128, 128)), ((16, 16), (128, 128)), ((16, 16), (128, 128))),
-        {side: ("wf" if side == "weft" else prefix[:-1]) + '.einsum("ij,jk,kl->il", x, y, z)' for side, prefix in PREFIXES.items()},
+        {
+            side: ("wf" if side == "weft" else prefix[:-1]) + '.einsum("ij,jk,kl->il", x, y, z)'
+            for side, prefix in PREFIXES.items()
+        },
         3,
     )
-    yield Operator("cdist", table(((32, 16), (512, 64)), ((32, 16), (512, 64))), {"weft": "F.cdist(x, y)", "torch": "torch.cdist(x, y)"}, 2)
+    yield Operator(
+        "cdist",
+        table(((32, 16), (512, 64)), ((32, 16), (512, 64))),
+        {"weft": "F.cdist(x, y)", "torch": "torch.cdist(x, y)"},
+        2,
+    )
 
     def positive_definite(rng, large):
         batch, n = ((64, 4), (4, 256))[large]
@@ -390,10 +425,34 @@ def products() -> Iterator[Operator]:
     yield linalg("inv")
     yield linalg("det")
     yield linalg("solve", "x, y", 2)
-    yield linalg("slogdet", weft="F.slogdet(x)[1]", torch="torch.linalg.slogdet(x)[1]", jax="jnp.linalg.slogdet(x)[1]", numpy="np.linalg.slogdet(x)[1]")
-    yield linalg("qr", weft="F.qr(x)[0]", torch="torch.linalg.qr(x)[0]", jax="jnp.linalg.qr(x)[0]", numpy="np.linalg.qr(x)[0]")
-    yield linalg("eigh", weft="F.eigh(x)[0]", torch="torch.linalg.eigh(x)[0]", jax="jnp.linalg.eigh(x)[0]", numpy="np.linalg.eigh(x)[0]")
-    yield linalg("svd", weft="F.svd(x)[1]", torch="torch.linalg.svd(x)[1]", jax="jnp.linalg.svd(x)[1]", numpy="np.linalg.svd(x)[1]")
+    yield linalg(
+        "slogdet",
+        weft="F.slogdet(x)[1]",
+        torch="torch.linalg.slogdet(x)[1]",
+        jax="jnp.linalg.slogdet(x)[1]",
+        numpy="np.linalg.slogdet(x)[1]",
+    )
+    yield linalg(
+        "qr",
+        weft="F.qr(x)[0]",
+        torch="torch.linalg.qr(x)[0]",
+        jax="jnp.linalg.qr(x)[0]",
+        numpy="np.linalg.qr(x)[0]",
+    )
+    yield linalg(
+        "eigh",
+        weft="F.eigh(x)[0]",
+        torch="torch.linalg.eigh(x)[0]",
+        jax="jnp.linalg.eigh(x)[0]",
+        numpy="np.linalg.eigh(x)[0]",
+    )
+    yield linalg(
+        "svd",
+        weft="F.svd(x)[1]",
+        torch="torch.linalg.svd(x)[1]",
+        jax="jnp.linalg.svd(x)[1]",
+        numpy="np.linalg.svd(x)[1]",
+    )
     yield linalg("matrix_power", "x, 5")
     yield linalg(
         "solve_triangular",
@@ -443,7 +502,9 @@ def networks() -> Iterator[Operator]:
 
     yield convolution("conv1d", ((2, 8, 64), (8, 64, 1024)), ((8, 8, 3), (64, 64, 3)), 1)
     yield convolution("conv2d", IMAGES, ((8, 8, 3, 3), (32, 32, 3, 3)), 2)
-    yield convolution("conv3d", ((1, 4, 8, 8, 8), (2, 16, 24, 24, 24)), ((4, 4, 3, 3, 3), (16, 16, 3, 3, 3)), 3)
+    yield convolution(
+        "conv3d", ((1, 4, 8, 8, 8), (2, 16, 24, 24, 24)), ((4, 4, 3, 3, 3), (16, 16, 3, 3, 3)), 3
+    )
     sides = {
         "weft": "F.conv2d(x, y, padding=1, groups=x.shape[1])",
         "torch": "tf.conv2d(x, y, padding=1, groups=x.shape[1])",
@@ -453,8 +514,26 @@ def networks() -> Iterator[Operator]:
     yield convolution("conv_transpose2d", IMAGES, ((8, 8, 3, 3), (32, 32, 3, 3)), 2)
     images = table(IMAGES)
     window = "(1, 1, 2, 2), (1, 1, 2, 2), 'VALID'"
-    yield Operator("max_pool2d", images, {"weft": "F.max_pool2d(x, 2)", "torch": "tf.max_pool2d(x, 2)", "jax": f"lax.reduce_window(x, -jnp.inf, lax.max, {window})"}, 1)
-    yield Operator("avg_pool2d", images, {"weft": "F.avg_pool2d(x, 2)", "torch": "tf.avg_pool2d(x, 2)", "jax": f"lax.reduce_window(x, 0.0, lax.add, {window}) / 4"}, 1)
+    yield Operator(
+        "max_pool2d",
+        images,
+        {
+            "weft": "F.max_pool2d(x, 2)",
+            "torch": "tf.max_pool2d(x, 2)",
+            "jax": f"lax.reduce_window(x, -jnp.inf, lax.max, {window})",
+        },
+        1,
+    )
+    yield Operator(
+        "avg_pool2d",
+        images,
+        {
+            "weft": "F.avg_pool2d(x, 2)",
+            "torch": "tf.avg_pool2d(x, 2)",
+            "jax": f"lax.reduce_window(x, 0.0, lax.add, {window}) / 4",
+        },
+        1,
+    )
     for name, arguments in (
         ("adaptive_avg_pool2d", "5"),
         ("adaptive_max_pool2d", "5"),
@@ -467,7 +546,10 @@ def networks() -> Iterator[Operator]:
         sides = {"weft": f"F.{name}(x, {arguments})", "torch": f"tf.{name}(x, {arguments})"}
         yield Operator(name, images, sides, 1)
     for mode in ("nearest", "bilinear", "bicubic"):
-        sides = {"weft": f'F.interpolate(x, scale_factor=2, mode="{mode}")', "torch": f'tf.interpolate(x, scale_factor=2, mode="{mode}")'}
+        sides = {
+            "weft": f'F.interpolate(x, scale_factor=2, mode="{mode}")',
+            "torch": f'tf.interpolate(x, scale_factor=2, mode="{mode}")',
+        }
         yield Operator(f"interpolate, {mode}", images, sides, 1)
 
     def grids(rng, large):
@@ -480,41 +562,105 @@ def networks() -> Iterator[Operator]:
     for name, causal in (("attention", ""), ("attention, causal", ", is_causal=True")):
         jax_call = f"jax.nn.dot_product_attention(*(a.swapaxes(1, 2) for a in (x, y, z)){causal})"
         call = f"scaled_dot_product_attention(x, y, z{causal})"
-        yield Operator(name, table(heads, heads, heads), {"weft": f"F.{call}", "torch": f"tf.{call}", "jax": jax_call}, 3)
-    yield Operator("bilinear", table(((16, 8), (256, 64)), ((16, 8), (256, 64)), ((4, 8, 8), (32, 64, 64))), {"weft": "F.bilinear(x, y, z)", "torch": "tf.bilinear(x, y, z)"}, 3)
+        yield Operator(
+            name, table(heads, heads, heads), {"weft": f"F.{call}", "torch": f"tf.{call}", "jax": jax_call}, 3
+        )
+    yield Operator(
+        "bilinear",
+        table(((16, 8), (256, 64)), ((16, 8), (256, 64)), ((4, 8, 8), (32, 64, 64))),
+        {"weft": "F.bilinear(x, y, z)", "torch": "tf.bilinear(x, y, z)"},
+        3,
+    )
 
 
 def losses() -> Iterator[Operator]:
     two = table(ROWS, ROWS, low=0.1, high=0.9)
-    for name in "mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits kl_div poisson_nll_loss".split():
+    for name in [
+        "mse_loss",
+        "l1_loss",
+        "smooth_l1_loss",
+        "huber_loss",
+        "binary_cross_entropy",
+        "binary_cross_entropy_with_logits",
+        "kl_div",
+        "poisson_nll_loss",
+    ]:
         yield Operator(name, two, {"weft": f"F.{name}(x, y)", "torch": f"tf.{name}(x, y)"}, 1)
-    yield Operator("gaussian_nll_loss", table(ROWS, ROWS, ROWS, low=0.1), {"weft": "F.gaussian_nll_loss(x, y, z)", "torch": "tf.gaussian_nll_loss(x, y, z)"}, 1)
+    yield Operator(
+        "gaussian_nll_loss",
+        table(ROWS, ROWS, ROWS, low=0.1),
+        {"weft": "F.gaussian_nll_loss(x, y, z)", "torch": "tf.gaussian_nll_loss(x, y, z)"},
+        1,
+    )
 
     def classes(rng, large):
         n, m = ROWS[large]
         return [floats(rng, (n, m)), rng.integers(0, m, n)]
 
     jax_loss = "-jnp.take_along_axis(jax.nn.log_softmax(x), y[:, None], 1).mean()"
-    yield Operator("cross_entropy", classes, {"weft": "F.cross_entropy(x, y)", "torch": "tf.cross_entropy(x, y)", "jax": jax_loss}, 1)
+    yield Operator(
+        "cross_entropy",
+        classes,
+        {"weft": "F.cross_entropy(x, y)", "torch": "tf.cross_entropy(x, y)", "jax": jax_loss},
+        1,
+    )
     yield Operator("nll_loss", classes, {"weft": "F.nll_loss(x, y)", "torch": "tf.nll_loss(x, y)"}, 1)
-    yield Operator("multi_margin_loss", classes, {"weft": "F.multi_margin_loss(x, y)", "torch": "tf.multi_margin_loss(x, y)"}, 1)
-    yield Operator("cosine_similarity", two, {"weft": "F.cosine_similarity(x, y)", "torch": "tf.cosine_similarity(x, y)"}, 2)
-    yield Operator("pairwise_distance", two, {"weft": "F.pairwise_distance(x, y)", "torch": "tf.pairwise_distance(x, y)"}, 2)
+    yield Operator(
+        "multi_margin_loss",
+        classes,
+        {"weft": "F.multi_margin_loss(x, y)", "torch": "tf.multi_margin_loss(x, y)"},
+        1,
+    )
+    yield Operator(
+        "cosine_similarity",
+        two,
+        {"weft": "F.cosine_similarity(x, y)", "torch": "tf.cosine_similarity(x, y)"},
+        2,
+    )
+    yield Operator(
+        "pairwise_distance",
+        two,
+        {"weft": "F.pairwise_distance(x, y)", "torch": "tf.pairwise_distance(x, y)"},
+        2,
+    )
     three = table(ROWS, ROWS, ROWS)
-    yield Operator("triplet_margin_loss", three, {"weft": "F.triplet_margin_loss(x, y, z)", "torch": "tf.triplet_margin_loss(x, y, z)"}, 3)
+    yield Operator(
+        "triplet_margin_loss",
+        three,
+        {"weft": "F.triplet_margin_loss(x, y, z)", "torch": "tf.triplet_margin_loss(x, y, z)"},
+        3,
+    )
 
     def signs(rng, large):
         x, y, z = three(rng, large)
         return [x, y, np.sign(z)]
 
-    yield Operator("margin_ranking_loss", signs, {"weft": "F.margin_ranking_loss(x, y, z)", "torch": "tf.margin_ranking_loss(x, y, z)"}, 2)
-    yield Operator("soft_margin_loss", lambda rng, large: signs(rng, large)[1:], {"weft": "F.soft_margin_loss(x, y)", "torch": "tf.soft_margin_loss(x, y)"}, 1)
+    yield Operator(
+        "margin_ranking_loss",
+        signs,
+        {"weft": "F.margin_ranking_loss(x, y, z)", "torch": "tf.margin_ranking_loss(x, y, z)"},
+        2,
+    )
+    yield Operator(
+        "soft_margin_loss",
+        lambda rng, large: signs(rng, large)[1:],
+        {"weft": "F.soft_margin_loss(x, y)", "torch": "tf.soft_margin_loss(x, y)"},
+        1,
+    )
 
     def texts(rng, large):
         t, n, c, s = ((20, 2, 10, 5), (100, 16, 64, 20))[large]
         return [floats(rng, (t, n, c)), rng.integers(1, c, (n, s)), np.full(n, t), np.full(n, s)]
 
-    yield Operator("ctc_loss", texts, {"weft": "F.ctc_loss(F.log_softmax(x, axis=-1), y, z, w)", "torch": "tf.ctc_loss(tf.log_softmax(x, -1), y, z, w)"}, 1)
+    yield Operator(
+        "ctc_loss",
+        texts,
+        {
+            "weft": "F.ctc_loss(F.log_softmax(x, axis=-1), y, z, w)",
+            "torch": "tf.ctc_loss(tf.log_softmax(x, -1), y, z, w)",
+        },
+        1,
+    )
 
 
 def every() -> dict[str, Operator]:
@@ -532,7 +678,9 @@ def arrays_of(operator: Operator, size: str) -> Arrays:
     return operator.inputs(np.random.default_rng(0), size == "large")
 
 
-def function_of(operator: Operator, side: str, names: Mapping[str, Any], arrays: Arrays) -> Callable[..., Any]:
+def function_of(
+    operator: Operator, side: str, names: Mapping[str, Any], arrays: Arrays
+) -> Callable[..., Any]:
     """The call as a function of the inputs."""
     given = ", ".join("xyzw"[: len(arrays)])
     space = {**names, "math": math, "len_z": len(arrays[2]) if len(arrays) > 2 else 0}
