@@ -1,4 +1,3 @@
-
 """The operators of benchmarks/ops.py: their inputs of two sizes, and how each side calls them.
 
 A side is a process that answers names of cases with seconds; a case is "operator, size, forward or gradient, way".
