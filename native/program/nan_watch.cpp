@@ -51,9 +51,8 @@ std::string text_of(const std::vector<int64_t>& index) {
 }
 
 Ref<Kernel> count_kernel(DType dtype, int ndim) {
-  static ForkMutex& mutex = *new ForkMutex;
+  const std::lock_guard guard(lasting_fork_mutex<NanWatch>());
   static auto& kernels = *new std::map<std::pair<DType, int>, Ref<Kernel>>;  // as long as the process
-  const std::lock_guard guard(mutex);
   Ref<Kernel>& kernel = kernels[{dtype, ndim}];
   if (!kernel) {
     const NanWatch::MakeCount make = NanWatch::make_count.load(std::memory_order_acquire);

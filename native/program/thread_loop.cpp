@@ -189,9 +189,8 @@ std::unique_ptr<Bound> ThreadLoop::bind(const View* operands) const {
 }
 
 const Kernel& copy_loop(DType dtype) {
-  static ForkMutex& mutex = *new ForkMutex;
-  static auto& loops = *new std::map<DType, Ref<Kernel>>;
-  const std::lock_guard guard(mutex);
+  const std::lock_guard guard(lasting_fork_mutex<ThreadLoop>());
+  static auto& loops = *new std::map<DType, Ref<Kernel>>;  // as long as the process
   Ref<Kernel>& loop = loops[dtype];
   if (!loop) {
     auto* const make = make_copy_loop.load(std::memory_order_acquire);

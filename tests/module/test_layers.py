@@ -207,8 +207,11 @@ layer(
 # These take several arrays, layers or other attributes: tests/module/test_operator_layers.py.
 SEVERAL = {"Sequential", "Bilinear", "Transformer", "TransformerEncoder", "TransformerDecoder"}
 SEVERAL |= {"Concurrent", "Lambda", "Unflatten"}
-# Modules whose layers have tests of their own: test_lists_and_lazy.py and test_lengths.py.
-ELSEWHERE = {f"weft.module.{name}" for name in ("conv_recurrent", "lazy", "lists", "losses")}
+# Modules whose layers have tests of their own: test_lists_and_lazy.py, test_lengths.py, test_cells.py and others.
+ELSEWHERE = {
+    f"weft.module.{name}"
+    for name in ("adaptive_softmax", "cells", "conv_recurrent", "lazy", "lists", "losses")
+}
 SEVERAL |= {
     "SymbolModule",  # tests/module/test_of_symbol.py
     "GRUCell",
@@ -219,6 +222,8 @@ SEVERAL |= {
     "MaxUnpool1d",
     "MaxUnpool2d",
     "MaxUnpool3d",
+    "FractionalMaxPool2d",  # tests/module/test_cells.py
+    "FractionalMaxPool3d",
 }
 layer("Flatten", x=IMAGE, y=(2, 144))
 layer("Identity", x=(2, 3), y=(2, 3))
