@@ -1,6 +1,6 @@
 """Operators beside PyTorch, JAX and NumPy: forward and gradient, small and large, in turn, shortest of many.
 
-    ./dev bench ops [--peers] [--quick] [--only TEXT] [--turns N] [--json FILE] [--write]
+    ./dev bench ops [--peers] [--quick] [--only TEXT] [--turns N] [--json FILE]
 
 A row is weft's time, eager or traced, whichever is shorter, over that of the fastest peer: PyTorch eager, JAX compiled
 by jit, NumPy. A gradient's row has the forward pass, too. Without --peers a row is traced over eager. Each side is a
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import _environments as environments
 from _side import Side
-from _table import RatioRow, introduce, show, write, write_page
+from _table import RatioRow, introduce, show, write
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(environments.PEERS))
@@ -99,9 +99,6 @@ def main() -> None:
     parser.add_argument("--only", metavar="TEXT", help="operators whose name has this in it")
     parser.add_argument("--turns", type=int, default=3, help="samples of each case")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and rows there, too")
-    parser.add_argument(
-        "--write", action="store_true", help="write the table of docs/operator_benchmarks.md anew"
-    )
     arguments = parser.parse_args()
     facts = introduce()
     contestants = Contestants(arguments.peers)
@@ -126,8 +123,6 @@ def main() -> None:
     show("ops", table)
     if arguments.json:
         write(arguments.json, facts, "ops", table)
-    if arguments.write:
-        write_page(environments.ROOT / "docs" / "operator_benchmarks.md", facts, "ops", table)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,11 @@ def calls(name: str, arguments: str, **of_side: str | None) -> dict[str, str]:
     return found
 
 
+def both(call: str, of_jax: str | None = None) -> dict[str, str]:
+    """A call that is the same in weft.functional and torch.nn.functional."""
+    return {"weft": f"F.{call}", "torch": f"tf.{call}"} | ({} if of_jax is None else {"jax": of_jax})
+
+
 ONLY_TORCH = {"jax": None, "numpy": None}
 NO_NUMPY: dict[str, str | None] = {"numpy": None}
 
@@ -254,8 +259,8 @@ def ordering() -> Iterator[Operator]:
     def zeros(rng, large):
         return [(floats(rng, ROWS[large]) > 1).astype("float32")]
 
-    found = {"weft": "F.argwhere(x)", "torch": "torch.nonzero(x)", "numpy": "np.argwhere(x)"}
-    yield Operator("argwhere", zeros, {**found, "weft": "wf.nonzero(x)[0]"})
+    found = {"weft": "wf.argwhere(x)", "torch": "torch.nonzero(x)", "numpy": "np.argwhere(x)"}
+    yield Operator("argwhere", zeros, found)
     yield Operator(
         "unique", groups, {"weft": "wf.unique_values(y)", "torch": "torch.unique(y)", "numpy": "np.unique(y)"}
     )
@@ -263,28 +268,9 @@ def ordering() -> Iterator[Operator]:
 
 def movement() -> Iterator[Operator]:
     two, one = table(FLAT, FLAT), table(FLAT)
-    yield Operator(
-        "concat",
-        two,
-        {
-            "weft": "F.concat(x, y, axis=1)",
-            "torch": "torch.concat([x, y], 1)",
-            "jax": "jnp.concatenate([x, y], 1)",
-            "numpy": "np.concat([x, y], 1)",
-        },
-        2,
-    )
-    yield Operator(
-        "stack",
-        two,
-        {
-            "weft": "F.stack(x, y, axis=0)",
-            "torch": "torch.stack([x, y])",
-            "jax": "jnp.stack([x, y])",
-            "numpy": "np.stack([x, y])",
-        },
-        2,
-    )
+    concat = calls("concat", "[x, y], 1", weft="F.concat(x, y, axis=1)", jax="jnp.concatenate([x, y], 1)")
+    yield Operator("concat", two, concat, 2)
+    yield Operator("stack", two, calls("stack", "[x, y]", weft="F.stack(x, y, axis=0)"), 2)
     yield Operator("tile", one, calls("tile", "x, (2, 2)"), 1)
     yield Operator(
         "repeat", one, calls("repeat", "x, 3, axis=0", torch="torch.repeat_interleave(x, 3, dim=0)"), 1
@@ -300,23 +286,10 @@ def movement() -> Iterator[Operator]:
         "transpose, a copy", table(SQUARE), {**dict.fromkeys(("torch", "jax", "numpy", "weft"), "x.T + 1")}, 1
     )
     permuted = table(((8, 8, 8, 8), (32, 32, 32, 32)))
-    yield Operator(
-        "permute_dims, a copy",
-        permuted,
-        {
-            "weft": "F.permute_dims(x, (0, 2, 1, 3)) + 1",
-            "torch": "torch.permute(x, (0, 2, 1, 3)) + 1",
-            "jax": "jnp.permute_dims(x, (0, 2, 1, 3)) + 1",
-            "numpy": "np.permute_dims(x, (0, 2, 1, 3)) + 1",
-        },
-        1,
-    )
-    padded = {
-        "weft": "F.pad(x, (1, 1, 1, 1))",
-        "torch": "tf.pad(x, (1, 1, 1, 1))",
-        "jax": "jnp.pad(x, 1)",
-        "numpy": "np.pad(x, 1)",
-    }
+    order = "(x, (0, 2, 1, 3)) + 1"
+    permute = {side: f"{prefix}permute_dims{order}" for side, prefix in PREFIXES.items()}
+    yield Operator("permute_dims, a copy", permuted, permute | {"torch": f"torch.permute{order}"}, 1)
+    padded = both("pad(x, (1, 1, 1, 1))", "jnp.pad(x, 1)") | {"numpy": "np.pad(x, 1)"}
     yield Operator("pad", one, padded, 1)
     for name in ("tril", "triu"):
         yield Operator(name, table(SQUARE), calls(name, "x"), 1)
@@ -341,15 +314,11 @@ def movement() -> Iterator[Operator]:
         "numpy": "np.take(x, y, axis=0)",
     }
     yield Operator("take", chosen, take, 1)
-    rows = {"weft": "F.embedding(y, x)", "torch": "tf.embedding(y, x)", "jax": "x[y]", "numpy": "x[y]"}
+    rows = both("embedding(y, x)", "x[y]") | {"numpy": "x[y]"}
     yield Operator("embedding", chosen, rows, 1)
-    bags = {
-        "weft": "F.embedding_bag(y.reshape(-1, 10), x)",
-        "torch": "tf.embedding_bag(y.reshape(-1, 10), x)",
-        "jax": "x[y.reshape(-1, 10)].mean(1)",
-    }
+    bags = both("embedding_bag(y.reshape(-1, 10), x)", "x[y.reshape(-1, 10)].mean(1)")
     yield Operator("embedding_bag", chosen, bags, 1)
-    hot = {"weft": "F.one_hot(y, 100)", "torch": "tf.one_hot(y, 100)", "jax": "jax.nn.one_hot(y, 100)"}
+    hot = both("one_hot(y, 100)", "jax.nn.one_hot(y, 100)")
 
     def classes(rng, large):
         return [floats(rng, (2,)), rng.integers(0, 100, ((100,), (20_000,))[large])]
@@ -380,12 +349,7 @@ def products() -> Iterator[Operator]:
     yield Operator(
         "linear",
         linear,
-        {
-            "weft": "F.linear(x, y, z)",
-            "torch": "tf.linear(x, y, z)",
-            "jax": "x @ y.T + z",
-            "numpy": "x @ y.T + z",
-        },
+        both("linear(x, y, z)", "x @ y.T + z") | {"numpy": "x @ y.T + z"},
         3,
     )
     yield Operator("vecdot", table(ROWS, ROWS), calls("vecdot", "x, y", torch="torch.linalg.vecdot"), 2)
@@ -481,7 +445,7 @@ def networks() -> Iterator[Operator]:
     jax_rms = "x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1.2e-7) * y"
     yield Operator("rms_norm", table(ROWS, affine[0]), {**rms, "jax": jax_rms}, 2)
     channels = (((8,), (32,)), ((8,), (32,)))
-    group = {"weft": "F.group_norm(x, 4, y, z)", "torch": "tf.group_norm(x, 4, y, z)"}
+    group = both("group_norm(x, 4, y, z)")
     yield Operator("group_norm", table(IMAGES, *channels), group, 3)
     instance = {"weft": "F.instance_norm(x, y, z)", "torch": "tf.instance_norm(x, weight=y, bias=z)"}
     yield Operator("instance_norm", table(IMAGES, *channels), instance, 3)
@@ -494,7 +458,7 @@ def networks() -> Iterator[Operator]:
     yield Operator("normalize", rows, normalize, 1)
 
     def convolution(name, x, w, spatial):
-        sides = {"weft": f"F.{name}(x, y, padding=1)", "torch": f"tf.{name}(x, y, padding=1)"}
+        sides = both(f"{name}(x, y, padding=1)")
         if "transpose" not in name:
             sides["jax"] = f"lax.conv_general_dilated(x, y, {(1,) * spatial}, {((1, 1),) * spatial})"
         return Operator(name, table(x, w), sides, 2)
@@ -504,11 +468,8 @@ def networks() -> Iterator[Operator]:
     yield convolution(
         "conv3d", ((1, 4, 8, 8, 8), (2, 16, 24, 24, 24)), ((4, 4, 3, 3, 3), (16, 16, 3, 3, 3)), 3
     )
-    sides = {
-        "weft": "F.conv2d(x, y, padding=1, groups=x.shape[1])",
-        "torch": "tf.conv2d(x, y, padding=1, groups=x.shape[1])",
-        "jax": "lax.conv_general_dilated(x, y, (1, 1), ((1, 1), (1, 1)), feature_group_count=x.shape[1])",
-    }
+    of_jax = "lax.conv_general_dilated(x, y, (1, 1), ((1, 1), (1, 1)), feature_group_count=x.shape[1])"
+    sides = both("conv2d(x, y, padding=1, groups=x.shape[1])", of_jax)
     yield Operator("conv2d of single channels", table(IMAGES, ((8, 1, 3, 3), (32, 1, 3, 3))), sides, 2)
     yield convolution("conv_transpose2d", IMAGES, ((8, 8, 3, 3), (32, 32, 3, 3)), 2)
     images = table(IMAGES)
@@ -542,13 +503,10 @@ def networks() -> Iterator[Operator]:
         ("channel_shuffle", "4"),
         ("unfold", "3"),
     ):
-        sides = {"weft": f"F.{name}(x, {arguments})", "torch": f"tf.{name}(x, {arguments})"}
+        sides = both(f"{name}(x, {arguments})")
         yield Operator(name, images, sides, 1)
     for mode in ("nearest", "bilinear", "bicubic"):
-        sides = {
-            "weft": f'F.interpolate(x, scale_factor=2, mode="{mode}")',
-            "torch": f'tf.interpolate(x, scale_factor=2, mode="{mode}")',
-        }
+        sides = both(f'interpolate(x, scale_factor=2, mode="{mode}")')
         yield Operator(f"interpolate, {mode}", images, sides, 1)
 
     def grids(rng, large):
@@ -561,13 +519,11 @@ def networks() -> Iterator[Operator]:
     for name, causal in (("attention", ""), ("attention, causal", ", is_causal=True")):
         jax_call = f"jax.nn.dot_product_attention(*(a.swapaxes(1, 2) for a in (x, y, z)){causal})"
         call = f"scaled_dot_product_attention(x, y, z{causal})"
-        yield Operator(
-            name, table(heads, heads, heads), {"weft": f"F.{call}", "torch": f"tf.{call}", "jax": jax_call}, 3
-        )
+        yield Operator(name, table(heads, heads, heads), both(f"{call}", jax_call), 3)
     yield Operator(
         "bilinear",
         table(((16, 8), (256, 64)), ((16, 8), (256, 64)), ((4, 8, 8), (32, 64, 64))),
-        {"weft": "F.bilinear(x, y, z)", "torch": "tf.bilinear(x, y, z)"},
+        both("bilinear(x, y, z)"),
         3,
     )
 
@@ -584,11 +540,11 @@ def losses() -> Iterator[Operator]:
         "kl_div",
         "poisson_nll_loss",
     ]:
-        yield Operator(name, two, {"weft": f"F.{name}(x, y)", "torch": f"tf.{name}(x, y)"}, 1)
+        yield Operator(name, two, both(f"{name}(x, y)"), 1)
     yield Operator(
         "gaussian_nll_loss",
         table(ROWS, ROWS, ROWS, low=0.1),
-        {"weft": "F.gaussian_nll_loss(x, y, z)", "torch": "tf.gaussian_nll_loss(x, y, z)"},
+        both("gaussian_nll_loss(x, y, z)"),
         1,
     )
 
@@ -600,33 +556,33 @@ def losses() -> Iterator[Operator]:
     yield Operator(
         "cross_entropy",
         classes,
-        {"weft": "F.cross_entropy(x, y)", "torch": "tf.cross_entropy(x, y)", "jax": jax_loss},
+        both("cross_entropy(x, y)", jax_loss),
         1,
     )
-    yield Operator("nll_loss", classes, {"weft": "F.nll_loss(x, y)", "torch": "tf.nll_loss(x, y)"}, 1)
+    yield Operator("nll_loss", classes, both("nll_loss(x, y)"), 1)
     yield Operator(
         "multi_margin_loss",
         classes,
-        {"weft": "F.multi_margin_loss(x, y)", "torch": "tf.multi_margin_loss(x, y)"},
+        both("multi_margin_loss(x, y)"),
         1,
     )
     yield Operator(
         "cosine_similarity",
         two,
-        {"weft": "F.cosine_similarity(x, y)", "torch": "tf.cosine_similarity(x, y)"},
+        both("cosine_similarity(x, y)"),
         2,
     )
     yield Operator(
         "pairwise_distance",
         two,
-        {"weft": "F.pairwise_distance(x, y)", "torch": "tf.pairwise_distance(x, y)"},
+        both("pairwise_distance(x, y)"),
         2,
     )
     three = table(ROWS, ROWS, ROWS)
     yield Operator(
         "triplet_margin_loss",
         three,
-        {"weft": "F.triplet_margin_loss(x, y, z)", "torch": "tf.triplet_margin_loss(x, y, z)"},
+        both("triplet_margin_loss(x, y, z)"),
         3,
     )
 
@@ -637,13 +593,13 @@ def losses() -> Iterator[Operator]:
     yield Operator(
         "margin_ranking_loss",
         signs,
-        {"weft": "F.margin_ranking_loss(x, y, z)", "torch": "tf.margin_ranking_loss(x, y, z)"},
+        both("margin_ranking_loss(x, y, z)"),
         2,
     )
     yield Operator(
         "soft_margin_loss",
         lambda rng, large: signs(rng, large)[1:],
-        {"weft": "F.soft_margin_loss(x, y)", "torch": "tf.soft_margin_loss(x, y)"},
+        both("soft_margin_loss(x, y)"),
         1,
     )
 

@@ -214,33 +214,37 @@ void Program::plan_checks() {
 bool Program::gate_commits() {
   gated_.assign(steps.size(), false);
   may_fail_late_.assign(outputs.size(), true);
-  const auto touches = [&](size_t t, int root, bool only_writes) {
-    const auto is_of_root = [&](int operand) { return roots_[static_cast<size_t>(operand)] == root; };
-    const Step& step = steps[t];
-    return only_writes
-               ? std::ranges::any_of(step.written,
-                                     [&](int k) { return is_of_root(step.operands[static_cast<size_t>(k)]); })
-               : std::ranges::any_of(step.operands, is_of_root);
+  struct Touch {
+    size_t step;
+    bool writes;
   };
+  std::vector<std::vector<Touch>> touches(roots_.size());  // of each root, in the order of steps
+  std::vector<size_t> checks_before{0};                    // of each step, how many steps note checks
+  for (size_t t = 0; t < steps.size(); ++t) {
+    const Step& step = steps[t];
+    checks_before.push_back(checks_before.back() + (step.kernel->late_checks() ? 1 : 0));
+    for (size_t k = 0; k < step.operands.size(); ++k) {
+      const bool writes = std::ranges::find(step.written, static_cast<int>(k)) != step.written.end();
+      touches[static_cast<size_t>(roots_[static_cast<size_t>(step.operands[k])])].push_back({t, writes});
+    }
+  }
   for (size_t j = 0; j < outputs.size(); ++j) {
     const Output& output = outputs[j];
     if (!output.commits || output.writes < 0 || output.step < 0) continue;
-    const int root = roots_[static_cast<size_t>(output.value)];
     const auto first = static_cast<size_t>(output.step);
-    if (!touches(first, root, true)) return false;
-    bool is_behind_check = false, is_split = false;
+    const bool is_behind_check = checks_before[first] > 0;
+    bool is_made = false;
     may_fail_late_[j] = false;
-    for (size_t t = 0; t < steps.size(); ++t) {
-      const bool checks = steps[t].kernel->late_checks() != 0;
-      may_fail_late_[j] = may_fail_late_[j] || (checks && touches(t, root, false));
-      if (t >= first && touches(t, root, true)) {
-        if (is_split || (is_behind_check && !steps[t].kernel->heeds_gate())) return false;
-        gates_ = gates_ || is_behind_check;
-        gated_[t] = gated_[t] || is_behind_check;
-      }
-      is_behind_check = is_behind_check || (checks && t < first);
-      is_split = is_split || (checks && t >= first);
+    for (const auto& [t, writes] : touches[static_cast<size_t>(roots_[static_cast<size_t>(output.value)])]) {
+      if (steps[t].kernel->late_checks()) may_fail_late_[j] = true;
+      if (t < first || !writes) continue;
+      const bool is_split = checks_before[t] > checks_before[first];
+      if (is_split || (is_behind_check && !steps[t].kernel->heeds_gate())) return false;
+      is_made = is_made || t == first;
+      gates_ = gates_ || is_behind_check;
+      gated_[t] = gated_[t] || is_behind_check;
     }
+    if (!is_made) return false;
   }
   return true;
 }
