@@ -451,10 +451,10 @@ def test_large_containers_are_doubted():
 
 def test_code_that_is_not_known_counts_as_every_use(monkeypatch):
     """As if this Python had other instructions."""
-    import weft.recording.captured_environment as environment
+    import weft.recording.names_in_code as code
 
-    monkeypatch.setattr(environment.dis, "hasname", [])
-    environment._names_in.cache_clear()
+    monkeypatch.setattr(code.dis, "hasname", [])
+    code.names_in.cache_clear()
     try:
         x, traced = wf.ones(2), wf.trace(lambda x: x * plain.k + level, strict=True)
         traced(x)
@@ -462,7 +462,7 @@ def test_code_that_is_not_known_counts_as_every_use(monkeypatch):
         assert traced(x).tolist() == [8, 8]
     finally:
         plain.k = 1.0
-        environment._names_in.cache_clear()
+        code.names_in.cache_clear()
 
 
 def test_packages_that_are_installed(tmp_path, monkeypatch):

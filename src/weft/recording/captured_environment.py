@@ -16,9 +16,11 @@ tuples of them by value, all else by identity.
 from __future__ import annotations
 
 import builtins
+import collections
 import dis
 import functools
 import gc
+import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
@@ -33,11 +35,12 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any, NamedTuple
+from typing import Any
 
 from weft import _core
 from weft.base.cached import cached_property
 from weft.recording.dependence import objects_in
+from weft.recording.names_in_code import names_in
 
 __all__ = ["ABSENT", "CONTENTS", "CapturedEnvironment", "captured_environment"]
 
@@ -57,13 +60,32 @@ _PURE = frozenset(
     ("builtins", "math", "cmath", "operator", "_operator", "itertools", "functools", "_functools")
 )
 _PURE |= {"collections", "_collections", "types", "typing", "_abc", "_thread", "_warnings"}
-_BY_NAME = frozenset(["getattr", "hasattr", "attrgetter", "methodcaller"])  # take attributes by texts
+# Modules of the standard library whose objects do not change, are read by their attributes' names, or do not matter.
+_INERT = _PURE | {"pathlib", "fractions", "decimal", "datetime", "enum", "re", "abc", "contextlib", "inspect"}
+_INERT |= {"logging", "threading", "argparse", "dataclasses", "numbers", "uuid", "ast", "codecs", "_io", "os"}
+# These take attributes by texts.
+_BY_NAME = frozenset(["getattr", "hasattr", "attrgetter", "methodcaller", "__getattribute__"])
+# Code with these names may go on where an attribute is missing.
+_FORGIVING = frozenset(["AttributeError", "Exception", "BaseException", "suppress"])
 _ALL = frozenset(["__dict__", "vars", "asdict", "astuple", "fields"])  # take all attributes
 # Methods that Python calls for a program only where it makes, prints or copies objects.
 _UNCALLED = frozenset(("__init__", "__new__", "__post_init__", "__del__", "__repr__", "__str__", "__dir__"))
 _UNCALLED |= {"__sizeof__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__"}
 _UNCALLED |= {"__deepcopy__", "__init_subclass__", "__class_getitem__", "__subclasshook__"}
 _WRAPPED = ("__wrapped__",)
+# Descriptors of which a class answers what it holds.
+_COMPARED_MEMBERS = (FunctionType, property, staticmethod, functools.cached_property, cached_property)
+# Classes of the standard library, whose code is not read, that hold what the user gave them in their attributes.
+_LIBRARY_OBJECTS: frozenset[Any] = frozenset(
+    (
+        collections.ChainMap,
+        collections.UserDict,
+        collections.UserList,
+        collections.UserString,
+        functools.partialmethod,
+        type(os.environ),
+    )
+)
 
 Slot = tuple[Any, Any, Any]
 
@@ -101,6 +123,9 @@ class CapturedEnvironment:
                 if len(lasting) * (1 + isinstance(container, dict)) < len(before):
                     self.doubts["a container in which it replaces or removes items"] = None
                 slots += lasting
+                if isinstance(container, dict):  # a later call reads what this one has put in
+                    former = {id(key) for key in before[::2]}
+                    slots += [(container, k, value) for k, value in container.items() if id(k) not in former]
             else:
                 return True
         self.slots = slots
@@ -129,75 +154,14 @@ def _lasting_items(container: Any, before: tuple[Any, ...]) -> Iterator[Slot]:
     yield from ((container, key, value) for key, value in items if _core.is_as_it_was(container, key, value))
 
 
-class _Names(NamedTuple):
-    """What a code object reads by names."""
-
-    globals: frozenset[str]
-    attributes: frozenset[str]
-    counted: frozenset[str]  # attributes that are read only to be incremented
-    imports: frozenset[str]
-    texts: frozenset[str]
-    matches: bool  # whether it takes attributes by the order that a class gives them
-    computes_texts: bool
-
-
-_STORES = frozenset(
-    ["STORE_GLOBAL", "STORE_NAME", "STORE_ATTR", "DELETE_GLOBAL", "DELETE_NAME", "DELETE_ATTR", "IMPORT_NAME"]
-)
-_NO_GLOBAL = _STORES | {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"}
-_NO_ATTRIBUTE = _STORES | {"LOAD_GLOBAL", "LOAD_NAME"}
-
-
-_METHODS_OF_TEXTS = frozenset(name for name in vars(str) if not name.startswith("__"))
-
-
-@functools.lru_cache(4096)
-def _names_in(code: CodeType) -> _Names:
-    """The names in a code object. An instruction that is not known counts as every kind of use."""
-    global_names, attributes, counted, stored, imports, found = set(), set(), set(), set(), set(), set()
-    matches, before, operations = "MATCH_CLASS" not in dis.opmap, "", set()
-    for instruction in dis.get_instructions(code):
-        operation, name = instruction.opname, instruction.argval
-        if instruction.opcode in dis.hasname and isinstance(name, str):
-            found.add(name)
-            if operation not in _NO_GLOBAL:
-                global_names.add(name)
-            if operation == "LOAD_ATTR" and before == "COPY":
-                counted.add(name)
-            elif operation not in _NO_ATTRIBUTE:
-                attributes.add(name)
-            if operation == "STORE_ATTR":
-                stored.add(name)
-            elif operation == "IMPORT_NAME":
-                imports.add(name)
-        matches |= operation == "MATCH_CLASS"
-        before = operation
-        operations.add(operation)
-    unseen = set(code.co_names) - found
-    attributes |= unseen | (counted - stored)
-    texts = {x for x in code.co_consts if isinstance(x, str)}
-    in_tuples = {x for each in code.co_consts if isinstance(each, tuple) for x in each if isinstance(x, str)}
-    if matches:
-        attributes |= in_tuples
-    return _Names(
-        frozenset(global_names | unseen),
-        frozenset(attributes),
-        frozenset(counted - attributes),
-        frozenset(imports),
-        frozenset(texts | in_tuples),
-        matches,
-        any(operation.startswith(("FORMAT", "BUILD_STRING")) for operation in operations)
-        or ("BINARY_OP" in operations and bool(texts - {*code.co_consts[:1]}))  # a docstring is the first one
-        or not _METHODS_OF_TEXTS.isdisjoint(attributes),
-    )
-
-
 class _Reached:
-    """An object whose attributes are looked at by name. names: those that were looked up."""
+    """An object whose attributes are looked at by name. names: those that were looked up; optional: of these, those
+    for which it was recorded where they are missing.
+    """
 
     def __init__(self, value: Any, domain: str | None, names: Iterable[str] = ()) -> None:
         self.value, self.domain = value, domain
-        self.first_names, self.names = frozenset(names), set[str]()
+        self.first_names, self.names, self.optional = frozenset(names), set[str](), set[str]()
 
 
 class _Walk:
@@ -256,8 +220,9 @@ class _Walk:
                     names = names | set(
                         vars(each.value) if isinstance(each.value, type) else _attributes_of(each.value) or ()
                     )
-                new = names - each.names
+                new = names - each.names | (names & self._optional - each.optional)
                 each.names |= new
+                each.optional |= new & self._optional
                 if new:
                     self._look(each, new)
 
@@ -269,6 +234,7 @@ class _Walk:
             len(self._match_names) * self._matches,
             self._takes_all,
             len(self._counted),
+            len(self._optional),
             *map(len, self._names.values()),
         )
 
@@ -293,7 +259,7 @@ class _Walk:
     def _find(self, value: Any) -> None:
         if isinstance(value, str):
             self._texts.add(value)
-        elif type(value) not in _PLAIN:
+        elif type(value) not in _PLAIN and not isinstance(value, CodeType):
             self._waiting.append(value)
 
     def _doubt(self, what: str) -> None:
@@ -376,8 +342,12 @@ class _Walk:
         domain = _domain(code.co_filename)
         if domain is None:
             module = function.__module__ or ""
-            if not code.co_filename.startswith(_WEFT) and module not in _PURE:
-                self._library_function(function)
+            if not code.co_filename.startswith(_WEFT):
+                if module not in _PURE:
+                    self._library_function(function)
+                # What it wraps, such as the functions that `functools.singledispatch` chooses from.
+                held = [_content_of(cell) for cell in function.__closure__ or ()]
+                self._waiting += [x for x in held if isinstance(x, FunctionType | MethodType | dict)]
             self._waiting += [vars(function)[name] for name in _WRAPPED if name in vars(function)]
             return
         if domain:
@@ -385,10 +355,10 @@ class _Walk:
             if self._of_packages > MOST_FUNCTIONS:
                 self._doubt(f"more than {MOST_FUNCTIONS} functions of installed packages")
                 return
+        self._add(function, "__code__", code)  # assigned by reloaders of modules
         self._add(function, "__defaults__", function.__defaults__)
         if function.__kwdefaults__:
-            for name, value in function.__kwdefaults__.items():
-                self._add(function.__kwdefaults__, name, value)
+            self._add(function, "__kwdefaults__", function.__kwdefaults__)
         for cell in function.__closure__ or ():
             try:
                 self._add(cell, None, cell.cell_contents)
@@ -402,7 +372,7 @@ class _Walk:
 
     def _library_function(self, function: FunctionType) -> None:
         """Of the standard library or NumPy: its own code is not read, but the functions of C that it names are."""
-        names = _names_in(function.__code__)
+        names = names_in(function.__code__)
         for name in names.globals:
             value = function.__globals__.get(name)
             attributes = vars(value) if isinstance(value, ModuleType) else {}
@@ -415,7 +385,7 @@ class _Walk:
         if (code, id(names)) in self._codes:
             return
         self._codes.add((code, id(names)))
-        found = _names_in(code)
+        found = names_in(code)
         self._names.setdefault(domain, set()).update(found.attributes)
         if not domain:
             self._counted |= found.counted
@@ -423,6 +393,8 @@ class _Walk:
         self._computes_texts |= found.computes_texts and not domain
         if domain == "" and not _ALL.isdisjoint(found.globals | found.attributes):
             self._takes_all = True
+        if domain == "" and not _FORGIVING.isdisjoint(found.globals | found.attributes):
+            self._optional |= found.attributes
         if domain == "" and not _BY_NAME.isdisjoint(found.globals | found.attributes):
             self._takes_texts = True
             self._texts |= found.texts
@@ -436,6 +408,8 @@ class _Walk:
         for name in found.imports:
             if (module := sys.modules.get(name)) is not None:
                 self._find(module)
+                if not domain:
+                    self._add(sys.modules, name, module)
         for inner in code.co_consts:
             if isinstance(inner, CodeType):
                 self._read(inner, names, domain)
@@ -454,6 +428,12 @@ class _Walk:
     def _instance(self, value: Any) -> None:
         kind: Any = type(value)
         self._object(value, _domain_of_class(kind), {*_called_by_python(kind), *_WRAPPED})
+        if _LIBRARY_OBJECTS.isdisjoint(kind.__mro__):
+            if _is_of_library(kind):
+                self._doubt(f"a {kind.__qualname__} of {kind.__module__}")
+        elif (attributes := _attributes_of(value)) is not None:
+            self._look(self._objects[-1], set(attributes))
+            self._objects[-1].names |= set(attributes)
         for base in kind.__mro__[1:]:
             if _is_of_c(base) and not _is_known(base.__module__):  # such as random.Random
                 self._doubt(f"a {kind.__qualname__} of {kind.__module__}")
@@ -477,8 +457,11 @@ class _Walk:
             return
         attributes = None if isinstance(owner, type) else _attributes_of(owner)
         has_state = hasattr(type(owner), "__weft_state__")
-        kind = owner if isinstance(owner, type) else type(owner)
+        kind: Any = owner if isinstance(owner, type) else type(owner)
         classes = [cls for cls in kind.__mro__ if cls is not object]
+        if isinstance(owner, type):
+            metaclass: Any = type(owner)
+            classes += [cls for cls in metaclass.__mro__ if cls not in (type, object)]
         for name in names:
             if attributes is not None and name in attributes:
                 value = attributes[name]
@@ -495,8 +478,11 @@ class _Walk:
                 if name in vars(cls):
                     self._member(owner, attributes, cls, name, is_first, has_state)
                     is_first = False
-            if is_first and name in self._optional and attributes is not None and not has_state:
-                self._add(attributes, name, ABSENT)
+            if is_first and name in self._optional and attributes is not None:
+                if not has_state:
+                    self._add(attributes, name, ABSENT)
+                if _domain_of_class(kind) is not None:
+                    self._add(kind, name, ABSENT)
 
     def _is_just_counted(self, name: str, value: Any) -> bool:
         """Whether an attribute is a number that is only incremented, as far as is known by now."""
@@ -519,7 +505,7 @@ class _Walk:
     def _note_array_of(self, owner: Any, name: str, value: Any) -> None:
         if _is_numpy_array(value):
             for code, _ in self._codes:
-                if name in _names_in(code).attributes:
+                if name in names_in(code).attributes:
                     self.environment.arrays.append((value, name, code.co_filename, _line_of(code, name)))
                     return
 
@@ -548,11 +534,21 @@ class _Walk:
             return
         if isinstance(value, FunctionType) and _is_generated(cls, value):
             return
-        if is_first and not isinstance(value, property | staticmethod | classmethod):
-            if not hasattr(type(value), "__get__") or isinstance(value, FunctionType):
-                self._add(cls, name, value)
-            if attributes is not None and not has_state:  # where it would come first
-                self._add(attributes, name, ABSENT)
+        kind = owner if isinstance(owner, type) else type(owner)
+        if not hasattr(type(value), "__get__") or isinstance(value, _COMPARED_MEMBERS):
+            # Looked up from the object's class on, so that what a class in between gets is seen; what `super` finds,
+            # and attributes of metaclasses, from the class that has them.
+            is_looked_up = is_first and issubclass(kind, cls) and not hasattr(type(kind), name)
+            self._add(
+                kind if is_looked_up else cls,
+                name,
+                value.__func__ if isinstance(value, staticmethod) else value,
+            )
+        is_wrapped = isinstance(value, property | staticmethod | classmethod)
+        if (
+            is_first and not is_wrapped and attributes is not None and not has_state
+        ):  # where it would come first
+            self._add(attributes, name, ABSENT)
         if isinstance(value, functools.cached_property | cached_property):
             value = value.func
         self._find(value)
@@ -613,6 +609,18 @@ def _domain_of_class(kind: Any) -> str | None:
     module = sys.modules.get(kind.__module__)
     file = getattr(module, "__file__", None)
     return _domain(file) if file else ""  # such as __main__ of a notebook
+
+
+@functools.lru_cache(4096)
+def _is_of_library(kind: Any) -> bool:
+    """Whether a class of the standard library, such as ConfigParser, gives objects state that its own code reads."""
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None) or ""
+    return (
+        file.startswith(_LIBRARY)
+        and _domain(file) is None
+        and kind.__module__.partition(".")[0] not in _INERT
+    )
 
 
 @functools.lru_cache(4096)
