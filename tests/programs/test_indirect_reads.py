@@ -258,3 +258,47 @@ def test_what_only_the_standard_library_reads_is_doubted():
         assert traced(x).item() == 3
     options["training"]["rate"] = "4"
     assert traced(x).item() == 4
+
+
+def assigned_class_method():
+    class Thing:
+        @classmethod
+        def scaled(cls, x):
+            return x * 2
+
+    yield lambda x: Thing.scaled(x)
+    Thing.scaled = classmethod(lambda cls, x: x * 9)
+    yield
+
+
+def assigned_class_of_an_object():
+    class Thing:
+        k = 1.0
+
+    class Other:
+        k = 2.0
+
+    thing = Thing()
+    yield lambda x: x * thing.k
+    thing.__class__ = Other
+    yield
+
+
+def list_that_the_first_call_fills():
+    cache = []
+
+    def function(x):
+        if not cache:
+            cache.append(2.0)
+        return x * cache[0]
+
+    yield function
+    cache[0] = 3.0
+    yield
+
+
+@pytest.mark.parametrize(
+    "case", [assigned_class_method, assigned_class_of_an_object, list_that_the_first_call_fills]
+)
+def test_changes_that_no_guard_covers(case):
+    test_each_change_is_seen(case, True)
