@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 import types
+import typing
 
 import pytest
 
@@ -140,6 +141,24 @@ def partial_methods():
     yield
 
 
+def protocols():
+    class Scaled(typing.Protocol):
+        k = 1.0
+
+        def factor(self):
+            return self.k
+
+    class Thing(Scaled):
+        def other(self): ...
+
+    thing = Thing()
+    yield lambda x: x * thing.factor()
+    Scaled.k = 2.0
+    yield
+    Scaled.factor = lambda self: 5.0
+    yield
+
+
 def maps_over_maps():
     first = {}
     chain, own = collections.ChainMap(first, {"k": 2.0}), collections.UserDict(k=2.0)
@@ -225,6 +244,7 @@ CASES = [
     own_attribute_access,
     chosen_by_type,
     partial_methods,
+    protocols,
     maps_over_maps,
     environment_variables,
     imported_inside,

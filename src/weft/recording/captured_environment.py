@@ -534,11 +534,11 @@ class _Walk:
             return
         if isinstance(value, FunctionType) and _is_generated(cls, value):
             return
-        kind = owner if isinstance(owner, type) else type(owner)
+        kind: Any = owner if isinstance(owner, type) else type(owner)
         if not hasattr(type(value), "__get__") or isinstance(value, _COMPARED_MEMBERS):
             # Looked up from the object's class on, so that what a class in between gets is seen; what `super` finds,
             # and attributes of metaclasses, from the class that has them.
-            is_looked_up = is_first and issubclass(kind, cls) and not hasattr(type(kind), name)
+            is_looked_up = is_first and cls in kind.__mro__ and not hasattr(type(kind), name)
             self._add(
                 kind if is_looked_up else cls,
                 name,
