@@ -11,14 +11,3 @@ def test_programs(seed):
                  WEFT_GPU_DRIVER=standin_path(), WEFT_TEST_SEED=seed)  # fmt: skip
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
     assert " passed" in result.stdout
-
-
-def test_arrays_of_float_arguments_of_traces():
-    code = (
-        "import weft as wf\n"
-        "with wf.device('gpu:0'):\n"
-        "    for lazy in (False, True):\n"
-        "        assert wf.trace(lambda s: wf.tensor(s), lazy=lazy)(2.0).item() == 2\n"
-    )
-    result = run("-c", code, WEFT_GPU_DRIVER=standin_path())
-    assert result.returncode == 0, result.stderr[-2000:]
