@@ -10,7 +10,7 @@ from pathlib import Path
 
 from _machine import cores_in_use, machine, restless
 from _page import markdown, replace_between
-from _reasons import NONE, reasons
+from _reasons import NONE, Reason, reason_of, reasons
 
 ROOT = Path(__file__).resolve().parents[1]
 NATIVE_PROGRAM = ROOT / "build" / "native-bench" / "weft_native_bench"
@@ -42,6 +42,11 @@ class Row:
     def holds(self) -> bool | None:
         return None if self.bar is None else self.minimum <= self.bar
 
+    @property
+    def behind_us(self) -> float | None:
+        """The shortest time less that of the other side; None if there is none."""
+        return None
+
 
 @dataclass
 class NativeRow(Row):
@@ -56,7 +61,7 @@ class NativeRow(Row):
 
 @dataclass
 class RatioRow(Row):
-    """A row of minimum over minimum, of `times` and `others`."""
+    """A row of minimum over minimum, of `times` and `others`, in seconds where they are times."""
 
     others: list[float] = field(default_factory=list)
 
@@ -67,6 +72,10 @@ class RatioRow(Row):
     @property
     def median(self) -> float:
         return statistics.median(self.times) / statistics.median(self.others)
+
+    @property
+    def behind_us(self) -> float | None:
+        return (min(self.times) - min(self.others)) * 1e6
 
 
 def native_rows(part: str, bars: dict[str, float], runs: int) -> list[Row]:
@@ -96,11 +105,24 @@ def introduce() -> dict[str, object]:
     return facts
 
 
-def why(program: str, rows: Iterable[Row]) -> dict[str, str]:
-    """Of each row that misses its bar: the reason, or that there is none."""
-    known_reasons = reasons(program)
-    missed = [row.name for row in rows if row.holds is False]
-    return {name: known_reasons[name].text if name in known_reasons else NONE for name in missed}
+def misses(program: str, rows: Iterable[Row]) -> dict[str, Reason | None]:
+    """Of each row that misses its bar: the reason, or None."""
+    known = reasons(program)
+    return {row.name: reason_of(known, row) for row in rows if row.holds is False}
+
+
+def by_reason(missed: dict[str, Reason | None]) -> list[tuple[Reason | None, list[str]]]:
+    """Reasons with the names of their rows; those without one come last."""
+    names: dict[Reason | None, list[str]] = {}
+    for name, reason in missed.items():
+        names.setdefault(reason, []).append(name)
+    return sorted(names.items(), key=lambda item: item[0] is None)
+
+
+def verdict(rows: list[Row], missed: dict[str, Reason | None]) -> str:
+    text = f"{sum(row.holds is True for row in rows)} bars hold, {len(missed)} do not"
+    without = sum(reason is None for reason in missed.values())
+    return f"{text}, {without} of these without a reason" if without else text
 
 
 def show(program: str, rows: list[Row]) -> None:
@@ -111,37 +133,64 @@ def show(program: str, rows: list[Row]) -> None:
         holds = {None: "", True: "yes", False: "NO"}[row.holds]
         unit = f"{row.unit}; {row.note}" if row.note else row.unit
         print(f"{row.name:{width}}  {row.minimum:8.3g}  {row.median:8.3g}  {bar:>5}  {holds:5}  {unit}")
-    missed = why(program, rows)
-    print("".join(f"\n{name} misses: {reason}" for name, reason in missed.items()))
-    print(f"\n{sum(row.holds is True for row in rows)} bars hold, {len(missed)} do not")
+    missed = misses(program, rows)
+    for reason, names in by_reason(missed):
+        print(f"\n{'; '.join(names)} misses: {reason.text if reason else NONE}")
+    print(f"\n{verdict(rows, missed)}")
 
 
 def write(path: Path, facts: dict[str, object], program: str, rows: list[Row]) -> None:
-    """Machine and rows as JSON."""
-    keys = ("name", "minimum", "median", "unit", "bar", "holds", "note")
-    missed = why(program, rows)
-    table = [{**{key: getattr(row, key) for key in keys}, "why": missed.get(row.name, "")} for row in rows]
+    """Machine and rows as JSON, which `load` reads."""
+    keys = ("name", "minimum", "median", "unit", "bar", "holds", "note", "times")
+    missed = misses(program, rows)
+    table = []
+    for row in rows:
+        reason = missed.get(row.name)
+        why = (reason.text if reason else NONE) if row.name in missed else ""
+        others = {"others": row.others} if isinstance(row, RatioRow) else {}
+        table.append({**{key: getattr(row, key) for key in keys}, **others, "why": why})
     path.write_text(json.dumps({"machine": facts, "rows": table}, indent=1) + "\n")
 
 
-def write_page(page: Path, facts: dict[str, object], program: str, rows: list[Row]) -> None:
-    """Machine, rows and reasons in a page of docs/, between the lines `marks(program)`."""
+def load(path: Path) -> tuple[dict[str, object], list[Row]]:
+    """What `write` has written: machine and rows, without the reasons, which may be other ones by now."""
+    written = json.loads(path.read_text())
+    rows = []
+    for row in written["rows"]:
+        kind = RatioRow if "others" in row else Row
+        keys = ("name", "unit", "bar", "note", "times", "others")
+        rows.append(kind(**{key: row[key] for key in keys if key in row}))
+    return written["machine"], rows
+
+
+def table_of(rows: Iterable[Row]) -> list[list[str]]:
     table = [["row", "minimum", "median", "bar", "holds", "unit"]]
     for row in rows:
         bar = "" if row.bar is None else f"{row.bar:.3g}"
         holds = {None: "", True: "yes", False: "**no**"}[row.holds]
         unit = f"{row.unit}; {row.note}" if row.note else row.unit
         table.append([row.name, f"{row.minimum:.3g}", f"{row.median:.3g}", bar, holds, unit])
-    missed = why(program, rows)
-    known_reasons = reasons(program)
+    return table
+
+
+def write_page(
+    page: Path,
+    facts: dict[str, object],
+    program: str,
+    rows: list[Row],
+    table: Callable[[list[Row]], list[list[str]]] = table_of,
+) -> None:
+    """Machine, rows and reasons in a page of docs/, between the lines `marks(program)`; table: how rows are shown."""
+    missed = misses(program, rows)
+    listed = [
+        f"- `{'`, `'.join(names)}`: {reason.why if reason else f'**{NONE}**'}"
+        for reason, names in by_reason(missed)
+    ]
     parts = [
         ", ".join(f"{name} {value}" for name, value in facts.items()),
-        markdown(table),
-        f"{sum(row.holds is True for row in rows)} bars hold, {len(missed)} do not.",
-        "\n".join(
-            f"- `{name}`: {known_reasons[name].why if name in known_reasons else f'**{NONE}**'}"
-            for name in missed
-        ),
+        markdown(table(rows)),
+        f"{verdict(rows, missed)}.",
+        "\n".join(listed),
     ]
     if text := restless(float(str(facts["cores_in_use"]))):
         parts.insert(0, f"**{text}**")

@@ -1,10 +1,11 @@
 """Operators beside PyTorch, JAX and NumPy: forward and gradient, small and large, in turn, shortest of many.
 
-    ./dev bench ops [--peers] [--quick] [--only TEXT] [--turns N] [--json FILE]
+    ./dev bench ops [--peers] [--quick] [--only TEXT] [--turns N] [--json FILE] [--load FILE] [--write]
 
 A row is weft's time, eager or traced, whichever is shorter, over that of the fastest peer: PyTorch eager, JAX compiled
 by jit, NumPy. A gradient's row has the forward pass, too. Without --peers a row is traced over eager. Each side is a
-process of its own; benchmarks/peers/_operators.py says what it calls.
+process of its own; benchmarks/peers/_operators.py says what it calls. Rows that miss the bar have their reasons in
+reasons.toml, by operator; docs/benchmarks-operators.md is what --write writes.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import _environments as environments
 from _side import Side
-from _table import RatioRow, introduce, show, write
+from _table import ROOT, RatioRow, Row, introduce, load, show, write, write_page
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(environments.PEERS))
@@ -26,6 +27,7 @@ from _operators import SIZES, Operator, every  # noqa: E402
 BAR, MEAN_BAR = 1.1, 0.6
 WAYS = {"weft": ("eager", "traced"), "torch": ("eager",), "jax": ("jit",), "numpy": ("",)}
 KINDS = ("forward", "gradient")
+PAGE = ROOT / "docs" / "benchmarks-operators.md"
 
 
 class Contestants:
@@ -92,15 +94,8 @@ def mean_row(name: str, rows: Iterable[RatioRow], bar: float | None) -> RatioRow
     return RatioRow(name, "x the fastest peer", bar=bar, times=[mean], others=[1.0])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="benchmark of operators beside other frameworks")
-    parser.add_argument("--peers", action="store_true", help="beside PyTorch, JAX and NumPy")
-    parser.add_argument("--quick", action="store_true", help="one turn of small inputs: to see that it works")
-    parser.add_argument("--only", metavar="TEXT", help="operators whose name has this in it")
-    parser.add_argument("--turns", type=int, default=3, help="samples of each case")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and rows there, too")
-    arguments = parser.parse_args()
-    facts = introduce()
+def measured(arguments: argparse.Namespace) -> list[Row]:
+    """Geometric means, then the rows of the operators."""
     contestants = Contestants(arguments.peers)
     by_case: dict[tuple[str, str], list[RatioRow]] = {}
     for operator in every().values():
@@ -119,10 +114,43 @@ def main() -> None:
     ]
     if rows and arguments.peers:
         means.append(mean_row("geometric mean of all", rows, MEAN_BAR))
-    table = [*means, *rows]
+    return [*means, *rows]
+
+
+def by_operator(rows: Iterable[Row]) -> list[list[str]]:
+    """A table with a line for each operator, a column for each size and kind; bold: misses the bar."""
+    cases = [(size, what) for size in SIZES for what in KINDS]
+    cells: dict[str, dict[tuple[str, str], str]] = {}
+    for row in rows:
+        if row.name == "geometric mean of all":
+            cells[row.name] = {cases[0]: f"{row.minimum:.3g}"}
+            continue
+        name, size, what = row.name.rsplit(", ", 2)
+        ratio = f"**{row.minimum:.2f}**" if row.holds is False else f"{row.minimum:.2f}"
+        peer = "" if row.bar is None else f" {row.unit.split()[1]}"
+        cells.setdefault(name, {})[size, what] = ratio + peer
+    head = ["operator", *(f"{size}, {what}" for size, what in cases)]
+    return [head, *([name, *(cell.get(case, "") for case in cases)] for name, cell in cells.items())]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="benchmark of operators beside other frameworks")
+    parser.add_argument("--peers", action="store_true", help="beside PyTorch, JAX and NumPy")
+    parser.add_argument("--quick", action="store_true", help="one turn of small inputs: to see that it works")
+    parser.add_argument("--only", metavar="TEXT", help="operators whose name has this in it")
+    parser.add_argument("--turns", type=int, default=3, help="samples of each case")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and rows there, too")
+    parser.add_argument(
+        "--load", type=Path, metavar="FILE", help="show rows that --json wrote; measure nothing"
+    )
+    parser.add_argument("--write", action="store_true", help=f"write the rows into {PAGE.relative_to(ROOT)}")
+    arguments = parser.parse_args()
+    facts, table = load(arguments.load) if arguments.load else (introduce(), measured(arguments))
     show("ops", table)
     if arguments.json:
         write(arguments.json, facts, "ops", table)
+    if arguments.write:
+        write_page(PAGE, facts, "ops", table, by_operator)
 
 
 if __name__ == "__main__":

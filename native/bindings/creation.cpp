@@ -196,7 +196,10 @@ nb::object from_nested(nb::handle data, nb::handle dtype, nb::handle device) {
     store(element, type, as_scalar_for(leaf, type));
     element += size_of(type);
   }
-  if (is_hidden) x = copy_of(x, type, where);
+  if (is_hidden) {  // the elements are constants to what is written down, as they are on a processor
+    const Unobserved quiet;
+    x = copy_of(x, type, where);
+  }
   if (!nested.any_known || !context().recorder) return wrap(std::move(x));
   // What is written down has the elements that a trace knows from its arguments; the others are constants.
   nb::object array = wrap(std::move(x));

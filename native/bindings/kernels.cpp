@@ -169,6 +169,11 @@ void bind_kernels(nb::module_& m) {
   def(m, "kernel_bincount", &Described<&make_bincount>::call, "x[n] -> int64 [length].");
   def(m, "kernel_searchsorted", &Described<&make_searchsorted>::call, "right"_a = false,
       "sorted[.., n], values[.., m] -> int64[.., m].");
+  def(m, "fourier_takes", &takes_points, "points"_a, "Whether kernel_fourier transforms so many points.");
+  def(m, "kernel_fourier", &Described<&make_fourier>::call, "axes"_a, "sizes"_a, "inverse"_a, "factor"_a,
+      "x -> y: the Fourier transform along axes, times a factor.");
+  def(m, "kernel_real_fourier", &Described<&make_real_fourier>::call, "axis"_a, "n"_a, "inverse"_a,
+      "factor"_a, "x -> y: n real numbers to n // 2 + 1 complex ones, or back, times a factor.");
   def(m, "kernel_two_bits", &make_two_bits, "threshold"_a,
       "x f32[n], residual f32[n] -> uint8[4 * ceil(n / 16)], what is left f32[n].");
   def(m, "kernel_grouped_linear", &Described<&make_grouped_linear>::call, "bias"_a,

@@ -440,6 +440,22 @@ bool end_noting(std::span<const Tracked* const> arguments) {
 
 namespace {
 
+// Steps address memory as that of the program's device.
+void check_devices(const Program& program, std::span<const Tracked* const> inputs,
+                   std::span<const Tensor* const> destinations) {
+  if (!program.parts.empty() || program.is_copy) return;  // of several devices, by their wires
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    const Tensor& x = inputs[k]->tensor;
+    if (program.uses[k] == Program::Use::data && x.device() != program.device)
+      throw DeviceError("run_plan: " + program.name + ": input " + std::to_string(k) + " is planned for " +
+                        to_string(program.device) + ": it is " + describe(x));
+  }
+  for (size_t j = 0; j < destinations.size(); ++j)
+    if (destinations[j] && destinations[j]->device() != program.device_of(j))
+      throw DeviceError("run_plan: " + program.name + ": output " + std::to_string(j) + " is planned for " +
+                        to_string(program.device_of(j)) + ": its array is " + describe(*destinations[j]));
+}
+
 // A program for exact sizes looks at none when it runs.
 void check_planned(const Program& program, std::span<const Tracked* const> inputs) {
   if (!program.exact) return;
@@ -475,6 +491,7 @@ void call_checked(const Ref<Plan>& plan, std::span<const Tracked* const> inputs,
   check_planned(program, inputs);
   if (destinations.size() > program.outputs.size())
     throw ValueError(count(destinations.size(), " arrays to write, ", program.outputs.size(), " outputs"));
+  check_devices(program, inputs, destinations);
   std::optional<KeptCounts> counts;
   if (late) counts.emplace(inputs, destinations);
   call_plan(plan, inputs, numbers, destinations, results);

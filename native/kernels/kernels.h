@@ -116,6 +116,12 @@ Ref<Kernel> make_two_bits(float threshold);
 // x f32[.., k], weight uint8[n, k / 2] of pairs of 4 bits, scale f32[n, groups], bias f32[n] if there is one
 // -> y f32[.., n], all row-major: x times the transposed weight.
 Ref<Kernel> make_grouped_linear(bool bias);
+// x -> y, complex: the Fourier transform along `axes`, which are negative, of `sizes` points; inverse:
+// without a with exp(+...). What comes out is times `factor`. Raises ValueError unless takes_points(sizes).
+bool takes_points(int64_t n);  // short lines whose size has no large prime factor
+Ref<Kernel> make_fourier(std::vector<int> axes, std::vector<int64_t> sizes, bool inverse, double factor);
+// Of n real numbers along an axis, their first n / 2 + 1 frequencies; inverse: the other way round.
+Ref<Kernel> make_real_fourier(int axis, int64_t n, bool inverse, double factor);
 // x[n] -> values[n], first[n], inverse[n], counts[n], number: the different elements, ascending, each with
 // its first index and how often it occurs; for each element of x, which of them it is; and how many there
 // are. Only the first `number` entries of values, first and counts are written. All but values are int64.

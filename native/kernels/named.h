@@ -40,6 +40,8 @@ inline constexpr std::tuple kNamedKernels{
     Named<&make_searchsorted>{"searchsorted"},
     Named<&make_grouped_linear>{"grouped_linear"},
     Named<&make_unique_kernel>{"unique"},
+    Named<&make_fourier>{"fourier"},
+    Named<&make_real_fourier>{"real_fourier"},
     Named<&make_outside>{"outside"},
 };
 

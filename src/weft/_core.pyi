@@ -1150,6 +1150,17 @@ def kernel_bincount() -> Kernel:
 def kernel_searchsorted(right: bool = False) -> Kernel:
     """sorted[.., n], values[.., m] -> int64[.., m]."""
 
+def fourier_takes(points: int) -> bool:
+    """Whether kernel_fourier transforms so many points."""
+
+def kernel_fourier(axes: Sequence[int], sizes: Sequence[int], inverse: bool, factor: float) -> Kernel:
+    """x -> y: the Fourier transform along axes, times a factor."""
+
+def kernel_real_fourier(axis: int, n: int, inverse: bool, factor: float) -> Kernel:
+    """
+    x -> y: n real numbers to n // 2 + 1 complex ones, or back, times a factor.
+    """
+
 def kernel_two_bits(threshold: float) -> Kernel:
     """
     x f32[n], residual f32[n] -> uint8[4 * ceil(n / 16)], what is left f32[n].

@@ -10,8 +10,13 @@ import weft.functional as F
 import weft.module as M
 import weft.optimizer as optim
 from weft import _core
+from weft.base.dtype import float32
+from weft.base.errors import DeviceError
+from weft.executor.planner import make_plan
 from weft.expr import threads
 from weft.expr.llvm_products import print_products
+from weft.graph.graph import graph_of
+from weft.ops.types import TensorType
 
 SEED = int(os.environ.get("WEFT_TEST_SEED", "0"))
 rng = np.random.default_rng(0)
@@ -137,6 +142,32 @@ def test_draws_in_bodies_are_refused():
         NotImplementedError, match=r"dropout: no kernel .* on gpu devices in the body .* draw before"
     ):
         noisy(rows)
+
+
+def test_a_program_refuses_arrays_of_another_device():
+    plan = make_plan(graph_of(lambda x: x + 1, [TensorType((3,), float32)]), "test", exact=True)
+    with pytest.raises(DeviceError, match=r"input 0 is planned for cpu:0: it is f32\[3\]@gpu:0"):
+        _core.run_plan(plan, [wf.ones(3, device="gpu:0")])
+    with pytest.raises(DeviceError, match=r"output 0 is planned for cpu:0: its array is f32\[3\]@gpu:0"):
+        _core.run_plan(plan, [wf.ones(3, device="cpu:0")], into=[wf.ones(3, device="gpu:0")])
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64"])
+def test_arrays_of_float_arguments_are_made_where_they_are_needed(lazy, dtype):
+    with wf.device("gpu:0"):
+        f = wf.trace(
+            lambda s: (wf.tensor([s, 2, 3], dtype=dtype), wf.full((2, 2), s, dtype=dtype)), lazy=lazy
+        )
+        f(1.0)
+        for value in (3.7, -0.0, 1e-3):
+            listed, filled = f(value)
+            assert listed.device is filled.device is wf.gpu(0)
+            wanted = np.array([value, 2, 3]).astype(dtype)
+            np.testing.assert_array_equal(listed.numpy(), wanted)
+            assert np.signbit(listed.numpy()[0]) == np.signbit(wanted[0])
+            np.testing.assert_array_equal(filled.numpy(), np.full((2, 2), value).astype(dtype))
+        assert len(f.programs) == (3 if dtype == "int64" else 1)  # integers of a float are constants
 
 
 def test_errors_name_the_operator():

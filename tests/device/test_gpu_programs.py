@@ -13,12 +13,29 @@ def test_programs(seed):
     assert " passed" in result.stdout
 
 
-def test_arrays_of_float_arguments_of_traces():
+def test_captured_arrays_of_numpy_are_read_at_each_call():
     code = (
-        "import weft as wf\n"
+        "import numpy as np, weft as wf\n"
+        "array = np.zeros(2, 'float32')\n"
         "with wf.device('gpu:0'):\n"
-        "    for lazy in (False, True):\n"
-        "        assert wf.trace(lambda s: wf.tensor(s), lazy=lazy)(2.0).item() == 2\n"
+        "    traced = wf.trace(lambda x: x + wf.tensor(array))\n"
+        "    for k in range(3):\n"
+        "        array[:] = k\n"
+        "        assert traced(wf.zeros(2)).tolist() == [k, k]\n"
+    )
+    result = run("-c", code, WEFT_GPU_DRIVER=standin_path())
+    assert result.returncode == 0, result.stderr[-2000:]
+
+
+def test_captured_arrays_of_numpy_in_containers_are_read_at_each_call():
+    code = (
+        "import numpy as np, weft as wf\n"
+        "box = {'a': np.zeros(2, 'float32')}\n"
+        "with wf.device('gpu:0'):\n"
+        "    traced = wf.trace(lambda x: x + wf.tensor(box['a']))\n"
+        "    for k in range(3):\n"
+        "        box['a'][:] = k\n"
+        "        assert traced(wf.zeros(2)).tolist() == [k, k]\n"
     )
     result = run("-c", code, WEFT_GPU_DRIVER=standin_path())
     assert result.returncode == 0, result.stderr[-2000:]

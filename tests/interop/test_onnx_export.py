@@ -257,6 +257,15 @@ def test_bits_of_sizes_are_exported():
             check(f, [first], [other], dynamic=BATCH)
 
 
+def test_quotients_of_negative_sizes_are_rounded_down():
+    def f(x):
+        n = x.shape[0]
+        return wf.ones(((n - 6) // 2 + 4, 2)), x.reshape((-((-n) // 1), 4)), wf.ones((n // -2 + 9,))
+
+    for n in (5, 6, 3, 7):
+        check(f, [normal(9, 4)], [normal(n, 4)], dynamic=BATCH)
+
+
 def test_large_constants_are_beside_the_model(tmp_path, monkeypatch):
     monkeypatch.setattr("weft.interop.onnx.export_model.MAX_BYTES", 100)
     net = wf.module.Linear(30, 20)

@@ -27,6 +27,7 @@ ARGUMENTS = {
     "group_norm": lambda x: (x, 2),
     "layer_norm": lambda x: (x, 4),
     "masked_fill": lambda x: (x, x > 0),
+    "masked_select": lambda x: (x, F.greater(x, 0.0), 7),
     "pad": lambda x: (x, (1, 2)),
     "rms_norm": lambda x: (x, 4),
 }

@@ -1,6 +1,7 @@
 """Networks: observers, training with rounded numbers, calibration, conversion to integers, reports, wrong use."""
 
 import copy
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -450,6 +451,35 @@ def test_sensitivity():
     assert sorted(drops) == ["head", "stem"]
     assert all(drop > 0 for drop in drops.values())
     assert all(q.enabled for q in simulated.weights.values())
+    with pytest.raises(ValueError, match=r"evaluate gives nan with '(stem|head)' alone quantized"):
+        Q.sensitivity(
+            simulated, lambda f: float("nan") if any(q.enabled for q in f.weights.values()) else 1.0
+        )
+    assert all(q.enabled for q in simulated.weights.values())
+
+
+def test_sensitivity_is_a_table_and_a_plot():
+    drops = Q.Sensitivity({"a<b": 0.75, "stem": 0.25, "head": -0.25, "same": 0.0})
+    assert str(drops).splitlines() == [
+        "layer  drop",
+        "a<b    0.75",
+        "stem   0.25",
+        "head   -0.25",
+        "same   0",
+    ]
+    root = ElementTree.fromstring(drops.to_svg())
+    assert drops._repr_svg_() == drops.to_svg()
+    texts = [e.text for e in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[2:] == ["a<b", "0.75", "stem", "0.25", "head", "-0.25", "same", "0"]
+    bars = [e.attrib for e in root.iter("{http://www.w3.org/2000/svg}rect")]
+    widths = [float(bar["width"]) for bar in bars]
+    np.testing.assert_allclose(np.array(widths) / sum(widths), [0.6, 0.2, 0.2, 0.0], atol=1e-3)
+    ends = [(float(bar["x"]), float(bar["x"]) + width) for bar, width in zip(bars, widths, strict=True)]
+    zero = ends[0][0]
+    assert (ends[1][0], ends[2][1], ends[3][0]) == (zero, pytest.approx(zero), zero)
+    assert 0 < ends[2][0] < zero < ends[0][1] < float(root.get("width"))
+    assert len({bar["y"] for bar in bars}) == 4
+    assert ElementTree.fromstring(Q.Sensitivity().to_svg()).tag.endswith("svg")
 
 
 def test_exclusion():

@@ -1,5 +1,6 @@
 """./dev bench: what is made of results: ratios, bars, reasons, tables, the page, the plot, the plan."""
 
+import itertools
 import re
 import sys
 import tomllib
@@ -17,10 +18,11 @@ import _report  # noqa: E402
 import _show  # noqa: E402
 import _table  # noqa: E402
 import kvstore  # noqa: E402
+import ops  # noqa: E402
 import workloads  # noqa: E402
 from _contest import Arena, Result  # noqa: E402
 from _plot import plot  # noqa: E402
-from _reasons import FILE, NONE, Reason, reasons  # noqa: E402
+from _reasons import FILE, NONE, Reason, reason_of, reasons  # noqa: E402
 from _workloads import WORKLOADS, selected  # noqa: E402
 
 
@@ -129,8 +131,53 @@ def test_a_row_that_misses_has_a_reason_or_says_that_it_has_none(monkeypatch, ca
     shown = capsys.readouterr().out
     assert "slow misses: Far away. (docs/x.md#y)" in shown
     assert "quick misses" not in shown
+    assert "1 bars hold, 1 do not\n" in shown
     monkeypatch.setattr(_table, "reasons", lambda program: {})
-    assert _table.why("slice", rows) == {"slow": NONE}
+    assert _table.misses("slice", rows) == {"slow": None}
+    _table.show("slice", rows)
+    shown = capsys.readouterr().out
+    assert f"slow misses: {NONE}" in shown
+    assert "1 bars hold, 1 do not, 1 of these without a reason" in shown
+
+
+def test_a_reason_is_of_a_row_of_an_operator_or_of_a_class():
+    def row(name, peer, ours_us, others_us):
+        return _table.RatioRow(name, f"x {peer}", bar=1.1, times=[ours_us * 1e-6], others=[others_us * 1e-6])
+
+    known = {
+        "calls": Reason("A call.", "x.md#y", rows="*, small, forward", beside="numpy", within_us=1.5),
+        "flip, a copy": Reason("All.", "x.md#y"),
+        "flip, a copy, large": Reason("Large.", "x.md#y"),
+    }
+    whys = [
+        ("flip, a copy, small, gradient", "jax jit", 9, "All."),
+        ("flip, a copy, large, forward", "jax jit", 9, "Large."),
+        ("abs, small, forward", "numpy", 2, "A call."),
+        ("abs, large, forward", "numpy", 2, None),
+        ("abs, small, forward", "torch eager", 2, None),
+        ("fft, small, forward", "numpy", 20, None),
+        ("flip, small, forward", "jax jit", 9, None),
+    ]
+    for name, peer, ours_us, why in whys:
+        reason = reason_of(known, row(name, peer, ours_us, 1))
+        assert (reason.why if reason else None) == why, name
+    assert reason_of(known, _table.Row("abs, small, forward", "x numpy", bar=1, times=[2.0])) is None
+
+
+def test_rows_that_were_written_are_loaded_and_shown_by_operator(tmp_path):
+    rows = [
+        _table.RatioRow("geometric mean of all", "x the fastest peer", bar=0.6, times=[0.5], others=[1.0]),
+        _table.RatioRow("abs, small, forward", "x numpy", bar=1.1, times=[2e-6], others=[1e-6], note="eager"),
+        _table.RatioRow("abs, large, gradient", "x jax jit", bar=1.1, times=[1e-6], others=[2e-6]),
+    ]
+    _table.write(tmp_path / "rows.json", {"cores": 2}, "ops", rows)
+    facts, loaded = _table.load(tmp_path / "rows.json")
+    assert (facts, loaded) == ({"cores": 2}, rows)
+    head, mean, line = ops.by_operator(loaded)
+    assert head[1:] == ["small, forward", "small, gradient", "large, forward", "large, gradient"]
+    assert mean == ["geometric mean of all", "0.5", "", "", ""]
+    assert line == ["abs", "**2.00** numpy", "", "", "0.50 jax"]
+    assert all(mark in ops.PAGE.read_text() for mark in _table.marks("ops"))
 
 
 def test_a_row_of_an_operator_stays_where_the_other_side_ends(tmp_path):
@@ -160,10 +207,13 @@ def test_reasons_are_of_rows_that_are_there_and_lead_to_sections():
 
     bars = {f"{each.name} {precision}" for each in WORKLOADS.values() for precision in each.goals}
     named = {**slice_rows.AGAINST_TORCH, **slice_rows.ALONE, **slice_rows.FRESH}
-    rows = {"workloads": bars, "slice": set(named)}
+    cases = itertools.product(ops.every(), ops.SIZES, ops.KINDS)
+    operators = {", ".join(case[:length]) for case in cases for length in (1, 2, 3)}
+    rows = {"workloads": bars, "slice": set(named), "ops": operators}
     for program, known in tomllib.loads(FILE.read_text()).items():
         assert (BENCHMARKS / f"{program}.py").exists()
-        assert not known.keys() - rows.get(program, known.keys())
+        single = {name for name, reason in reasons(program).items() if not reason.rows}
+        assert not single - rows.get(program, known.keys())
         for reason in reasons(program).values():
             page, _, section = reason.see.partition("#")
             assert section in sections(ROOT / "docs" / page), reason.see
@@ -261,7 +311,7 @@ def test_rows_are_written_into_a_page(tmp_path, monkeypatch):
         assert text.count("| a | 2 | 2.5 | 1.5 | **no** | x b; 2 s |") == 1
         assert "| c | 3 | 3 | 4 | yes | us |" in text
         assert "| d | 1 | 1 |  |  | ms |" in text
-        assert f"1 bars hold, 1 do not.\n\n- `a`: **{NONE}**" in text
+        assert f"1 bars hold, 1 do not, 1 of these without a reason.\n\n- `a`: **{NONE}**" in text
     page.write_text("nothing")
     with pytest.raises(ValueError, match=r"page\.md has no lines"):
         _table.write_page(page, facts, "toy", rows)

@@ -109,7 +109,7 @@ def asarray(
         if copy is False:
             raise ValueError("asarray: copy=False, but Python numbers and lists have to be copied")
         return tensor
-    shared = _shared(obj, _host_of(target))
+    shared = _shared(obj, host_of(target))
     if shared is not None:
         if device is None and _core.hides_memory(shared.device):
             target = shared.device
@@ -161,7 +161,7 @@ def _converted(x: Tensor, dtype: DType | None, device: Device, copy: bool | None
     return _core.copy_of(x, dtype, device)
 
 
-def _host_of(device: Device) -> Device:
+def host_of(device: Device) -> Device:
     """The device, or cpu:0 where the host's memory cannot be an array on it."""
     return cpu(0) if _core.hides_memory(device) else device
 
@@ -209,7 +209,7 @@ def _through_numpy(obj: Any, dtype: DType | None, device: Device) -> Tensor:
         dtype = _python_type(obj, array.dtype.kind)
     kind = as_dtype(array.dtype)
     _check_parts(kind, dtype)
-    host = _host_of(device)
+    host = host_of(device)
     contiguous = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).reshape(array.shape)
     if kind.name == "bfloat16":
         x = _core.view_as(_core.from_buffer(contiguous.view("uint16"), host), "bfloat16")
@@ -257,7 +257,7 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
         return _converted(x, None, target, copy)
     if not hasattr(x, "__dlpack__"):
         raise TypeError(f"from_dlpack: {type(x).__name__} has no __dlpack__")
-    tensor = _lent(x, _host_of(target))
+    tensor = _lent(x, host_of(target))
     if device is not None and tensor.device is not target:
         return _converted(tensor, None, target, copy)
     return _core.below_layers(tensor.copy) if copy else tensor

@@ -168,9 +168,11 @@ def features_of(cpu: str) -> str:
 
 
 def instructions_of(cpu: str, features: str) -> frozenset[str]:
-    """Which functions of BY_PROCESSOR are instructions of the processor."""
+    """Which functions of BY_PROCESSOR are instructions of the processor, and that LLVM makes vectors for it."""
     words = features.split(",")
-    names = {"to_bfloat16"} if "+avx512bf16" in words else set[str]()
+    names = {"vectors"}
+    if "+avx512bf16" in words:
+        names.add("to_bfloat16")
     wide = cpu in ("x86-64-v3", "x86-64-v4") or "+neon" in words
     if wide or "+f16c" in words:
         names |= {"from_float16", "to_float16"}

@@ -29,7 +29,6 @@ _BINARY_FLOAT = {
     "mul": "fmul",
     "product": "fmul contract",
     "div": "fdiv",
-    "rem": "frem",
 }
 _BINARY_INTEGER = ("add", "sub", "mul", "and", "or", "xor", "shl")
 
@@ -113,6 +112,8 @@ def binary(f: Writer, op: str, dtype: str, a: str, b: str) -> str:
     if dtype in FLOATS:
         if op == "copysign":
             return f.intrinsic("copysign", dtype, [a, b])
+        if op == "rem":
+            return f.emit(f"call {kind} @remainder_{dtype}({kind} {a}, {kind} {b})")
         if op in _BINARY_FLOAT:
             return f.emit(f"{_BINARY_FLOAT[op]} {kind} {a}, {b}")
         raise NotImplementedError(
@@ -326,16 +327,22 @@ _DECLARED = {"fma_float32": "declare float @llvm.fma.f32(float, float, float)\n"
 
 
 def definitions(text: str, instructions: Collection[str]) -> str:
-    """The definitions of those functions of BY_PROCESSOR that a kernel calls.
+    """The definitions of those functions of BY_PROCESSOR and of llvm_remainder that a kernel calls.
 
-    instructions: the names of those that the processor has an instruction for.
+    instructions: the names of those that the processor has an instruction for, and "vectors" where LLVM makes vectors.
     """
-    return "".join(
+    functions = "".join(
         f"\ndefine internal {signature} alwaysinline nounwind {{{native if name in instructions else without}\n}}\n"
         + (_DECLARED.get(name, "") if name in instructions else "")
         for name, (signature, native, without) in BY_PROCESSOR.items()
         if f"@{name}(" in text
     )
+    if "@remainder_" not in text:
+        return functions
+    from weft.expr.llvm_remainder import remainder_definitions  # when first needed
+
+    text += functions
+    return functions + remainder_definitions(text, "fma_float32" in instructions, "vectors" in instructions)
 
 
 def _float_to_integer(f: Writer, value: str, source: str, target: str) -> str:

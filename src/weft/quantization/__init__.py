@@ -9,6 +9,7 @@ from weft.quantization.config import *  # noqa: F403
 from weft.quantization.conversion import *  # noqa: F403
 from weft.quantization.observers import *  # noqa: F403
 from weft.quantization.reports import *  # noqa: F403
+from weft.quantization.sensitivities import *  # noqa: F403
 from weft.quantization.simulated import *  # noqa: F403
 
 _add_hints(globals())

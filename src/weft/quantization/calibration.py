@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from weft.quantization.config import METHODS, QConfig, as_config
 from weft.quantization.network import Contraction, Network, Run
 from weft.quantization.observers import make_observer
 from weft.quantization.rounding import SEARCHES, choose_integers
+from weft.quantization.sensitivities import Sensitivity
 from weft.quantization.simulated import Simulated, module_of, weights_of
 from weft.traces.trace import Trace
 
@@ -219,11 +221,12 @@ def _equalize(first: Contraction, second: Contraction, arrays: Mapping[int, Any]
     w2[...] = w2 * F.reshape(scale, shape=(1, -1, *(1,) * (w2.ndim - 2)))
 
 
-def sensitivity(simulated: Simulated, evaluate: Callable[[Module], float]) -> dict[str, float]:
+def sensitivity(simulated: Simulated, evaluate: Callable[[Module], float]) -> Sensitivity:
     """How much a measure drops if one layer alone is quantized, by the layer's name, the largest drop first.
 
     evaluate: gives the measure for the module that it is called with, such as its accuracy. Layers that are not
-    quantized are left out.
+    quantized are left out. Returns a dict, which is printed as a table and drawn by its to_svg(). Raises ValueError
+    for a measure that is not finite, with the layer's name.
 
     >>> import weft as wf
     >>> import weft.module as M
@@ -238,14 +241,21 @@ def sensitivity(simulated: Simulated, evaluate: Callable[[Module], float]) -> di
     drops: dict[str, float] = {}
     try:
         simulated.round(False)
-        base = float(evaluate(simulated))
+        base = _finite(evaluate(simulated), "without rounding")
         for name in simulated.quantized_names():
             simulated.round_only((name,))
-            drops[name] = base - float(evaluate(simulated))
+            drops[name] = base - _finite(evaluate(simulated), f"with {name!r} alone quantized")
     finally:
         for q, enabled in zip(quantizers, before, strict=True):
             q.enabled = enabled
-    return dict(sorted(drops.items(), key=lambda item: -item[1]))
+    return Sensitivity(sorted(drops.items(), key=lambda item: -item[1]))
+
+
+def _finite(measure: float, when: str) -> float:
+    number = float(measure)
+    if not math.isfinite(number):
+        raise ValueError(f"sensitivity: evaluate gives {number} {when}; it must be finite")
+    return number
 
 
 def exclude(simulated: Simulated, evaluate: Callable[[Module], float], most: float) -> list[str]:

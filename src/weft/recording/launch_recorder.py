@@ -13,6 +13,8 @@ from typing import Any
 from weakref import ref
 
 from weft import _core
+from weft.base.device import Device
+from weft.base.dtype import float64
 from weft.base.users_line import users_line
 from weft.graph.functionalization import Geometry, Overlap, Storage, Storages
 from weft.graph.graph import Graph
@@ -216,7 +218,7 @@ class LaunchRecorder(Recorder):
         x = Geometry(*to)
         value, origin = number
         if not self.is_over and origin:
-            self.store(x, F.cast(self.number(value, origin), dtype=x.dtype))
+            self.store(x, F.cast(self._number_on(x.device, value, origin), dtype=x.dtype))
         elif not self.is_over:
             self.store(x, _make(Full(shape=x.shape, value=value, dtype=x.dtype, device=x.device)))
         return self.defers
@@ -352,6 +354,21 @@ class LaunchRecorder(Recorder):
         if origin not in self.numbers:
             self.numbers[origin] = input_value(constant(value).type, f"number{origin}")
         return self.numbers[origin]
+
+    def _number_on(self, device: Device, value: Any, origin: int) -> Value:
+        """A number that becomes elements of an array on a device, where the program computes it, too.
+
+        By itself a number has no device, so that a program of nothing else would be one of cpu:0.
+        """
+        number = self.number(value, origin)
+        if device is number.type.device:
+            return number
+        one = _make(
+            Full(
+                shape=(), value=1, dtype=float64 if number.dtype.is_floating else number.dtype, device=device
+            )
+        )
+        return F.multiply(one, number)
 
     def value(self, x: Geometry) -> Value | None:
         """The content of a window; None if there is none to be had, which has been reported then."""

@@ -27,12 +27,12 @@ from typing import Any
 
 from weft import _core
 from weft._core import NoProgram
-from weft.arrays.creation import asarray
+from weft.arrays.creation import asarray, host_of
 from weft.arrays.foreign import without_foreign
 from weft.arrays.tensor import Tensor, element_strides
 from weft.arrays.traced_float import TracedFloat, TracedFloats
 from weft.base import events, process
-from weft.base.device import scoped_device
+from weft.base.device import as_device, scoped_device
 from weft.base.errors import DTypeError, GraphError
 from weft.base.structure import Structure, flatten
 from weft.base.users_line import users_line
@@ -462,7 +462,7 @@ class Trace:
         tensors = []
         for array, name, file, line in {id(each[0]): each for each in environment.arrays}.values():
             try:
-                tensors.append(asarray(array))
+                tensors.append(asarray(array, device=host_of(as_device(None))))
             except (DTypeError, TypeError, ValueError, BufferError):
                 continue
             if array.flags.writeable and id(array) not in self._warned:

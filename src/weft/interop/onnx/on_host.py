@@ -70,6 +70,7 @@ ON_HOST: dict[str, Callable[..., Any]] = {
     "Sub": lambda call, a, b: a - b,
     "Mul": lambda call, a, b: a * b,
     "Div": _divide,
+    "Mod": lambda call, a, b: np.fmod(a, b) if call.get("fmod", 0) else np.mod(a, b),
     "Neg": lambda call, a: -a,
     "Floor": lambda call, a: np.floor(a),
     "Ceil": lambda call, a: np.ceil(a),

@@ -66,6 +66,13 @@ def needed(node: Node) -> Sequence[Value]:
     return [v for k in sorted(used) if (v := node.inputs[k]) is not None]
 
 
+def _may_be_negative(size: Any) -> bool:
+    """Whether a number that sizes are computed with may be below 0."""
+    if not isinstance(size, Size):
+        return bool(size < 0)
+    return size.op == "sub" or (size.op != "axis" and any(_may_be_negative(arg) for arg in size.args))
+
+
 class Writer:
     """Nodes and constants of one graph of ONNX. axes: for each dynamic size the name of an input, its axis and name.
 
@@ -161,9 +168,12 @@ class Writer:
             if size.op == "axis":
                 name, axis, _ = self.axes[size.args[0]]
                 self._sizes[id(size)] = self.add("Shape", name, start=axis, end=axis + 1)
-            elif size.op in ("add", "sub", "mul", "div"):  # sizes are not negative, so div rounds down
+            elif size.op in ("add", "sub", "mul", "div"):
                 operator = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div"}[size.op]
-                self._sizes[id(size)] = self.add(operator, *(self.size(arg) for arg in size.args))
+                a, b = (self.size(arg) for arg in size.args)
+                if size.op == "div" and any(_may_be_negative(arg) for arg in size.args):
+                    a = self.add("Sub", a, self.add("Mod", a, b))  # Div rounds towards zero, Mod has b's sign
+                self._sizes[id(size)] = self.add(operator, a, b)
             else:
                 raise GraphError(f"onnx export: the size {size} is not computed from dynamic axes")
         return self._sizes[id(size)]

@@ -11,8 +11,8 @@ from weft.ops.families.matrix import (
     Geometry,
     Linear,
     Matmul,
-    are_rows_times_vectors,
     has_sizes,
+    is_by_a_vector,
     is_matrix_float,
     is_one_row,
     is_sum_of_few,
@@ -23,7 +23,7 @@ from weft.ops.types import TensorType
 
 @kernel(Matmul, provider="onednn")
 def matmul(op: Matmul, a: TensorType, b: TensorType) -> Iterator[Native]:
-    if is_empty(a, b) or is_sum_of_few(a, b) or are_rows_times_vectors(a, b):
+    if is_empty(a, b) or is_sum_of_few(a, b) or is_by_a_vector(a, b):
         return
     if is_matrix_float(a, b) and has_sizes(a, b):
         yield product_of_sizes(a.dtype.name)

@@ -40,7 +40,7 @@ def is_one_row(x: TensorType) -> bool:
     >>> is_one_row(TensorType((1, 1, 5), float32)), is_one_row(TensorType((2, 5), float32))
     (True, False)
     """
-    return all(n == 1 for n in x.shape[:-1])
+    return all(is_one(n) for n in x.shape[:-1])
 
 
 FEW_TERMS, FEW_TERMS_OF_TINY, FEW_TERMS_OF_VECTORS = 3, 4, 6
@@ -68,14 +68,15 @@ def is_sum_of_few(a: TensorType, b: TensorType) -> bool:
     return all(isinstance(size, int) and size <= FEW_TERMS_OF_TINY for size in (m, k, n))
 
 
-def are_rows_times_vectors(a: TensorType, b: TensorType) -> bool:
-    """Whether a product is that of many matrices, each with a vector of its own: dot products, bound by memory.
+def is_by_a_vector(a: TensorType, b: TensorType) -> bool:
+    """Whether a product is that of one matrix or of many with one vector each: dot products, bound by memory.
 
     >>> from weft.base.dtype import float32
-    >>> are_rows_times_vectors(TensorType((9, 64, 64), float32), TensorType((9, 64, 1), float32))
-    True
+    >>> shapes = [((9, 8), (8,)), ((7, 9, 8), (7, 8, 1)), ((8,), (8, 9)), ((9, 8), (8, 9))]
+    >>> [is_by_a_vector(TensorType(a, float32), TensorType(b, float32)) for a, b in shapes]
+    [True, True, False, False]
     """
-    return min(a.ndim, b.ndim) > 2 and is_one(b.shape[-1])
+    return b.ndim == 1 or is_one(b.shape[-1])
 
 
 def is_one(n: Any) -> bool:
@@ -255,7 +256,9 @@ class Matmul(Product, rule="a, b -> y: promote"):
         if a.dtype.is_differentiable:
             da = unbroadcast(F.matmul(dy, F.matrix_transpose(conj(columns))), rows)
             da = F.cast(F.squeeze(da, axis=0) if a.ndim == 1 else da, dtype=a.dtype)
-        if b.dtype.is_differentiable:
+        if b.dtype.is_differentiable and b.ndim == 1 and a.ndim == 2:  # a's rows as they are
+            db = F.cast(F.squeeze(F.matmul(F.matrix_transpose(dy), conj(a)), axis=0), dtype=b.dtype)
+        elif b.dtype.is_differentiable:
             if columns.ndim == 2 and rows.ndim > 2:  # one product instead of one for each leading index
                 rows, dy = flat_rows(rows), flat_rows(dy)
             db = unbroadcast(F.matmul(F.matrix_transpose(conj(rows)), dy), columns)
