@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import sys
 import threading
 import zlib
@@ -12,6 +13,7 @@ from tests.fuzzing import SEED
 from tests.on_device import _on_the_device, choose_driver, pytest_make_collect_report, pytest_runtest_call  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # its threads open files while others count them
 
 
 def pytest_addoption(parser):
