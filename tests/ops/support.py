@@ -17,7 +17,7 @@ from weft.ops.registry import function, get, public_names
 from weft.ops.samples import Array
 from weft.ops.types import TensorType
 
-OPERATORS = [cls for cls in map(get, public_names()) if cls.__module__.startswith("weft.")]  # not those of tests
+OPERATORS = [cls for cls in map(get, public_names()) if cls.__module__.startswith("weft.")]
 NAMES = tuple(dtype.name for dtype in DTYPES)
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 1e-2, "bfloat16": 5e-2}
 TOLERANCE |= {dtype.name: TOLERANCE[dtype.real.name] for dtype in DTYPES if dtype.is_complex}
