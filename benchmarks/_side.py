@@ -1,8 +1,8 @@
 """One side of a comparison: named measurements that a process of its own makes, one at a time, when it is asked to.
 
 Two frameworks in one process share libgomp, and its threads go on spinning for a while after each region; so each has
-a process, which is stopped while it is not asked, and a pause before its turn. Needs nothing but Python: it runs in both
-environments.
+a process, which is stopped while it is not asked, and a pause before its turn. Needs nothing but Python: it runs in
+both environments.
 """
 
 import atexit
