@@ -171,7 +171,8 @@ def zero() -> Any:
 
 @kernel(CheckIndices, device="gpu")
 def check_indices(op: CheckIndices, x: TensorType, *indices: TensorType) -> Iterator[Native]:
-    said = "take_along_axis" if op.operator == "take_along_axis" else "index"  # as the operators' kernels say it
+    # As the operators' kernels say it.
+    said = "take_along_axis" if op.operator == "take_along_axis" else "index"
 
     def make(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         _, *indices = inputs
