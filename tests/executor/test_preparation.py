@@ -16,7 +16,6 @@ from weft.executor.compile import compile_graph
 from weft.graph.graph import graph_of
 from weft.ops.types import TensorType
 
-
 HOST_MEMORY = pytest.mark.processor("shares the host's memory")
 
 
