@@ -15,7 +15,8 @@ from weft.base.errors import DeviceError
 from weft.executor.planner import make_plan
 from weft.expr import threads
 from weft.expr.llvm_products import print_products
-from weft.graph.graph import graph_of
+from weft.graph.graph import Graph, graph_of
+from weft.ops.node import constant, input_value
 from weft.ops.types import TensorType
 
 SEED = int(os.environ.get("WEFT_TEST_SEED", "0"))
@@ -150,6 +151,25 @@ def test_a_program_refuses_arrays_of_another_device():
         _core.run_plan(plan, [wf.ones(3, device="gpu:0")])
     with pytest.raises(DeviceError, match=r"output 0 is planned for cpu:0: its array is f32\[3\]@gpu:0"):
         _core.run_plan(plan, [wf.ones(3, device="cpu:0")], into=[wf.ones(3, device="gpu:0")])
+
+
+@pytest.mark.parametrize("then", [lambda x: x, F.exp, lambda x: F.to_device(F.exp(x), "gpu:1")])
+def test_programs_that_copy_refuse_arrays_of_another_device(then):
+    """Alone, and as parts of a program of several devices."""
+    graph = graph_of(lambda x: then(F.to_device(x, "gpu:0")), [TensorType((3,), float32)])
+    plan = make_plan(graph, "test", exact=True)
+    np.testing.assert_array_equal(
+        _core.run_plan(plan, [wf.zeros(3, device="cpu:0")])[0].numpy(), then(wf.zeros(3)).numpy()
+    )
+    with pytest.raises(DeviceError, match=r"input 0 is planned for cpu:0: it is f32\[3\]@gpu:1"):
+        _core.run_plan(plan, [wf.ones(3, device="gpu:1")])
+
+
+def test_a_number_is_made_where_it_is_copied_to():
+    """What is computed from numbers alone has no device: there is nothing to copy."""
+    x = input_value(TensorType((2,), float32, wf.gpu(0)), "x")
+    plan = make_plan(Graph([x], [F.to_device(constant(2.0), "gpu:0") > x]), "test", exact=True)
+    assert _core.run_plan(plan, [wf.tensor([1.0, 3.0], device="gpu:0")])[0].tolist() == [True, False]
 
 
 @pytest.mark.parametrize("lazy", [False, True])
