@@ -134,15 +134,28 @@ def test_loops_and_conditions_read_what_decides_from_the_device():
     assert last.item() == 21.0
 
 
-def test_draws_in_bodies_are_refused():
-    rows = wf.tensor([[1.0, 2.0], [3.0, 4.0]])
-    noisy = wf.trace(
-        lambda rows: wf.foreach(lambda row, s: (row + F.dropout(row, 0.5, training=True), s), rows, ())
-    )
-    with pytest.raises(
-        NotImplementedError, match=r"dropout: no kernel .* on gpu devices in the body .* draw before"
-    ):
-        noisy(rows)
+BODIES = {
+    "foreach": lambda x: wf.foreach(lambda row, s: (row + wf.random.uniform(shape=2), s), x, ())[0],
+    "while_loop": lambda x: wf.while_loop(
+        lambda n, _: n < 3, lambda n, x: (n + 1, F.dropout(x, 0.5, training=True)), wf.tensor(0), x
+    )[1],
+    "cond": lambda x: wf.cond(x.sum() > 0, lambda: x * wf.random.normal(shape=2), lambda: x),
+    "permutation": lambda x: wf.foreach(lambda row, s: (wf.random.permutation(row), s), x, ())[0],
+    "recompute": lambda x: wf.grad(lambda x: (wf.recompute(lambda x: F.dropout(x, 0.5) * x, x)).sum())(x),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, {"x": 0}])
+@pytest.mark.parametrize("body", BODIES)
+def test_bodies_draw_the_numbers_of_the_processor(body, dynamic):
+    results = []
+    for device in ("cpu:0", "gpu:0"):
+        with wf.device(device):
+            wf.random.seed(7, device=device)
+            traced = wf.trace(BODIES[body], dynamic=dynamic, strict=True)
+            x = wf.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+            results.append([traced(x).numpy() for _ in range(3)])
+    np.testing.assert_array_equal(*results)
 
 
 def test_a_program_refuses_arrays_of_another_device():
