@@ -70,8 +70,8 @@ class Profile:
         by: "operator", "module", "line", "shapes" or "program". step: of this step of the program only. share: of all
         work. flop_s, byte_s: per second. share_of_peak: of what the machine can do, of that it is nearest to. Times
         are of kernels, summed over threads, without what ran inside of them. least_s: if each had taken as long as the
-        shortest one of the same operator, shapes, line and module, which is what a machine that does nothing else needs.
-        Raises ValueError for another word, IndexError if there is no such step.
+        shortest one of the same operator, shapes, line and module, as if the machine did nothing else. Raises
+        ValueError for another word, IndexError if there is no such step.
         """
         if by not in BY:
             raise ValueError(f"table: by must be one of {', '.join(BY)}, got {by!r}")
