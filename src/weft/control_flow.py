@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from weft import _core
 from weft.arrays import tracer as tracer  # so that recorded functions hold arrays
@@ -43,9 +43,11 @@ from weft.recording.control_flow_effects import (
 __all__ = ["associative_scan", "cond", "foreach", "while_loop"]
 
 Array = _core.Tensor | Value
+R = TypeVar("R")
+T = TypeVar("T")
 
 
-def cond(pred: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
+def cond(pred: Any, then: Callable[..., R], otherwise: Callable[..., R], *operands: Any) -> R:
     """then(*operands) if pred is True, else otherwise(*operands).
 
     pred: one boolean, a tensor or Python's. Both functions take the same operands, arrays or structures of them, may
@@ -111,7 +113,7 @@ def while_loop(
     return result[0] if len(state) == 1 else result
 
 
-def foreach(body: Callable[..., Any], data: Any, state: Any) -> tuple[Any, Any]:
+def foreach(body: Callable[[Any, T], tuple[R, T]], data: Any, state: T) -> tuple[R, T]:
     """For every slice of data along the first axis: output, state = body(slice, state); (stacked outputs, last state).
 
     data, state, output: arrays or structures of them (data not an empty one, state may be ``()``); all of data have

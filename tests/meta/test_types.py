@@ -9,6 +9,8 @@ import pytest
 pytest.importorskip("mypy")
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
+from typing import Any, assert_type
+
 import numpy as np
 import weft as wf
 import weft.functional as F
@@ -32,6 +34,52 @@ net = M.Sequential(M.Linear(2, 2), M.ReLU())
 first = optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
 second = optim.Adam(list(net.parameters()), 0.1)
 third = optim.AdamW([{"params": net.parameters(), "lr": 0.1}])
+
+class Net(M.Module):
+    def __init__(self) -> None:
+        self.linear = M.Linear(2, 2)
+
+    def forward(self, x: wf.Tensor) -> tuple[wf.Tensor, int]:
+        return assert_type(self.linear(x), wf.Tensor), 1
+
+    @wf.trace
+    def step(self, x: wf.Tensor) -> wf.Tensor:
+        return x
+
+class Half(wf.Function):
+    def forward(self, x: wf.Tensor) -> wf.Tensor:
+        return x / 2
+
+@wf.trace
+def f(x: wf.Tensor, *, k: float = 1.0) -> tuple[wf.Tensor, int]:
+    return x * k, 1
+
+@wf.trace(strict=True, dynamic={"x": 0})
+def h(x: wf.Tensor) -> wf.Tensor:
+    return x
+
+def loss(x: wf.Tensor, y: float) -> wf.Tensor:
+    return x.sum() * y
+
+def aux(parameters: dict[str, wf.Tensor]) -> tuple[wf.Tensor, str]:
+    return parameters["a"].sum(), "a"
+
+assert_type(wf.ones(2), wf.Tensor)
+assert_type(Net()(x), tuple[wf.Tensor, int])
+assert_type(net(x), Any)  # its last layer may be any
+assert_type(Net().step(x), wf.Tensor)
+assert_type(Half()(x), wf.Tensor)
+assert_type(f(x, k=2.0), tuple[wf.Tensor, int])
+assert_type(h(x), wf.Tensor)
+assert_type(wf.trace(M.Linear(2, 2))(x), wf.Tensor)
+assert_type(wf.grad(loss)(x, 2.0), wf.Tensor)
+assert_type(wf.grad(aux, has_aux=True)({"a": x}), tuple[dict[str, wf.Tensor], str])
+assert_type(wf.value_and_grad(loss)([1.0], 2.0), tuple[wf.Tensor, wf.Tensor])
+assert_type(wf.value_and_grad(loss, (0, 1))(x, 2.0), tuple[wf.Tensor, Any])
+assert_type(wf.vmap(loss)(x, 2.0), wf.Tensor)
+assert_type(wf.vjp(loss, x, 2.0)[0], wf.Tensor)
+assert_type(wf.jvp(loss, (x, 2.0), (x, 1.0)), tuple[wf.Tensor, wf.Tensor])
+assert_type(wf.recompute(loss, x, 2.0), wf.Tensor)
 """
 WRONG = {
     "wf.add(x, 'a')": "arg-type",
@@ -40,6 +88,11 @@ WRONG = {
     "wf.ones(2).no_such_method()": "attr-defined",
     "optim.SGD(lr=0.1)": "call-arg",
     "optim.SGD(net.parameters(), learning_rate=0.1)": "call-arg",
+    "f('a')": "arg-type",
+    "h(x, 2)": "call-arg",
+    "Net().step()": "call-arg",
+    "wf.grad(loss)(x)": "call-arg",
+    "wf.vmap(loss)(x, 'a')": "arg-type",
 }
 
 

@@ -12,10 +12,21 @@ from types import GenericAlias
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any as Any
     from typing import ClassVar as ClassVar
     from typing import Literal as Literal
+    from typing import Protocol, TypeVar
     from typing import dataclass_transform as dataclass_transform
+
+    R = TypeVar("R", covariant=True)
+
+    class Returns(Protocol[R]):
+        """What has a forward that returns R: a call of it returns R as well."""
+
+        @property
+        def forward(self) -> Callable[..., R]: ...
+
 else:
     Any = object
 

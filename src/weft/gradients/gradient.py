@@ -19,7 +19,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 from weakref import ref
 
 from weft import _core
@@ -31,8 +31,16 @@ from weft.ops import registry
 from weft.ops.node import Tracer, Value, traced
 from weft.recording.dependence import changed, depends_on, state_of
 
+if TYPE_CHECKING:
+    from weft.base.typing import Returns
+
 __all__ = ["Function", "GradManager", "grad", "no_grad", "value_and_grad"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar(
+    "A", bound=Any
+)  # what a gradient is of, and like; bound, so that a lambda may do anything with it
 Hook = Callable[[Tensor, Tensor], "Tensor | None"]
 
 # Of parameters, what every manager calls. By identity; a WeakKeyDictionary would compare tensors with ==, which
@@ -371,6 +379,14 @@ def recorded_backward(
     )
 
 
+@overload
+def value_and_grad(  # type: ignore[overload-overlap]  # 0 is an int as well; the first that fits counts
+    f: Callable[Concatenate[A, P], R], argnums: Literal[0] = 0, has_aux: bool = False
+) -> Callable[Concatenate[Any, P], tuple[R, A]]: ...
+@overload
+def value_and_grad(
+    f: Callable[P, R], argnums: int | Sequence[int], has_aux: bool = False
+) -> Callable[P, tuple[R, Any]]: ...
 def value_and_grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
@@ -516,6 +532,16 @@ def _new_leaf(x: Any, keep_past: bool = True) -> tuple[Any, Any]:
     return alias, _core.watch(alias)
 
 
+@overload
+def grad(
+    f: Callable[Concatenate[A, P], Any], argnums: Literal[0] = 0, has_aux: Literal[False] = False
+) -> Callable[Concatenate[Any, P], A]: ...
+@overload
+def grad(
+    f: Callable[Concatenate[A, P], tuple[Any, R]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> Callable[Concatenate[Any, P], tuple[A, R]]: ...
+@overload
+def grad(f: Callable[P, Any], argnums: int | Sequence[int], has_aux: bool = False) -> Callable[P, Any]: ...
 def grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
@@ -582,7 +608,7 @@ class Function:
         """The gradients of forward's tensors."""
         raise NotImplementedError(f"{type(self).__name__}: no backward")
 
-    def __call__(self, *args: Any) -> Any:
+    def _call(self, *args: Any) -> Any:
         symbol = next((x for x in args if hasattr(x, "__weft_control__")), None)
         if symbol is not None:
             return symbol.__weft_control__("function", self, *args)
@@ -606,6 +632,13 @@ class Function:
             # An argument that forward gives back would bring its history along.
             outputs = [_core.alias(y, keep_past=False) if any(y is x for x in inputs) else y for y in outputs]
         return outputs[0] if isinstance(result, Tensor) else tuple(outputs)
+
+    if TYPE_CHECKING:  # of any arguments, since symbols are taken as well; the result is forward's
+
+        def __call__(self: Returns[R], *args: Any) -> R: ...
+
+    else:
+        __call__ = _call
 
     def _inputs(self, args: Sequence[Any]) -> list[Tensor]:
         """The tensors that backward gives gradients for, once forward has run."""

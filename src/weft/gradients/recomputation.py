@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from weft import _core
 from weft.arrays.tensor import Tensor
@@ -15,13 +15,15 @@ from weft.gradients.gradient import Function, active_recorder, backward_of, reco
 
 __all__ = ["recompute"]
 
+R = TypeVar("R")
+
 
 def _restore(states: dict[str, Any]) -> None:
     for device, (seed, stream, offset) in states.items():
         _core.set_generator(device, seed, stream, offset)
 
 
-def recompute(f: Callable[..., Any], *args: Any) -> Any:
+def recompute(f: Callable[..., R], *args: Any) -> R:
     """f(*args), of which nothing inside is kept for the gradient: it is computed again when that runs.
 
     Arguments that are tensors have gradients, and so have tensors, and parameters of modules, that f is or refers to by
@@ -45,7 +47,8 @@ def recompute(f: Callable[..., Any], *args: Any) -> Any:
         # A body that becomes part of a graph keeps nothing inside anyway, a symbol what its plan says, and what is put
         # off and has no gradient inside of its program has that of the whole program.
         return f(*args)
-    return _Region(f, args)(*args, *_tracked_in(f))
+    result: R = _Region(f, args)(*args, *_tracked_in(f))
+    return result
 
 
 def _tracked_in(f: Any) -> list[Tensor]:

@@ -135,8 +135,8 @@ class _ConvLSTM(_ConvLSTMCell):
             return state[0], state
 
         inputs = F.reshape(from_x, (steps, n, *from_x.shape[1:]))
-        y, last = foreach(step, inputs, tuple(state or self._first_states(x[0])))
-        return y, last
+        h, c = state or self._first_states(x[0])
+        return foreach(step, inputs, (h, c))
 
 
 class ConvLSTM1d(_ConvLSTM):

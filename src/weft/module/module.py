@@ -24,11 +24,13 @@ from weft.recording.paths import module_calls, report
 __all__ = ["Handle", "Module", "Parameter"]
 
 Self = TypeVar("Self", bound="Module")
+R = TypeVar("R")
 
 PARAMETER, BUFFER, UNSAVED_BUFFER = "parameter", "buffer", "unsaved buffer"
 UNSIZED = "parameter without a size"  # of a layer that learns the size of its input at its first call
 
 if TYPE_CHECKING:
+    from weft.base.typing import Returns
 
     def Parameter(x: Any) -> Tensor:
         """What a checker sees: a module gives the tensor itself back."""
@@ -159,7 +161,7 @@ class Module:
             f"{type(self).__name__}: has no forward(); define forward(self, x) in the class, which a call runs"
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
         for x in (*args, *kwargs.values()) if kwargs else args:
             if type(x) is not Tensor and (naming := getattr(x, "__weft_naming__", None)) is not None:
                 names = naming(self, self._named_arrays)
@@ -188,7 +190,13 @@ class Module:
                 y = y if replaced is None else replaced
         return y
 
-    module_calls.add(__call__.__code__)
+    module_calls.add(_call.__code__)
+    if TYPE_CHECKING:  # of any arguments, since symbols and lists are taken as well; the result is forward's
+
+        def __call__(self: Returns[R], *args: Any, **kwargs: Any) -> R: ...
+
+    else:
+        __call__ = _call
 
     def _wrong_arguments(self, problem: TypeError) -> TypeError:
         """Python's error, with the arguments that forward takes and the path of the module."""

@@ -27,7 +27,7 @@ __all__ = ["calibrate", "equalize", "exclude", "sensitivity"]
 
 
 def calibrate(
-    module: Module | Trace,
+    module: Module | Trace[..., Any],
     batches: Iterable[Any],
     method: str | None = None,
     qconfig: QConfig | str | None = None,

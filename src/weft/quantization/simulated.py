@@ -484,7 +484,7 @@ def along_channels(v: Any, y: Any, node: Any) -> Any:
     return v if isinstance(node.op, Linear | Matmul) else F.reshape(v, shape=(-1, *(1,) * (y.ndim - 2)))
 
 
-def module_of(module: Module | Trace, what: str) -> Module:
+def module_of(module: Module | Trace[..., Any], what: str) -> Module:
     """The module itself, or the one that is traced; TypeError for anything else."""
     function: Any = module.function if isinstance(module, Trace) else module
     if not isinstance(function, Module):
@@ -500,7 +500,7 @@ def module_of(module: Module | Trace, what: str) -> Module:
 
 
 def prepare_qat(
-    module: Module | Trace,
+    module: Module | Trace[..., Any],
     qconfig: QConfig | str | None = None,
     example: Any = None,
     overrides: Mapping[str, QConfig | str | None] | None = None,

@@ -23,7 +23,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from weft import _core
 from weft._core import NoProgram
@@ -34,7 +34,7 @@ from weft.arrays.traced_float import TracedFloat, TracedFloats
 from weft.base import events, process
 from weft.base.device import as_device, scoped_device
 from weft.base.errors import DTypeError, GraphError
-from weft.base.structure import Structure, flatten
+from weft.base.structure import flatten
 from weft.base.users_line import users_line
 from weft.executor.budget import checked_budget
 from weft.gradients.gradient import is_recorded
@@ -46,6 +46,7 @@ from weft.recording.dependence import all_within
 from weft.recording.doubts import difference
 from weft.recording.launch_recorder import LaunchRecorder
 from weft.traces.attempt import Attempt, Changing, Incomplete, MayFindMore, RecordedRun
+from weft.traces.containers import changed_containers
 from weft.traces.dynamic import DynamicAxes, DynamicTraced
 from weft.traces.export import export
 from weft.traces.lazy import LazyBlock, LazyTrace
@@ -55,6 +56,9 @@ from weft.traces.traced import Traced, overlapping
 
 __all__ = ["Trace", "TraceWarning", "trace"]
 
+P = ParamSpec("P")  # of the traced function
+Q = ParamSpec("Q")  # of a method, without self
+R = TypeVar("R")
 
 ATTEMPTS = 3  # to write down a function that leaves arrays behind
 UNSTEADY = 16  # calls in a row that do something new between their breaks
@@ -65,12 +69,12 @@ class TraceWarning(UserWarning):
     """A traced function is not one program, or is traced again and again."""
 
 
-class Trace:
+class Trace(Generic[P, R]):
     """A traced function; see trace."""
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[P, R],
         strict: bool,
         lazy: bool,
         max_entries: int,
@@ -169,6 +173,10 @@ class Trace:
             )
         return programs
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Trace[P, R]: ...
+    @overload
+    def __get__(self: Trace[Concatenate[Any, Q], R], instance: Any, owner: Any = None) -> Callable[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
@@ -181,7 +189,7 @@ class Trace:
 
         return trace_html(repr(self), self._programs)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Trace:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Trace[..., Any]:
         """A trace of the copied function, which has no programs yet."""
         return _fresh_trace(*self._options(copy.deepcopy(self.function, memo)))
 
@@ -196,7 +204,7 @@ class Trace:
         axes = None if self._dynamic is None else self._dynamic.axes
         return function, self.strict, self.lazy, self.max_entries, axes, self.memory_budget
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         is_default = _core.layers() is None and scoped_device() is None  # spares the next call of Python
         replays = self._default_replays if is_default else self._replays()
         answer = replays.run(args, kwargs, self.function)
@@ -329,7 +337,7 @@ class Trace:
                 self._meet(recorder, leaves, environment)
                 result = self.function(*inner, **keywords)
                 is_changed = environment.changed_by_itself()
-                containers = _changed_containers((inner, keywords), (args, kwargs), structure)
+                containers = changed_containers((inner, keywords), (args, kwargs), structure)
                 run = RecordedRun(
                     recorder, leaves, structure, floats, environment, result, is_changed, containers
                 )
@@ -542,50 +550,9 @@ def _fresh_trace(
     max_entries: int,
     axes: Any,
     memory_budget: int | float | None,
-) -> Trace:
+) -> Trace[..., Any]:
     dynamic = None if axes is None else DynamicAxes(function, axes)
     return Trace(function, strict, lazy, max_entries, dynamic, memory_budget)
-
-
-def _changed_containers(inner: Any, arguments: Any, structure: Structure) -> bool:
-    """Whether a call changed lists or dicts among its arguments; the caller's are then changed as well.
-
-    The function had others, in which floats are TracedFloats.
-    """
-    if flatten(inner)[1] == structure and all(map(_is_same_leaf, flatten(inner)[0], flatten(arguments)[0])):
-        return False
-    for mine, theirs in zip(inner[0], arguments[0], strict=True):
-        _write_back(mine, theirs)
-    for name, theirs in arguments[1].items():
-        _write_back(inner[1][name], theirs)
-    return True
-
-
-def _is_same_leaf(mine: Any, theirs: Any) -> bool:
-    return mine is theirs or (type(mine) is TracedFloat and type(theirs) is float)
-
-
-def _write_back(mine: Any, theirs: Any) -> None:
-    pairs = [(mine, theirs)]
-    for inner, outer in pairs:  # grows as it goes: containers before what they have
-        if type(outer) is dict:
-            pairs += [(inner[key], outer[key]) for key in set(inner) & set(outer)]
-        elif type(outer) is list or isinstance(outer, tuple):
-            pairs += zip(inner, outer, strict=False)
-    for inner, outer in reversed(pairs):
-        if type(outer) is list:
-            outer[:] = [_as_passed(a, outer[k] if k < len(outer) else None) for k, a in enumerate(inner)]
-        elif type(outer) is dict:
-            items = {key: _as_passed(a, outer.get(key)) for key, a in inner.items()}
-            outer.clear()
-            outer.update(items)
-
-
-def _as_passed(mine: Any, theirs: Any) -> Any:
-    """The caller's container where the function has its counterpart, a number where it has a TracedFloat."""
-    if type(mine) in (list, dict) and type(theirs) is type(mine):
-        return theirs
-    return mine.value if type(mine) is TracedFloat else mine
 
 
 def _explain_floats(problem: Exception) -> None:
@@ -613,6 +580,26 @@ def _warn(text: str, where: str) -> None:
     warnings.warn_explicit(text, TraceWarning, file, int(line))
 
 
+@overload
+def trace(
+    function: Callable[P, R],
+    *,
+    strict: bool = ...,
+    lazy: bool = ...,
+    dynamic: Any = ...,
+    memory_budget: float | None = ...,
+    max_entries: int = ...,
+) -> Trace[P, R]: ...
+@overload
+def trace(
+    function: None = None,
+    *,
+    strict: bool = ...,
+    lazy: bool = ...,
+    dynamic: Any = ...,
+    memory_budget: float | None = ...,
+    max_entries: int = ...,
+) -> Callable[[Callable[P, R]], Trace[P, R]]: ...
 def trace(
     function: Callable[..., Any] | None = None,
     *,

@@ -10,7 +10,7 @@ tensor([[2., 0.],
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from weft import _core
 from weft.arrays.creation import asarray
@@ -31,6 +31,10 @@ from weft.transform.forward import tangents as tangents_of
 from weft.transform.transformed import CapturedFunction, DerivedProgram, Transformed, stored
 
 __all__ = ["hessian", "jacobian", "jvp", "linearize", "vjp"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Aux = TypeVar("Aux")
 
 
 class _Linear:
@@ -178,6 +182,14 @@ def _at_point(
     return (y, push, aux) if has_aux else (y, push)
 
 
+@overload
+def vjp(
+    f: Callable[..., R], *x: Any, has_aux: Literal[False] = False
+) -> tuple[R, Callable[[Any], tuple[Any, ...]]]: ...
+@overload
+def vjp(
+    f: Callable[..., tuple[R, Aux]], *x: Any, has_aux: Literal[True]
+) -> tuple[R, Callable[[Any], tuple[Any, ...]], Aux]: ...
 def vjp(f: Callable[..., Any], *x: Any, has_aux: bool = False) -> Any:
     """(y, pull): f(*x), and the function from a gradient of y to the gradients of all of x, a tuple.
 
@@ -217,6 +229,14 @@ def vjp(f: Callable[..., Any], *x: Any, has_aux: bool = False) -> Any:
     return _at_point(function, parts, leaves, has_aux, later)
 
 
+@overload
+def linearize(
+    f: Callable[..., R], *x: Any, has_aux: Literal[False] = False
+) -> tuple[R, Callable[..., R]]: ...
+@overload
+def linearize(
+    f: Callable[..., tuple[R, Aux]], *x: Any, has_aux: Literal[True]
+) -> tuple[R, Callable[..., R], Aux]: ...
 def linearize(f: Callable[..., Any], *x: Any, has_aux: bool = False) -> Any:
     """(y, push): f(*x), and the function from tangents of x to the tangent of y: jvp for many tangents at one point.
 
@@ -249,6 +269,14 @@ def _tangents(function: CapturedFunction) -> tuple[list[Any], list[Any]]:
     return dxs, _dense(tangents_of(function.ys, function.inputs, dxs), function.ys)
 
 
+@overload
+def jvp(
+    f: Callable[..., R], primals: Any, tangents: Any, *, has_aux: Literal[False] = False
+) -> tuple[R, R]: ...
+@overload
+def jvp(
+    f: Callable[..., tuple[R, Aux]], primals: Any, tangents: Any, *, has_aux: Literal[True]
+) -> tuple[R, R, Aux]: ...
 def jvp(f: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool = False) -> Any:
     """(y, dy): f(*primals), and its derivative along the tangents.
 
@@ -289,8 +317,8 @@ def jvp(f: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool = F
 
 
 def jacobian(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, *, mode: str | None = None
-) -> Any:
+    f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, *, mode: str | None = None
+) -> Transformed[P, Any]:
     """A function that gives all derivatives of f's result with respect to the arguments argnums.
 
     Of an array y with respect to an array x they are an array of shape (*y.shape, *x.shape). For structures: y's
@@ -396,7 +424,9 @@ def _basis(t: TensorType) -> Any:
     return F.reshape(F.cast(F.one_hot(row, num_classes=t.size), dtype=t.dtype), shape=(t.size, *t.shape))
 
 
-def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Any:
+def hessian(
+    f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Transformed[P, Any]:
     """A function that gives all second derivatives of f's result with respect to the arguments argnums.
 
     It is the forward jacobian of the reverse one; of a number with respect to x: an array of shape

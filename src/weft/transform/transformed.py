@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Sequence
 from types import MethodType
-from typing import Any, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from weft import _core
 from weft.arrays.tensor import element_strides
@@ -34,6 +34,9 @@ PROGRAMS = 512  # of the process; those that were not used for longest are dropp
 PLANS = 16  # of one program, for operands of different strides
 
 T = TypeVar("T")
+P = ParamSpec("P")  # of the function
+Q = ParamSpec("Q")  # of a method, without self
+R = TypeVar("R")
 
 
 class _Beside:
@@ -192,17 +195,23 @@ def stored(key: Hashable, make: Callable[[], T]) -> T:
     return entry
 
 
-class Transformed:
+class Transformed(Generic[P, R]):
     """A transformed function. function: what it was made from."""
 
-    def __init__(self, name: str, function: Callable[..., Any], run: Callable[..., Any]) -> None:
+    def __init__(self, name: str, function: Callable[P, R], run: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function, updated=())
         self.function, self._transformation = function, name
         self._run = run
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._run(*args, **kwargs)
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Transformed[P, R]: ...
+    @overload
+    def __get__(
+        self: Transformed[Concatenate[Any, Q], R], instance: Any, owner: Any = None
+    ) -> Callable[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 

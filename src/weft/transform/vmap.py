@@ -9,7 +9,7 @@ tensor([3., 7.], dtype=float32, device=cpu:0)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from weft.base.errors import ShapeError
 from weft.base.structure import Structure, flatten
@@ -25,15 +25,18 @@ from weft.transform.transformed import CapturedFunction, DerivedProgram, Transfo
 
 __all__ = ["vmap"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 def vmap(
-    f: Callable[..., Any],
+    f: Callable[P, R],
     in_axes: Any = 0,
     out_axes: Any = 0,
     *,
     axis_size: int | None = None,
     randomness: str = "different",
-) -> Any:
+) -> Transformed[P, R]:
     """f for every example of a batch at once: what a loop over the examples would give, as one program.
 
     in_axes: which axis of the arguments has the examples: an int for all arguments, or a tuple with an int, None or a
