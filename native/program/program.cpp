@@ -196,7 +196,8 @@ void Program::classify() {
   for (size_t j = 0; single_kernel_ && j < outputs.size(); ++j)
     single_kernel_ = outputs[j].value == static_cast<int>(uses.size() + j);
   const auto is_loop = [](const Step& step) { return step.kernel->loop_form() != nullptr; };
-  brief_ = !wide && !is_copy && steps.size() <= kBriefSteps && std::ranges::all_of(steps, is_loop);
+  if (!wide && !is_copy && steps.size() <= kBriefSteps)
+    brief_bytes_ = std::ranges::all_of(steps, is_loop) ? kBriefBytes : kBriefBytesOfKernels;
 }
 
 void Program::plan_checks() {
@@ -573,7 +574,7 @@ void Program::submit(const LaunchState& call, const uint64_t* filled) const {
     options.queue = QueueKind::wide;
   op->cheap = is_enqueued_ || (!wide && call.bytes <= kCheapBytes);
   op->only_enqueues = is_enqueued_;
-  op->brief = brief_ && call.bytes <= kBriefBytes;
+  op->brief = call.bytes <= brief_bytes_;
   op->type = &kRunType;
   op->state = &run;
   Runtime::get().engine().submit(op, options);

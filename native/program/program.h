@@ -259,7 +259,7 @@ class Program final : public Counted<Program> {
   std::vector<int64_t> constant_registers_;  // of an exact program
   std::vector<uint64_t> constant_slots_;     // with zeros where they are not known
   std::vector<size_t> call_slots_;
-  bool brief_ = false;          // few loops: how long they take follows from the bytes
+  int64_t brief_bytes_ = -1;    // calls of at most so many bytes are brief
   bool is_enqueued_ = false;    // on a device with streams, and the host waits for nothing
   bool single_kernel_ = false;  // one kernel, whose operands are the inputs and outputs as they come
   bool pointwise_ = false;      // one kernel that reads an element only to write that of the same position

@@ -9,11 +9,13 @@
 namespace weft {
 
 // Where operations on so many bytes run (docs/design/threads.md). Up to kCheapBytes on the pushing thread,
-// which costs less than handing them to a worker; loops up to kBriefBytes there, too, while their device is
-// idle; from kWideBytes on by the team.
+// which costs less than handing them to a worker; while their device is idle, loops up to kBriefBytes there,
+// too, and other kernels, whose time does not follow from their bytes, up to kBriefBytesOfKernels; from
+// kWideBytes on by the team.
 constexpr int64_t kCheapBytes = 32 << 10;
 constexpr int64_t kWideBytes = 1 << 20;
 constexpr int64_t kBriefBytes = 16 << 20;
+constexpr int64_t kBriefBytesOfKernels = 128 << 10;
 
 // to[...] = from, converted and broadcast to `to`'s shape; they may share memory and overlap. Raises
 // ShapeError if `from` does not fit, ValueError if `to` is read-only or means one element by several indices.

@@ -64,15 +64,15 @@ ACCURACY = {
     "sigmoid": (sigmoid, 1.9, 1.9),
     "sin": (np.sin, 1.6, 0.8),
     "cos": (np.cos, 1.6, 0.8),
-    "tan": (np.tan, 0.51, 2.5),
+    "tan": (np.tan, 1.3, 2.5),
     "asin": (np.arcsin, 1.6, 1.6),
     "acos": (np.arccos, 1.5, 1.5),
     "atan": (np.arctan, 1.9, 1.9),
     "sinh": (np.sinh, 1.7, 1.7),
     "cosh": (np.cosh, 1.5, 1.5),
-    "asinh": (np.arcsinh, 0.51, 2.0),
-    "acosh": (np.arccosh, 0.51, 2.5),
-    "atanh": (np.arctanh, 0.51, 2.5),
+    "asinh": (np.arcsinh, 2.0, 2.0),
+    "acosh": (np.arccosh, 2.5, 2.5),
+    "atanh": (np.arctanh, 2.5, 2.5),
     "cbrt": (np.cbrt, 1.0, 1.0),
     "rsqrt": (lambda x: 1 / np.sqrt(x), 1.5, 1.5),
 }
@@ -161,7 +161,7 @@ def test_float64(name):
         assert_accurate(most, run(name, x), truth(x.astype(L)), x)
 
 
-@pytest.mark.parametrize(("name", "most"), [("erf", 1.6), ("erfc", 0.51)])
+@pytest.mark.parametrize(("name", "most"), [("erf", 1.6), ("erfc", 5.0)])
 def test_error_function_float32(name, most):
     x = np.concatenate([samples(np.float32, 160_000), np.linspace(-11, 11, 160_000, dtype=np.float32)])
     truth = np.array([getattr(math, name)(v) for v in x.tolist()])

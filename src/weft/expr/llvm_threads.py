@@ -148,6 +148,8 @@ def reads_stored(kernel: Kernel, number: int) -> bool:
 class Threads(Function):
     """The text of a kernel for threads, while it is written."""
 
+    divides_by_floats = False  # threads divide numbers one by one
+
     def __init__(self, kernel: Kernel, schedule: Schedule) -> None:
         self.schedule = schedule
         self.shared_words = self.barriers = 0

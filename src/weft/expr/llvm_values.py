@@ -125,8 +125,38 @@ def binary(f: Writer, op: str, dtype: str, a: str, b: str) -> str:
     if op == "shr":
         return f.emit(f"{'lshr' if unsigned else 'ashr'} {kind} {a}, {b}")
     if op in ("div", "rem"):
+        if dtype in _QUOTIENTS and f.divides_by_floats and b.startswith("%"):  # else it is a constant
+            return _division_by_floats(f, op, dtype, a, b)
         return _integer_division(f, op, dtype, a, b, unsigned)
     raise NotImplementedError(f"{op} of {dtype}")
+
+
+# A float type whose quotient of two such integers is right once it is truncated: if n is a whole number and n - a / b
+# is positive, it is 1 / b or more, so relatively 2^-31 (2^-16), and more than what rounding adds.
+_QUOTIENTS = {"int32": "float64", "uint32": "float64"} | dict.fromkeys(
+    ("int8", "uint8", "int16", "uint16"), "float32"
+)
+
+
+def _division_by_floats(f: Writer, op: str, dtype: str, a: str, b: str) -> str:
+    """As _integer_division, which processors have for single numbers only; vectors of floats can be divided."""
+    kind, wide = llvm_type(dtype), _QUOTIENTS[dtype]
+    real = llvm_type(wide)
+    zero = bad = f.emit(f"icmp eq {kind} {b}, 0")
+    if dtype == "int32":  # the least number by -1 would not fit
+        minus = f.emit(f"icmp eq i32 {b}, -1")
+        bad = f.emit(f"or i1 {zero}, {minus}")
+    x, y = (cast(f, value, dtype, wide) for value in (a, b))
+    safe = f.emit(f"select i1 {bad}, {real} {number(1, wide)}, {real} {y}")
+    to_whole = "fptoui" if dtype == "uint32" else "fptosi"
+    quotient = f.emit(f"{to_whole} {real} {f.emit(f'fdiv {real} {x}, {safe}')} to i32")
+    if kind != "i32":
+        quotient = f.emit(f"trunc i32 {quotient} to {kind}")
+    if dtype == "int32":
+        quotient = f.emit(f"select i1 {minus}, i32 {f.emit(f'sub i32 0, {a}')}, i32 {quotient}")
+    if op == "rem":
+        quotient = f.emit(f"sub {kind} {a}, {f.emit(f'mul {kind} {quotient}, {b}')}")
+    return f.emit(f"select i1 {zero}, {kind} 0, {kind} {quotient}")
 
 
 def _integer_division(f: Writer, op: str, dtype: str, a: str, b: str, unsigned: bool) -> str:

@@ -44,6 +44,8 @@ def interleaved(instructions: int) -> int:
 class Writer:
     """The lines of one function, and what goes outside of it: declarations and metadata."""
 
+    divides_by_floats = True  # whether integers of at most 32 bits are, for the sake of vectors
+
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.declared: dict[str, str] = {}

@@ -125,7 +125,7 @@ def _rare(function: Callable[..., Scalar]) -> Callable[..., Scalar]:
     return meaning
 
 
-_RARE = ("erfc", "erfinv", "gamma", "lgamma", "digamma", "tan", "asinh", "acosh", "atanh")
+_RARE = ("gamma", "lgamma", "digamma")
 _MODULES = (error, exponential, logarithm, power, special, trigonometry)
 _MEANINGS: dict[str, Callable[..., Scalar]] = {
     name: _rare(getattr(module, name)) if name in _RARE else getattr(module, name)

@@ -28,6 +28,8 @@ LOG64 = (
     0.15313987184261027,
     0.14796620195647073,
 )
+# From here on 1 is nothing beside x^2.
+FAR = {"float32": 2.0**13, "float64": 2.0**28}
 
 
 def split(x: Scalar) -> tuple[Scalar, Scalar, Scalar]:
@@ -116,24 +118,24 @@ def log1p(x: Scalar) -> Scalar:
 
 
 def asinh(x: Scalar) -> Scalar:
-    """log1p(a + a^2 / (1 + sqrt(1 + a^2))) for a = |x|; log(a) + log(2) from 2^28 on. float64: 2 ulp."""
+    """log1p(a + a^2 / (1 + sqrt(1 + a^2))) for a = |x|; log(a) + log(2) far out. At most 2 ulp."""
     a = abs(x)
-    large = a > 2.0**28
+    large = a > FAR[x.dtype]
     t = a + a * a / (1 + call("sqrt", fma(a, a, 1)))
     y = log1p_of(where(large, a - 1, t)) + either(large, math.log(2), 0, x.dtype)
     return call("copysign", where(a < math.inf, y, a), x)
 
 
 def acosh(x: Scalar) -> Scalar:
-    """log1p(d + sqrt(d (d + 2))) for d = x - 1; log(x) + log(2) from 2^28 on. float64: 2.5 ulp."""
-    large = x > 2.0**28
+    """log1p(d + sqrt(d (d + 2))) for d = x - 1; log(x) + log(2) far out. At most 2.5 ulp."""
+    large = x > FAR[x.dtype]
     d = x - 1
     y = log1p_of(where(large, d, d + call("sqrt", d * (d + 2)))) + either(large, math.log(2), 0, x.dtype)
     return where(x >= 1, where(x < math.inf, y, x), math.nan)
 
 
 def atanh(x: Scalar) -> Scalar:
-    """log1p(2a / (1 - a)) / 2 for a = |x|. float64: at most 2.5 ulp."""
+    """log1p(2a / (1 - a)) / 2 for a = |x|. At most 2.5 ulp."""
     a = abs(x)
     y = 0.5 * log1p_of((a + a) / (1 - a))
     y = where(a < 2.0**-30, a, y)  # half of a subnormal number would lose its last bit

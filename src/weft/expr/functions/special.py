@@ -1,4 +1,4 @@
-"""The inverse error function, the gamma function, its logarithm and that one's derivative. All in float64.
+"""The inverse error function; the gamma function, its logarithm and that one's derivative, all three in float64.
 
 Errors near the zeros of lgamma below 0 and of digamma are in ulp of 1, since terms of that size are subtracted there.
 """
@@ -82,6 +82,30 @@ ERFINV_FURTHEST = (
     -2.2467591693364936e-11,
     2.752083669120488e-11,
 )
+# In float32: erfinv(x) / x in w - 2.5 for w <= 5, and in sqrt(w) - 3 beyond.
+ERFINV32_NEAR = (
+    1.5014094114303589,
+    0.24664029479026794,
+    -0.004177500959485769,
+    -0.0012527601793408394,
+    0.00021841157285962254,
+    -4.9528171075508e-06,
+    -3.4772649541991996e-06,
+    4.6392096919589676e-07,
+    2.428215850613924e-08,
+    -8.63065974243682e-09,
+)
+ERFINV32_FAR = (
+    2.832977056503296,
+    1.001673698425293,
+    0.009436078369617462,
+    -0.007617964409291744,
+    0.00575156370177865,
+    -0.0036871670745313168,
+    0.0013345961924642324,
+    0.00011370571155566722,
+    -0.0001978081709239632,
+)
 # lgamma(z) / ((z - 1) (z - 2)) in z - 1.75 for 1 <= z <= 2.5.
 LGAMMA = (
     0.4501393121092563,
@@ -123,12 +147,19 @@ def erfinv(x: Scalar) -> Scalar:
     Source: Giles 2012, Approximating the erfinv function, GPU computing gems.
     """
     a = abs(x)
-    w = -log(at_least((1 - a) * (1 + a), 2.0**-54))
-    root = call("sqrt", at_least(w, 1.0))
-    near = polynomial(at_most(w, 6.25) - 3.125, ERFINV_NEAR)
-    far = polynomial(at_most(root, 4.0) - 3.25, ERFINV_FAR)
-    furthest = polynomial(root - 5, ERFINV_FURTHEST)
-    y = x * where(w <= 6.25, near, where(root <= 4, far, furthest))
+    product = (1 - a) * (1 + a)
+    if x.dtype == "float32":
+        w = -log(at_least(product, 2.0**-24))
+        near = polynomial(at_most(w, 5.0) - 2.5, ERFINV32_NEAR)
+        far = polynomial(call("sqrt", at_least(w, 5.0)) - 3, ERFINV32_FAR)
+        y = x * where(w <= 5, near, far)
+    else:
+        w = -log(at_least(product, 2.0**-54))
+        root = call("sqrt", at_least(w, 1.0))
+        near = polynomial(at_most(w, 6.25) - 3.125, ERFINV_NEAR)
+        far = polynomial(at_most(root, 4.0) - 3.25, ERFINV_FAR)
+        furthest = polynomial(root - 5, ERFINV_FURTHEST)
+        y = x * where(w <= 6.25, near, where(root <= 4, far, furthest))
     edge = where(a == 1, constant(math.inf, x.dtype), math.nan)
     return where(a < 1, y, call("copysign", where(a >= 1, edge, a), x))
 

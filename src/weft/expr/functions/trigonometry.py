@@ -14,6 +14,7 @@ from weft.expr.functions.pieces import (
     either,
     nearest,
     polynomial,
+    quotient,
 )
 from weft.expr.scalar import Scalar, bitcast, call, cast, constant, fma, where
 
@@ -54,9 +55,9 @@ def quadrant(x: Scalar) -> tuple[Scalar, Scalar, Scalar]:
     k, shifted = nearest(wide, 2 / math.pi)
     bound = 0.79
     if x.dtype == "float32":
-        r = cast(fma(-k, second, fma(-k, first, wide)), "float32")
-        r = at_most(at_least(r, -bound), bound)
-        return r, constant(0.0, "float32"), cast(shifted, "int32")
+        part = fma(-k, second, fma(-k, first, wide))
+        r = at_most(at_least(cast(part, "float32"), -bound), bound)
+        return r, cast(part - cast(r, "float64"), "float32"), cast(shifted, "int32")
     part = fma(-k, first, x)
     w = k * second
     r = part - w
@@ -100,12 +101,30 @@ def cos(x: Scalar) -> Scalar:
     return sine_at(x, 1)
 
 
+# (tan(r) / r - 1) / r^2 in r^2 for |r| <= pi/4.
+TAN32 = (
+    0.3333333432674408,
+    0.13333213329315186,
+    0.05399760231375694,
+    0.021597562357783318,
+    0.010043722577393055,
+    0.0010560391237959266,
+    0.0039191050454974174,
+)
+
+
 def tan(x: Scalar) -> Scalar:
-    """sin(r) / cos(r) or -cos(r) / sin(r). float64: at most 2.5 ulp, x as for sin."""
+    """sin(r) / cos(r) or -cos(r) / sin(r); float32: a polynomial, or -1 by it. At most 2.5 ulp, x as for sin."""
     r, low, q = quadrant(x)
     turned = (q & 1) == 1
-    sin, cos = sin_cos_near(r, low)
-    y = where(turned, -cos, sin) / where(turned, sin, cos)
+    if x.dtype == "float32":
+        z = r * r
+        tail = fma(r * z, polynomial(z, TAN32), fma(low, z, low))
+        y = r + tail
+        y = where(turned, quotient(constant(-1, x.dtype), y, (r - y) + tail), y)
+    else:
+        sin, cos = sin_cos_near(r, low)
+        y = where(turned, -cos, sin) / where(turned, sin, cos)
     return where(x == 0, x, y)
 
 
