@@ -1,4 +1,4 @@
-"""Integers divided by way of floats: every pair of 8 bits, the ends of wider types, and quotients next to whole numbers."""
+"""Integers divided by way of floats: all pairs of 8 bits, ends of wider types, quotients next to whole numbers."""
 
 import numpy as np
 import pytest
