@@ -1,4 +1,4 @@
-"""Integers divided by way of floats: every pair of 8 bits, the ends of wider types, and quotients next to whole numbers."""
+"""Integers divided by way of floats: every pair of 8 bits, ends of wider types, quotients next to whole numbers."""
 
 import numpy as np
 import pytest
@@ -10,38 +10,23 @@ DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint6
 
 
 def pairs(dtype):
-    """Wraps where products do not fit."""
     info = np.iinfo(dtype)
-    rng = np.random.default_rng(1)
     if info.bits == 8:
         every = np.arange(info.min, info.max + 1).astype(dtype)
         return np.repeat(every, 256), np.tile(every, 256)
-    ends = [
-        info.min,
-        info.min + 1,
-        info.max - 1,
-        info.max,
-        0,
-        1,
-        2,
-        3,
-        info.max // 2,
-        *(-1, -2) * (info.min < 0),
-    ]
-    ends = np.array(ends, dtype)
-    one = np.array([1], dtype)
-    divisors = rng.integers(1, info.max, 20_000, dtype) >> rng.integers(0, info.bits - 2, 20_000).astype(
-        dtype
+    rng = np.random.default_rng(1)
+    small = np.array([0, 1, 2, 3, *(-1, -2) * (info.min < 0)], dtype)
+    ends = np.concatenate(
+        [small, np.array([info.min, info.min + 1, info.max // 2, info.max - 1, info.max], dtype)]
     )
-    factors = (info.max // divisors * rng.uniform(0, 1, 20_000)).astype(dtype)
-    products = [divisors * factors + k * one for k in (0, 1)] + [
-        divisors * factors - (factors > 0).astype(dtype)
-    ]
-    a = np.concatenate([np.repeat(ends, ends.size), *products, *(one - one - p for p in products)]).astype(
-        dtype
-    )
-    return a, np.concatenate([np.tile(ends, ends.size), *[divisors] * 3, *[one - one - divisors] * 3]).astype(
-        dtype
+    shifts = rng.integers(0, info.bits - 2, 20_000).astype(dtype)
+    divisors = np.maximum(rng.integers(1, info.max, 20_000, dtype) >> shifts, small[1])
+    products = divisors * (info.max // divisors * rng.uniform(0, 1, 20_000)).astype(dtype)
+    a = [products - small[1], products, products + small[1]]  # those that do not fit wrap
+    a, b = np.concatenate(a), np.tile(divisors, 3)
+    return (
+        np.concatenate([np.repeat(ends, ends.size), a, ~a, a, ~a]),
+        np.concatenate([np.tile(ends, ends.size), b, b, ~b, ~b]),
     )
 
 
