@@ -365,7 +365,9 @@ class MatrixNorm(Composed, family="linalg", rule="x[*b,rows,columns]: float|comp
             values = F.expand_dims(F.svdvals(x), axis=-1)
         else:
             values = F.sum(F.abs(x), axis=-2 if abs(order) == 1 else -1, keepdims=True)
-        return F.vector_norm(values, axis=(-2, -1), keepdims=self.keepdims, ord=math.copysign(math.inf, order))
+        return F.vector_norm(
+            values, axis=(-2, -1), keepdims=self.keepdims, ord=math.copysign(math.inf, order)
+        )
 
 
 @op
