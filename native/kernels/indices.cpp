@@ -32,27 +32,30 @@ bool is_row_of_int64(const char* data, DType dtype, int64_t step) {
   return dtype == DType::int64 && step == 1 && reinterpret_cast<uintptr_t>(data) % alignof(int64_t) == 0;
 }
 
-bool any_index_outside(const char* from, DType dtype, int64_t step, int64_t count, int64_t size) {
+bool any_index_outside(const char* from, DType dtype, int64_t step, int64_t count, int64_t least,
+                       int64_t size) {
   const auto outside = WEFT_AT_LEVEL(any_outside);
-  if (is_row_of_int64(from, dtype, step)) return outside(reinterpret_cast<const int64_t*>(from), count, size);
+  if (is_row_of_int64(from, dtype, step))
+    return outside(reinterpret_cast<const int64_t*>(from), count, least, size);
   const auto item = static_cast<int64_t>(size_of(dtype));
   int64_t items[kIndexChunk];
   for (int64_t done = 0; done < count; done += kIndexChunk) {
     const int64_t now = std::min(kIndexChunk, count - done);
     load_as_int64(from + done * step * item, dtype, step, now, items);
-    if (outside(items, now, size)) return true;
+    if (outside(items, now, least, size)) return true;
   }
   return false;
 }
 
 // The first that is out of range, in row-major order.
-[[noreturn]] void refuse(const Lines<1>& lines, DType dtype, int64_t size, int axis, const char* function) {
+[[noreturn]] void refuse(const Lines<1>& lines, DType dtype, int64_t least, int64_t size, int axis,
+                         const char* function) {
   for (int64_t line = 0; line < lines.count; ++line) {
     for (int64_t i = 0; i < lines.length[0]; ++i) {
       const char* at = lines.at(line)[0] + i * lines.step[0] * static_cast<int64_t>(size_of(dtype));
       int64_t index;
       load_as_int64(at, dtype, 1, 1, &index);
-      if (index >= -size && index < size) continue;
+      if (index >= least && index < size) continue;
       const std::string value =
           dtype == DType::uint64 ? std::to_string(load_as<uint64_t>(at)) : std::to_string(index);
       throw IndexError(std::string(function) + ": index " + value + " is out of range for axis " +
@@ -64,8 +67,9 @@ bool any_index_outside(const char* from, DType dtype, int64_t step, int64_t coun
 
 }  // namespace
 
-void check_indices(const View& indices, int64_t size, int axis, const char* function) {
+void check_indices(const View& indices, int64_t size, int axis, const char* function, bool wraps) {
   if (count_of(indices) == 0) return;
+  const int64_t least = wraps ? -size : 0;
   const Lines<1> lines({&indices}, std::max(indices.ndim - 1, 0));
   const int64_t pieces = (lines.length[0] + kPiece - 1) / kPiece;
   const auto item = static_cast<int64_t>(size_of(indices.dtype));
@@ -76,11 +80,11 @@ void check_indices(const View& indices, int64_t size, int axis, const char* func
                    const int64_t start = unit % pieces * kPiece;
                    const char* from = lines.at(unit / pieces)[0] + start * lines.step[0] * item;
                    const int64_t count = std::min(kPiece, lines.length[0] - start);
-                   if (any_index_outside(from, indices.dtype, lines.step[0], count, size))
+                   if (any_index_outside(from, indices.dtype, lines.step[0], count, least, size))
                      bad.store(true, std::memory_order_relaxed);
                  }
                });
-  if (bad.load(std::memory_order_relaxed)) refuse(lines, indices.dtype, size, axis, function);
+  if (bad.load(std::memory_order_relaxed)) refuse(lines, indices.dtype, least, size, axis, function);
 }
 
 void check_indexed(const View& x, const View* indices, const std::vector<int>& dims, const char* function) {

@@ -10,8 +10,9 @@ namespace weft {
 
 inline constexpr int64_t kIndexChunk = 512;  // indices converted at a time
 
-// Throws IndexError for the first index outside of [-size, size).
-void check_indices(const View& indices, int64_t size, int axis, const char* function);
+// Throws IndexError for the first index outside of [-size, size), or of [0, size) unless negative ones count
+// from the end.
+void check_indices(const View& indices, int64_t size, int axis, const char* function, bool wraps = true);
 
 // `count` indices that have been checked, in [0, size). Their memory may be shared with other code (NumPy,
 // another process), which may have changed them since: then some element is meant, not what is outside of the

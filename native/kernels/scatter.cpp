@@ -450,7 +450,7 @@ class Bincount final : public Kernel {
   void run(const Call& call) const override {
     const View &x = call.operands[0], &y = call.operands[1];
     const int64_t count = x.shape[0], length = y.shape[0];
-    check_indices(x, length, 0, "bincount");
+    check_indices(x, length, 0, "bincount", /*wraps=*/false);
     const int64_t parts =
         count < kParallelElements ? 1 : std::clamp<int64_t>(count / (4 * (length + 1)), 1, team_size());
     const int64_t tables = length <= kSmallTable && count >= kTurns * length ? kTurns : 1;

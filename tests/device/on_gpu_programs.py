@@ -372,6 +372,8 @@ def test_indices_out_of_range_are_the_processors_errors():
             lambda: F.put_along_axis(x, wf.tensor([[0, -6, 2]]), 1.0, axis=0),
             "index -6 is out of range for axis 0 of size 4",
         ),
+        (lambda: F.bincount(wf.tensor([-1]), length=3), "is out of range for axis 0 of size 3"),
+        (lambda: F.segment_sum(x, wf.tensor([0, -1, 0, 1]), 2), "is out of range for axis 0 of size 2"),
     ):
         with pytest.raises(IndexError, match=message):
             call().numpy()

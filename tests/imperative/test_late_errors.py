@@ -47,6 +47,26 @@ def test_through_several_operations_it_stays_one():
     assert caught.value.where == line
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int64"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda k: F.bincount(k, length=3),
+        lambda k: F.bincount(k, wf.ones(2), length=3),
+        lambda k: F.segment_sum(wf.ones((2, 2)), k, 3),
+        lambda k: F.segment_max(wf.ones(2), k, 3),
+        lambda k: F.segment_softmax(wf.ones(2), k, 3),
+        wf.trace(lambda k: F.segment_mean(wf.ones(2), k, 3)),
+    ],
+    ids=["counts", "weighted counts", "sums", "maxima", "softmax", "means"],
+)
+def test_numbers_of_segments_do_not_count_from_the_end(call, dtype):
+    call(wf.tensor([2, 0], dtype=dtype)).numpy()
+    for number in (-1, -128, 3):
+        with pytest.raises(IndexError, match="is out of range for axis 0 of size 3"):
+            call(wf.tensor([number, 0], dtype=dtype)).numpy()
+
+
 @pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
 @pytest.mark.parametrize("dtype", ["int64", "int8", "uint8", "uint64"])
 @pytest.mark.parametrize("shape", [(4,), (2, 3), (2, 70_000)])

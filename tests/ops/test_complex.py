@@ -112,6 +112,8 @@ def meets(a, b):
 def test_types_that_meet():
     for narrow in ("bool", "int8", "uint64", "int64", "float16", "bfloat16", "float32"):
         assert meets(narrow, "complex64") is wf.complex64
+        x, z = wf.ones((1, 2), dtype=narrow), wf.tensor([[1j], [2.0]])
+        assert (x @ z).tolist() == (z.T @ x.T).tolist() == [[2 + 1j]]
     assert meets("float64", "complex64") is wf.complex128
     assert meets("complex64", "complex128") is wf.complex128
     assert wf.result_type(wf.float64, 1j) is wf.complex128

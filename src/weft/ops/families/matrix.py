@@ -270,7 +270,9 @@ def _complex_product(a: Any, b: Any) -> Any:
     """By products of the real and imaginary parts: four, or two where one operand is real."""
     part = promote(a.type, b.type).real
     (re, im), (other_re, other_im) = (
-        (F.cast(F.real(x), dtype=part), F.cast(F.imag(x), dtype=part) if x.dtype.is_complex else None)
+        (F.cast(F.real(x), dtype=part), F.cast(F.imag(x), dtype=part))
+        if x.dtype.is_complex
+        else (F.cast(x, dtype=part), None)
         for x in (a, b)
     )
     if other_im is None:

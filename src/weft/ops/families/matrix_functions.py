@@ -332,9 +332,9 @@ class MatrixNorm(Composed, family="linalg", rule="x[*b,rows,columns]: float|comp
 
     x: float or complex [..., m, n] (float32, float64 or complex for the norms of singular values); ord: "fro" for the
     root of the sum of squares, "nuc" for the sum of the singular values, 2 and -2 for the greatest and the least one, 1
-    and -1 for the greatest and the least sum of absolute values of a column, inf and -inf of a row; keepdims: the two
-    axes stay, of size 1. Returns the dtype of x's parts. Raises ValueError for another ord, ShapeError for fewer than
-    2 dimensions, DTypeError for integers.
+    and -1 for the greatest and the least sum of absolute values of a column, inf and -inf of a row, where the greatest
+    of none is 0 and the least infinite; keepdims: the two axes stay, of size 1. Returns the dtype of x's parts. Raises
+    ValueError for another ord, ShapeError for fewer than 2 dimensions, DTypeError for integers.
     Source: array API 2024.12, linalg.matrix_norm.
 
     >>> import weft as wf
@@ -358,18 +358,16 @@ class MatrixNorm(Composed, family="linalg", rule="x[*b,rows,columns]: float|comp
         self.match(x.type)
         if self.ord == "fro":
             return F.vector_norm(x, axis=(-2, -1), keepdims=self.keepdims)
-        if self.ord in ("nuc", 2, -2):
-            if 0 in x.shape[-2:] and self.ord != "nuc":
-                raise self.fail(
-                    ShapeError, f"a matrix without elements has no norm of ord {self.ord}", x=x.type
-                )
-            s = F.svdvals(x)
-            y = (F.sum if self.ord == "nuc" else F.max if self.ord == 2 else F.min)(s, axis=-1)
-            return F.expand_dims(y, axis=(-2, -1)) if self.keepdims else y
-        summed, left = (-2, -1) if abs(float(self.ord)) == 1 else (-1, -2)
-        sums = F.sum(F.abs(x), axis=summed, keepdims=True)
-        y = (F.max if float(self.ord) > 0 else F.min)(sums, axis=left, keepdims=True)
-        return y if self.keepdims else F.squeeze(y, axis=(-2, -1))
+        if self.ord == "nuc":
+            return F.sum(F.expand_dims(F.svdvals(x), axis=-1), axis=(-2, -1), keepdims=self.keepdims)
+        order = float(self.ord)
+        if abs(order) == 2:
+            values = F.expand_dims(F.svdvals(x), axis=-1)
+        else:
+            values = F.sum(F.abs(x), axis=-2 if abs(order) == 1 else -1, keepdims=True)
+        return F.vector_norm(
+            values, axis=(-2, -1), keepdims=self.keepdims, ord=math.copysign(math.inf, order)
+        )
 
 
 @op

@@ -529,9 +529,10 @@ class VectorNorm(Reduction, rule="x: float|complex -> y: result()", positional=(
                 norm = self.total(size)
             case 2:
                 norm = F.sqrt(self.total(size * size))
-            case float() if abs(self.ord) == float("inf"):
-                extreme = F.max if self.ord > 0 else F.min
-                norm = extreme(size, axis=self.axis, keepdims=self.keepdims)
+            case float() if self.ord == float("inf"):
+                norm = F.maximum(F.max(size, axis=self.axis, keepdims=self.keepdims), 0)  # 0 of none
+            case float() if self.ord == float("-inf"):
+                norm = F.min(size, axis=self.axis, keepdims=self.keepdims)
             case _:
                 norm = F.pow(self.total(F.pow(size, self.ord)), 1 / self.ord)
         return cast_to(norm, x.dtype.real)

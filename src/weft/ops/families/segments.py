@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from weft.base.dtype import int64, uint64
 from weft.ops import functions as F
 from weft.ops.composed import Composed
 from weft.ops.families.creation import Full
 from weft.ops.kernels import highest, lowest
 from weft.ops.op import op
 from weft.ops.pointwise import cast_to
+
+
+def unwrapped(numbers: Any) -> Any:
+    """Numbers as indices of which none counts from the end: a negative one is out of range."""
+    return numbers if numbers.dtype.kind == "uint" else cast_to(cast_to(numbers, int64), uint64)
 
 
 class Segments(
@@ -28,7 +34,7 @@ class Segments(
         """All rows combined into so many that begin with a number."""
         shape = (self.length, *x.shape[1:])
         rows = x.__weft_apply__(Full, (), {"shape": shape, "value": start, "dtype": x.dtype})
-        return F.index_put(rows, x, segments, axes=(0,), mode=self.mode)
+        return F.index_put(rows, x, unwrapped(segments), axes=(0,), mode=self.mode)
 
     def counts(self, x: Any, segments: Any) -> Any:
         """The number of rows of each segment, as x's type, of the result's rank."""

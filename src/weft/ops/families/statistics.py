@@ -11,6 +11,7 @@ from weft.ops import functions as F
 from weft.ops.composed import Composed
 from weft.ops.families.creation import Full, Stepped
 from weft.ops.families.reduction import same_kind, window
+from weft.ops.families.segments import unwrapped
 from weft.ops.op import op
 from weft.ops.pointwise import cast_to
 from weft.ops.types import TensorType, normalize_axes
@@ -269,7 +270,7 @@ class Bincount(Composed, family="statistics", rule="x[n]: int, weights[n]?: numb
             else weights
         )
         zeros = x.__weft_apply__(Full, (), {"shape": (self.length,), "dtype": updates.dtype})
-        return F.index_put(zeros, updates, x, axes=(0,), mode="add")
+        return F.index_put(zeros, updates, unwrapped(x), axes=(0,), mode="add")
 
 
 @op
