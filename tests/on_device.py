@@ -7,6 +7,7 @@ tests/device/test_gaps.py lists those operators. One that is marked processor(re
 
 import contextlib
 import ctypes
+import functools
 import os
 import re
 from pathlib import Path
@@ -50,15 +51,28 @@ def current_device():
     return wf.device(DEVICE)
 
 
-@pytest.fixture(autouse=True)
-def _on_the_device(request):
-    if not DEVICE:
-        yield
-        return
-    if mark := request.node.get_closest_marker("processor"):
-        pytest.skip(f"the processor's own: {mark.args[0]}")
+def on_the_device(function):
+    """The function, for a thread of its own, with the device of the tests as the current one."""
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        with current_device():
+            return function(*args, **kwargs)
+
+    return call
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Fixtures of any scope, the test, and what is taken down after it."""
     with current_device():
-        yield
+        return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    if DEVICE and (mark := item.get_closest_marker("processor")):
+        pytest.skip(f"the processor's own: {mark.args[0]}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -64,14 +64,26 @@ bool is_other_array(PyObject* object) noexcept {
   return object != Py_None && !PyUnicode_Check(object) && type_has(object, "__array_interface__");
 }
 
-nb::object as_array(PyObject* object) { return call_hook(Hook::asarray, nb::handle(object)); }
+// Where what is no array goes: to the first array beside it, or value of a graph; else to the current device.
+nb::object device_beside(std::span<PyObject* const> operands) {
+  for (PyObject* const x : operands) {
+    if (x && is_tensor(x)) return device_object(self_of(x).device());
+    if (x && type_has(x, "__weft_apply__") && type_has(x, "device")) return nb::handle(x).attr("device");
+  }
+  return nb::none();
+}
+
+nb::object as_array(PyObject* object, std::span<PyObject* const> operands) {
+  return call_hook(Hook::asarray, nb::handle(object), "device"_a = device_beside(operands));
+}
 
 // A Python complex number as an array, of the precision of the arrays beside it.
 nb::object complex_array(nb::handle number, std::span<PyObject* const> operands) {
   const bool is_wide = std::ranges::any_of(operands, [](PyObject* x) {
     return x && is_tensor(x) && (self_of(x).dtype == DType::float64 || self_of(x).dtype == DType::complex128);
   });
-  return as_tensor(number, dtype_object(is_wide ? DType::complex128 : DType::complex64), Device{});
+  const DType dtype = is_wide ? DType::complex128 : DType::complex64;
+  return call_hook(Hook::asarray, number, "dtype"_a = dtype_object(dtype), "device"_a = device_beside(operands));
 }
 
 // What complex numbers and NumPy's scalars and arrays stand for; null: the object is none of them.
@@ -82,7 +94,7 @@ nb::object from_numpy(PyObject* object, std::span<PyObject* const> operands) {
   if (PyComplex_Check(number.is_valid() ? number.ptr() : object))
     return complex_array(number.is_valid() ? number : nb::borrow(object), operands);
   if (number.is_valid()) return number;
-  return is_other_array(object) ? as_array(object) : nb::object();
+  return is_other_array(object) ? as_array(object, operands) : nb::object();
 }
 
 }  // namespace
@@ -616,8 +628,8 @@ nb::object OperatorFunction::call(PyObject* const* arguments, Py_ssize_t count, 
       continue;
     }
     if (is_number(input)) continue;
-    nb::object array =
-        PyList_CheckExact(input) ? as_array(input) : from_numpy(input, {a.inputs.data, a.inputs.count});
+    const std::span<PyObject* const> operands{a.inputs.data, a.inputs.count};
+    nb::object array = PyList_CheckExact(input) ? as_array(input, operands) : from_numpy(input, operands);
     if (array.is_valid()) {
       a.owned.push_back(std::move(array));
       a.inputs[k] = input = a.owned.back().ptr();

@@ -126,6 +126,52 @@ def test_to_device():
     np.testing.assert_array_equal(x[1:, ::2].to_device("cpu").numpy(), a[1:, ::2])
 
 
+NUMBERS = np.array([[1, 2], [3, 4], [5, 6]], "float32")
+OPERANDS = {
+    "a list of indices": lambda x: x[[0, 2]],
+    "indices of NumPy": lambda x: x[np.array([0, -1])],
+    "a mask": lambda x: x[np.array([True, False, True])],
+    "an array of NumPy": lambda x: x * np.array([1, 2], "float32") + np.float64(2),
+    "on the left": lambda x: np.ones((3, 2), "float32") - x,
+    "where": lambda x: wf.where(x > 2, x, np.zeros((3, 2), "float32")),
+    "a complex number": lambda x: wf.real(x * 2j * 1j),
+    "in a branch": lambda x: wf.cond(
+        x.sum() > 0, lambda: x[[0]] * np.array([1, 2], "float32"), lambda: x[:1]
+    ),
+    "of each example": lambda x: wf.vmap(lambda row: row[[1, 0]] * np.array([1, 2], "float32"))(x),
+    "gradient": lambda x: wf.grad(lambda x: (x[[0, 0]] ** 2).sum())(x),
+}
+
+
+@pytest.mark.parametrize("way", [lambda f: f, wf.trace, lambda f: wf.trace(f, dynamic={"x": 0})])
+@pytest.mark.parametrize("name", OPERANDS)
+def test_operands_that_are_no_arrays_go_to_the_device_of_those_beside_them(name, way):
+    """While cpu:0 is the current device."""
+    f = way(OPERANDS[name])
+    x = on_gpu(NUMBERS)
+    for _ in range(2):
+        y = f(x)
+        assert y.device is x.device
+        np.testing.assert_array_equal(y.numpy(), OPERANDS[name](wf.tensor(NUMBERS)).numpy())
+
+
+def test_lists_and_arrays_of_numpy_in_calls():
+    for x in (on_gpu(NUMBERS), wf.tensor(NUMBERS)):
+        x[[0, 2]] = np.array([7, 8], "float32")
+        x[:, 0] = [1.0, 2.0, 3.0]
+        assert x.tolist() == [[1, 8], [2, 4], [3, 8]]
+        assert wf.take(x, [0, 1], axis=0).tolist() == [[1, 8], [2, 4]]
+        assert wf.concat([x, np.ones((1, 2), "float32")]).tolist() == [[1, 8], [2, 4], [3, 8], [1, 1]]
+
+
+def test_states_of_random_numbers_have_the_devices_that_are_used():
+    wf.random.uniform(shape=3, device="gpu:0").wait()
+    state = wf.random.get_state()
+    first = wf.random.uniform(shape=3, device="gpu:0")
+    wf.random.set_state(state)
+    assert first.tolist() == wf.random.uniform(shape=3, device="gpu:0").tolist()
+
+
 def test_random_numbers_are_those_of_the_processor():
     wf.random.seed(7)
     wf.random.seed(7, device="gpu:0")

@@ -13,6 +13,7 @@ import threading
 
 import numpy as np
 import pytest
+from tests.on_device import on_the_device
 
 import weft as wf
 import weft.functional as F
@@ -153,7 +154,7 @@ PLACES = 40  # of a program in which there are more, so many, spread evenly
 def interferences(program, compute):
     def other_thread():
         # Not the program's containers: another call of the same function meanwhile.
-        thread = threading.Thread(target=compute, args=(program,))
+        thread = threading.Thread(target=on_the_device(compute), args=(program,))
         thread.start()
         thread.join()
 

@@ -235,7 +235,7 @@ def test_grad_refuses():
         with pytest.raises(TypeError, match=f"argument 0 must be an array or a float, .* got {name}$"):
             wf.grad(lambda x: x)(wrong)
     for wrong, held in (
-        (wf.tensor([1]), r"i64\[1\]@cpu:0"),
+        (wf.tensor([1]), r"i64\[1\]@(c|g)pu:0"),
         ({"n": 1, "f": True}, r"i64\[\].*, bool\[\].*"),
         ([], "no array"),
     ):
@@ -594,6 +594,7 @@ def settles_at(count, limit_s=5.0):
     return True
 
 
+@pytest.mark.processor("counts the blocks of cpu:0")
 def test_unused_results_free_their_history():
     x = wf.ones((64, 64))
     with wf.GradManager().attach(x):
@@ -729,9 +730,17 @@ def test_tree_map():
 # NumPy inside of a function that grad differentiates.
 
 
+HOST_MEMORY = pytest.mark.processor("shares the host's memory")
+
+
 @pytest.mark.parametrize(
     "export",
-    [lambda w: w.numpy(), np.asarray, np.linalg.norm, lambda w: np.array(memoryview(w))],
+    [
+        lambda w: w.numpy(),
+        np.asarray,
+        np.linalg.norm,
+        pytest.param(lambda w: np.array(memoryview(w)), marks=HOST_MEMORY),
+    ],
     ids=["numpy()", "asarray", "norm", "memoryview"],
 )
 def test_numpy_inside_of_grad_warns_once(export, monkeypatch):

@@ -239,6 +239,7 @@ def test_a_stream_that_is_none_changes_nothing():
         _core.set_random_stream(before)
 
 
+@pytest.mark.processor("runs a kernel by itself on cpu:0")
 @pytest.mark.parametrize(
     ("count", "want"), [(-3, [0.0] * 4), (2, [2.0, 4.0, 0.0, 0.0]), (9, [2.0, 4.0, 6.0, 8.0])]
 )

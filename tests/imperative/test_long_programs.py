@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from tests.on_device import on_the_device
 
 import weft as wf
 import weft.functional as F
@@ -22,7 +23,7 @@ def shallow(function):
         except BaseException as problem:
             results.append((None, problem))
 
-    thread, limit = threading.Thread(target=run), sys.getrecursionlimit()
+    thread, limit = threading.Thread(target=on_the_device(run)), sys.getrecursionlimit()
     sys.setrecursionlimit(max(FRAMES, len_of_stack() + 20))
     try:
         thread.start()

@@ -64,6 +64,7 @@ def plain():
     return run()
 
 
+@pytest.mark.processor("the bytes and bits of its plans")
 @pytest.mark.parametrize("budget", [0.9, 0.75])
 def test_less_memory_and_the_same_bits(plain, budget):
     losses, parameters, arena = run(memory_budget=budget)
@@ -73,6 +74,7 @@ def test_less_memory_and_the_same_bits(plain, budget):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.processor("the bytes and bits of its plans")
 def test_nothing_is_kept_that_loops_can_compute(plain, monkeypatch):
     monkeypatch.setenv("WEFT_SKIP_PASSES", "recompute")
     losses, parameters, arena = run()
@@ -82,6 +84,7 @@ def test_nothing_is_kept_that_loops_can_compute(plain, monkeypatch):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.processor("the bytes and bits of its plans")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("again", [True, False])
 def test_what_takes_long_is_kept(precision, again, monkeypatch):
@@ -150,6 +153,7 @@ def test_no_gradients():
     assert f(wf.zeros(2)).numpy().tolist() == [1.0, 1.0]
 
 
+@pytest.mark.processor("the bytes and bits of its plans")
 def test_checked(monkeypatch, plain):
     """No byte of the arena is read before or after its time."""
     monkeypatch.setenv("WEFT_CHECK", "1")
@@ -222,6 +226,7 @@ def test_memory_of_what_is_dropped_is_used_again():
 # Temporary space.
 
 
+@pytest.mark.processor("the bytes and bits of its plans")
 def test_trim_gives_back_temporary_space():
     """Whatever thread used it."""
     f = wf.trace(lambda x: wf.matmul(wf.matmul(x, x), x))

@@ -157,6 +157,7 @@ def test_paths_may_be_text_or_path_objects(path):
 # ---- Mapping ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.processor("shares the host's memory")
 def test_loading_reads_no_data_before_it_is_used(path):
     fixed = b'{"x":{"dtype":"F32","shape":[67108864],"data_offsets":[0,268435456]}}'
     header = fixed + b" " * (-(8 + len(fixed)) % 64)
@@ -203,6 +204,7 @@ def test_a_mapped_file_can_be_saved_to_itself(path):
     assert plain(load(path)) == plain(tensors)
 
 
+@pytest.mark.processor("shares the host's memory")
 def test_a_mapping_and_its_descriptor_go_with_the_last_tensor(path):
     save(path, {"x": some("uint8", 5000), "y": some("uint8", 10)})
     before = len(os.listdir("/proc/self/fd"))

@@ -132,6 +132,7 @@ def test_numpy_arrays_are_inputs():
     assert len(traced.programs) == 1
 
 
+@pytest.mark.processor("writes the host's memory")
 def test_numpy_arrays_in_structures_and_written_to():
     def step(batch, *, scale):
         batch["x"] += scale

@@ -25,6 +25,8 @@ def writes_behind(x):
     return y
 
 
+HOST_MEMORY = pytest.mark.processor("writes the host's memory")
+
 # A function, and what changes between its calls: (function, change(k)).
 CASES = {
     "an element": (lambda x: x * float(W[0]), lambda k: W.__setitem__(..., float(k))),
@@ -51,7 +53,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=HOST_MEMORY) if "shares" in name else name for name in CASES]
+)
 def test_a_read_is_a_guard(name):
     function, change = CASES[name]
     traced = wf.trace(lambda x: function(x), dynamic={"x": 0})
@@ -95,7 +99,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("function", REFUSED)
+@pytest.mark.parametrize(
+    "function",
+    [reads_what_it_wrote, pytest.param(writes_on_the_host, marks=HOST_MEMORY), reads_a_gradient],
+)
 def test_what_a_guard_cannot_hold(function):
     W.grad = wf.ones(2)
     try:

@@ -216,7 +216,10 @@ def test_states_of_modules(a, b):
 def test_memory_budgets_of_symbols():
     x = sym.var("x")
     y = sym.sum(sym.exp(sym.exp(x)))
-    signatures = [y.bind("cpu", {"x": wf.ones(4)}, memory_budget=budget)._signature for budget in (1, 1.0, 1)]
+    signatures = [
+        y.bind(wf.as_device(None), {"x": wf.ones(4)}, memory_budget=budget)._signature
+        for budget in (1, 1.0, 1)
+    ]
     assert [each == signatures[0] for each in signatures] == [True, False, True]
 
 
@@ -271,7 +274,7 @@ class TestAnOperatorThatIsMadeAgain:
         bound = None
         for k in (2.0, 6.0):
             named(k, "renewed_of_tests", method=True)
-            bound = bound or symbol.bind("cpu", {"x": x})
+            bound = bound or symbol.bind(wf.as_device(None), {"x": x})
             same(bound.forward()[0], [2 * k + 1, 4 * k + 1])
 
     def test_by_a_variable(self):

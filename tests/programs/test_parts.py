@@ -187,7 +187,7 @@ def test_an_operand_that_overlaps_is_read_before():
 
 def test_an_input_that_overlaps_the_written_one_is_read_before():
     """Such calls are not recorded, so nothing but the core finds out."""
-    x, y = (input_value(TensorType((4, 2), float32), name) for name in "xy")
+    x, y = (input_value(TensorType((4, 2), float32, wf.as_device(None)), name) for name in "xy")
     content = ops.put_strided(
         x, ops.as_strided(y, shape=(2, 2), strides=(2, 1)), shape=(2, 2), strides=(2, 1), offset=4
     )

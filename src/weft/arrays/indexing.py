@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from weft.base.errors import ShapeError
@@ -309,7 +310,7 @@ def subscript(x: Any, key: Any) -> Any:
 
     if _core.capture() is not None:  # a view of what may be written each time that the function runs
         return subscript_value(x, key)
-    return get(x, parse(key, x.shape, _true_indices), _as_index)
+    return get(x, parse(key, x.shape, _true_indices), partial(_as_index, device=x.device))
 
 
 def assign(x: Any, key: Any, value: Any) -> None:
@@ -344,7 +345,7 @@ def assign(x: Any, key: Any, value: Any) -> None:
         return
     index_put = registry.function("index_put")
     options = {"axes": parsed.axes, "position": parsed.position}
-    indices = tuple(map(_as_index, parsed.indices))
+    indices = tuple(_as_index(array, x.device) for array in parsed.indices)
     if parsed.is_whole:
         _core.call_into(index_put, x, (x, value, *indices), options)
         return
@@ -362,11 +363,11 @@ def _type_for(value: Any, x: Any) -> Any:
     return x.dtype if isinstance(value, list | tuple) and x.dtype.is_integer else None
 
 
-def _as_index(array: Any) -> Any:
+def _as_index(array: Any, device: Any) -> Any:
     from weft import _core
     from weft.arrays.creation import asarray
 
-    return array if isinstance(array, _core.Tensor) else asarray(array)
+    return array if isinstance(array, _core.Tensor) else asarray(array, device=device)
 
 
 def _true_indices(mask: Any) -> Sequence[Any]:
@@ -402,7 +403,7 @@ def true_places(mask: Any) -> Any:
 
 def subscript_value(x: Any, key: Any) -> Any:
     """x[key] of a value in a graph."""
-    return get(x, parse(key, x.shape, _indices_in_graph), _as_index_of_value)
+    return get(x, parse(key, x.shape, _indices_in_graph), partial(_as_index_of_value, device=x.device))
 
 
 def _indices_in_graph(mask: Any) -> Sequence[Any]:
@@ -427,11 +428,11 @@ def assign_value(x: Any, key: Any, value: Any) -> None:
         raise TypeError("x[key] = value: a value in a graph is written only while a function is recorded")
     parsed = parse(key, x.shape, _indices_in_graph)
     if not isinstance(value, bool | int | float | _core.Tensor | Value):
-        value = asarray(value, _type_for(value, x))
-    content, is_of_view = put(x, parsed, value, lift=_as_index_of_value)
+        value = asarray(value, _type_for(value, x), x.device)
+    content, is_of_view = put(x, parsed, value, lift=partial(_as_index_of_value, device=x.device))
     content = F.basic_put(x, content, items=parsed.items) if is_of_view else content
     capture.assign(x, content)
 
 
-def _as_index_of_value(array: Any) -> Any:
-    return array if isinstance(array, Value | Tracer) else _as_index(array)
+def _as_index_of_value(array: Any, device: Any) -> Any:
+    return array if isinstance(array, Value | Tracer) else _as_index(array, device)

@@ -51,12 +51,16 @@ def seed(seed: int, device: Device | str | None = None) -> None:
 def get_state() -> dict[str, tuple[int, int, int]]:
     """The state of every device's stream: name -> (seed, stream, position). Plain numbers, for checkpoints.
 
+    GPUs that have not been used yet are left out; their streams follow from the seed.
+
     >>> seed(7)
     >>> get_state()["cpu:1"]
     (7, 1, 0)
     """
     happens_once("the state of random numbers is looked at")
-    return {f"cpu:{i}": _core.get_generator(cpu(i)) for i in range(DEVICES)}
+    devices = [cpu(i) for i in range(DEVICES)]
+    devices += [device for device in map(as_device, _core.used_devices()) if _core.hides_memory(device)]
+    return {str(device): _core.get_generator(device) for device in devices}
 
 
 def set_state(state: Mapping[str, Sequence[int]]) -> None:

@@ -88,9 +88,11 @@ def _counted_differently(batch: Batch, node: Node, inputs: Inputs, flags: Flags)
     def example(*x: Any) -> Any:
         longest, count, (sequences, states, constants) = x[0], x[1], op.parts(x[1:])
         length = sequences[0].shape[0]
-        steps = make_node(registry.get("stepped")(shape=(length,), dtype=int64), ()).outputs[0]
+        steps = make_node(
+            registry.get("stepped")(shape=(length,), dtype=int64, device=count.device), ()
+        ).outputs[0]
         graph = op.body.graph
-        index, limit = (input_value(TensorType((), int64)) for _ in range(2))
+        index, limit = (input_value(TensorType((), int64, count.device)) for _ in range(2))
         befores = graph.inputs[len(sequences) : len(sequences) + len(states)]
         is_active = F.less(index, limit)
         outputs = [
@@ -139,12 +141,13 @@ def while_loop(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
         stacks = zip(outputs[visible:], of_states, strict=False)
         return result + [(stacked([v])[0] if flag else v, flag) for v, flag in stacks]
     # One more state: how often the body ran for each example.
-    counts = input_value(TensorType((size,), int64))
     (goes_on,) = condition.outputs
     stays = dict(zip(condition.inputs, body.inputs, strict=True))
     (is_active,) = instantiate(condition, [stays[v] for v in condition.inputs])
     assert is_active is not None
     assert goes_on is not None
+    device = node.outputs[0].device
+    counts = input_value(TensorType((size,), int64, device))
     news = [
         selected(is_active, new, old) for new, old in zip(body.outputs, body.inputs[:number], strict=True)
     ]
@@ -154,7 +157,7 @@ def while_loop(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
         [*condition.inputs[:number], input_value(counts.type), *condition.inputs[number:]], [F.any(goes_on)]
     )
     loop = changed(op, condition=Subgraph(test), body=Subgraph(step), states=number + 1)
-    zero = make_node(registry.get("full")(shape=(size,), dtype=int64), ()).outputs[0]
+    zero = make_node(registry.get("full")(shape=(size,), dtype=int64, device=device), ()).outputs[0]
     outputs = batch.again(node, loop, [*begin, zero, *constants])
     result = [(v, True) for v in outputs[:number]]
     if op.limit is not None:
