@@ -3,15 +3,17 @@
     ./dev bench quantization [--peers] [--quick] [--only NAME] [--json FILE]
     WEFT_ISA=avx2 ./dev bench quantization --peers ...
 
-Rows are the time of the quantized network over that of the float32 one, or its bytes. --peers: over that of the same
-network in ONNX Runtime (static quantization) and in OpenVINO (NNCF's post-training quantization), each in an
-environment and a process of its own. Bars of floats are lower where no instruction adds products of bytes in 32 bits.
+Rows are the time of the quantized network over that of the float32 one, or its bytes, or, of a language model that is
+trained for that, its perplexity. --peers: over that of the same network in ONNX Runtime (static quantization) and in
+OpenVINO (NNCF's post-training quantization), each in an environment and a process of its own. Bars of floats are lower
+where no instruction adds products of bytes in 32 bits.
 With WEFT_ISA, OpenVINO is held to that instruction set level, too. ONNX Runtime has no switch for it: beside it there
 is no bar then.
 """
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import time
@@ -24,6 +26,7 @@ from _side import Side, calls
 from _table import RatioRow, introduce, show, write
 
 import weft as wf
+import weft.functional as F
 import weft.quantization as Q
 from weft import _core, models
 
@@ -165,6 +168,47 @@ def calibrating(quick):
     return row
 
 
+def language_loss(net, ids):
+    """The mean cross-entropy of each token behind those before it."""
+    logits = net(ids[:, :-1])
+    return F.cross_entropy(logits.reshape((-1, logits.shape[-1])), ids[:, 1:].reshape((-1,)))
+
+
+def perplexity_of_weights(quick):
+    """A small GPT, trained on the bytes of the documentation but its last tenth, and tried on that."""
+    steps, texts, context = (4, 4, 16) if quick else (400, 16, 64)
+    pages = sorted((HERE.parent / "docs").rglob("*.md"))
+    data = np.frombuffer(b"".join(page.read_bytes() for page in pages), "uint8").astype("int64")
+    random, last = np.random.default_rng(0), len(data) * 9 // 10
+
+    def draw(count, first, end):
+        starts = random.integers(first, end - context - 1, count)
+        return wf.tensor(np.stack([data[k : k + context + 1] for k in starts]))
+
+    wf.random.seed(0)
+    net = models.GPT(models.GPTConfig(layers=2, width=128, heads=4, vocabulary=256, context=context))
+    optimizer, gm = wf.optimizer.AdamW(net.parameters(), lr=2e-3), wf.GradManager().attach(net.parameters())
+
+    @wf.trace
+    def step(ids):
+        with gm:
+            gm.backward(language_loss(net, ids))
+        optimizer.step().clear_grad()
+
+    for _ in range(steps):
+        step(draw(texts, 0, last))
+    held, rows = draw(4 * texts, last, len(data)), []
+    of_floats = math.exp(language_loss(net.eval(), held).item())
+    for bits, config in ((4, "int4_weight"), (8, Q.QConfig(activation_bits=None))):
+        integers = Q.convert(Q.calibrate(net, [held[:1, :-1]], qconfig=config))
+        perplexity = math.exp(language_loss(integers, held).item())
+        row = RatioRow(f"GPT of bytes, perplexity, weights of {bits} bits / float32", "x")
+        row.times, row.others = [perplexity], [of_floats]
+        row.note = f"{perplexity:.5g}, in floats {of_floats:.5g}"
+        rows.append(row)
+    return rows
+
+
 def peers(quick):
     """The processes of the peers, whose networks are quantized if they are not yet."""
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -200,6 +244,8 @@ def main():
     table = [row for name in names for row in measure(name, arguments.quick, sides)]
     if (arguments.only or "") in "calibrating":
         table.append(calibrating(arguments.quick))
+    if (arguments.only or "") in "perplexity":
+        table += perplexity_of_weights(arguments.quick)
     for side in sides.values():
         side.close()
     show("quantization", table)
