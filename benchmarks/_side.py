@@ -1,12 +1,16 @@
 """One side of a comparison: named measurements that a process of its own makes, one at a time, when it is asked to.
 
 Two frameworks in one process share libgomp, and its threads go on spinning for a while after each region; so each has
-a process, and a pause before its turn. Needs nothing but Python: it runs in both environments.
+a process, which is stopped while it is not asked, and a pause before its turn. Needs nothing but Python: it runs in
+both environments.
 """
 
+import atexit
 import contextlib
 import json
+import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 THREADS = 2
-PAUSE_S = 0.004  # longer than idle threads of libgomp spin
+PAUSE_S = 0.004  # longer than idle threads of libgomp spin, those of the process that asks
 SAMPLE_S = 0.02  # a sample is the best call within this time
 LIMIT_S = 300.0  # for an answer
 
@@ -73,12 +77,24 @@ class SideError(Exception):
 
 
 class Side:
-    """A process that serves; `cases` are the names it knows."""
+    """A process that serves; `cases` are the names it knows.
 
-    def __init__(self, python: str | Path, program: Path) -> None:
+    Stopped (SIGSTOP) but while it answers: threads of ONNX Runtime spin for 40 ms after a call, on a core that the side
+    whose turn is next would not have.
+    """
+
+    def __init__(
+        self, python: str | Path, program: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.process = subprocess.Popen(
-            [python, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            [python, program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env={**os.environ, **(environment or {})},
         )
+        atexit.register(self.process.kill)  # nothing else would end a process that is stopped
         self.cases: list[str] = self._answer()
 
     def seconds(self, case: str) -> float:
@@ -88,6 +104,7 @@ class Side:
         """What the side says to a case: seconds, or why there are none."""
         time.sleep(PAUSE_S)
         assert self.process.stdin is not None
+        self.process.send_signal(signal.SIGCONT)
         with contextlib.suppress(BrokenPipeError):  # that it has ended is the answer
             print(case, file=self.process.stdin, flush=True)
         answer: float | str = self._answer()
@@ -98,7 +115,9 @@ class Side:
         assert self.process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
+        self.process.send_signal(signal.SIGCONT)
         self.process.wait()
+        atexit.unregister(self.process.kill)
         self.process.stdout.close()
 
     def _answer(self):
@@ -110,4 +129,5 @@ class Side:
         line = self.process.stdout.readline()
         if not line:
             raise SideError(f"{program}: ended with status {self.process.wait()}")
+        self.process.send_signal(signal.SIGSTOP)
         return json.loads(line)

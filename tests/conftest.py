@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 from tests.fuzzing import SEED
-from tests.on_device import _on_the_device, choose_driver, pytest_make_collect_report, pytest_runtest_call  # noqa: F401
+from tests.on_device import (  # noqa: F401
+    _on_the_device,
+    choose_driver,
+    current_device,
+    pytest_make_collect_report,
+    pytest_runtest_call,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # its threads open files while others count them
@@ -124,7 +130,10 @@ def level():
 
 @pytest.fixture
 def in_threads():
-    """in_threads(work, arguments): work(argument) for each, in threads that begin together; raises what one raised."""
+    """in_threads(work, arguments): work(argument) for each, in threads that begin together; raises what one raised.
+
+    The device of the tests is the current one there, too.
+    """
 
     def call(work, arguments):
         arguments, errors = list(arguments), []
@@ -133,7 +142,8 @@ def in_threads():
         def run(argument):
             try:
                 together.wait()
-                work(argument)
+                with current_device():
+                    work(argument)
             except BaseException as error:
                 errors.append(error)
 

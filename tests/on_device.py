@@ -5,6 +5,7 @@ place. A test that fails because an operator has no kernel there, as the error s
 tests/device/test_gaps.py lists those operators. One that is marked processor(reason) is left out.
 """
 
+import contextlib
 import ctypes
 import os
 import re
@@ -40,6 +41,15 @@ def gap_of(error):
     return found[1] if found else ""
 
 
+def current_device():
+    """A context in which the device of the tests is the current one, for threads, which begin on cpu:0."""
+    if not DEVICE:
+        return contextlib.nullcontext()
+    import weft as wf
+
+    return wf.device(DEVICE)
+
+
 @pytest.fixture(autouse=True)
 def _on_the_device(request):
     if not DEVICE:
@@ -47,20 +57,14 @@ def _on_the_device(request):
         return
     if mark := request.node.get_closest_marker("processor"):
         pytest.skip(f"the processor's own: {mark.args[0]}")
-    import weft as wf
-
-    with wf.device(DEVICE):
+    with current_device():
         yield
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
     """Arrays that modules make when they are imported are there, too."""
-    if not DEVICE:
-        return (yield)
-    import weft as wf
-
-    with wf.device(DEVICE):
+    with current_device():
         return (yield)
 
 

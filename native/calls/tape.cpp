@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "engine/device_kind.h"
+#include "program/kernel.h"
 #include "program/scratch.h"
 
 namespace weft {
@@ -440,16 +442,28 @@ bool end_noting(std::span<const Tracked* const> arguments) {
 
 namespace {
 
-// Steps address memory as that of the program's device.
+// Steps address memory as that of the program's device, a copy from another device as that of its source.
+void check_input_device(const Program& program, size_t k, const Tensor& x, size_t number) {
+  if (program.uses[k] != Program::Use::data) return;
+  Device expected = program.device;
+  if (program.is_copy) {
+    const Device* const source = program.steps.empty() ? nullptr : program.steps[0].kernel->source_device();
+    if (!source && !hidden_memory_of(x.device())) return;  // a loop of the host, which reads all its memory
+    if (source) expected = *source;
+  }
+  if (x.device() != expected)
+    throw DeviceError("run_plan: " + program.name + ": input " + std::to_string(number) + " is planned for " +
+                      to_string(expected) + ": it is " + describe(x));
+}
+
 void check_devices(const Program& program, std::span<const Tracked* const> inputs,
                    std::span<const Tensor* const> destinations) {
-  if (!program.parts.empty() || program.is_copy) return;  // of several devices, by their wires
-  for (size_t k = 0; k < inputs.size(); ++k) {
-    const Tensor& x = inputs[k]->tensor;
-    if (program.uses[k] == Program::Use::data && x.device() != program.device)
-      throw DeviceError("run_plan: " + program.name + ": input " + std::to_string(k) + " is planned for " +
-                        to_string(program.device) + ": it is " + describe(x));
-  }
+  for (const Program::Part& part : program.parts)
+    for (size_t k = 0; k < part.inputs.size(); ++k)
+      if (const auto wire = static_cast<size_t>(part.inputs[k]); wire < inputs.size())
+        check_input_device(*part.program, k, inputs[wire]->tensor, wire);
+  if (program.parts.empty())
+    for (size_t k = 0; k < inputs.size(); ++k) check_input_device(program, k, inputs[k]->tensor, k);
   for (size_t j = 0; j < destinations.size(); ++j)
     if (destinations[j] && destinations[j]->device() != program.device_of(j))
       throw DeviceError("run_plan: " + program.name + ": output " + std::to_string(j) + " is planned for " +

@@ -59,7 +59,6 @@ struct Pointwise {
   int64_t pixels, inputs, outputs, x_stride, y_stride;  // inputs: a multiple of 4
   bool is_signed;                                       // x
 };
-constexpr int64_t kMostSignedInputs = 4096;
 
 // The code for the level of now; null: none. It needs instructions that add products of bytes in 32 bits, or
 // else those for numbers from -64 to 63, which `narrow` promises of the weight.

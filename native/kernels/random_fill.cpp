@@ -1,8 +1,13 @@
 // random_fill.cpp: whole arrays of random numbers, from reserved positions of a random stream.
+#include <array>
+#include <cstring>
+
+#include "engine/device_kind.h"
 #include "kernels/kernels.h"
 #include "kernels/rows.h"
 #include "storage/random.h"
 #include "tensor/operations.h"
+#include "tensor/staging.h"
 
 namespace weft {
 namespace {
@@ -32,13 +37,20 @@ class Position final : public Kernel {
  public:
   void run(const Call& call) const override {
     const View& words = call.operands[0];
-    auto* word = reinterpret_cast<uint64_t*>(words.data);
-    word[0] = call.parameters[0];
-    word[words.strides[0]] = call.parameters[1];
-    *reinterpret_cast<uint64_t*>(call.operands[1].data) = call.parameters[2];
+    const std::array to{words.data, words.data + words.strides[0] * int64_t{sizeof(uint64_t)},
+                        call.operands[1].data};
+    const Device device = call.context.device;
+    for (size_t k = 0; k < to.size(); ++k)
+      if (DeviceBackend* const backend = hidden_memory_of(device))
+        backend->copy_in(device.index, to[k], call.parameters + k, sizeof(uint64_t));
+      else
+        std::memcpy(to[k], call.parameters + k, sizeof(uint64_t));
   }
+  bool reaches_devices() const override { return true; }
+  bool enqueues() const override { return true; }
 };
 
+// On a device whose memory the host cannot touch, the host waits for the source.
 class Drawn final : public Kernel {
  public:
   Drawn(Ref<Kernel> kernel, int inputs, int outputs, int parameters, int64_t offset)
@@ -51,8 +63,9 @@ class Drawn final : public Kernel {
   void run(const Call& call) const override {
     const View *words = call.operands + inputs_, *position = words + 1;
     std::vector<uint64_t> values(call.parameters, call.parameters + parameters_);
-    const auto word = [](const View& x, int64_t k) {
-      return reinterpret_cast<const uint64_t*>(x.data)[k * (x.ndim ? x.strides[0] : 0)];
+    const auto word = [&](const View& x, int64_t k) {
+      const char* const at = x.data + k * (x.ndim ? x.strides[0] : 0) * int64_t{sizeof(uint64_t)};
+      return static_cast<uint64_t>(load_element(at, DType::int64, call.context.device).integer);
     };
     values[0] = word(*words, 0);
     values[1] = word(*words, 1);
@@ -63,6 +76,7 @@ class Drawn final : public Kernel {
     return kernel_->scratch_bytes(without_source(operands).data());
   }
   bool wide() const override { return kernel_->wide(); }
+  bool reaches_devices() const override { return kernel_->reaches_devices(); }
 
  private:
   std::vector<View> without_source(const View* operands) const {

@@ -11,7 +11,7 @@ class Transfer final : public Kernel {
   void run(const Call& call) const override { copy_elements(call.operands[1], to_, call.operands[0], from_); }
   int operand_count() const override { return 2; }
   bool reaches_devices() const override { return true; }
-  bool crosses_devices() const override { return true; }
+  const Device* source_device() const override { return &from_; }
 
  private:
   const Device to_, from_;

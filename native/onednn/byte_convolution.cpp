@@ -117,10 +117,21 @@ bool fits(const Convolution& r) {
          is_channels_last(r.x) && is_channels_last(r.y);
 }
 
+// About how long ours takes on one thread, in nanoseconds: for a result, and for a product of it.
+constexpr double kResult_ns = 0.08, kProduct_ns = 0.005, kDepthwiseProduct_ns = 0.011;
+constexpr double kPiece_ns = 5e3;     // what a piece takes at the least
+constexpr double kRegion_ns = 200e3;  // what takes longer opens a region, as oneDNN's kernels around it do
+
+double time_ns(const Geometry& y, int64_t products, double product_ns) {
+  double results = 1;
+  for (const int64_t size : y.shape) results *= static_cast<double>(size);
+  return results * (kResult_ns + static_cast<double>(products) * product_ns);
+}
+
 // One step of ours: `code` gets the addresses of x, the weight, and the post-ops' operands, and that of y.
 template <class Code>
-std::unique_ptr<Steps> own_steps(const Convolution& r, const Geometry& w, const memory::desc& required,
-                                 const char* name, Code code) {
+KernelRef own_kernel(const Convolution& r, const Geometry& w, const memory::desc& required, const char* name,
+                     double time, Code code) {
   Recipe recipe;
   const int x = recipe.next_operand(), weight = recipe.next_operand();
   recipe.hold_layout(w);
@@ -136,10 +147,12 @@ std::unique_ptr<Steps> own_steps(const Convolution& r, const Geometry& w, const 
   arguments.push_back({0, desc_of(r.y), Recipe::operand(recipe.next_operand())});
   const size_t last = arguments.size() - 1;
   recipe.add_code([code, last](char* const* data) { code(data, data[last]); }, std::move(arguments));
-  return recipe.finish_steps(name);
+  std::unique_ptr<Steps> steps = recipe.finish_steps(name);
+  if (time >= kRegion_ns) return make_ref<OnednnKernel>(std::move(steps));
+  std::vector<std::unique_ptr<Steps>> whole;
+  whole.push_back(std::move(steps));
+  return make_ref<OnednnKernel>(std::move(whole));
 }
-
-constexpr double kPiece_ns = 10e3;  // what a piece takes at the least
 
 // All items: in pieces for the team or, of long work, in a region as oneDNN's kernels around it open them.
 template <class Shape, class Compute>
@@ -150,7 +163,7 @@ void run_shared(Compute compute, const Shape& shape, const Rounding& rounding, d
                    rounding, reinterpret_cast<uint8_t*>(y), begin, end);
   };
   const int64_t count = run(0, -1);
-  if (time < kRegionOfBytes_ns) {
+  if (time < kRegion_ns) {
     const auto pieces = std::clamp<int64_t>(static_cast<int64_t>(time / kPiece_ns), 1, 2 * team_size());
     parallel_for(count, (count + pieces - 1) / pieces, run);
     return;
@@ -165,8 +178,7 @@ void run_shared(Compute compute, const Shape& shape, const Rounding& rounding, d
 }
 
 // [window elements][channels in whole 16s].
-std::unique_ptr<Steps> depthwise_steps(const Convolution& r, const Plan& plan, bool zero_point_is_signed,
-                                       double time) {
+KernelRef depthwise_kernel(const Convolution& r, const Plan& plan, bool zero_point_is_signed) {
   const int64_t channels = r.x.shape[1];
   Geometry w = r.w;
   std::array<int64_t, 2> window{};
@@ -180,7 +192,7 @@ std::unique_ptr<Steps> depthwise_steps(const Convolution& r, const Plan& plan, b
   }
   const memory::desc required({channels, 1, 1, window[0], window[1]}, memory::data_type::s8,
                               memory::format_tag::hwioG16g);
-  if (window[0] * window[1] > kMostTaps || (r.w.layout && r.w.layout->desc != required)) return nullptr;
+  if (window[0] * window[1] > kMostTaps || (r.w.layout && r.w.layout->desc != required)) return {};
   Depthwise shape{r.x.shape[0],
                   channels,
                   r.x.shape[2],
@@ -198,7 +210,8 @@ std::unique_ptr<Steps> depthwise_steps(const Convolution& r, const Plan& plan, b
                   r.y.strides[2],
                   r.y.strides[3],
                   r.x.dtype == DType::int8};
-  return own_steps(r, w, required, "weft:depthwise_bytes", [=](char* const* data, char* y) {
+  const double time = time_ns(r.y, window[0] * window[1], kDepthwiseProduct_ns);
+  return own_kernel(r, w, required, "weft:depthwise_bytes", time, [=](char* const* data, char* y) {
     run_shared(&depthwise, shape, rounding_of(plan, zero_point_is_signed, data), time, data, y);
   });
 }
@@ -215,47 +228,46 @@ int64_t pixel_stride(const Geometry& x) {
 }
 
 // [outputs in 16s][inputs in 4s][16][4].
-std::unique_ptr<Steps> pointwise_steps(const Convolution& r, const Plan& plan, bool zero_point_is_signed,
-                                       double time) {
+KernelRef pointwise_kernel(const Convolution& r, const Plan& plan, bool zero_point_is_signed) {
   const int64_t inputs = r.x.shape[1], outputs = r.y.shape[1];
   const auto all_are = [](const std::vector<int64_t>& numbers, int64_t n) {
     return std::ranges::all_of(numbers, [n](int64_t number) { return number == n; });
   };
   const std::vector<int64_t> sizes = r.w.layout ? r.w.layout->desc.get_dims() : r.w.shape;
   const PointwiseCode code = pointwise_code(r.narrow);
-  if (!code || inputs % 4 || (r.x.dtype == DType::int8 && inputs > kMostSignedInputs) || sizes[2] != 1 ||
-      sizes[3] != 1 || !all_are(r.window.stride, 1) || !all_are(r.window.padding_low, 0) ||
-      !all_are(r.window.padding_high, 0) || !is_one_row(r.x) || !is_one_row(r.y))
-    return nullptr;
+  const double time = time_ns(r.y, inputs, kProduct_ns);
+  // oneDNN's code for long ones adds residuals as quickly.
+  if (!r.w.layout && plan.residual >= 0 && time >= kRegion_ns) return {};
+  if (!code || inputs % 4 || sizes[2] != 1 || sizes[3] != 1 || !all_are(r.window.stride, 1) ||
+      !all_are(r.window.padding_low, 0) || !all_are(r.window.padding_high, 0) || !is_one_row(r.x) ||
+      !is_one_row(r.y))
+    return {};
   const memory::desc required({outputs, inputs, 1, 1}, memory::data_type::s8, memory::format_tag::AcdB16a4b);
-  if (r.w.layout && r.w.layout->desc != required) return nullptr;
+  if (r.w.layout && r.w.layout->desc != required) return {};
   const Pointwise shape{r.x.shape[0] * r.x.shape[2] * r.x.shape[3],
                         inputs,
                         outputs,
                         pixel_stride(r.x),
                         pixel_stride(r.y),
                         r.x.dtype == DType::int8};
-  return own_steps(r, r.w, required, "weft:pointwise_bytes", [=](char* const* data, char* y) {
+  return own_kernel(r, r.w, required, "weft:pointwise_bytes", time, [=](char* const* data, char* y) {
     run_shared(code, shape, rounding_of(plan, zero_point_is_signed, data), time, data, y);
   });
 }
 
 }  // namespace
 
-std::unique_ptr<Steps> byte_convolution(const Convolution& r, double time) {
-  if (!fits(r)) return nullptr;
+KernelRef byte_convolution(const Convolution& r) {
+  if (!fits(r)) return {};
   Parser parser(r.post_ops, r.y);
   const std::optional<Plan> plan = parser.parse();
-  if (!plan) return nullptr;
+  if (!plan) return {};
   if (r.groups == r.x.shape[1] && r.groups == r.y.shape[1] && plan->residual < 0)
-    return depthwise_steps(r, *plan, parser.zero_point_is_signed, time);
-  // Of long products oneDNN's code is as good.
-  if (r.groups == 1 && time < kRegionOfBytes_ns)
-    return pointwise_steps(r, *plan, parser.zero_point_is_signed, time);
-  return nullptr;
+    return depthwise_kernel(r, *plan, parser.zero_point_is_signed);
+  return r.groups == 1 ? pointwise_kernel(r, *plan, parser.zero_point_is_signed) : KernelRef();
 }
 #else
-std::unique_ptr<Steps> byte_convolution(const Convolution&, double) { return nullptr; }
+KernelRef byte_convolution(const Convolution&) { return {}; }
 #endif
 
 }  // namespace weft::onednn

@@ -396,13 +396,7 @@ KernelRef in_pieces(const Convolution& r, const Division& division) {
 }
 
 KernelRef build(const Convolution& r) {
-  const double time = time_ns(r);
-  if (std::unique_ptr<Steps> steps = byte_convolution(r, time)) {
-    if (time >= kRegionOfBytes_ns) return make_ref<OnednnKernel>(std::move(steps));
-    std::vector<std::unique_ptr<Steps>> whole;
-    whole.push_back(std::move(steps));
-    return make_ref<OnednnKernel>(std::move(whole));
-  }
+  if (KernelRef own = byte_convolution(r)) return own;
   const Division division = divide(r, omp_get_max_threads());
   if (division.width != Division::Width::team)
     return make_for_width(division.width, [&] { return Builder(r).build(); });

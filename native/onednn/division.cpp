@@ -48,9 +48,7 @@ size_t dimension(const Matmul& r, int threads) {
   return shape[rows] >= kRows * threads || shape[rows] > shape[columns] ? rows : columns;
 }
 
-}  // namespace
-
-// Channels are computed by the vector.
+// About what a convolution takes on one thread. Channels are computed by the vector.
 double time_ns(const Convolution& r) {
   const auto whole = [](int64_t channels) { return static_cast<double>((channels + 15) / 16 * 16); };
   double operations = 2.0 * static_cast<double>(elements(r.y.shape)) * static_cast<double>(r.x.shape[1]);
@@ -60,6 +58,8 @@ double time_ns(const Convolution& r) {
   const double speed = speed_of(r.x.dtype);
   return operations / speed + (bytes_of(r.x) + bytes_of(r.y)) / kBytes;
 }
+
+}  // namespace
 
 Division::Width width_of(double time, int threads) {
   return threads == 1 || time < kWorth_ns ? Division::Width::alone : Division::Width::region;

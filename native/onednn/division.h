@@ -31,9 +31,6 @@ struct Piece {
 };
 Piece cut(const Matmul& r, size_t dim, int64_t begin, int64_t size);
 
-// About what a convolution takes on one thread.
-double time_ns(const Convolution& r);
-
 // For images, each of which is computed apart from the others: the dimension is their first.
 Division divide(const Convolution& r, int threads);
 

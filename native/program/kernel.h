@@ -81,8 +81,8 @@ class Kernel : public Counted<Kernel> {
   virtual bool is_reference() const { return false; }
   // Whether it may run on a device whose memory the host cannot touch.
   virtual bool reaches_devices() const { return false; }
-  // Whether its input is on another device than its output.
-  virtual bool crosses_devices() const { return false; }
+  // The device of its input if that is another one than that of its output, which the host may not touch.
+  virtual const Device* source_device() const { return nullptr; }
   // Whether `run` only enqueues work on the context's stream, and the host waits for nothing.
   virtual bool enqueues() const { return false; }
   // How many checks `run` notes, where it may (late_checks.h), instead of waiting for them.

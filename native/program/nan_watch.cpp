@@ -126,7 +126,7 @@ int NanWatch::set(int what) noexcept { return on_.exchange(what); }
 
 void NanWatch::check_results(const Program::Step& step, const RunContext& context,
                              const std::vector<View>& operands) {
-  if (step.kernel->crosses_devices()) return;  // a copy, which makes no NaN
+  if (step.kernel->source_device()) return;  // a copy, which makes no NaN
   const bool infinite = on_.load(std::memory_order_relaxed) > 1;
   for (const int k : step.written) {
     const View& y = operands[static_cast<size_t>(k)];

@@ -15,7 +15,8 @@ from weft.base.errors import DeviceError
 from weft.executor.planner import make_plan
 from weft.expr import threads
 from weft.expr.llvm_products import print_products
-from weft.graph.graph import graph_of
+from weft.graph.graph import Graph, graph_of
+from weft.ops.node import constant, input_value
 from weft.ops.types import TensorType
 
 SEED = int(os.environ.get("WEFT_TEST_SEED", "0"))
@@ -133,15 +134,28 @@ def test_loops_and_conditions_read_what_decides_from_the_device():
     assert last.item() == 21.0
 
 
-def test_draws_in_bodies_are_refused():
-    rows = wf.tensor([[1.0, 2.0], [3.0, 4.0]])
-    noisy = wf.trace(
-        lambda rows: wf.foreach(lambda row, s: (row + F.dropout(row, 0.5, training=True), s), rows, ())
-    )
-    with pytest.raises(
-        NotImplementedError, match=r"dropout: no kernel .* on gpu devices in the body .* draw before"
-    ):
-        noisy(rows)
+BODIES = {
+    "foreach": lambda x: wf.foreach(lambda row, s: (row + wf.random.uniform(shape=2), s), x, ())[0],
+    "while_loop": lambda x: wf.while_loop(
+        lambda n, _: n < 3, lambda n, x: (n + 1, F.dropout(x, 0.5, training=True)), wf.tensor(0), x
+    )[1],
+    "cond": lambda x: wf.cond(x.sum() > 0, lambda: x * wf.random.normal(shape=2), lambda: x),
+    "permutation": lambda x: wf.foreach(lambda row, s: (wf.random.permutation(row), s), x, ())[0],
+    "recompute": lambda x: wf.grad(lambda x: (wf.recompute(lambda x: F.dropout(x, 0.5) * x, x)).sum())(x),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, {"x": 0}])
+@pytest.mark.parametrize("body", BODIES)
+def test_bodies_draw_the_numbers_of_the_processor(body, dynamic):
+    results = []
+    for device in ("cpu:0", "gpu:0"):
+        with wf.device(device):
+            wf.random.seed(7, device=device)
+            traced = wf.trace(BODIES[body], dynamic=dynamic, strict=True)
+            x = wf.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+            results.append([traced(x).numpy() for _ in range(3)])
+    np.testing.assert_array_equal(*results)
 
 
 def test_a_program_refuses_arrays_of_another_device():
@@ -150,6 +164,25 @@ def test_a_program_refuses_arrays_of_another_device():
         _core.run_plan(plan, [wf.ones(3, device="gpu:0")])
     with pytest.raises(DeviceError, match=r"output 0 is planned for cpu:0: its array is f32\[3\]@gpu:0"):
         _core.run_plan(plan, [wf.ones(3, device="cpu:0")], into=[wf.ones(3, device="gpu:0")])
+
+
+@pytest.mark.parametrize("then", [lambda x: x, F.exp, lambda x: F.to_device(F.exp(x), "gpu:1")])
+def test_programs_that_copy_refuse_arrays_of_another_device(then):
+    """Alone, and as parts of a program of several devices."""
+    graph = graph_of(lambda x: then(F.to_device(x, "gpu:0")), [TensorType((3,), float32)])
+    plan = make_plan(graph, "test", exact=True)
+    np.testing.assert_array_equal(
+        _core.run_plan(plan, [wf.zeros(3, device="cpu:0")])[0].numpy(), then(wf.zeros(3)).numpy()
+    )
+    with pytest.raises(DeviceError, match=r"input 0 is planned for cpu:0: it is f32\[3\]@gpu:1"):
+        _core.run_plan(plan, [wf.ones(3, device="gpu:1")])
+
+
+def test_a_number_is_made_where_it_is_copied_to():
+    """What is computed from numbers alone has no device: there is nothing to copy."""
+    x = input_value(TensorType((2,), float32, wf.gpu(0)), "x")
+    plan = make_plan(Graph([x], [F.to_device(constant(2.0), "gpu:0") > x]), "test", exact=True)
+    assert _core.run_plan(plan, [wf.tensor([1.0, 3.0], device="gpu:0")])[0].tolist() == [True, False]
 
 
 @pytest.mark.parametrize("lazy", [False, True])

@@ -25,17 +25,3 @@ def test_captured_arrays_of_numpy_are_read_at_each_call():
     )
     result = run("-c", code, WEFT_GPU_DRIVER=standin_path())
     assert result.returncode == 0, result.stderr[-2000:]
-
-
-def test_captured_arrays_of_numpy_in_containers_are_read_at_each_call():
-    code = (
-        "import numpy as np, weft as wf\n"
-        "box = {'a': np.zeros(2, 'float32')}\n"
-        "with wf.device('gpu:0'):\n"
-        "    traced = wf.trace(lambda x: x + wf.tensor(box['a']))\n"
-        "    for k in range(3):\n"
-        "        box['a'][:] = k\n"
-        "        assert traced(wf.zeros(2)).tolist() == [k, k]\n"
-    )
-    result = run("-c", code, WEFT_GPU_DRIVER=standin_path())
-    assert result.returncode == 0, result.stderr[-2000:]

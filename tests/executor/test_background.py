@@ -26,6 +26,7 @@ def misses():
     return _core.program_counters()["loop_misses"]
 
 
+@pytest.mark.processor("other devices make their code when they are launched")
 @pytest.mark.skipif(flags.get("WEFT_ENGINE") == "naive", reason="its calls make their code themselves")
 def test_the_second_call_finds_its_code(cold):
     f = wf.trace(lambda x: (F.sin(x) * 3.375 + F.cos(x)).sum(axis=0) / 7.625, lazy=False)

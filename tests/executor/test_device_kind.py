@@ -77,6 +77,7 @@ def test_devices_of_the_kind(toy):
         add_device_kind("Toy 2")
 
 
+@pytest.mark.processor("cpu:0 is the current device")
 def test_arrays_on_it(toy):
     there = toy(0)
     for x, want in (
@@ -279,6 +280,7 @@ def test_a_traced_step_of_two_kinds_trains_as_on_one(toy):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.processor("cpu:0 is the current device")
 def test_arrays_of_two_kinds_in_one_call_are_refused(toy):
     x = wf.ones((2, 2))
     for call in (lambda y: x + y, lambda y: x @ y, lambda y: F.concat([x, y])):

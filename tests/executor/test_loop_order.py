@@ -13,6 +13,8 @@ from weft.executor.planner import make_plan
 from weft.graph.graph import graph_of, interpret
 from weft.ops.types import TensorType
 
+pytestmark = pytest.mark.processor("the order in which its threads run loops")
+
 
 @pytest.fixture
 def patterns(monkeypatch):

@@ -16,6 +16,8 @@ from weft.executor.compile import compile_graph
 from weft.graph.graph import graph_of
 from weft.ops.types import TensorType
 
+HOST_MEMORY = pytest.mark.processor("shares the host's memory")
+
 
 class Net(M.Module):
     """Convolutions with normalizations, a residual, a layer at the end."""
@@ -80,6 +82,7 @@ def check(traced, net, x, rtol=1e-4):
 PACKED_PRODUCTS = {"sse4": 0, "avx2": 0, "avx512": 1}
 
 
+@pytest.mark.processor("other devices have no kernels that pack, fold or reorder")
 def test_weights_are_packed_and_folded_once(level):
     net, x = small_net(), images()
     traced = traced_twice(net, x)
@@ -96,6 +99,7 @@ def test_weights_are_packed_and_folded_once(level):
     assert _core.onednn_counters()["reorders"] - ran >= info.reorders
 
 
+@pytest.mark.processor("other devices have no kernels that pack, fold or reorder")
 def test_only_the_ends_are_reordered():
     net, x = small_net(), images()
     traced = traced_twice(net, x)
@@ -163,8 +167,8 @@ def other_thread(net):
         multiply,
         step_of_optimizer,
         other_program,
-        pushed_function,
-        lent_memory,
+        pytest.param(pushed_function, marks=HOST_MEMORY),
+        pytest.param(lent_memory, marks=HOST_MEMORY),
         other_thread,
     ],
 )
@@ -198,6 +202,7 @@ def test_writes_that_have_not_run_yet_are_seen():
         np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-4)
 
 
+@HOST_MEMORY
 def test_memory_that_is_lent_is_read_anew_each_time():
     net, x = small_net(), images()
     traced = traced_twice(net, x)
@@ -207,6 +212,7 @@ def test_memory_that_is_lent_is_read_anew_each_time():
         check(traced, net, x)
 
 
+@pytest.mark.processor("other devices have no kernels that pack, fold or reorder")
 def test_only_what_depends_on_a_write_is_made_again():
     net, x = small_net(), images()
     traced = traced_twice(net, x)
@@ -241,7 +247,7 @@ def test_no_step_touches_what_is_not_its_own(monkeypatch):
 
 def test_arrays_that_lie_otherwise_are_taken():
     weight = wf.permute_dims(wf.tensor(np.arange(12, dtype="float32").reshape(4, 3)), (1, 0))
-    types = [TensorType((3, 4), wf.float32), TensorType((3, 4), wf.float32)]
+    types = [TensorType((3, 4), wf.float32, weight.device)] * 2
     plan = compile_graph(graph_of(lambda w, x: x * F.exp(w), types), "table", stable_inputs=[0])
     assert plan.info.hoisted
     for w in (weight, weight.copy(), weight):
@@ -249,6 +255,7 @@ def test_arrays_that_lie_otherwise_are_taken():
         np.testing.assert_allclose(found.numpy(), np.exp(weight.numpy()), rtol=1e-6)
 
 
+@pytest.mark.processor("other devices have no kernels that pack, fold or reorder")
 def test_memory_is_reported_and_released(level):
     net, x = small_net(), images()
     traced = traced_twice(net, x)
@@ -289,6 +296,7 @@ def test_training_prepares_nothing(whole):
     assert not info_of(step).hoisted
 
 
+@pytest.mark.processor("other devices have no kernels that pack, fold or reorder")
 @pytest.mark.parametrize("autocast", [True, False])
 def test_half_types_need_no_round_trips(autocast):
     net, x = small_net(), images()

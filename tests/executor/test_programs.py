@@ -17,11 +17,11 @@ from weft.ops.types import TensorType
 
 
 def typed(*shape, dtype=float32):
-    return TensorType(shape, dtype)
+    return TensorType(shape, dtype, wf.as_device(None))
 
 
 def given(*shape, dtype=float32, name="x"):
-    return input_value(TensorType(shape, dtype), name)
+    return input_value(typed(*shape, dtype=dtype), name)
 
 
 def run(graph, arrays, check=True):

@@ -22,7 +22,7 @@ from weft.ops.types import TensorType
 
 
 def given(*shape, dtype=float32):
-    return input_value(TensorType(shape, dtype), "x")
+    return input_value(TensorType(shape, dtype, wf.as_device(None)), "x")
 
 
 def planned(inputs, outputs, writes=None):
@@ -165,6 +165,7 @@ def test_check_mode_poisons_what_is_given_away(monkeypatch):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
+@pytest.mark.processor("what other devices run is enqueued by the pushing thread, whatever runs")
 @pytest.mark.skipif(flags.get("WEFT_ENGINE") == "naive", reason="the naive engine has no workers")
 def test_who_runs_a_brief_loop():
     """The pushing thread while the device is idle, its workers otherwise; nobody can tell by the results."""

@@ -28,6 +28,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.processor("its threads share rows stage by stage")
 @pytest.mark.parametrize("case", FUNCTIONS)
 @pytest.mark.parametrize(("dtype", "bound"), [("float32", 2e-6), ("float64", 1e-12), ("bfloat16", 0.01)])
 def test_values(case, dtype, bound, monkeypatch):

@@ -61,7 +61,7 @@ STORED = [softmax, with_powers, times_itself, tanh_normalized, two_functions]
 
 
 def graph(function, shape=(20, 30), dtype="float32"):
-    return graph_of(function, [TensorType(shape, as_dtype(dtype))])
+    return graph_of(function, [TensorType(shape, as_dtype(dtype), wf.as_device(None))])
 
 
 def calls(function, **types):

@@ -78,6 +78,7 @@ def test_off_by_default(own_cache):
     assert not list(own_cache.rglob("choice-*"))
 
 
+@pytest.mark.processor("its candidates are NumPy's")
 def test_candidates_are_timed_once_and_the_quickest_is_taken(own_cache, monkeypatch):
     monkeypatch.setenv("WEFT_AUTOTUNE", "1")
     assert len(list(choices(wf.ops.get("tuned_twice_of_tests")(), [TensorType((4, 5), wf.float32)]))) == 3

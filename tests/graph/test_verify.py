@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.base.dtype import float32, float64
+from weft.base.dtype import float32, float64, int64
 from weft.base.errors import GraphError
 from weft.graph.graph import Graph, graph_of
 from weft.graph.verify import same_interface, verify
@@ -10,6 +10,7 @@ from weft.ops import functions as F
 from weft.ops.families.arithmetic import Add
 from weft.ops.families.elementary import Exp
 from weft.ops.families.random import Dropout
+from weft.ops.families.sorting import Searchsorted
 from weft.ops.node import Node, Value, constant, input_value
 from weft.ops.types import TensorType
 
@@ -51,6 +52,12 @@ def test_types():
     x, y = inputs("x", "y")
     made = Node(Add(), [x, y], [TensorType((2, 3), float64)]).outputs[0]
     wrong("has the types f64[2,3]@cpu:0, inferred are f32[2,3]@cpu:0", Graph([x, y], [made]))
+
+
+def test_operands():
+    x, y = inputs("x", "y")
+    made = Node(Searchsorted(), [x, y], [TensorType((2, 3), int64)]).outputs[0]
+    wrong("has 2 of 3 operands; None stands for one left out", Graph([x, y], [made]))
 
 
 def test_runtime():

@@ -159,6 +159,30 @@ def test_operators_in_graphs(graph, other):
             assert found.numpy().tolist() == expected.numpy().tolist()
 
 
+@pytest.mark.parametrize(
+    "container", [lambda a: {"a": a}, lambda a: [a], lambda a: (1, (a,)), lambda a: {0: [a]}]
+)
+def test_arrays_in_containers_are_read_at_each_call(container):
+    array = np.zeros(2, "float32")
+    box = container(array)
+    f = wf.trace(lambda x: x + wf.tensor(next(y for y in leaves(box) if y is array)), strict=True)
+    with pytest.warns(
+        wf.TraceWarning, match="an element of a (dict|list|tuple) is a NumPy array that is no argument"
+    ):
+        f(wf.zeros(2))
+    for k in range(3):
+        array[:] = k
+        assert f(wf.zeros(2)).tolist() == [k, k]
+    assert len(f.programs) == 1
+
+
+def leaves(x):
+    """What is in nested containers."""
+    if isinstance(x, dict):
+        x = list(x.values())
+    return [y for each in x for y in leaves(each)] if isinstance(x, list | tuple) else [x]
+
+
 @pytest.mark.filterwarnings("ignore::weft.TraceWarning")
 def test_gradients_in_graphs():
     a = np.array([1.0, 2.0], "float32")

@@ -205,6 +205,13 @@ def test_methods_have_signatures():
     assert str(inspect.signature(wf.ones(1).sum)) == str(inspect.signature(wf.sum)).replace("x, /, ", "")
 
 
+def test_functions_have_signatures():
+    for name in dir(wf.functional):
+        if callable(getattr(wf.functional, name)):
+            inspect.signature(getattr(wf.functional, name))
+    assert inspect.signature(wf.functional.quantize).parameters["dtype"].default == "int8"
+
+
 def test_libraries_of_the_standard_find_it_in_recorded_functions():
     """As einops.array_api asks arrays for their module; also where an array is one of a graph."""
 

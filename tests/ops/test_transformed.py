@@ -12,6 +12,7 @@ import weft as wf
 from weft import _core
 from weft.graph.gradient import gradients
 from weft.graph.graph import Graph, interpret
+from weft.graph.verify import verify
 from weft.ops.node import input_value
 from weft.ops.op import differentiable
 from weft.ops.registry import get
@@ -68,6 +69,7 @@ def test_vmap(cls, request, monkeypatch):
         wide = batches(case)
         for flags in choices(case):
             graph, is_batched = batch(Graph(case.graph.inputs, visible(case)), flags, EXAMPLES)
+            verify(graph, cls.name)
             given = [a if flag else a[0] for a, flag in zip(wide, flags, strict=True)]
             with np.errstate(all="ignore"):
                 got = interpret(graph, given)

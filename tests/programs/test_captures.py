@@ -130,7 +130,7 @@ DOES = {
     "sizes": lambda x: x * x.ndim * len(FOUND),
     "asarray of a list with arrays": lambda x: wf.asarray([x[0], x[1]]),
     "iteration": lambda x: F.stack([v * 2 for v in (x[0], x[1])]),
-    "contiguous": lambda x: x.contiguous().to_device("cpu:0"),
+    "contiguous": lambda x: x.contiguous().to_device(wf.as_device(None)),
     "a Function": lambda x: Doubling()(x),
     "detach": lambda x: x.detach() * 2,
     "no_grad": lambda x: no_grad(x),

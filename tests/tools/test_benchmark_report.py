@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import re
 import sys
+import time
 import tomllib
 import xml.etree.ElementTree as xml
 from pathlib import Path
@@ -199,6 +200,33 @@ def test_a_row_of_an_operator_stays_where_the_other_side_ends(tmp_path):
     assert [(row.minimum, row.bar, row.note) for row in rows] == [
         (2.0, None, "other.py: ended with status 3")
     ] * 2
+
+
+def test_a_side_is_stopped_while_it_is_not_asked(tmp_path):
+    """So that threads that spin after a call take no core from the side whose turn is next."""
+    import slice as slice_rows
+
+    lines = [
+        f"import sys, threading, time; sys.path.insert(0, {str(BENCHMARKS)!r})",
+        "from _side import serve",
+        "def spin():",
+        "    while True: pass",
+        "def sample():",
+        "    threading.Thread(target=spin, daemon=True).start()",
+        "    return 1.0",
+        "serve({'spins': lambda: sample, 'cpu': lambda: time.process_time})",
+    ]
+    (tmp_path / "spins.py").write_text("\n".join(lines))
+    side = slice_rows.Side(sys.executable, tmp_path / "spins.py")
+    assert side.seconds("spins") == 1.0
+    state = Path(f"/proc/{side.process.pid}/stat")
+    end = time.monotonic() + 10
+    while state.read_text().rpartition(")")[2].split()[0] != "T":
+        assert time.monotonic() < end
+    before = side.seconds("cpu")
+    time.sleep(0.2)
+    assert side.seconds("cpu") - before < 0.1
+    side.close()
 
 
 def sections(page):

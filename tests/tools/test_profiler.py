@@ -68,6 +68,9 @@ def test_operations_kernels_and_their_pushes():
     [row] = p.table()
     assert (row["operator"], row["calls"], row["share"]) == ("matmul", 5, 1.0)
     assert row["flop_s"] == pytest.approx(5 * 2 * 16 * 32 * 8 / row["seconds"])
+    [lane] = [lane for lane in events.lanes if lane.kind == "kernel"]
+    assert row["least_s"] == pytest.approx(5 * events.self_seconds[lane.first : lane.last].min())
+    assert row["least_s"] < row["seconds"]
 
 
 def test_modules_of_eager_and_traced_calls():

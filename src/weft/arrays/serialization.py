@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from weft import _core
+from weft.arrays.creation import host_of
 from weft.arrays.replacing import replace_file
 from weft.arrays.tensor import Tensor
 from weft.base.device import Device, as_device
@@ -632,10 +633,9 @@ def _tensor(
     stored = "uint8" if entry.dtype in _FLOAT8 else entry.dtype
     x: Any
     try:
-        if not _core.hides_memory(device):
-            x = _core.tensor_from_buffer(buffer, offset, entry.shape, stored, device)
-        else:
-            x = _core.copy_of(_core.tensor_from_buffer(buffer, offset, entry.shape, stored), stored, device)
+        x = _core.tensor_from_buffer(buffer, offset, entry.shape, stored, host_of(device))
+        if x.device is not device:
+            x = _core.copy_of(x, stored, device)
     except ShapeError as error:  # more axes than a tensor can have
         raise FileFormatError(f"{where}: tensor {_short(entry.name)}: {error}") from error
     return F.from_float8(x, _FLOAT8[entry.dtype], "float16") if entry.dtype in _FLOAT8 else x

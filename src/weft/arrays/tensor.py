@@ -346,7 +346,7 @@ def _reduce_ex(self: Tensor, protocol: int) -> Any:
 
 def _unpickle(data: Any, shape: tuple[int, ...], dtype: str, device: str) -> Tensor:
     is_hidden = _core.hides_memory(device)
-    x = _core.empty(shape, dtype, None if is_hidden else device)
+    x = _core.empty(shape, dtype, "cpu:0" if is_hidden else device)
     with memoryview(x.numpy().reshape(-1).view("uint8")) as target:
         target[:] = memoryview(data).cast("B")
     return _core.copy_of(x, dtype, device) if is_hidden else x

@@ -69,7 +69,7 @@ def _offered(node: Node, op: Op, device: Device, exact: bool) -> Iterator[Any]:
         if best is None:
             return
         yield best
-    offered = choices(op, [None if v is None else v.type for v in node.inputs], node.device or device)
+    offered = choices(op, node.operand_types(device), node.device or device)
     yield from itertools.islice(offered, int(is_known), None)
 
 

@@ -64,7 +64,7 @@ def preferred(node: Node, strides: Sequence[Sequence[int] | None], plan: Plan) -
     op = node.bound()
     if not flags.get("WEFT_AUTOTUNE") or op.random or node.runtime or op.writes_by_index(len(node.inputs)):
         return 0
-    offered = list(choices(op, [None if v is None else v.type for v in node.inputs], node.device))
+    offered = list(choices(op, node.operand_types(), node.device))
     if len(offered) < 2 or not any(isinstance(each, Native | Several) for each in offered):
         return 0
     if any(isinstance(each, Native) and each.ordered for each in offered):

@@ -359,7 +359,7 @@ def expm(x: Operand, /) -> Tensor:
 def expm1(x: Operand, /) -> Tensor:
     """exp(x) - 1, exact to the last digits near 0."""
 
-def fake_quantize(x: Operand, scale: Operand, zero_point: Operand | None=None, axis: int | None=None, dtype: DType | str | type[Any]=..., *, estimator: Literal['straight_through', 'learned_step', 'threshold']='straight_through', gradient_factor: float=1.0, low: int | None=None, high: int | None=None) -> Tensor:
+def fake_quantize(x: Operand, scale: Operand, zero_point: Operand | None=None, axis: int | None=None, dtype: DType | str | type[Any]='int8', *, estimator: Literal['straight_through', 'learned_step', 'threshold']='straight_through', gradient_factor: float=1.0, low: int | None=None, high: int | None=None) -> Tensor:
     """dequantize(quantize(x)) with a gradient, for training: x as it will be after quantization."""
 
 def fft(x: Operand, /, n: int | None=None, axis: int=-1, *, norm: Literal['backward', 'ortho', 'forward']='backward') -> Tensor:
@@ -398,7 +398,7 @@ def fmod(a: Operand, b: Operand, /) -> Tensor:
 def fold(x: Operand, /, output_size: int | Sequence[int], kernel_size: int | Sequence[int], dilation: int | Sequence[int]=1, padding: int | Sequence[int]=0, stride: int | Sequence[int]=1) -> Tensor:
     """Windows given as columns put into an image, where elements that overlap are added (col2im)."""
 
-def from_float8(q: Operand, /, format: Literal['e4m3', 'e5m2']='e4m3', dtype: DType | str | type[Any]=...) -> Tensor:
+def from_float8(q: Operand, /, format: Literal['e4m3', 'e5m2']='e4m3', dtype: DType | str | type[Any]='float32') -> Tensor:
     """What bytes of to_float8 stand for."""
 
 def gamma(x: Operand, /) -> Tensor:
@@ -878,7 +878,7 @@ def qr(x: Operand, /, mode: str='reduced') -> tuple[Tensor, Tensor]:
 def quantile(x: Operand, /, q: float | Sequence[float], axis: int | Sequence[int] | None=None, *, keepdims: bool=False, interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint']='linear') -> Tensor:
     """The numbers below which shares q of a row's elements are: 0 the least, 0.5 the median, 1 the greatest."""
 
-def quantize(x: Operand, scale: Operand | None=None, zero_point: Operand | None=None, axis: int | None=None, dtype: DType | str | type[Any]=..., *, low: int | None=None, high: int | None=None) -> Tensor:
+def quantize(x: Operand, scale: Operand | None=None, zero_point: Operand | None=None, axis: int | None=None, dtype: DType | str | type[Any]='int8', *, low: int | None=None, high: int | None=None) -> Tensor:
     """saturate(round(x / scale) + zero_point): the nearest integers, halves to the even one."""
 
 def quantized_linear(x: Operand, weight: Operand, scale: Operand, bias: Operand | None=None, *, format: Literal['integer', 'e4m3', 'e5m2']='integer') -> Tensor:

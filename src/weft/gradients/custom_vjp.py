@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from weft import _core
+from weft.base.device import Device
 from weft.graph.custom_vjp import CustomVjp, NoCustomVjp, listed_gradients
 from weft.graph.functionalization import Geometry
 from weft.graph.graph import Graph
 from weft.graph.recording import CannotRecord
 from weft.graph.subgraph import Subgraph
+from weft.ops import functions as F
 from weft.ops.node import Value, input_value, make_node
 from weft.recording.launch_recorder import LaunchRecorder, Source
 
@@ -51,7 +53,8 @@ def give_custom_vjp(
         except Exception as problem:  # whatever backward does with arrays that hold nothing
             why = (getattr(problem, "fact", "") or str(problem) or type(problem).__name__).splitlines()[0]
             # What it came across counts as an input, too, so that asking for its gradient is an error.
-            inputs_of = [*operands, *writer.captures.values()]
+            captures = (F.to_device(v, device=operands[0].type.device) for v in writer.captures.values())
+            inputs_of = [*operands, *captures]
             values = make_node(NoCustomVjp(of=name, why=why, count=len(ys)), inputs_of).outputs
         else:
             op = CustomVjp(backward=subgraph, count=len(ys), wanted=has_gradient)
@@ -137,6 +140,9 @@ class _Backward(LaunchRecorder):
             outputs.append(gradient)
         if any(s.source is not None and s.value is not s.source.value for s in self.storages):
             raise TypeError("backward writes to an array that it did not make")
+        used = set(Graph((), outputs).nodes)
+        for key in [key for key, value in self.stand_ins.items() if value.node not in used]:
+            del self.captures[key], self.stand_ins[key]  # such as what was copied to the device beforehand
         graph = Graph([*cotangents, *self.stand_ins.values()], outputs)
         return Subgraph(graph), tuple(dx is not None for dx in gradients)
 
@@ -160,6 +166,12 @@ class _Backward(LaunchRecorder):
             self.captures[id(value)] = value
             self.stand_ins[id(value)] = input_value(value.type)
         return self.stand_ins[id(value)]
+
+    def _copied_to(self, device: Device, value: Value) -> Value:
+        key = next((key for key, stand_in in self.stand_ins.items() if stand_in is value), None)
+        if key is None:
+            return super()._copied_to(device, value)
+        return self._stand_in(self.outer._copied_to(device, self.captures[key]))
 
     def local_value(self, value: Value) -> Value:
         return self._stand_in(self.outer.local_value(value))

@@ -93,7 +93,7 @@ class Capture(Recorder):
         self.assigned: set[int] = set()  # those of new_contents that the program writes, not an operator
         self.blocks: Any = 0
         self.drew = False
-        self.position = self.input(TensorType((), int64))
+        self.position = self.input(TensorType((), int64, None if stream is None else type_of(stream).device))
         self._windows: dict[int, Window] = {}  # by id of what the function holds; they keep it alive
         self._storages: list[ValueStorage] = []  # of captures, in their order
         self._in_memory: dict[int, list[tuple[Geometry, ValueStorage]]] = {}  # of arrays outside, by serial
@@ -465,11 +465,6 @@ class Capture(Recorder):
         if node.runtime or self.stream is None:
             self.refuse(f"{node.op.name} draws random numbers, which this function cannot")
         stream = self.lift(self.stream)
-        if stream.type.device.kind == "gpu":
-            raise NotImplementedError(
-                f"{node.op.name}: no kernel for these operands on gpu devices in the body of a loop or branch; draw "
-                "before the loop, and give it the numbers"
-            )
         self.drew = True
         op = Drawn(of=node.op, offset=self.blocks)
         self.blocks += blocks_of(node.op, *(None if v is None else v.type for v in node.inputs))

@@ -95,7 +95,7 @@ class Drawn(Inner, primitive=True):
 
     def kernels(self, *x: TensorType | None) -> Iterator[Native]:
         op = self.random_op
-        for choice in choices(op, x[:-2]):
+        for choice in choices(op, x[:-2], x[-2].device):  # type: ignore[union-attr]
             assert isinstance(choice, Native), f"{op.name}: a random operator has a native kernel"
             yield _drawn(choice, self.offset)
 

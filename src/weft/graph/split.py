@@ -82,6 +82,5 @@ def _costs_nothing(node: Node) -> bool:
     """Whether a node is a view of its input, or made of numbers, which has no device that could store it."""
     if node.device is None:
         return True
-    types = [None if v is None else v.type for v in node.inputs]
-    choice = next(choices(node.bound(), types, node.device), None)
+    choice = next(choices(node.bound(), node.operand_types(), node.device), None)
     return isinstance(choice, View)

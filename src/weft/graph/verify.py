@@ -29,8 +29,9 @@ def verify(graph: Graph, name: str = "graph") -> None:
     """Raise GraphError, whose message begins with name, unless the graph is sound.
 
     Inputs are given from outside, each once. Every node is listed once, after what it reads, which is an input, a
-    constant or made by a node of the graph. Its types are those that its operator infers, its runtime values are of
-    Runtime attributes. What is written is an input of the output's type, once each.
+    constant or made by a node of the graph. It has all operands of its operator, None for those that are left out. Its
+    types are those that its operator infers, its runtime values are of Runtime attributes. What is written is an input
+    of the output's type, once each.
     """
     _check_inputs(graph, name)
     readable = set(graph.inputs)
@@ -79,6 +80,11 @@ def _check_node(node: Node, name: str) -> None:
     unknown = sorted({*node.runtime} - {*op.runtime_names()})
     if unknown:
         raise GraphError(f"{name}: {op!r} has no Runtime attribute {', '.join(unknown)}")
+    count = len(op.inputs)
+    if len(node.inputs) != count and not any(operand.variadic for operand in op.inputs):
+        raise GraphError(
+            f"{name}: {op!r} has {len(node.inputs)} of {count} operands; None stands for one left out"
+        )
     result = op.infer(*(None if v is None else v.type for v in node.inputs))
     inferred = (result,) if isinstance(result, TensorType) else tuple(result)
     if node.device is not None:  # which infer need not know

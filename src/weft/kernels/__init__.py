@@ -174,7 +174,7 @@ def first_choice(node: Node) -> Any:
     try:
         return node.choice
     except AttributeError:
-        types = tuple([None if v is None else v.type for v in node.inputs])
+        types = tuple(node.operand_types())
         find = _first.__wrapped__ if are_guarded() else _first  # which would keep what these sizes answered
         node.choice = find(node.op, types, node.device)
         return node.choice

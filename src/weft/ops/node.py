@@ -139,6 +139,21 @@ class Node:
             copy.choice = self.choice
         return copy
 
+    def operand_types(self, device: Device | None = None) -> list[TensorType | None]:
+        """The types of the inputs where the node runs, None for one that is missing: what kernels are chosen by.
+
+        A value of no device is computed there, too. device: of the program, where a node without operands runs.
+        """
+        device = self.device or device
+        return [
+            None
+            if v is None
+            else v.type
+            if device is None or v.node.device is not None
+            else v.type.on(device)
+            for v in self.inputs
+        ]
+
     def bound(self) -> Op:
         """The operator with the Values of its Runtime attributes in their places."""
         assert self.op is not None

@@ -220,7 +220,10 @@ class Op:
         attributes = {a.name: a for a in cls.attributes}
 
         def declaration(a: Attribute) -> str:
-            return a.name if a.default is Attribute.REQUIRED else f"{a.name}={a.default!r}"
+            if a.default is Attribute.REQUIRED:
+                return a.name
+            # Python reads literals in signatures only.
+            return f"{a.name}={a.default.name if isinstance(a.default, DType) else a.default!r}"
 
         inputs = {
             i.name: ("*" if i.variadic else "") + i.name + ("=None" if i.optional else "") for i in cls.inputs

@@ -268,10 +268,9 @@ def filled(
         return function(a, b, shape, dtype, device)
     sizes = shape if isinstance(shape, Sequence) else (shape,)
     limits = dict(zip((x.name for x in op.attributes if x.runtime), (a, b), strict=True))
-    attributes = {"shape": tuple(sizes), "dtype": dtype, **limits}
+    attributes = {"shape": tuple(sizes), "dtype": dtype, "device": as_device(device), **limits}
     if _core.layers() is not None:  # which see the operator
-        placement = {} if device is None else {"device": as_device(device)}
-        return registry.function(op.name)(**attributes, **placement)
+        return registry.function(op.name)(**attributes)
     return created(op, attributes)
 
 

@@ -173,7 +173,7 @@ class _Walk:
         self._kept: dict[int, Any] = {}  # what was reached, by id
         self._objects: list[_Reached] = []
         self._waiting: list[Any] = [function]
-        self._codes: set[tuple[CodeType, int]] = set()
+        self._codes: dict[tuple[CodeType, int], None] = {}  # in the order in which they were found
         self._of_packages = 0
         # Names of attributes that code reads, by domain: of the user's program "", or an installed package.
         self._names: dict[str, set[str]] = {"": set()}
@@ -288,8 +288,7 @@ class _Walk:
         elif isinstance(value, staticmethod | classmethod):
             self._waiting.append(value.__func__)
         elif isinstance(value, tuple):
-            for each in value:
-                self._find(each)
+            self._elements(value, value)
             if kind is not tuple:
                 self._instance(value)
         else:
@@ -309,7 +308,17 @@ class _Walk:
         if isinstance(container, dict):
             items = tuple(x for item in tuple(container.items()) for x in item)
         self._add(container, CONTENTS, tuple(items))
-        for each in items:
+        self._elements(container, items)
+
+    def _elements(self, container: Any, elements: Any) -> None:
+        for each in elements:
+            if _is_numpy_array(each):
+                file, line = next(
+                    ((code.co_filename, code.co_firstlineno) for code, _ in self._codes), ("", 0)
+                )
+                self.environment.arrays.append(
+                    (each, f"an element of a {type(container).__name__}", file, line)
+                )
             self._find(each)
 
     def _object_of_c(self, value: Any) -> None:
@@ -384,7 +393,7 @@ class _Walk:
         """What a code object and those in it read by name."""
         if (code, id(names)) in self._codes:
             return
-        self._codes.add((code, id(names)))
+        self._codes[code, id(names)] = None
         found = names_in(code)
         self._names.setdefault(domain, set()).update(found.attributes)
         if not domain:

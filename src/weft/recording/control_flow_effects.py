@@ -17,7 +17,7 @@ from typing import Any
 
 from weft import _core
 from weft.arrays.creation import empty
-from weft.base.device import Device, cpu
+from weft.base.device import Device, as_device
 from weft.base.dtype import int64
 from weft.graph.capture import Capture
 from weft.ops import functions as F
@@ -50,7 +50,14 @@ def _on_values(leaves: Sequence[Any]) -> bool:
 
 
 def _device(leaves: Sequence[Any]) -> Device:
-    return next((x.device for x in leaves if type(x) is _core.Tensor), cpu(0))
+    """That of the first array, or Value with a device, among leaves; else the current one."""
+    operands = map(value_of, leaves)
+    devices = (x.node.device if isinstance(x, Value) else x.device for x in operands if _is_operand(x))
+    return next((device for device in devices if device is not None), as_device(None))
+
+
+def _is_operand(x: Any) -> bool:
+    return isinstance(x, _core.Tensor | Value)
 
 
 @contextlib.contextmanager
@@ -69,7 +76,7 @@ def take_stream_words(leaves: Sequence[Any], symbol: Any = None) -> Any:
     if symbol is not None:
         return symbol.__weft_apply__(RandomIntegers, (), attributes)
     if _on_values(leaves):
-        return created(RandomIntegers, attributes)
+        return created(RandomIntegers, {**attributes, "device": _device(leaves)})
     return _core.random_integers(0, _core.MOST_WORD, (2,), int64, _device(leaves))
 
 
@@ -82,7 +89,8 @@ def positions(leaves: Sequence[Any], count: int | None, step: Any) -> Any:
     """0, step, ...: where each of so many runs begins to draw; count None: 0 alone, an array of no dimensions."""
     if _on_values(leaves):
         stride = 1 if isinstance(step, Size) else step
-        row = created(Stepped, {"shape": (1 if count is None else count,), "step": stride})
+        shape = (1 if count is None else count,)
+        row = created(Stepped, {"shape": shape, "step": stride, "device": _device(leaves)})
         row = row if step is stride else F.multiply(row, step)
     else:
         row = _core.stepped(1 if count is None else count, 0, step, int64, _device(leaves))

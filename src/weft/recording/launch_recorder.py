@@ -387,17 +387,27 @@ class LaunchRecorder(Recorder):
             return None
         return self._stopped(content) if x.is_stopped else content
 
+    def _copied_to(self, device: Device, value: Value) -> Value:
+        """The value on another device; what no call changes is copied now, once."""
+        constant = next((s for s in self.sources if s.is_constant and s.value is value), None)
+        if constant is None:
+            return F.to_device(value, device=device)
+        with self.unobserved():
+            copy = _core.copy_of(constant.tensor, value.dtype, device)
+        self.sources.append(Source(copy, input_value(value.type.on(device), value.node.name), None, True))
+        return self.sources[-1].value
+
     def store(self, x: Geometry, value: Value, is_unrecorded: bool = False) -> None:
         """Make value the content of a window, converted and repeated as it must be.
 
         is_unrecorded: the write has no gradient, as under no_grad: arrays keep the history that they have.
         """
+        if value.type.device is not x.device:
+            value = self._copied_to(x.device, value)
         if value.dtype is not x.dtype:
             value = F.cast(value, dtype=x.dtype)
         if value.shape != x.shape:
             value = F.broadcast_to(value, shape=x.shape)
-        if value.type.device is not x.device:
-            value = F.to_device(value, device=x.device)
         if not x.size:
             return
         storage = self._find(x)

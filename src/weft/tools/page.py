@@ -121,9 +121,9 @@ def page_data(profile: Any) -> tuple[dict[str, Any], bytes]:
 
 
 def _tiles(profile: Any, peak_bytes: int) -> list[tuple[str, str]]:
-    rows = profile.events.table("kind")
-    busy = sum(seconds for _, seconds, _, _ in rows.values())
-    flops = sum(row[2] for row in rows.values())
+    rows = profile.events.table("kind").values()
+    busy = sum(work.seconds for work in rows)
+    flops = sum(work.flops for work in rows)
     operations = sum(len(r.operations) for r in profile.recordings)
     kernels = sum(len(r.steps) for r in profile.recordings)
     plans = sum(m.kind in ("plan", "compile", "trace") for r in profile.recordings for m in r.moments)

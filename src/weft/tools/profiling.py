@@ -65,29 +65,32 @@ class Profile:
         return self._events
 
     def table(self, by: str = "operator", *, step: int | None = None) -> list[dict[str, Any]]:
-        """The parts of the work, longest first: rows with calls, seconds, share, flop_s and byte_s, share_of_peak.
+        """The parts of the work, longest first: rows of calls, seconds, least_s, share, flop_s, byte_s, share_of_peak.
 
         by: "operator", "module", "line", "shapes" or "program". step: of this step of the program only. share: of all
         work. flop_s, byte_s: per second. share_of_peak: of what the machine can do, of that it is nearest to. Times
-        are of kernels, summed over threads, without what ran inside of them. Raises ValueError for another word,
-        IndexError if there is no such step.
+        are of kernels, summed over threads, without what ran inside of them. least_s: if each had taken as long as the
+        shortest one of the same operator, shapes, line and module, as if the machine did nothing else. Raises
+        ValueError for another word, IndexError if there is no such step.
         """
         if by not in BY:
             raise ValueError(f"table: by must be one of {', '.join(BY)}, got {by!r}")
         rows = self.events.table(BY[by], *_limits(self.recording, step))
-        whole = sum(seconds for _, seconds, _, _ in rows.values()) or 1.0
+        whole = sum(work.seconds for work in rows.values()) or 1.0
         flops_peak, bytes_peak = machine_peaks()
         return [
             {
                 by: name,
-                "calls": calls,
-                "seconds": seconds,
-                "share": seconds / whole,
-                "flop_s": flops / max(seconds, 1e-12),
-                "byte_s": size / max(seconds, 1e-12),
-                "share_of_peak": max(flops / flops_peak, size / bytes_peak) / max(seconds, 1e-12),
+                "calls": work.calls,
+                "seconds": work.seconds,
+                "least_s": work.least_s,
+                "share": work.seconds / whole,
+                "flop_s": work.flops / max(work.seconds, 1e-12),
+                "byte_s": work.bytes / max(work.seconds, 1e-12),
+                "share_of_peak": max(work.flops / flops_peak, work.bytes / bytes_peak)
+                / max(work.seconds, 1e-12),
             }
-            for name, (calls, seconds, flops, size) in rows.items()
+            for name, work in rows.items()
         ]
 
     def exchanges(self, *, step: int | None = None) -> list[dict[str, Any]]:

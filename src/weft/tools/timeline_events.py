@@ -58,6 +58,16 @@ class Lane(NamedTuple):
     last: int
 
 
+class Work(NamedTuple):
+    """What is added up of some events. least_s: their time if each took as long as the shortest of its kind."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    least_s: float = 0.0
+    flops: int = 0
+    bytes: int = 0
+
+
 class Events:
     """All events, sorted by lane and start. start, seconds, self_seconds: the last without the events inside of it.
 
@@ -77,25 +87,26 @@ class Events:
     def __len__(self) -> int:
         return len(self.start)
 
-    def table(
-        self, by: str, first_s: float = 0.0, end_s: float = np.inf
-    ) -> dict[str, tuple[int, float, int, int]]:
-        """(calls, seconds, FLOP, bytes) of all work that began in this time, by a field of Detail, longest first."""
+    def table(self, by: str, first_s: float = 0.0, end_s: float = np.inf) -> dict[str, Work]:
+        """All work that began in this time, by a field of Detail, longest first."""
         mask = self.counts & (self.start >= first_s) & (self.start < end_s)
-        detail = self.detail[mask]
+        detail, seconds = self.detail[mask], self.self_seconds[mask]
         count = np.bincount(detail, minlength=len(self.details))
-        seconds = np.bincount(detail, self.self_seconds[mask], minlength=len(self.details))
-        rows: dict[str, tuple[int, float, int, int]] = {}
+        sums = np.bincount(detail, seconds, minlength=len(self.details))
+        shortest = np.full(len(self.details), np.inf)
+        np.minimum.at(shortest, detail, seconds)
+        rows: dict[str, Work] = {}
         for k in np.nonzero(count)[0]:
             d, n = self.details[k], int(count[k])
-            calls, time, flops, size = rows.get(getattr(d, by), (0, 0.0, 0, 0))
-            rows[getattr(d, by)] = (
+            calls, time, least, flops, size = rows.get(getattr(d, by), Work())
+            rows[getattr(d, by)] = Work(
                 calls + n,
-                time + float(seconds[k]),
+                time + float(sums[k]),
+                least + n * float(shortest[k]),
                 flops + n * d.flops,
                 size + n * d.bytes,
             )
-        return dict(sorted(rows.items(), key=lambda item: -item[1][1]))
+        return dict(sorted(rows.items(), key=lambda item: -item[1].seconds))
 
 
 class _Builder:

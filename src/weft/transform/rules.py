@@ -298,9 +298,9 @@ def searchsorted(batch: Batch, node: Node, inputs: Inputs, flags: Flags) -> Any:
         return batch.again(node, op, inputs)
     x1, x2 = batch.spread_all([x1, x2], flags[:2])
     if old.ndim > 1:
-        return batch.again(node, op, [x1, x2])
+        return batch.again(node, op, [x1, x2, None])
     rows = F.reshape(x2, shape=(batch.size, math.prod(x2.shape[1:])))
-    return [F.reshape(batch.again(node, op, [x1, rows])[0], shape=x2.shape)]
+    return [F.reshape(batch.again(node, op, [x1, rows, None])[0], shape=x2.shape)]
 
 
 @rule("check_labels")

@@ -36,7 +36,7 @@ def gathers(node: Node, graph: Rewriting) -> Value | None:
     op: Any = node.op
     y = node.outputs[0]
     reader = graph.reader(y)
-    if reader is None or graph.is_stable(y) or y.device.kind != "cpu":  # what is stable is read once
+    if reader is None or graph.is_stable(y):  # what is stable is read once
         return None
     choice = first_choice(reader)
     if not isinstance(choice, Loop) or choice.axes or reader.outputs[0].shape != y.shape:

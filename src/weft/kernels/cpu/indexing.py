@@ -28,9 +28,8 @@ def take(op: Take, x: TensorType, indices: TensorType) -> Iterator[Native]:
 
 @kernel(CheckIndices)
 def check_indices(op: CheckIndices, x: TensorType, *indices: TensorType) -> Iterator[Native]:
-    said = (
-        "take_along_axis" if op.operator == "take_along_axis" else "index"
-    )  # as the operators' kernels say it
+    # As the operators' kernels say it.
+    said = "take_along_axis" if op.operator == "take_along_axis" else "index"
     yield Native(
         lambda _, __: _core.kernel_check_indices(said, op.axes),
         exact=False,

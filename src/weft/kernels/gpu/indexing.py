@@ -20,6 +20,7 @@ from weft.expr.kernel import Each, Fold, Once, Reduction, Store
 from weft.expr.launches import thread_loop
 from weft.kernels import kernel
 from weft.ops.families.indexing import (
+    CheckIndices,
     Embedding,
     IndexGet,
     IndexPut,
@@ -160,6 +161,27 @@ def get(axes: Sequence[int], position: int) -> Any:
 def take(op: Take, x: TensorType, indices: TensorType) -> Iterator[Native]:
     axis = op.axis_of(x)
     yield Native(get([axis], axis), exact=False)
+
+
+@functools.cache
+def zero() -> Any:
+    """y = 0, what a check of indices gives to the loop that reads at them."""
+    return thread_loop("checked", ("int64",), (Each((Store(0, e.constant(0, "int64")),)),), inputs=0)
+
+
+@kernel(CheckIndices, device="gpu")
+def check_indices(op: CheckIndices, x: TensorType, *indices: TensorType) -> Iterator[Native]:
+    # As the operators' kernels say it.
+    said = "take_along_axis" if op.operator == "take_along_axis" else "index"
+
+    def make(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        _, *indices = inputs
+        places = [(1 + k, 0, axis) for k, axis in enumerate(op.axes)]
+        return _core.make_indexed_threads(
+            said, [], [(1 + len(indices), [], [])], places, checks(indices), zero(), None
+        )
+
+    yield Native(make, exact=False)
 
 
 @kernel(IndexGet, device="gpu")

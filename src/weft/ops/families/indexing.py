@@ -487,7 +487,13 @@ class Embedding(
 
 
 @op
-class MaskedFill(Pointwise, family="indexing", positional=("value",), fitted=("value",)):
+class MaskedFill(
+    Pointwise,
+    family="indexing",
+    takes=("bool", "int", "uint", "float", "complex"),
+    positional=("value",),
+    fitted=("value",),
+):
     """x with value where the mask is true.
 
     x: any dtype [...]; mask: booleans, whose shape fits x's by broadcasting; value: a number, converted to x's dtype.

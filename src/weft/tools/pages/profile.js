@@ -289,13 +289,13 @@ $("search").onkeydown = e => { if (e.key === "Enter") $("next").click(); };
 // -- tables, computed here from the events, so that they can be of any part
 
 function tally(by, a, b) {
-  const n = D.details.length, count = new Float64Array(n), seconds = new Float64Array(n);
-  for (let i = 0; i < E.n; i++) if (E.counts[i] && E.start[i] >= a && E.start[i] < b) { count[E.detail[i]]++; seconds[E.detail[i]] += E.own[i]; }
+  const n = D.details.length, count = new Float64Array(n), seconds = new Float64Array(n), shortest = new Float64Array(n).fill(Infinity);
+  for (let i = 0; i < E.n; i++) if (E.counts[i] && E.start[i] >= a && E.start[i] < b) { const k = E.detail[i]; count[k]++; seconds[k] += E.own[i]; shortest[k] = Math.min(shortest[k], E.own[i]); }
   const rows = new Map();
   for (let k = 0; k < n; k++) if (count[k]) {
     const d = D.details[k], key = d[by];
-    let row = rows.get(key); if (!row) rows.set(key, row = {key, calls: 0, seconds: 0, flops: 0, bytes: 0});
-    row.calls += count[k]; row.seconds += seconds[k]; row.flops += count[k] * d.flops; row.bytes += count[k] * d.bytes;
+    let row = rows.get(key); if (!row) rows.set(key, row = {key, calls: 0, seconds: 0, least_s: 0, flops: 0, bytes: 0});
+    row.calls += count[k]; row.seconds += seconds[k]; row.least_s += count[k] * shortest[k]; row.flops += count[k] * d.flops; row.bytes += count[k] * d.bytes;
   }
   const found = [...rows.values()], whole = found.reduce((s, r) => s + r.seconds, 0) || 1;
   for (const r of found) {
@@ -305,7 +305,7 @@ function tally(by, a, b) {
   return found;
 }
 const COLUMNS = [["key", "", r => $("by").value === "where" && r.key ? {html: escape(shortLine(r.key)), title: r.key} : r.key || "(not known)"], ["calls", "calls", r => r.calls.toLocaleString("en")], ["seconds", "time", r => time(r.seconds)], ["share", "share", r => ({html: `<i style="width:${(100 * r.share).toFixed(1)}%"></i><span>${percent(r.share)}</span>`, as: "share"})],
-  ["mean", "mean", r => time(r.seconds / r.calls)], ["flop_s", "GFLOP/s", r => r.flops ? (r.flop_s * 1e-9).toFixed(2) : ""], ["byte_s", "GB/s", r => r.bytes ? (r.byte_s * 1e-9).toFixed(2) : ""], ["peak", "of peak", r => r.flops || r.bytes ? percent(r.peak) : ""]];
+  ["mean", "mean", r => time(r.seconds / r.calls)], ["least_s", "least", r => time(r.least_s)], ["flop_s", "GFLOP/s", r => r.flops ? (r.flop_s * 1e-9).toFixed(2) : ""], ["byte_s", "GB/s", r => r.bytes ? (r.byte_s * 1e-9).toFixed(2) : ""], ["peak", "of peak", r => r.flops || r.bytes ? percent(r.peak) : ""]];
 let sortBy = "seconds", sortUp = false;
 $("by").innerHTML = Object.entries(D.by).map(([name, field]) => `<option value="${field}">${name}</option>`).join("");
 $("scope").innerHTML = `<option value="all">the whole record</option><option value="view">what the timeline shows</option>` + (D.steps.length ? `<option value="step">one step</option>` : "");
@@ -327,7 +327,7 @@ $("scope").onchange = () => { $("scopestep").hidden = $("scope").value !== "step
 $("by").onchange = $("scopestep").oninput = $("filter").oninput = drawTable;
 $("csv").onclick = () => {
   const quote = v => `"${String(v).replace(/"/g, '""')}"`;
-  const text = [[$("by").selectedOptions[0].text, "calls", "seconds", "share", "flop_s", "byte_s", "share_of_peak"].join(","), ...weft.rows.map(r => [quote(r.key), r.calls, r.seconds, r.share, r.flop_s, r.byte_s, r.peak].join(","))].join("\r\n");
+  const text = [[$("by").selectedOptions[0].text, "calls", "seconds", "least_s", "share", "flop_s", "byte_s", "share_of_peak"].join(","), ...weft.rows.map(r => [quote(r.key), r.calls, r.seconds, r.least_s, r.share, r.flop_s, r.byte_s, r.peak].join(","))].join("\r\n");
   const a = document.createElement("a"); a.href = URL.createObjectURL(new Blob([text], {type: "text/csv"})); a.download = "profile.csv"; a.click();
 };
 
