@@ -1,5 +1,8 @@
 """User code has types: what is right passes a strict type checker, what is wrong does not."""
 
+import doctest
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -106,3 +109,93 @@ def test_types_of_user_code(tmp_path):
     assert len(found) == len(WRONG), done.stdout + done.stderr
     for line, kind in zip(found, WRONG.values(), strict=True):
         assert f"[{kind}]" in line
+
+
+# The programs of the documentation pass two checkers, at the strictness that such programs are written with.
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NEW_OPERATOR = "an operator that the program defines becomes a function and a method when it runs"
+CIRCULAR = "whether a call returns is inferred from calls before it, and these from its own result"
+KNOWN = {  # what checkers say of right programs: page, part of the line, checkers and the reason
+    ("CONTRIBUTING", "F.centred"): ("mypy basedpyright", NEW_OPERATOR),
+    ("docs_operators", "rms_scale"): ("mypy basedpyright", NEW_OPERATOR),
+    ("docs_operators", "F.affine("): ("mypy basedpyright", NEW_OPERATOR),
+    ("docs_operators", "F.std(Quantity("): (
+        "mypy basedpyright",
+        "functions are typed for tensors; what they give for the program's own type of arrays, that type decides",
+    ),
+    ("docs_arrays", "np.frombuffer(memory"): (
+        "mypy basedpyright",
+        "NumPy's types list the classes that have buffers",
+    ),
+    ("docs_engine", "error.operation for error in group.exceptions"): (
+        "mypy basedpyright",
+        "a group of exceptions may hold groups, those of the engine do not",
+    ),
+    ("docs_engine", "== sum("): ("mypy", "it takes the result of == for the type of the sum"),
+    ("docs_modules", "parameters, first = step(parameters, x, y)"): ("basedpyright", CIRCULAR),
+    ("docs_tutorial", "soft_step(wf.tensor("): ("basedpyright", CIRCULAR),
+    ("docs_tutorial", "with Count() as count:"): ("basedpyright", CIRCULAR),
+    ("docs_tutorial", "digits."): (
+        "basedpyright",
+        "scikit-learn's types: load_digits gives a Bunch or a tuple",
+    ),
+}
+
+
+def programs(folder):
+    """A file for each page that has examples, in which each example stands at its line."""
+    for path in PAGES:
+        lines = []
+        for example in doctest.DocTestParser().get_examples(path.read_text().replace("```", "\n")):
+            if example.exc_msg is None:
+                lines += [""] * (example.lineno - len(lines)) + example.source.splitlines()
+        if lines:
+            name = str(path.relative_to(ROOT).with_suffix("")).replace("/", "_").replace("-", "_")
+            (folder / f"{name}.py").write_text("\n".join(lines) + "\n")
+
+
+def mypy(folder):
+    (folder / "mypy.ini").write_text(
+        f"[mypy]\npython_version = 3.11\nmypy_path = {ROOT / 'src'}\ncache_dir = {ROOT / '.mypy_cache' / 'pages'}\n"
+        "ignore_missing_imports = True\ncheck_untyped_defs = True\nallow_redefinition = True\nfollow_imports = silent\n"
+        # An empty container needs no type in a short program, and a name may be used for another function.
+        "disable_error_code = var-annotated, has-type, no-redef, func-returns-value\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "--no-error-summary"]
+    done = run(folder, *command, *sorted(path.name for path in folder.glob("*.py")))
+    return [found.groups() for found in re.finditer(r"(?m)^(\w+)\.py:(\d+): error: (.*)", done)]
+
+
+def basedpyright(folder):
+    pytest.importorskip("basedpyright")
+    settings = {"typeCheckingMode": "basic", "pythonVersion": "3.11", "extraPaths": [str(ROOT / "src")]}
+    ignored = ("MissingImports", "MissingModuleSource", "UnusedExpression", "Redeclaration")
+    settings |= {f"report{name}": False for name in ignored}
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "basedpyright", "--level", "error", "--outputjson"]
+    report = json.loads(run(folder, *command, "--pythonpath", sys.executable))
+    assert report["summary"]["filesAnalyzed"] > 30
+    return [
+        (Path(each["file"]).stem, each["range"]["start"]["line"] + 1, each["message"])
+        for each in report["generalDiagnostics"]
+    ]
+
+
+def run(folder, *command):
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110).stdout
+
+
+@pytest.mark.parametrize("checker", [mypy, basedpyright])
+def test_programs_of_the_documentation(checker, tmp_path):
+    programs(tmp_path)
+    known = {key for key, (checkers, _) in KNOWN.items() if checker.__name__ in checkers.split()}
+    unknown, met = [], set()
+    for page, number, message in checker(tmp_path):
+        line = (tmp_path / f"{page}.py").read_text().splitlines()[int(number) - 1].strip()
+        reasons = {key for key in known if key[0] == page and key[1] in line}
+        met |= reasons
+        if not reasons:
+            unknown.append(f"{page}: {line}\n    {message}")
+    assert not unknown, "\n".join(unknown)
+    assert met == known, f"no longer said: {known - met}"

@@ -31,7 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from weft.arrays.methods import Methods
 
-    class Tensor(Methods):
+    class Tensor(Methods["Tensor"]):
         """What type checkers see; the native type (native/bindings/tensor.cpp) and _METHODS below are what runs."""
 
         shape: tuple[int, ...]
@@ -45,7 +45,9 @@ if TYPE_CHECKING:
         version: int
         T: Tensor
         mT: Tensor
-        grad: Tensor | None
+        grad: (
+            Tensor | Any
+        )  # None where there is none, or an array of weft.sparse; Any, since most code knows which
         requires_grad: bool
 
         def detach(self) -> Tensor: ...

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from weft import _core
 
@@ -88,7 +88,7 @@ class Transformation(contextlib.ContextDecorator):
 
         return emit_below(self.emit, (self._emit_below, _core.layers()), op, args)
 
-    def __enter__(self) -> Transformation:
+    def __enter__(self) -> Self:
         before = _core.layers()
         _entered.stack.append((self, before))
         _core.set_layers(_with(self, before))

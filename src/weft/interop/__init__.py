@@ -11,7 +11,13 @@ with weft, and nothing of a file is ever run.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.interop import gguf as gguf
+    from weft.interop import mxnet as mxnet
+    from weft.interop import onnx as onnx
+    from weft.interop import weights as weights
 
 __all__ = ["gguf", "mxnet", "onnx", "weights"]
 

@@ -83,11 +83,11 @@ class Sequential(Module):
     def __len__(self) -> int:
         return len(self._layers)
 
-    def __iter__(self) -> Iterator[Module]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._layers.values())
 
     @overload
-    def __getitem__(self, k: int) -> Module: ...
+    def __getitem__(self, k: int) -> Any: ...  # of any class
     @overload
     def __getitem__(self, k: slice) -> Sequential: ...
     def __getitem__(self, k: Any) -> Any:

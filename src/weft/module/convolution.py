@@ -46,7 +46,7 @@ class _Channels(Module):
 
     def _make(self, shape: Any, bias: bool, dtype: DType | str, device: Device | str | None) -> None:
         self.weight = parameter((*shape, *self.kernel_size), dtype, device)
-        self.bias = parameter(self.out_channels, dtype, device) if bias else None
+        self.bias: Tensor | Any = parameter(self.out_channels, dtype, device) if bias else None
         self.reset()
 
     def reset(self) -> None:

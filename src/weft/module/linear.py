@@ -94,7 +94,7 @@ class Linear(Module):
     ) -> None:
         self.in_features, self.out_features = in_features, out_features
         self.weight = parameter((out_features, in_features), dtype, device)
-        self.bias = parameter(out_features, dtype, device) if bias else None
+        self.bias: Tensor | Any = parameter(out_features, dtype, device) if bias else None
         self.reset()
 
     def reset(self) -> None:
@@ -204,7 +204,7 @@ class Bilinear(Module):
     ) -> None:
         self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
         self.weight = parameter((out_features, in1_features, in2_features), dtype, device)
-        self.bias = parameter(out_features, dtype, device) if bias else None
+        self.bias: Tensor | Any = parameter(out_features, dtype, device) if bias else None
         self.reset()
 
     def reset(self) -> None:

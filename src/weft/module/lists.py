@@ -52,7 +52,7 @@ class ModuleList(Module):
     def __len__(self) -> int:
         return len(self._items)
 
-    def __iter__(self) -> Iterator[Module]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._items)
 
     def __getitem__(self, k: Any) -> Any:
@@ -111,7 +111,7 @@ class ModuleDict(Module):
     def __contains__(self, name: object) -> bool:
         return name in self._items
 
-    def __getitem__(self, name: str) -> Module:
+    def __getitem__(self, name: str) -> Any:
         return self._items[name]
 
     def __setitem__(self, name: str, module: Module) -> None:

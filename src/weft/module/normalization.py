@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from weft import functional as F
 from weft.arrays.creation import empty
@@ -39,7 +39,7 @@ class _Scaled(Module):
         device: Device | str | None,
     ) -> None:
         self.weight = parameter(shape, dtype, device) if weight else None
-        self.bias = parameter(shape, dtype, device) if bias else None
+        self.bias: Tensor | Any = parameter(shape, dtype, device) if bias else None
 
     def reset(self) -> None:
         """Restore the initial values: weight 1, bias 0."""

@@ -21,7 +21,7 @@ so a type needs rules for primitives only. A primitive that all decline raises T
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft import _core
 from weft.base.dtype import as_dtype
@@ -29,6 +29,13 @@ from weft.ops import registry
 from weft.ops.node import Node, Value, add_operators, constant, input_value, method_of
 from weft.ops.op import Op
 from weft.ops.types import TensorType
+
+if TYPE_CHECKING:
+    from weft.arrays.methods import Methods
+
+    _Methods = Methods[Any]
+else:
+    _Methods = object
 
 __all__ = ["ArrayMethods", "call", "decomposed", "is_foreign", "owners"]
 
@@ -141,7 +148,7 @@ def _number(node: Node) -> Any:
     return registry.function("full")(shape=(), value=node.value, dtype=kind.dtype, device=kind.device)
 
 
-class ArrayMethods:
+class ArrayMethods(_Methods):
     """Mixin for types with `__weft_function__`: Python's operators and the methods that arrays have.
 
     >>> class Named(ArrayMethods):

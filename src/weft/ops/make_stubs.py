@@ -68,7 +68,7 @@ def result(cls: type[Op]) -> str:
 
 
 def stub(cls: type[Op], *, method: bool = False) -> str:
-    """The typed signature and the first line of the documentation."""
+    """The typed signature and the first line of the documentation. A method is that of an array of type T."""
     signature = cls.documentation().partition("\n--\n")[0]
     (function,) = ast.parse(f"def {signature}: ...").body
     assert isinstance(function, ast.FunctionDef)
@@ -84,6 +84,7 @@ def stub(cls: type[Op], *, method: bool = False) -> str:
             text = "Operand | Sequence[Operand]"
         else:
             text = "Operand | None" if spec.optional else "Operand"
+        text = text.replace("Operand", "Operand | T") if method else text
         arg.annotation = ast.parse(text, mode="eval").body
     for values in (signature_args.defaults, signature_args.kw_defaults):
         for k, value in enumerate(values):
@@ -91,7 +92,8 @@ def stub(cls: type[Op], *, method: bool = False) -> str:
                 values[k] = ast.Constant(...)
     if method:
         (signature_args.posonlyargs or signature_args.args)[0] = ast.arg("self")
-    function.returns = ast.parse(result(cls), mode="eval").body
+    returns = result(cls).replace("Tensor", "T") if method else result(cls)
+    function.returns = ast.parse(returns, mode="eval").body
     line = inspect.cleandoc(cls.__doc__ or cls.name).splitlines()[0]
     function.body = [ast.Expr(ast.Constant(line))]
     return ast.unparse(ast.fix_missing_locations(function))
@@ -114,7 +116,7 @@ def functions(classes: dict[str, type[Op]]) -> str:
 
 
 def methods(classes: dict[str, type[Op]]) -> str:
-    """The text of weft/arrays/methods.pyi: a base class of what type checkers see as Tensor."""
+    """The text of weft/arrays/methods.pyi: a base class of what type checkers see as arrays and symbols, of type T."""
     tree = ast.parse((PACKAGE / "arrays" / "tensor.py").read_text())
     face = next(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "Tensor")
     declared = {node.name for node in face.body if isinstance(node, ast.FunctionDef)}
@@ -123,18 +125,21 @@ def methods(classes: dict[str, type[Op]]) -> str:
         for name, cls in classes.items()
         if cls.public and cls.method and name not in declared and cls.inputs and not cls.inputs[0].variadic
     ]
-    lines += [f"def {name}(self) -> Tensor: ..." for name in UNARY_METHODS]
+    lines += [f"def {name}(self) -> T: ..." for name in UNARY_METHODS]
     for name in BINARY_METHODS:
-        lines.append(f"def __{name}__(self, other: ArrayLike) -> Tensor: ...")
-        lines.append(f"def __r{name}__(self, other: ArrayLike) -> Tensor: ...")
-    lines += [f"def {name}(self, other: ArrayLike) -> Tensor: ..." for name in COMPARISON_METHODS]
+        lines.append(f"def __{name}__(self, other: ArrayLike | T) -> T: ...")
+        lines.append(f"def __r{name}__(self, other: ArrayLike | T) -> T: ...")
+    lines += [f"def {name}(self, other: ArrayLike | T) -> T: ..." for name in COMPARISON_METHODS]
     lines += [
-        f"def {name}(self, other: object) -> Tensor: ...  # type: ignore[override]"
+        f"def {name}(self, other: object) -> T: ...  # type: ignore[override]"
         for name in ("__eq__", "__ne__")
     ]
     lines.append("def __hash__(self) -> int: ...")
     body = "\n".join(lines).replace("\n", "\n    ")
-    return f"{HEAD.format(text='The methods of arrays that are operators')}\n\nclass Methods:\n    {body}\n"
+    head = HEAD.format(text="The methods of arrays that are operators").replace(
+        "Literal", "Generic, Literal, TypeVar"
+    )
+    return f'{head}\nT = TypeVar("T")\n\n\nclass Methods(Generic[T]):\n    {body}\n'
 
 
 def files() -> dict[Path, str]:

@@ -27,7 +27,7 @@ from weft.optimizer.optimizer import Optimizer
 
 __all__ = ["Declared", "Parameters", "option", "options"]
 
-Parameters = Iterable[Tensor] | Iterable[Mapping[str, Any]]
+Parameters = Iterable[Tensor | Mapping[str, Any]]
 
 
 class _Argument:

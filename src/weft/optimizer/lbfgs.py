@@ -60,7 +60,7 @@ class LBFGS(Optimizer):
 
     def __init__(
         self,
-        params: Iterable[Tensor] | Iterable[Mapping[str, Any]],
+        params: Iterable[Tensor | Mapping[str, Any]],
         lr: float = 1.0,
         max_iter: int = 20,
         max_eval: int | None = None,

@@ -65,7 +65,7 @@ class Optimizer:
         super().__init_subclass__(**kwargs)
         names_keywords(cls)
 
-    def __init__(self, params: Iterable[Tensor] | Iterable[Mapping[str, Any]], **defaults: Any) -> None:
+    def __init__(self, params: Iterable[Tensor | Mapping[str, Any]], **defaults: Any) -> None:
         self._defaults = {name: option.default for name, option in self.options.items()}
         self._defaults |= self._checked_options(defaults)
         self.param_groups: list[ParameterGroup] = []

@@ -12,6 +12,7 @@ Every operator can also be called as ``sym.relu(...)``; so can those that have n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from weft import arrays as _arrays  # noqa: F401 - so that functions can be planned
@@ -49,7 +50,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Callable[..., Symbol]:
     if name.startswith("_") or name not in _registry.public_names():
         from weft.base.name_hints import missing
 

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -57,7 +57,15 @@ __all__ = ["Symbol", "from_json", "full", "group", "load", "ones", "var", "zeros
 DTypeLike = DType | str | Any
 
 
-class Symbol(Outputs, ArrayFace):
+if TYPE_CHECKING:
+    from weft.arrays.methods import Methods
+
+    _Methods = Methods["Symbol"]
+else:
+    _Methods = object
+
+
+class Symbol(Outputs, ArrayFace, _Methods):
     """One output of an operator or several, before anything is known of sizes. Equal only to itself.
 
     Functions of operators take symbols as they take arrays, and beside their own arguments name= and attr=. Arrays

@@ -592,7 +592,6 @@ def trace(
 ) -> Trace[P, R]: ...
 @overload
 def trace(
-    function: None = None,
     *,
     strict: bool = ...,
     lazy: bool = ...,

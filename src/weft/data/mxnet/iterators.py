@@ -73,7 +73,8 @@ class DataBatch:
         provide_data: Any = None,
         provide_label: Any = None,
     ) -> None:
-        self.data, self.label, self.pad, self.index = data, label, pad, index
+        self.data, self.pad, self.index = data, pad, index
+        self.label: list[Any] | Any = label
         self.bucket_key, self.provide_data, self.provide_label = bucket_key, provide_data, provide_label
 
     def __repr__(self) -> str:
