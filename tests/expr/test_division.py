@@ -30,9 +30,8 @@ def pairs(dtype):
     ]
     ends = np.array(ends, dtype)
     one = np.array([1], dtype)
-    divisors = rng.integers(1, info.max, 20_000, dtype) >> rng.integers(0, info.bits - 2, 20_000).astype(
-        dtype
-    )
+    shifts = rng.integers(0, info.bits - 2, 20_000).astype(dtype)
+    divisors = np.maximum(rng.integers(1, info.max, 20_000, dtype) >> shifts, one)
     factors = (info.max // divisors * rng.uniform(0, 1, 20_000)).astype(dtype)
     products = [divisors * factors + k * one for k in (0, 1)] + [
         divisors * factors - (factors > 0).astype(dtype)

@@ -608,37 +608,38 @@ class Function:
         """The gradients of forward's tensors."""
         raise NotImplementedError(f"{type(self).__name__}: no backward")
 
-    def _call(self, *args: Any) -> Any:
-        symbol = next((x for x in args if hasattr(x, "__weft_control__")), None)
-        if symbol is not None:
-            return symbol.__weft_control__("function", self, *args)
-        if _core.capture() is not None:
-            return self._in_graph(args)
-        recorder = None if _core.is_stopping() else active_recorder()
-        mark = 0 if recorder is None else _core.last_serial()
-        with no_grad():
-            result = self.forward(*args)
-        inputs = self._inputs(args)
-        outputs = [result] if isinstance(result, Tensor) else list(result)
-        # What is recorded after a graph break is differentiated as it runs.
-        if recorder is not None and recorder.is_complete:
-            from weft.gradients.custom_vjp import give_custom_vjp
-
-            outputs = give_custom_vjp(recorder, self, inputs, outputs, mark)
-        if _core.is_recording() and any(_core.is_tracked(x) for x in inputs):
-            outputs = [_core.alias(y, keep_past=False, is_result=True) for y in outputs]
-            _core.record_function(inputs, outputs, self.backward)
-        elif not _core.is_recording() or _core.is_stopping():
-            # An argument that forward gives back would bring its history along.
-            outputs = [_core.alias(y, keep_past=False) if any(y is x for x in inputs) else y for y in outputs]
-        return outputs[0] if isinstance(result, Tensor) else tuple(outputs)
-
     if TYPE_CHECKING:  # of any arguments, since symbols are taken as well; the result is forward's
 
         def __call__(self: Returns[R], *args: Any) -> R: ...
 
     else:
-        __call__ = _call
+
+        def __call__(self, *args: Any) -> Any:
+            symbol = next((x for x in args if hasattr(x, "__weft_control__")), None)
+            if symbol is not None:
+                return symbol.__weft_control__("function", self, *args)
+            if _core.capture() is not None:
+                return self._in_graph(args)
+            recorder = None if _core.is_stopping() else active_recorder()
+            mark = 0 if recorder is None else _core.last_serial()
+            with no_grad():
+                result = self.forward(*args)
+            inputs = self._inputs(args)
+            outputs = [result] if isinstance(result, Tensor) else list(result)
+            # What is recorded after a graph break is differentiated as it runs.
+            if recorder is not None and recorder.is_complete:
+                from weft.gradients.custom_vjp import give_custom_vjp
+
+                outputs = give_custom_vjp(recorder, self, inputs, outputs, mark)
+            if _core.is_recording() and any(_core.is_tracked(x) for x in inputs):
+                outputs = [_core.alias(y, keep_past=False, is_result=True) for y in outputs]
+                _core.record_function(inputs, outputs, self.backward)
+            elif not _core.is_recording() or _core.is_stopping():
+                # An argument that forward gives back would bring its history along.
+                outputs = [
+                    _core.alias(y, keep_past=False) if any(y is x for x in inputs) else y for y in outputs
+                ]
+            return outputs[0] if isinstance(result, Tensor) else tuple(outputs)
 
     def _inputs(self, args: Sequence[Any]) -> list[Tensor]:
         """The tensors that backward gives gradients for, once forward has run."""

@@ -161,42 +161,42 @@ class Module:
             f"{type(self).__name__}: has no forward(); define forward(self, x) in the class, which a call runs"
         )
 
-    def _call(self, *args: Any, **kwargs: Any) -> Any:
-        for x in (*args, *kwargs.values()) if kwargs else args:
-            if type(x) is not Tensor and (naming := getattr(x, "__weft_naming__", None)) is not None:
-                names = naming(self, self._named_arrays)
-                if names is not None:  # a symbol, and this is the outermost module
-                    with names:
-                        return self(*args, **kwargs)
-        depends_on(self)
-        if self._pre_hooks:
-            for hook in tuple(self._pre_hooks.values()):
-                replaced = hook(self, args)
-                if replaced is not None:
-                    args = replaced if isinstance(replaced, tuple) else (replaced,)
-        try:
-            if self._gradient_hooks:
-                y = self._forward_with_gradient_hooks(args, kwargs)
-            else:
-                y = self.forward(*args, **kwargs)
-        except Exception as problem:
-            if type(problem) is TypeError and _is_of_the_call(problem):
-                raise self._wrong_arguments(problem) from None
-            report(problem)
-            raise
-        if self._hooks:
-            for hook in tuple(self._hooks.values()):
-                replaced = hook(self, args, y)
-                y = y if replaced is None else replaced
-        return y
-
-    module_calls.add(_call.__code__)
     if TYPE_CHECKING:  # of any arguments, since symbols and lists are taken as well; the result is forward's
 
         def __call__(self: Returns[R], *args: Any, **kwargs: Any) -> R: ...
 
     else:
-        __call__ = _call
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            for x in (*args, *kwargs.values()) if kwargs else args:
+                if type(x) is not Tensor and (naming := getattr(x, "__weft_naming__", None)) is not None:
+                    names = naming(self, self._named_arrays)
+                    if names is not None:  # a symbol, and this is the outermost module
+                        with names:
+                            return self(*args, **kwargs)
+            depends_on(self)
+            if self._pre_hooks:
+                for hook in tuple(self._pre_hooks.values()):
+                    replaced = hook(self, args)
+                    if replaced is not None:
+                        args = replaced if isinstance(replaced, tuple) else (replaced,)
+            try:
+                if self._gradient_hooks:
+                    y = self._forward_with_gradient_hooks(args, kwargs)
+                else:
+                    y = self.forward(*args, **kwargs)
+            except Exception as problem:
+                if type(problem) is TypeError and _is_of_the_call(problem):
+                    raise self._wrong_arguments(problem) from None
+                report(problem)
+                raise
+            if self._hooks:
+                for hook in tuple(self._hooks.values()):
+                    replaced = hook(self, args, y)
+                    y = y if replaced is None else replaced
+            return y
+
+        module_calls.add(__call__.__code__)
 
     def _wrong_arguments(self, problem: TypeError) -> TypeError:
         """Python's error, with the arguments that forward takes and the path of the module."""

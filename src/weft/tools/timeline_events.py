@@ -58,7 +58,7 @@ class Lane(NamedTuple):
     last: int
 
 
-class Work(NamedTuple):
+class Total(NamedTuple):
     """What is added up of some events. least_s: their time if each took as long as the shortest of its kind."""
 
     calls: int = 0
@@ -87,7 +87,7 @@ class Events:
     def __len__(self) -> int:
         return len(self.start)
 
-    def table(self, by: str, first_s: float = 0.0, end_s: float = np.inf) -> dict[str, Work]:
+    def table(self, by: str, first_s: float = 0.0, end_s: float = np.inf) -> dict[str, Total]:
         """All work that began in this time, by a field of Detail, longest first."""
         mask = self.counts & (self.start >= first_s) & (self.start < end_s)
         detail, seconds = self.detail[mask], self.self_seconds[mask]
@@ -95,11 +95,11 @@ class Events:
         sums = np.bincount(detail, seconds, minlength=len(self.details))
         shortest = np.full(len(self.details), np.inf)
         np.minimum.at(shortest, detail, seconds)
-        rows: dict[str, Work] = {}
+        rows: dict[str, Total] = {}
         for k in np.nonzero(count)[0]:
             d, n = self.details[k], int(count[k])
-            calls, time, least, flops, size = rows.get(getattr(d, by), Work())
-            rows[getattr(d, by)] = Work(
+            calls, time, least, flops, size = rows.get(getattr(d, by), Total())
+            rows[getattr(d, by)] = Total(
                 calls + n,
                 time + float(sums[k]),
                 least + n * float(shortest[k]),
