@@ -29,7 +29,7 @@ API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # of the array API 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from weft.arrays.methods import Methods
+    from weft.ops.array_methods import Methods
 
     class Tensor(Methods["Tensor"]):
         """What type checkers see; the native type (native/bindings/tensor.cpp) and _METHODS below are what runs."""

@@ -19,7 +19,21 @@ from weft.base.typing import Any
 from weft.interop.mxnet_params import read_array
 from weft.interop.pickled import Rebuilt, read_pickle, replaced
 from weft.interop.source import FileSource, MemorySource, open_source, short
-from weft.optimizer import SGD, Adam, Optimizer
+from weft.optimizer import (
+    FTML,
+    LAMB,
+    LARS,
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    Ftrl,
+    Optimizer,
+    RMSprop,
+    Signum,
+)
 
 __all__ = ["OptimizerStates", "load_states", "restore"]
 
@@ -28,6 +42,23 @@ OPTIMIZERS = (
     *("RMSProp", "AdaDelta", "Ftrl", "Adamax", "Nadam", "ccSGD"),
 )
 SCHEDULERS = ["LRScheduler", "FactorScheduler", "MultiFactorScheduler", "PolyScheduler", "CosineScheduler"]
+PLAIN, NEGATED, RATED = "as it is", "negated", "holds -lr"
+# For each optimizer the classes of MXNet whose states it takes, and its own names of their arrays, in MXNet's order.
+RESTORED: dict[type[Optimizer], tuple[tuple[str, ...], dict[str, str]]] = {
+    SGD: (("SGD", "NAG", "ccSGD"), {"momentum": RATED}),
+    Adam: (("Adam",), {"m": PLAIN, "v": PLAIN}),
+    AdamW: (("AdamW",), {"m": PLAIN, "v": PLAIN}),
+    Adamax: (("Adamax",), {"m": PLAIN, "u": PLAIN}),
+    Adagrad: (("AdaGrad",), {"v": PLAIN}),
+    Adadelta: (("AdaDelta",), {"v": PLAIN, "u": PLAIN}),
+    RMSprop: (("RMSProp",), {"v": PLAIN, "a": PLAIN, "m": RATED}),
+    Ftrl: (("Ftrl",), {"z": PLAIN, "n": PLAIN}),
+    FTML: (("FTML",), {"d": PLAIN, "v": PLAIN, "z": PLAIN}),
+    LAMB: (("LAMB",), {"m": PLAIN, "v": PLAIN}),
+    LARS: (("LARS",), {"m": NEGATED}),
+    Signum: (("Signum",), {"m": NEGATED}),
+}
+COUNTING = (Adam, AdamW, Adamax, FTML, LAMB)  # whose steps depend on how many there were
 MAX_DEPTH = 8  # of objects and containers in an optimizer's attributes
 
 
@@ -142,11 +173,14 @@ def restore(
     """Give states of MXNet to an optimizer, which then goes on as MXNet's would.
 
     parameters: the optimizer's, in MXNet's order (those of a Trainer, or the arguments of a Module's symbol without
-    inputs), or by the keys of states.arrays. SGD (and NAG as SGD with nesterov) and Adam are supported: MXNet's
-    momentum, which holds -lr, becomes weft's; Adam divides by sqrt(v) + eps before its correction there, so that steps
-    differ by about eps. updates: of each parameter until now, where the file has no optimizer that says it; Adam needs
-    it. Options of the optimizer stay as they are. Raises NotImplementedError for other optimizers and for
-    multi_precision, KeyError for a parameter without a state, ValueError for arrays of another shape or number.
+    inputs), or by the keys of states.arrays. updates: of each parameter until now, where the file has no optimizer that
+    says it; optimizers whose steps depend on it need it. Options of the optimizer stay as they are.
+    The optimizers are SGD (also for NAG, with nesterov), Adam, AdamW, Adamax, Adagrad, Adadelta, RMSprop, Ftrl, FTML,
+    LAMB, LARS and Signum. eps is added to a root in some of them, and under it or before a correction in MXNet, so
+    steps differ by about eps. Momentum that holds -lr in MXNet is divided by it. MXNet's Nadam multiplies one schedule
+    once for each parameter, which no optimizer here does.
+    Raises NotImplementedError for other optimizers and for multi_precision, KeyError for a parameter without a state,
+    ValueError for arrays of another shape or number, and for states of another optimizer.
 
     >>> import weft as wf
     >>> w = wf.zeros(2)
@@ -155,39 +189,53 @@ def restore(
     >>> opt.state_dict()["state"]["0.momentum"].tolist()
     [-2.0, 4.0]
     """
-    if type(optimizer) not in (SGD, Adam):
-        raise NotImplementedError(f"restore: states of {type(optimizer).__name__}; there are SGD and Adam")
+    name, attributes = type(optimizer).__name__, states.optimizer or {}
+    if type(optimizer) not in RESTORED:
+        known = ", ".join(cls.__name__ for cls in RESTORED)
+        raise NotImplementedError(f"restore: states of {name}; there are {known}")
+    classes, conversions = RESTORED[type(optimizer)]
+    if attributes.get("class", classes[0]) not in classes:
+        raise ValueError(
+            f"restore: the file has states of {short(attributes['class'])}, {name} takes those of {', '.join(classes)}"
+        )
     by_key = parameters if isinstance(parameters, Mapping) else dict(enumerate(parameters))
     keys = {id(x): key for key, x in by_key.items()}
-    attributes = states.optimizer or {}
     counts = attributes.get("_index_update_count", {})
     saved = optimizer.state_dict()
     new = dict(saved["state"])
     number = 0
     for group in optimizer.param_groups:
+        lr = attributes.get("lr") if attributes.get("lr_scheduler") is None else None
+        scales = {PLAIN: None, NEGATED: -1.0, RATED: -1 / (lr or group["lr"])}
         for p in group.params:
             if id(p) not in keys or keys[id(p)] not in states.arrays:
                 raise KeyError(f"restore: parameter {number} of the optimizer has no state")
             key = keys[id(p)]
-            arrays = states.arrays[key]
-            arrays = () if arrays is None else arrays if isinstance(arrays, tuple) else (arrays,)
-            if not all(isinstance(x, Tensor) for x in arrays):
-                raise NotImplementedError(f"restore: the state of {short(key)} is one of multi_precision")
-            if isinstance(optimizer, SGD):
-                lr = attributes.get("lr") if attributes.get("lr_scheduler") is None else None
-                arrays = tuple(x * (-1 / (lr or group["lr"])) for x in arrays)
+            arrays = _arrays_of(states.arrays[key], key)
             count = counts.get(key, updates) if isinstance(counts, dict) else updates
-            if count is None and isinstance(optimizer, Adam):
+            if count is None and isinstance(optimizer, COUNTING):
                 raise ValueError(
                     "restore: the file has no optimizer that counts updates; updates= says how many"
                 )
-            roles = [name for name in new if name.startswith(f"{number}.") and name != f"{number}.step"]
-            if [x.shape for x in arrays] != [new[role].shape for role in roles]:
+            roles = [role for role in conversions if f"{number}.{role}" in new]
+            if len(arrays) == len(roles) - 1 and roles[-1] == "m" and not group["momentum"]:
+                roles.pop()  # MXNet has no array for a momentum of 0
+            shapes = [new[f"{number}.{role}"].shape for role in roles]
+            if [x.shape for x in arrays] != shapes:
                 raise ValueError(
                     f"restore: the state of {short(key)} has arrays of {[x.shape for x in arrays]}, "
-                    f"{type(optimizer).__name__} needs {[new[role].shape for role in roles]}"
+                    f"{name} needs {shapes}"
                 )
-            new |= zip(roles, arrays, strict=True)
+            for role, x in zip(roles, arrays, strict=True):
+                scale = scales[conversions[role]]
+                new[f"{number}.{role}"] = x if scale is None else x * scale
             new[f"{number}.step"] = full_like(new[f"{number}.step"], count or 0)
             number += 1
     optimizer.load_state_dict({**saved, "state": new})
+
+
+def _arrays_of(state: Any, key: Any) -> tuple[Tensor, ...]:
+    arrays = () if state is None else state if isinstance(state, tuple) else (state,)
+    if not all(isinstance(x, Tensor) for x in arrays):
+        raise NotImplementedError(f"restore: the state of {short(key)} is one of multi_precision")
+    return arrays

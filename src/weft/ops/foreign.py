@@ -31,7 +31,7 @@ from weft.ops.op import Op
 from weft.ops.types import TensorType
 
 if TYPE_CHECKING:
-    from weft.arrays.methods import Methods
+    from weft.ops.array_methods import Methods
 
     _Methods = Methods[Any]
 else:

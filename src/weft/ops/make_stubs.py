@@ -1,4 +1,4 @@
-"""Writes what type checkers read: weft/functional/__init__.pyi and weft/arrays/methods.pyi, from the classes.
+"""Writes what type checkers read: weft/functional/__init__.pyi and weft/ops/array_methods.pyi, from the classes.
 
 Run by ``./dev stub``; a test compares.
 
@@ -116,7 +116,7 @@ def functions(classes: dict[str, type[Op]]) -> str:
 
 
 def methods(classes: dict[str, type[Op]]) -> str:
-    """The text of weft/arrays/methods.pyi: a base class of what type checkers see as arrays and symbols, of type T."""
+    """The text of weft/ops/array_methods.pyi: the base class of arrays and symbols, of type T, for checkers."""
     tree = ast.parse((PACKAGE / "arrays" / "tensor.py").read_text())
     face = next(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "Tensor")
     declared = {node.name for node in face.body if isinstance(node, ast.FunctionDef)}
@@ -147,7 +147,7 @@ def files() -> dict[Path, str]:
     classes = index_of_modules()
     return {
         PACKAGE / "functional" / "__init__.pyi": functions(classes),
-        PACKAGE / "arrays" / "methods.pyi": methods(classes),
+        PACKAGE / "ops" / "array_methods.pyi": methods(classes),
     }
 
 

@@ -25,7 +25,7 @@ from weft.base.keywords import unknown_argument
 from weft.optimizer.group import Option
 from weft.optimizer.optimizer import Optimizer
 
-__all__ = ["Declared", "Parameters", "option", "options"]
+__all__ = ["Declared", "option", "options"]
 
 Parameters = Iterable[Tensor | Mapping[str, Any]]
 

@@ -58,7 +58,7 @@ DTypeLike = DType | str | Any
 
 
 if TYPE_CHECKING:
-    from weft.arrays.methods import Methods
+    from weft.ops.array_methods import Methods
 
     _Methods = Methods["Symbol"]
 else:
