@@ -83,7 +83,8 @@ nb::object complex_array(nb::handle number, std::span<PyObject* const> operands)
     return x && is_tensor(x) && (self_of(x).dtype == DType::float64 || self_of(x).dtype == DType::complex128);
   });
   const DType dtype = is_wide ? DType::complex128 : DType::complex64;
-  return call_hook(Hook::asarray, number, "dtype"_a = dtype_object(dtype), "device"_a = device_beside(operands));
+  return call_hook(Hook::asarray, number, "dtype"_a = dtype_object(dtype),
+                   "device"_a = device_beside(operands));
 }
 
 // What complex numbers and NumPy's scalars and arrays stand for; null: the object is none of them.
