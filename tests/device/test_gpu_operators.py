@@ -7,6 +7,7 @@ import pytest
 from .support import run, standin_path
 
 SHARES = 6
+DAYS = {"tests/executor": 1, "tests/programs": 2, "tests/imperative": 4}
 DAY = datetime.date.today().toordinal()
 
 
@@ -27,5 +28,16 @@ def test_a_share_of_the_operators():
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(1, 9))
 def test_operators(part):
-    """All generated tests; in eight days each part with each of eight seeds."""
-    run_there("tests/ops/test_every_op.py", "--part", f"{part}/8", seed=(part + DAY) % 8)
+    """All generated tests, half of the parts every day; in sixteen days each part with each of eight seeds."""
+    if (part + DAY) % 2:
+        pytest.skip("the other parts' day")
+    run_there("tests/ops/test_every_op.py", "--part", f"{part}/8", seed=(part + DAY // 2) % 8)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("folder", DAYS)
+def test_programs_and_calls(folder):
+    """The processor's tests but those that are marked as its own, in so many days all of them."""
+    days = DAYS[folder]
+    run_there(folder, "--part", f"{DAY % days + 1}/{days}", seed=DAY % 97 + 1)

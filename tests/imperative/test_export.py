@@ -34,6 +34,7 @@ def test_a_network(tmp_path):
     assert path.stat().st_size < 40_000
 
 
+@pytest.mark.processor("arrays of the other process are on cpu:0")
 def test_operators_that_run_graphs_in_another_process(tmp_path):
     """The reader has imported nothing that has to do with loops, branches, or gradients of one's own."""
 
