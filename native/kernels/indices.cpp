@@ -64,6 +64,16 @@ bool any_index_outside(const char* from, DType dtype, int64_t step, int64_t coun
 
 }  // namespace
 
+void load_indices(const char* from, DType dtype, int64_t from_step, int64_t count, int64_t size, int64_t step,
+                  int64_t* to) {
+  const auto to_offsets = WEFT_AT_LEVEL(to_offsets);
+  if (is_row_of_int64(from, dtype, from_step))
+    return to_offsets(reinterpret_cast<const int64_t*>(from), count, size, step, to);
+  const RowFunctions load = row_functions(DType::int64, dtype);
+  (from_step == 1 ? load.contiguous : load.strided)(reinterpret_cast<char*>(to), 1, from, from_step, count);
+  to_offsets(to, count, size, step, to);
+}
+
 void check_indices(const View& indices, int64_t size, int axis, const char* function) {
   if (count_of(indices) == 0) return;
   const Lines<1> lines({&indices}, std::max(indices.ndim - 1, 0));
@@ -167,8 +177,7 @@ void Indexed::find_offsets(const View& x, const View* indices, const std::vector
 const int64_t* Indexed::offsets(int64_t begin, int64_t count, int64_t* buffer) const {
   if (offsets_) return offsets_ + begin;
   load_indices(indices_ + begin * static_cast<int64_t>(size_of(index_type_)), index_type_, 1, count, size_,
-               buffer);
-  for (int64_t i = 0; i < count; ++i) buffer[i] *= step_;
+               step_, buffer);
   return buffer;
 }
 
