@@ -20,6 +20,16 @@ constexpr int64_t kPiece = 16 << 10;
 namespace weft {
 namespace {
 
+// Whether the elements follow each other in row-major order.
+bool is_dense(const View& x) {
+  int64_t step = 1;
+  for (int d = x.ndim - 1; d >= 0; --d) {
+    if (x.shape[d] != 1 && x.strides[d] != step) return false;
+    step *= x.shape[d];
+  }
+  return true;
+}
+
 // As int64; a uint64 above the largest int64 counts as that.
 void load_as_int64(const char* from, DType dtype, int64_t step, int64_t count, int64_t* to) {
   const RowFunctions load = row_functions(DType::int64, dtype);
@@ -75,8 +85,12 @@ void load_indices(const char* from, DType dtype, int64_t from_step, int64_t coun
 }
 
 void check_indices(const View& indices, int64_t size, int axis, const char* function) {
-  if (count_of(indices) == 0) return;
-  const Lines<1> lines({&indices}, std::max(indices.ndim - 1, 0));
+  const int64_t all = count_of(indices);
+  if (all == 0) return;
+  const int64_t one = 1;
+  const View flat{indices.data, indices.dtype, 1, &all, &one};  // the same elements, where there are no gaps
+  const View& items = is_dense(indices) ? flat : indices;
+  const Lines<1> lines({&items}, std::max(items.ndim - 1, 0));
   const int64_t pieces = (lines.length[0] + kPiece - 1) / kPiece;
   const auto item = static_cast<int64_t>(size_of(indices.dtype));
   std::atomic<bool> bad{false};
@@ -121,14 +135,9 @@ namespace {
 
 bool is_direct(const View& x, const View* indices, const std::vector<int>& dims, bool writes) {
   if (dims.size() > 1 || (writes && x.dtype == indices[0].dtype)) return false;
-  int64_t before = 1, step = 1;
+  int64_t before = 1;
   for (int d = 0; d < dims[0]; ++d) before *= x.shape[d];
-  bool dense = true;
-  for (int d = indices[0].ndim - 1; d >= 0; --d) {
-    dense &= indices[0].shape[d] == 1 || indices[0].strides[d] == step;
-    step *= indices[0].shape[d];
-  }
-  return before == 1 && dense;
+  return before == 1 && is_dense(indices[0]);
 }
 
 }  // namespace
