@@ -12,13 +12,16 @@ namespace {
 
 constexpr int64_t kPieceBytes = 64 << 10;
 
-// to[k] = from[k * step + indices[k] * stride]; steps in elements.
+
+// to[k * to_step] = from[k * step], offsets[k] bytes further; steps in elements.
 template <class Word>
-void gather(char* to, int64_t to_step, const char* from, int64_t step, int64_t stride, const int64_t* indices,
-            int64_t count) {
+void gather(char* to, int64_t to_step, const char* from, int64_t step, const int64_t* offsets, int64_t count) {
   constexpr auto kSize = static_cast<int64_t>(sizeof(Word));
-  for (int64_t k = 0; k < count; ++k)
-    store_as(to + k * to_step * kSize, load_as<Word>(from + (k * step + indices[k] * stride) * kSize));
+  if (to_step == 1 && step == 0)
+    for (int64_t k = 0; k < count; ++k) store_as(to + k * kSize, load_as<Word>(from + offsets[k]));
+  else
+    for (int64_t k = 0; k < count; ++k)
+      store_as(to + k * to_step * kSize, load_as<Word>(from + k * step * kSize + offsets[k]));
 }
 
 class TakeAlongAxis final : public Kernel {
@@ -58,10 +61,9 @@ class TakeAlongAxis final : public Kernel {
                      const int64_t start = unit % chunks * kIndexChunk;
                      const int64_t count = std::min(kIndexChunk, length - start);
                      load_indices(index + start * lines.step[0] * item, index_type, lines.step[0], count,
-                                  size, positions);
+                                  size, stride * kSize, positions);
                      gather<Word>(to + start * lines.step[2] * kSize, lines.step[2],
-                                  from + start * lines.step[1] * kSize, lines.step[1], stride, positions,
-                                  count);
+                                  from + start * lines.step[1] * kSize, lines.step[1], positions, count);
                    }
                  });
   }

@@ -20,6 +20,16 @@ constexpr int64_t kPiece = 16 << 10;
 namespace weft {
 namespace {
 
+// Whether the elements follow each other in row-major order.
+bool is_dense(const View& x) {
+  int64_t step = 1;
+  for (int d = x.ndim - 1; d >= 0; --d) {
+    if (x.shape[d] != 1 && x.strides[d] != step) return false;
+    step *= x.shape[d];
+  }
+  return true;
+}
+
 // As int64; a uint64 above the largest int64 counts as that.
 void load_as_int64(const char* from, DType dtype, int64_t step, int64_t count, int64_t* to) {
   const RowFunctions load = row_functions(DType::int64, dtype);
@@ -67,10 +77,24 @@ bool any_index_outside(const char* from, DType dtype, int64_t step, int64_t coun
 
 }  // namespace
 
+void load_indices(const char* from, DType dtype, int64_t from_step, int64_t count, int64_t size, int64_t step,
+                  int64_t* to) {
+  const auto to_offsets = WEFT_AT_LEVEL(to_offsets);
+  if (is_row_of_int64(from, dtype, from_step))
+    return to_offsets(reinterpret_cast<const int64_t*>(from), count, size, step, to);
+  const RowFunctions load = row_functions(DType::int64, dtype);
+  (from_step == 1 ? load.contiguous : load.strided)(reinterpret_cast<char*>(to), 1, from, from_step, count);
+  to_offsets(to, count, size, step, to);
+}
+
 void check_indices(const View& indices, int64_t size, int axis, const char* function, bool wraps) {
-  if (count_of(indices) == 0) return;
+  const int64_t all = count_of(indices);
+  if (all == 0) return;
   const int64_t least = wraps ? -size : 0;
-  const Lines<1> lines({&indices}, std::max(indices.ndim - 1, 0));
+  const int64_t one = 1;
+  const View flat{indices.data, indices.dtype, 1, &all, &one};  // the same elements, where there are no gaps
+  const View& items = is_dense(indices) ? flat : indices;
+  const Lines<1> lines({&items}, std::max(items.ndim - 1, 0));
   const int64_t pieces = (lines.length[0] + kPiece - 1) / kPiece;
   const auto item = static_cast<int64_t>(size_of(indices.dtype));
   std::atomic<bool> bad{false};
@@ -115,14 +139,9 @@ namespace {
 
 bool is_direct(const View& x, const View* indices, const std::vector<int>& dims, bool writes) {
   if (dims.size() > 1 || (writes && x.dtype == indices[0].dtype)) return false;
-  int64_t before = 1, step = 1;
+  int64_t before = 1;
   for (int d = 0; d < dims[0]; ++d) before *= x.shape[d];
-  bool dense = true;
-  for (int d = indices[0].ndim - 1; d >= 0; --d) {
-    dense &= indices[0].shape[d] == 1 || indices[0].strides[d] == step;
-    step *= indices[0].shape[d];
-  }
-  return before == 1 && dense;
+  return before == 1 && is_dense(indices[0]);
 }
 
 }  // namespace
@@ -171,8 +190,7 @@ void Indexed::find_offsets(const View& x, const View* indices, const std::vector
 const int64_t* Indexed::offsets(int64_t begin, int64_t count, int64_t* buffer) const {
   if (offsets_) return offsets_ + begin;
   load_indices(indices_ + begin * static_cast<int64_t>(size_of(index_type_)), index_type_, 1, count, size_,
-               buffer);
-  for (int64_t i = 0; i < count; ++i) buffer[i] *= step_;
+               step_, buffer);
   return buffer;
 }
 

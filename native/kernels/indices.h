@@ -21,12 +21,9 @@ inline int64_t wrapped_index(int64_t index, int64_t size) noexcept {
   const int64_t wrapped = index + (index < 0 ? size : 0);
   return static_cast<uint64_t>(wrapped) < static_cast<uint64_t>(size) ? wrapped : 0;
 }
-inline void load_indices(const char* from, DType dtype, int64_t step, int64_t count, int64_t size,
-                         int64_t* to) {
-  const RowFunctions load = row_functions(DType::int64, dtype);
-  (step == 1 ? load.contiguous : load.strided)(reinterpret_cast<char*>(to), 1, from, step, count);
-  for (int64_t i = 0; i < count; ++i) to[i] = wrapped_index(to[i], size);
-}
+// The same times `step`.
+void load_indices(const char* from, DType dtype, int64_t from_step, int64_t count, int64_t size, int64_t step,
+                  int64_t* to);
 
 // A view with shape and strides of its own, to be changed.
 struct OwnView {

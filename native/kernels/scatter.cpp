@@ -19,8 +19,8 @@ namespace {
 
 constexpr int64_t kParallelElements = 16 << 10;  // less is done on the calling thread
 constexpr int kThreadsForRanges = 4;
-constexpr int64_t kColumns = 64;  // a thread's share of columns at least
-constexpr int64_t kRow = 8;       // elements that are dearer than the look at their index
+constexpr int64_t kColumns = 64;    // a thread's share of columns at least
+constexpr int64_t kRowBytes = 128;  // a row that is dearer than the look at its index
 
 template <class T, Combine mode>
 [[gnu::always_inline]] inline T combined(T old, T update) {
@@ -73,6 +73,15 @@ void combine_line(char* to, int64_t step, const char* updates, int64_t update_st
     for (int64_t k = 0; k < count; ++k) combine_at<T, mode>(to + k * step, updates + k * update_step);
   }
 }
+
+}  // namespace
+}  // namespace weft
+
+#define WEFT_EACH_LEVEL "kernels/scatter_rows.inc"
+#include "kernels/each_level.h"
+
+namespace weft {
+namespace {
 
 // Consecutive elements, as many as a vector of the baseline has: wider ones are compared element by element
 // there.
@@ -138,7 +147,10 @@ Functions functions_for(Combine mode) {
 Functions functions_of(DType dtype, Combine mode) {
   if (is_complex(dtype) && (mode == Combine::max || mode == Combine::min))
     throw DTypeError(std::string(name_of(dtype)) + " has no order");
-  return with_element(dtype, [mode]<class T>(std::type_identity<T>) { return functions_for<T>(mode); });
+  Functions functions =
+      with_element(dtype, [mode]<class T>(std::type_identity<T>) { return functions_for<T>(mode); });
+  if (const auto rows = WEFT_AT_LEVEL(float_rows)(dtype, mode)) functions.combine_rows = rows;
+  return functions;
 }
 
 // The updates as elements of the destination's type, at most kIndexChunk at a time.
@@ -319,8 +331,7 @@ class Scatter final : public Kernel {
       const int64_t count = std::min(kIndexChunk, last - start);
       for (int64_t row = 0; row < plan.rows.size; ++row) {
         load_indices(index + row * plan.rows.index + start * plan.columns.index, plan.index_type,
-                     plan.columns.index / item, count, plan.size, offsets);
-        for (int64_t k = 0; k < count; ++k) offsets[k] *= plan.stride;
+                     plan.columns.index / item, count, plan.size, plan.stride, offsets);
         int64_t step = plan.columns.update;
         const char* from = updates.get(update + row * plan.rows.update + start * step, step, count);
         if (plan.meet)
@@ -367,7 +378,7 @@ class IndexPut final : public Kernel {
     const Pair::Dim inner = plan.after.take_last();
     const int64_t units = plan.before.count();
     const bool by_columns = inner.size >= team_size() * kColumns;
-    const bool by_rows = inner.size >= kRow;
+    const bool by_rows = inner.size * static_cast<int64_t>(size_of(y.dtype)) >= kRowBytes;
     const int64_t parts = parts_for(count_of(values), units, by_columns, by_rows);
     const bool by_ranges = parts > 1 && !by_columns;
     const auto bounds = by_ranges ? plan.bounds() : std::pair<int64_t, int64_t>{};
@@ -478,7 +489,7 @@ class Bincount final : public Kernel {
     int64_t numbers[kIndexChunk];
     for (int64_t start = begin; start < end; start += kIndexChunk) {
       const int64_t now = std::min(kIndexChunk, end - start);
-      load_indices(x.data + start * item, x.dtype, x.strides[0], now, length, numbers);
+      load_indices(x.data + start * item, x.dtype, x.strides[0], now, length, 1, numbers);
       int64_t i = 0;
       for (; i + kTurns <= now; i += kTurns)
         for (int64_t k = 0; k < kTurns; ++k) ++counts[k * second + numbers[i + k]];

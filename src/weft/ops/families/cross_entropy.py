@@ -338,10 +338,12 @@ class NllLoss(Classes, rule="x: float, target: int, weight?: float -> y: x"):
     """
 
     def decompose(self, x: Any, target: Any, weight: Any) -> Any:
-        target, weight, axis = self.aligned(x, target, weight)
-        classes = F.places_like(x, axis=axis)
-        is_target = F.logical_and(F.equal(classes, target), F.not_equal(target, self.ignore_index))
-        factor = 1.0 if weight is None else cast_to(weight, x.dtype)
-        shares = cast_to(F.where(is_target, factor, 0.0), x.dtype)
-        losses = F.sum(F.where(is_target, -x * factor, 0), axis=axis, keepdims=True)
-        return self.reduced(losses, shares, axis)
+        target, _, axis = self.aligned(x, target, None)
+        if x.shape[axis] == 0:  # all rows are ignored
+            none = F.sum(x, axis=axis, keepdims=True)
+            return self.reduced(none, none, axis)
+        counts = F.not_equal(target, self.ignore_index)
+        target = F.where(counts, target, 0)
+        share: Any = 1.0 if weight is None else cast_to(F.take(weight, target, axis=0), x.dtype)
+        losses = F.where(counts, -F.take_along_axis(x, target, axis=axis) * share, 0)
+        return self.reduced(losses, cast_to(F.where(counts, share, 0.0), x.dtype), axis)
