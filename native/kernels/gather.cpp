@@ -12,10 +12,10 @@ namespace {
 
 constexpr int64_t kPieceBytes = 64 << 10;
 
-
 // to[k * to_step] = from[k * step], offsets[k] bytes further; steps in elements.
 template <class Word>
-void gather(char* to, int64_t to_step, const char* from, int64_t step, const int64_t* offsets, int64_t count) {
+void gather(char* to, int64_t to_step, const char* from, int64_t step, const int64_t* offsets,
+            int64_t count) {
   constexpr auto kSize = static_cast<int64_t>(sizeof(Word));
   if (to_step == 1 && step == 0)
     for (int64_t k = 0; k < count; ++k) store_as(to + k * kSize, load_as<Word>(from + offsets[k]));

@@ -478,11 +478,16 @@ TEST(kernels_bincount) {
     for (const int64_t count : {0, 1, 7, 1000, 100000}) {
       Grid<int32_t> x({count}, random);
       Grid<int64_t> y({length}, random);
-      x.fill([&](int64_t) { return random.between(-length, length - 1); });
+      x.fill([&](int64_t) { return random.between(0, length - 1); });
       run(make_bincount(), {x.view(), y.view()});
       std::vector<int64_t> wanted(static_cast<size_t>(length));
-      for (int64_t i = 0; i < count; ++i) ++wanted[static_cast<size_t>(x[i] + (x[i] < 0 ? length : 0))];
+      for (int64_t i = 0; i < count; ++i) ++wanted[static_cast<size_t>(x[i])];
       for (int64_t i = 0; i < length; ++i) CHECK_EQ(y[i], wanted[static_cast<size_t>(i)]);
+      if (count == 0) continue;
+      for (const int64_t outside : {int64_t{-1}, length}) {
+        x.fill([&](int64_t i) { return i + 1 < count ? 0 : outside; });
+        CHECK_THROWS(run(make_bincount(), {x.view(), y.view()}), IndexError);
+      }
     }
 }
 
