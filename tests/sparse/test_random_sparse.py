@@ -113,8 +113,14 @@ def assert_same(got, want, what):
 
 
 def is_alike(x):
-    """Whether zeros that are not stored stay zeros of the dense array: nothing infinite is multiplied with them."""
-    return bool(np.isfinite(dense_of(x).numpy().astype("complex128")).all())
+    """Whether zeros that are not stored stay zeros of the dense array: nothing infinite is multiplied with them.
+
+    Nor is a -0 stored, which is 0 in the dense array, and has another angle.
+    """
+    if not np.isfinite(dense_of(x).numpy().astype("complex128")).all():
+        return False
+    stored = x.values.numpy().astype("complex128") if isinstance(x, SparseArray) else np.zeros(0)
+    return not any(((parts == 0) & np.signbit(parts)).any() for parts in (stored.real, stored.imag))
 
 
 def or_refusal(call):
