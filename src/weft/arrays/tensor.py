@@ -45,9 +45,7 @@ if TYPE_CHECKING:
         version: int
         T: Tensor
         mT: Tensor
-        grad: (
-            Tensor | Any
-        )  # None where there is none, or an array of weft.sparse; Any, since most code knows which
+        grad: Tensor | Any  # also None, or an array of weft.sparse; Any, since most code knows which
         requires_grad: bool
 
         def detach(self) -> Tensor: ...

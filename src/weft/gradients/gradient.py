@@ -38,9 +38,7 @@ __all__ = ["Function", "GradManager", "grad", "no_grad", "value_and_grad"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-A = TypeVar(
-    "A", bound=Any
-)  # what a gradient is of, and like; bound, so that a lambda may do anything with it
+A = TypeVar("A", bound=Any)  # what a gradient is of; bound, so that a lambda may do anything with it
 Hook = Callable[[Tensor, Tensor], "Tensor | None"]
 
 # Of parameters, what every manager calls. By identity; a WeakKeyDictionary would compare tensors with ==, which

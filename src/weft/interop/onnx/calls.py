@@ -34,7 +34,8 @@ class Known:
     @property
     def tensor(self) -> Tensor:
         if self._tensor is None:
-            self._tensor = asarray(np.ascontiguousarray(self.array).reshape(self.array.shape))
+            # Of its own memory: that of the file's bytes cannot be written, nor prepared for kernels.
+            self._tensor = asarray(np.ascontiguousarray(self.array).reshape(self.array.shape), copy=True)
         return self._tensor
 
 

@@ -104,8 +104,7 @@ class Network(Module):
                 attribute = "".join(c if c.isalnum() else "_" for c in name)
                 while hasattr(self, attribute) or not attribute.isidentifier():
                     attribute = f"p_{attribute}"
-                # Of its own memory: that of the file's bytes cannot be written, nor prepared for kernels.
-                setattr(self, attribute, Parameter(constant.tensor.copy()))
+                setattr(self, attribute, Parameter(constant.tensor))
                 self._held[name] = attribute
 
     def forward(self, *args: Any, **named: Any) -> Any:

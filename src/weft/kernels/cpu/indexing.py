@@ -28,10 +28,8 @@ def take(op: Take, x: TensorType, indices: TensorType) -> Iterator[Native]:
 
 @kernel(CheckIndices)
 def check_indices(op: CheckIndices, x: TensorType, *indices: TensorType) -> Iterator[Native]:
-    # As the operators' kernels say it.
-    said = "take_along_axis" if op.operator == "take_along_axis" else "index"
     yield Native(
-        lambda _, __: _core.kernel_check_indices(said, op.axes),
+        lambda _, __: _core.kernel_check_indices(op.blamed, op.axes),
         exact=False,
         order=tuple(range(1, len(indices) + 2)),
         numbers=tuple((x.shape[axis], "int64") for axis in op.axes),

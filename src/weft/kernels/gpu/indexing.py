@@ -171,14 +171,11 @@ def zero() -> Any:
 
 @kernel(CheckIndices, device="gpu")
 def check_indices(op: CheckIndices, x: TensorType, *indices: TensorType) -> Iterator[Native]:
-    # As the operators' kernels say it.
-    said = "take_along_axis" if op.operator == "take_along_axis" else "index"
-
     def make(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         _, *indices = inputs
         places = [(1 + k, 0, axis) for k, axis in enumerate(op.axes)]
         return _core.make_indexed_threads(
-            said, [], [(1 + len(indices), [], [])], places, checks(indices), zero(), None
+            op.blamed, [], [(1 + len(indices), [], [])], places, checks(indices), zero(), None
         )
 
     yield Native(make, exact=False)

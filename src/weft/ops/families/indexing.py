@@ -304,6 +304,11 @@ class CheckIndices(Op, primitive=True, public=False):
     def shown(self) -> str:
         return self.operator
 
+    @property
+    def blamed(self) -> str:
+        """The function that errors name, as kernels of the operators do."""
+        return "take_along_axis" if self.operator == "take_along_axis" else "index"
+
     def infer(self, x: TensorType, *indices: TensorType) -> TensorType:
         return x.like((), dtype=int64)
 
