@@ -139,7 +139,7 @@ class LoopCode(Record):
         self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str, streaming: bool = False
     ) -> Kernel:
         """The kernel for one pattern; inner: how each operand moves, by the first letters of Operand.inner."""
-        words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross"}
+        words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross", "r": "reverse"}
         nodes = e.walk(*[part.value for stage in self.stages for part in parts(stage)])
         gathered = {node.value for node in nodes if node.op == "load_at"}
         operands = tuple(
