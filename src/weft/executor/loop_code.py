@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from weft import _core
 from weft.base import events
 from weft.base.exact import Same
@@ -11,24 +9,12 @@ from weft.base.process import at_end
 from weft.base.record import Record
 from weft.base.typing import Any
 from weft.expr import scalar as e
-from weft.expr.kernel import Each, Fold, Kernel, Operand, Reduction, Scan, Store, parts
+from weft.expr.kernel import Each, Fold, Kernel, Operand, Reduction, Scan, Store, parts, with_parts
 
-__all__ = ["OUTPUTS", "LoopCode", "with_parts"]
+__all__ = ["OUTPUTS", "LoopCode"]
 
 Scalar = e.Scalar
 OUTPUTS = 1000  # load(OUTPUTS + j) is output j, while it is not known how many inputs come before it
-
-
-def with_parts(
-    stage: Any, reduction: Callable[[Reduction], Reduction], store: Callable[[Store], Store]
-) -> Any:
-    """The stage with other reductions and stores."""
-    if isinstance(stage, Fold):
-        return Fold(tuple(map(reduction, stage.reductions)))
-    if isinstance(stage, Scan):
-        return Scan(tuple(map(reduction, stage.reductions)), tuple(map(store, stage.stores)), stage.reverse)
-    return type(stage)(tuple(map(store, stage.stores)))
-
 
 _kernels: dict[Any, Any] = {}
 at_end(_kernels.clear)  # the native core refers to functions of weft for ever, and so to this module
