@@ -139,7 +139,7 @@ def test_a_users_subclass_does_not_hide_the_layer():
         def __init__(self):
             super().__init__(1, 2, 3, pading=1)
 
-    with pytest.raises(TypeError, match="^Conv2d: no argument pading"):
+    with pytest.raises(TypeError, match=r"^Conv2d: no argument pading"):
         Net()
 
 

@@ -107,19 +107,20 @@ class KeyValueCache:
 class MultiheadAttention(Module):
     """Attention of num_heads heads, each on its share of embed_dim channels.
 
-    forward(q, k=None, v=None, mask=None, is_causal=False, *, ranges=None, cache=None): q [n, t, embed_dim], k
-    [n, s, kdim], v [n, s, vdim], both embed_dim by default; without k it is q, without v it is k. mask: fits [n, num_heads, t, s] by broadcasting, true for
-    what is seen, or numbers that are added. is_causal: place i sees places 0 ... i. ranges: as in
-    F.scaled_dot_product_attention, such as F.packed_ranges. cache: a KeyValueCache, to which this call's keys and
-    values are added first; each place then sees all up to itself. Returns [n, t, embed_dim].
+    forward(q, k=None, v=None, mask=None, is_causal=False, *, ranges=None, cache=None): q [n, t, embed_dim], k [n, s,
+    kdim], v [n, s, vdim], both embed_dim by default; without k it is q, without v it is k. mask: fits [n, num_heads, t,
+    s] by broadcasting, true for what is seen, or numbers that are added. is_causal: place i sees places 0 ... i.
+    ranges: as in F.scaled_dot_product_attention, such as F.packed_ranges. cache: a KeyValueCache, to which this call's
+    keys and values are added first; each place then sees all up to itself. Returns [n, t, embed_dim].
     num_kv_heads: heads of keys and values, which divide num_heads and are shared by neighbours (grouped queries).
     dropout: of the attention weights, in training. rotary: "halves" or "interleaved", how queries and keys are rotated
     by their places (F.rotary_embedding), with rotary_base; None: not at all. slopes: whether scores fall with the
     distance, by alibi_slopes. window: (before, after), how far a place sees, -1: any distance. soft_cap: limit of
     scores. in_proj_weight [embed_dim + 2 num_kv_heads head_dim, embed_dim] and in_proj_bias make queries, keys and
     values, in this order; where kdim or vdim differs from embed_dim, in_proj_weight is None, and q_proj_weight,
-    k_proj_weight and v_proj_weight, [sizes, features], take its place. out_proj is a Linear. Weights are initialized with Glorot and Bengio's uniform distribution,
-    biases with 0. Raises ValueError if the heads do not divide embed_dim, or num_kv_heads not num_heads.
+    k_proj_weight and v_proj_weight, [sizes, features], take its place. out_proj is a Linear. Weights are initialized
+    with Glorot and Bengio's uniform distribution, biases with 0. Raises ValueError if the heads do not divide
+    embed_dim, or num_kv_heads not num_heads.
     Source: Vaswani et al. 2017, Attention is all you need; Ainslie et al. 2023, GQA; Su et al. 2021, RoFormer.
 
     >>> import weft as wf

@@ -28,6 +28,7 @@ class _Recurrent(Module):
     gates: ClassVar[int]
     function: ClassVar[str]  # of weft.functional
     state_names: ClassVar[tuple[str, ...]] = ("h0",)
+    _no_bias: Tensor  # where there are no biases
     repr_attributes = ("input_size", "hidden_size", "num_layers", "bidirectional")
 
     def __init__(

@@ -54,7 +54,8 @@ class _Layer(Module):
                     f"{type(self).__name__}: activation must be a function or one of {accepted}, got {activation!r}"
                 )
             activation = getattr(F, activation)
-        self.activation, self.norm_first = activation, norm_first
+        self.activation: Callable[[Tensor], Tensor] = activation  # type: ignore[assignment]
+        self.norm_first = norm_first
         self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, **made)
         self.linear1 = Linear(d_model, dim_feedforward, **made)
         self.linear2 = Linear(dim_feedforward, d_model, **made)
@@ -75,11 +76,11 @@ class _Layer(Module):
 class TransformerEncoderLayer(_Layer):
     """Attention of a sequence to itself and a network at each place: x [n, t, d_model] -> the same shape.
 
-    forward(x, mask=None, is_causal=False, *, ranges=None, cache=None): as MultiheadAttention's; mask fits
-    [n, nhead, t, t]. dim_feedforward: the network's inner size; activation: a function, F.relu by default, or "relu" or "gelu"; norm_first:
-    normalization before each part instead of after the sum. Dropout is that of the parts' results, of the inner layer
-    and of the attention weights. Batches come first, as batch_first=True of PyTorch's, whose parameters have the same
-    names.
+    forward(x, mask=None, is_causal=False, *, ranges=None, cache=None): as MultiheadAttention's; mask fits [n, nhead, t,
+    t]. dim_feedforward: the network's inner size; activation: a function, F.relu by default, or "relu" or "gelu";
+    norm_first: normalization before each part instead of after the sum. Dropout is that of the parts' results, of the
+    inner layer and of the attention weights. Batches come first, as batch_first=True of PyTorch's, whose parameters
+    have the same names.
     Source: Vaswani et al. 2017, Attention is all you need; Xiong et al. 2020 (norm_first).
 
     >>> import weft as wf
