@@ -82,7 +82,7 @@ bool Loop::arrange(const View* views, Space& space) const {
   if (!space.arrange(form_, views)) return false;
   if (checks_loops) [[unlikely]]
     for (int k = 0; k < form_.operands; ++k) space.reach[k] = LoopReach::of(views[k]);
-  if (!form_.row_axes && !form_.fixed() && space.rank > 1) find_tiles(space, views);
+  if (!form_.row_axes && form_.elementwise() && space.rank > 1) find_tiles(space, views);
   if (space.pattern.tile < 0) find_reversed(space);
   return true;
 }
@@ -329,7 +329,7 @@ void Loop::run_work(char* const* data, const uint64_t* parameters, const Work& w
 }
 
 void Loop::run(const Call& call) const {
-  if (!form_.row_axes && !form_.fixed()) {
+  if (!form_.row_axes && form_.elementwise()) {
     if (const int64_t size = contiguous_size(call.operands, form_.operands); size >= 0) {
       run_contiguous(call, size);
       return;

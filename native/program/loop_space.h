@@ -36,13 +36,19 @@ struct LoopPattern {
 // What is known of a loop's code before its operands are.
 struct LoopForm {
   int operands = 0;
-  int inputs = 0;              // the first ones; the others are written
-  uint32_t row_axes = 0;       // bit d: dimension d, counted from the last, is part of a row
-  uint32_t position_axes = 0;  // bit d: code reads the position along dimension d, counted from the last
-  bool ordered = false;        // positions within a row count: its dimensions keep their order
+  int inputs = 0;         // the first ones; the others are written
+  uint32_t row_axes = 0;  // bit d: dimension d, counted from the last, is part of a row
+  // Bit d: code reads the position along dimension d, counted from the last; kGathers: it reads elements of
+  // an operand at computed places, which move with the loops like all others.
+  uint32_t position_axes = 0;
+  bool ordered = false;  // positions within a row count: its dimensions keep their order
+
+  static constexpr uint32_t kGathers = 1U << 31;
 
   // True if the dimensions may be neither merged nor reordered, because the code reads positions.
-  bool fixed() const noexcept { return position_axes != 0; }
+  bool fixed() const noexcept { return (position_axes & ~kGathers) != 0; }
+  // True if each element of a result depends on those of the operands at its position alone.
+  bool elementwise() const noexcept { return position_axes == 0; }
 };
 
 // The loops: sizes, and every operand's strides in bytes.

@@ -274,7 +274,7 @@ void Program::relate_outputs() {
     output.step = static_cast<int>(first);
     if (output.commits && output.writes >= 0) commits_[first] = true;
     const LoopForm* loop = steps[first].kernel->loop_form();
-    output.in_place = loop && loop->row_axes == 0 && !loop->fixed();
+    output.in_place = loop && loop->row_axes == 0 && loop->elementwise();
     int in_place_of = -1;
     for (const auto& [from, to] : steps[first].in_place)
       if (to == output.value && from < inputs_ &&

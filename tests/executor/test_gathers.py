@@ -6,6 +6,8 @@ import pytest
 import weft as wf
 import weft.functional as F
 import weft.symbol as sym
+from weft.arrays import planning
+from weft.executor.loop_code import LoopCode
 
 RNG = np.random.default_rng(5)
 
@@ -187,3 +189,66 @@ def test_random_programs():
             return x
 
         np.testing.assert_array_equal(wf.trace(function)(x).numpy(), function(x).numpy(), err_msg=str(seed))
+
+
+SUMS = {
+    "far apart": (lambda x, i: wf.take_along_axis(x, i, axis=2) * 2, 1),
+    "rows": (lambda x, i: wf.take_along_axis(x, i, axis=2) + 1, 2),
+    "the first": (lambda x, i: wf.take_along_axis(x, i, axis=2) * x, 0),
+    "all": (lambda x, i: wf.take_along_axis(x, i, axis=2) - 1, None),
+    "rows of a table": (lambda x, i: wf.take(x[0], i[0, 0] % 40, axis=0) * 3, 0),
+    "backward": (lambda x, i: wf.take_along_axis(x[:, ::-1, ::-1], i, axis=2) * 2, 1),
+    "one line": (lambda x, i: wf.take(x[0, 0], i.reshape(-1)[:20000] % 600) * 2, None),
+}
+
+
+@pytest.mark.parametrize("form", SUMS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "complex64"])
+def test_sums_of_what_is_read(form, dtype):
+    """In one loop, whose dimensions are ordered as those of other reductions; long rows are added up in pieces."""
+    x = wf.tensor(RNG.integers(-9, 9, (40, 40, 600))).astype(dtype)
+    i = wf.tensor(RNG.integers(0, 600, (40, 1, 600)))
+    read, axis = SUMS[form]
+    function = lambda x, i: wf.sum(read(x, i), axis=axis)  # noqa: E731
+    if "take_along_axis" in read.__code__.co_names:
+        i = wf.broadcast_to(i, (40, 40, 600))
+    y, texts = steps(function, x, i)
+    np.testing.assert_array_equal(y.numpy(), function(x, i).numpy())  # of whole numbers: exact in any order
+    assert any("Gather" in text and "Sum" in text for text in texts), texts
+
+
+def test_sums_along_what_is_far_apart_run_side_by_side(monkeypatch):
+    """The loop becomes vectors along the indices, which are then read once for all channels."""
+    seen = []
+    compile_loop = LoopCode.compile
+
+    def recorded(self, rank, row_rank, lanes, tile, inner, streaming):
+        seen.append((lanes, inner[0]))
+        return compile_loop(self, rank, row_rank, lanes, tile, inner, streaming)
+
+    monkeypatch.setattr(LoopCode, "compile", recorded)
+    monkeypatch.setattr("weft.executor.loop_code._kernels", {})
+    x, i = wf.ones((2, 7, 90)), wf.broadcast_to(wf.zeros((2, 1, 80), dtype="int64"), (2, 7, 80))
+    y, _ = steps(lambda x, i: wf.sum(wf.take_along_axis(x, i, axis=2) * 2, axis=1), x, i)
+    assert y.tolist() == [[14.0] * 80] * 2
+    assert True in [lanes for lanes, _ in seen], seen
+
+
+def test_gradients_of_one_large_operator_read_in_loops(monkeypatch):
+    """Those of places of grid_sample, outside of traces: what is read at indices is not written."""
+    plans = []
+    make = planning.make_plan
+    monkeypatch.setattr(
+        planning, "make_plan", lambda *args, **how: plans.append(make(*args, **how)) or plans[-1]
+    )
+    x, grid = wf.tensor(RNG.normal(size=(2, 3, 9, 7))), wf.tensor(RNG.uniform(-1, 1, (2, 4, 5, 2)))
+    function = lambda x, grid: F.grid_sample(x, grid).sum()  # noqa: E731
+    with wf.GradManager().attach([x, grid]) as gm:
+        gm.backward(function(x, grid))
+    (gradient,) = [plan.info.steps for plan in plans if plan.name == "grid_sample gradient"]
+    assert not [text for text in gradient if "TakeAlongAxis" in str(text)]
+    assert any("Gather" in str(text) and "Sum" in str(text) for text in gradient)
+    for one, other in zip(
+        (x.grad, grid.grad), wf.trace(wf.grad(function, argnums=(0, 1)))(x, grid), strict=True
+    ):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-10, atol=1e-12)

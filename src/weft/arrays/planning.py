@@ -23,6 +23,7 @@ __all__ = ["plan_backward", "plan_call", "plan_recording"]
 
 
 FEW_NODES = 4  # inputs among them: gradients of larger graphs are worth the passes
+MANY_NODES = 30  # gradients of one operator with more are, where they read at indices
 ALIGNED, EXTENTS, EXACT = "aligned", "extents", "exact"
 
 
@@ -150,8 +151,8 @@ def plan_backward(info: PlanInfo, needs_gradient: list[bool], has_cotangent: lis
     backward = optimized = Graph(backward.inputs, nonzero)
     operators = sum(node.op is not None for node in graph.nodes)
     is_program = info.exact and operators > 1 and len(graph.nodes) > FEW_NODES
-    if is_program:
-        from weft.graph.passes import optimize  # calls of one operator do without
+    if is_program or (info.exact and len(backward.nodes) > MANY_NODES and _reads_at_indices(backward)):
+        from weft.graph.passes import optimize  # calls of most operators do without
 
         optimized = optimize(backward)
     strides: tuple[Any, ...] = ()
@@ -161,12 +162,20 @@ def plan_backward(info: PlanInfo, needs_gradient: list[bool], has_cotangent: lis
         cotangents = (s if is_dense(v.shape, s) else row_major(v.shape) for v, s in differentiated)
         strides = (*info.strides, *info.output_strides, *cotangents)
     plan = make_plan(optimized, f"{info.name} gradient", strides, gradients=gradients, exact=info.exact)
-    if is_program:
+    if optimized is not backward:
         plan.info.graph = backward  # with what its own gradient needs
+    if is_program:
         plan.is_of_many()
         reached = reaching(graph, input_needs)
         plan.have_history([v.node in reached for v in outputs])
     return plan
+
+
+def _reads_at_indices(graph: Graph) -> bool:
+    """Whether an operator is one that the passes join to the loop that reads it."""
+    from weft.graph.passes.gathers import READS
+
+    return any(isinstance(node.op, READS) for node in graph.nodes)
 
 
 def plan_recording(info: PlanInfo) -> tuple[Any, list[tuple[int, int]]]:

@@ -14,6 +14,7 @@ from weft.expr.kernel import Each, Fold, Kernel, Operand, Reduction, Scan, Store
 __all__ = ["OUTPUTS", "LoopCode"]
 
 Scalar = e.Scalar
+GATHERS = 1 << 31  # among position_axes: LoopForm::kGathers of the native core
 OUTPUTS = 1000  # load(OUTPUTS + j) is output j, while it is not known how many inputs come before it
 
 _kernels: dict[Any, Any] = {}
@@ -37,15 +38,16 @@ class LoopCode(Record):
 
     @property
     def position_axes(self) -> int:
-        """The dimensions along which code reads its position, as row_axes. If any, all keep number and order."""
+        """The dimensions along which code reads its position, as row_axes. If any, all keep number and order.
+
+        GATHERS beside them: elements are read at computed positions, so tiles and results in place are out of question.
+        """
         axes = 0
         for node in e.walk(*[part.value for stage in self.stages for part in parts(stage)]):
             if node.op == "index":
                 axes |= 1 << self.rank - 1 - node.value
-            elif (
-                node.op == "load_at"
-            ):  # no dimension of the loop, but tiles and results in place are out of question
-                axes |= 1 << self.rank
+            elif node.op == "load_at":
+                axes |= GATHERS
         return axes
 
     def native(self) -> Any:
@@ -53,7 +55,7 @@ class LoopCode(Record):
         position_axes = self.position_axes
         stages = tuple(map(_stage_key, self.stages))
         key = (
-            self.rank if position_axes else 0,
+            self.rank if position_axes & ~GATHERS else 0,
             self.dtypes,
             stages,
             self.inputs,
@@ -62,7 +64,7 @@ class LoopCode(Record):
         )
         kernel = _kernels.get(key)
         if kernel is None:
-            folds = not position_axes and not self.ordered and isinstance(self.stages[0], Fold)
+            folds = not position_axes & ~GATHERS and not self.ordered and isinstance(self.stages[0], Fold)
             rows, stage_loops = (self.split_row(), self.split_stages) if folds else (None, None)
             kernel = _core.make_loop(
                 len(self.dtypes),
@@ -81,6 +83,8 @@ class LoopCode(Record):
         """The native ThreadLoop, which launches the code on a GPU; equal codes have one."""
         stages = tuple(map(_stage_key, self.stages))
         position_axes = self.position_axes
+        if position_axes & GATHERS:  # strides of gathered dimensions are given for the dimensions as they are
+            position_axes += (1 << self.rank) - GATHERS
         rank = self.rank if position_axes else 0
         key = ("threads", rank, self.dtypes, stages, self.inputs, self.row_axes, self.ordered)
         kernel = _kernels.get(key)

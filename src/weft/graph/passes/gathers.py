@@ -27,10 +27,12 @@ from weft.ops.families.shape import BroadcastTo
 from weft.ops.kernels import Loop
 from weft.ops.node import Node, Value, make_node
 
-__all__ = ["gathers"]
+__all__ = ["READS", "gathers"]
+
+READS = (Take, Embedding, IndexGet, TakeAlongAxis)
 
 
-@local(Take, Embedding, IndexGet, TakeAlongAxis)
+@local(*READS)
 def gathers(node: Node, graph: Rewriting) -> Value | None:
     """Checked indices and a loop, where one loop reads the result, element by element, and nothing else does."""
     op: Any = node.op
