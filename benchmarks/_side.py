@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 THREADS = 2
-PAUSE_S = 0.004  # longer than idle threads of libgomp spin, those of the process that asks
+PAUSE_S = 0.004  # longer than idle threads of libgomp spin
 SAMPLE_S = 0.02  # a sample is the best call within this time
 LIMIT_S = 300.0  # for an answer
 
@@ -102,9 +102,9 @@ class Side:
 
     def answer(self, case: str) -> float | str:
         """What the side says to a case: seconds, or why there are none."""
-        time.sleep(PAUSE_S)
         assert self.process.stdin is not None
         self.process.send_signal(signal.SIGCONT)
+        time.sleep(PAUSE_S)  # all its threads wake up, spin, and sleep again
         with contextlib.suppress(BrokenPipeError):  # that it has ended is the answer
             print(case, file=self.process.stdin, flush=True)
         answer: float | str = self._answer()

@@ -52,6 +52,48 @@ def test_distribution_functions(name):
         assert stats.kstest(drawn(name, parameters, dtype=dtype), right.cdf).pvalue > 1e-3
 
 
+@pytest.mark.parametrize(
+    ("lower", "upper"),
+    [
+        (3.9, np.inf),
+        (4.1, np.inf),
+        (8.0, 9.0),
+        (-9.0, -8.0),
+        (8.0, 8.0 + 2**-10),
+        (-np.inf, -12.0),
+        (30.0, 31.0),
+    ],
+)
+def test_truncated_normal_in_the_tails(lower, upper):
+    """By the distribution function of the tail, in logarithms, since it is 1 there."""
+    x = drawn("truncated_normal", (lower, upper), dtype="float64")
+    assert lower <= x.min()
+    assert x.max() <= upper
+    if upper < 0:
+        x, lower, upper = -x, -upper, -lower
+    ends = stats.norm.logsf([lower, upper])
+    beyond = np.exp(stats.norm.logsf(x) - ends[0])
+    shares = (1 - beyond) / (1 - np.exp(ends[1] - ends[0]))
+    assert stats.kstest(shares, stats.uniform.cdf).pvalue > 1e-3
+    single = drawn("truncated_normal", (lower, upper), dtype="float32")
+    np.testing.assert_allclose(
+        single, np.abs(drawn("truncated_normal", (lower, upper), dtype="float64")), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("ends", [(8.0, 9.0), (-9.0, -8.0), (-1.0, 1.5)])
+def test_gradients_of_truncated_normal(ends):
+    def total(*parameters):
+        return random.truncated_normal(*parameters, shape=(5,), key=random.key(KEY)).sum()
+
+    at = [*ends, 0.1, 1.2]
+    slopes = wf.grad(total, argnums=(0, 1, 2, 3))(*(wf.tensor(v, dtype="float64") for v in at))
+    for k, slope in enumerate(slopes):
+        near = [[v + step * (i == k) for i, v in enumerate(at)] for step in (-1e-6, 1e-6)]
+        low, high = (total(*(wf.tensor(v, dtype="float64") for v in values)).item() for values in near)
+        np.testing.assert_allclose(slope.item(), (high - low) / 2e-6, rtol=1e-6, atol=1e-8)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_narrow_types(dtype):
     for name, (parameters, right) in CONTINUOUS.items():

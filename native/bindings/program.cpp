@@ -34,7 +34,7 @@ class PythonCompiler {
     Loop::Code code = nullptr;
     call_away_from_signals([&] {
       std::string inner;
-      for (int k = 0; k < pattern.operands; ++k) inner += "uzac"[pattern.inner[k]];
+      for (int k = 0; k < pattern.operands; ++k) inner += pattern.letter(k);
       nb::object code_and_owner = nb::handle(compile_)(pattern.rank, pattern.row_rank, pattern.lanes,
                                                        pattern.tile, inner, pattern.streaming);
       code = reinterpret_cast<Loop::Code>(nb::cast<uintptr_t>(code_and_owner[0]));
@@ -63,7 +63,7 @@ class PythonThreadCompiler {
     call_away_from_signals([&] {
       const LoopPattern& loop = pattern.loop;
       std::string inner;
-      for (int k = 0; k < loop.operands; ++k) inner += "uzac"[loop.inner[k]];
+      for (int k = 0; k < loop.operands; ++k) inner += loop.letter(k);
       const nb::object code = nb::handle(compile_)(
           backend.chip(pattern.device), loop.rank, loop.row_rank, loop.lanes, inner, pattern.is_long,
           pattern.is_narrow, pattern.width, nb::make_tuple(pattern.m_loops, pattern.n_loops, pattern.seconds),
@@ -182,7 +182,7 @@ nb::bytes exported_plans(const std::string& name, const std::string& level, nb::
   write_header(writer, header);
   const SymbolOf symbol = [&](const Loop& loop, const LoopPattern& pattern) {
     std::string inner;
-    for (int k = 0; k < pattern.operands; ++k) inner += "uzac"[pattern.inner[k]];
+    for (int k = 0; k < pattern.operands; ++k) inner += pattern.letter(k);
     return nb::cast<std::string>(symbol_of(nb::handle(static_cast<PyObject*>(loop.source())), pattern.rank,
                                            pattern.row_rank, pattern.lanes, pattern.tile, inner,
                                            pattern.streaming));

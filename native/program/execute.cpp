@@ -331,28 +331,47 @@ Ref<Error> Program::failure_of(const Step& step) const {
   return error;
 }
 
+// Of the accesses of outputs, then of those of copies, as submit added them.
+template <class Outcome>
+void Program::set_outcomes(const Run& run, const RunContext& context, const Outcome& outcome) const {
+  Access* access = const_cast<Op*>(context.op)->accesses();
+  for (const Output& output : outputs)
+    if (is_allocated(output)) access++->on_failure = outcome(output);
+  for (const auto& [output, _] : run.copies) access++->on_failure = outcome(outputs[output]);
+}
+
 void Program::execute(const Run& run, const RunContext& context) const {
-  std::optional<LateSteps> late;
-  if (context.late && late_checks_ && !single_kernel_) [[unlikely]]
-    late.emplace(*this, context);
-  StepFailures failures(*this, late ? &*late : nullptr);
-  const RunContext& of_steps = late ? late->context : context;
   kernels.fetch_add(steps.size() - hoisted.size(), std::memory_order_relaxed);
   if (DeviceBackend* backend = device.kind == DeviceKind::cpu ? nullptr : backend_of(device.kind))
       [[unlikely]]
     backend->kernels.fetch_add(steps.size() - hoisted.size(), std::memory_order_relaxed);
   if (is_copy) count_copy(run);
-  // The accesses of outputs, then those of copies, as submit added them.
-  const auto set_outcomes = [&](const auto& outcome) {
-    Access* access = const_cast<Op*>(context.op)->accesses();
-    for (const Output& output : outputs)
-      if (is_allocated(output)) access++->on_failure = outcome(output);
-    for (const auto& [output, _] : run.copies) access++->on_failure = outcome(outputs[output]);
-  };
+  if (!single_kernel_) return execute_steps(run, context);
+  try {
+    run_alone(run, context);
+  } catch (...) {
+    set_outcomes(run, context, [](const Output&) { return OnFailure::poison; });
+    throw;
+  }
+  for (const auto& [output, to] : run.copies) copy_result(run, output, *to);
+}
+
+void Program::copy_result(const Run& run, size_t output, const Tensor& to) const {
+  const Tensor& from = *run.outputs[output];
+  copy_elements(to.view(), to.device(), from.view(), from.device());
+}
+
+// Several steps: the outputs of those that fail are poisoned, and the others are good.
+void Program::execute_steps(const Run& run, const RunContext& context) const {
+  std::optional<LateSteps> late;
+  if (context.late && late_checks_) [[unlikely]]
+    late.emplace(*this, context);
+  StepFailures failures(*this, late ? &*late : nullptr);
+  const RunContext& of_steps = late ? late->context : context;
   try {
     run_steps(run, of_steps, failures);
   } catch (...) {  // it is not known what was written
-    set_outcomes([](const Output&) { return OnFailure::poison; });
+    set_outcomes(run, context, [](const Output&) { return OnFailure::poison; });
     throw;
   }
   if (late && !failures && late->checks) [[unlikely]] {
@@ -361,14 +380,13 @@ void Program::execute(const Run& run, const RunContext& context) const {
   }
   for (const auto& [output, to] : run.copies) {
     if (!failures.is_good(outputs[output])) continue;
-    const Tensor& from = *run.outputs[output];
     if (late && late->context.findings && outputs[output].commits) [[unlikely]]
-      late->copy_gated(outputs[output], from, *to);
+      late->copy_gated(outputs[output], *run.outputs[output], *to);
     else
-      copy_elements(to->view(), to->device(), from.view(), from.device());
+      copy_result(run, output, *to);
   }
   if (!failures) return;
-  set_outcomes([&](const Output& output) { return failures.outcome(output); });
+  set_outcomes(run, context, [&](const Output& output) { return failures.outcome(output); });
   failures.raise();
 }
 

@@ -51,9 +51,18 @@ void find_tiles(LoopSpace& space, const View* views) noexcept {
           (pattern.tile >= 0 && d != pattern.tile))
         continue;
       pattern.tile = d;
-      pattern.inner[k] = LoopPattern::cross;
+      pattern.inner[k] = LoopPattern::other;
     }
   }
+}
+
+// Operands that go backward, one element before the other, in a loop that does not run in tiles.
+void find_reversed(LoopSpace& space) noexcept {
+  const LoopPattern& pattern = space.pattern;
+  const int loop = pattern.lanes ? pattern.rank - pattern.row_rank - 1 : pattern.rank - 1;
+  for (int k = 0; k < space.operands; ++k)
+    if (space.strides[k][loop] == -static_cast<int64_t>(size_of(space.dtypes[k])))
+      space.pattern.inner[k] = LoopPattern::other;
 }
 
 // How much of rows that are side by side a thread takes at a time, if threads share rows; 0: they do not.
@@ -74,6 +83,7 @@ bool Loop::arrange(const View* views, Space& space) const {
   if (checks_loops) [[unlikely]]
     for (int k = 0; k < form_.operands; ++k) space.reach[k] = LoopReach::of(views[k]);
   if (!form_.row_axes && !form_.fixed() && space.rank > 1) find_tiles(space, views);
+  if (space.pattern.tile < 0) find_reversed(space);
   return true;
 }
 

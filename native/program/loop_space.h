@@ -19,7 +19,8 @@ namespace weft {
 // What compiled code is made for; weft/expr/kernel.py has the meaning of the parts.
 struct LoopPattern {
   static constexpr int kOperands = 22;
-  enum Stride : uint8_t { unit, zero, any, cross };
+  // other: "cross" where a loop runs in tiles, else "reverse". Two bits are what the key has for an operand.
+  enum Stride : uint8_t { unit, zero, any, other };
 
   int rank = 1, row_rank = 1;
   bool lanes = false;
@@ -28,6 +29,7 @@ struct LoopPattern {
   int operands = 0;
   Stride inner[kOperands];
 
+  char letter(int k) const noexcept { return (tile >= 0 ? "uzac" : "uzar")[inner[k]]; }
   uint64_t key() const noexcept;
 };
 

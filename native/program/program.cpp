@@ -465,9 +465,13 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
     if (uses[k] == Use::data) call.bytes += inputs[k]->size * static_cast<int64_t>(inputs[k]->itemsize());
   allocate_outputs(call);
   if (!steps.empty()) {
-    Scratch<uint64_t, 16> filled(slots.size() + 1);
-    fill_slots(numbers, call.registers, filled.get());
-    submit(call, filled.get());
+    if (call_slots_.empty() && randoms.empty()) {
+      submit(call, constant_slots_.data());
+    } else {
+      Scratch<uint64_t, 16> filled(slots.size() + 1);
+      fill_slots(numbers, call.registers, filled.get());
+      submit(call, filled.get());
+    }
   }
   for (const auto& [output, to] : call.copied_later) {
     push_copy(*to, *results[output]);

@@ -228,6 +228,10 @@ class Program final : public Counted<Program> {
   class StepChecks;
   struct LateSteps;
   void execute(const Run& run, const RunContext& context) const;
+  void execute_steps(const Run& run, const RunContext& context) const;
+  template <class Outcome>
+  void set_outcomes(const Run& run, const RunContext& context, const Outcome& outcome) const;
+  void copy_result(const Run& run, size_t output, const Tensor& to) const;
   void run_steps(const Run& run, const RunContext& context, StepFailures& failures) const;
   // On a worker, while the inputs are only read, or those that outputs write are only this function's; waits.
   void run_apart(std::span<const Tensor* const> inputs, const std::function<void(RunContext&)>& run) const;

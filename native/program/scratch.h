@@ -13,8 +13,12 @@ constexpr size_t in_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 template <class T, size_t kInline>
 class Scratch {
  public:
-  explicit Scratch(size_t size)
-      : data_(size <= kInline ? inline_ : (heap_.reset(new T[size]), heap_.get())) {}
+  explicit Scratch(size_t size) : data_(inline_) {
+    if (size <= kInline) [[likely]]
+      return;
+    heap_.reset(new T[size]);
+    data_ = heap_.get();
+  }
   T* get() noexcept { return data_; }
   T& operator[](size_t i) noexcept { return data_[i]; }
 

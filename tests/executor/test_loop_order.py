@@ -50,6 +50,19 @@ def repeated(a):
 
 
 @pytest.mark.parametrize(
+    ("function", "inner"),
+    [
+        (lambda x: F.flip(x, axis=1) + 1, "ru"),
+        (lambda x: F.flip(x, axis=1) + x, "ruu"),
+        (lambda x: F.sum(F.flip(x, axis=1) * x, axis=1), "ruz"),
+        (lambda x: F.flip(x, axis=0) + 1, "uu"),
+    ],
+)
+def test_elements_one_before_the_other(patterns, function, inner):
+    assert patterns(function, drawn(70, 80))[0] == (False, inner)
+
+
+@pytest.mark.parametrize(
     "function",
     [
         lambda a, x: F.sum(repeated(a) * x, axis=1),

@@ -189,8 +189,9 @@ def any_layout(rng, shape, dtype, inner):
     shape = tuple(shape)
     strides, extent = [0] * len(shape), itemsize
     last = len(shape) - 1
-    for d in [last, *rng.permutation(last)] if inner == "unit" else rng.permutation(len(shape)):
-        if d == last and inner == "unit":
+    side_by_side = inner in ("unit", "reverse")
+    for d in [last, *rng.permutation(last)] if side_by_side else rng.permutation(len(shape)):
+        if d == last and side_by_side:
             strides[d] = itemsize
         elif (d == last and inner == "zero") or rng.integers(6) == 0:
             strides[d] = 0
@@ -200,7 +201,7 @@ def any_layout(rng, shape, dtype, inner):
             extent = abs(strides[d]) * max(shape[d], 1)
     begin = 0
     for d in range(len(shape)):
-        if not (d == last and inner == "unit") and rng.integers(3) == 0:
+        if inner == "reverse" if d == last and side_by_side else rng.integers(3) == 0:
             begin += strides[d] * (max(shape[d], 1) - 1)
             strides[d] = -strides[d]
     memory = rng.integers(-100, 100, extent + 16, np.int8)

@@ -349,7 +349,7 @@ def test_parameters_of_every_type(rng):
 # Loops.
 
 
-@pytest.mark.parametrize("inner", ["unit", "any"])
+@pytest.mark.parametrize("inner", ["unit", "any", "reverse"])
 def test_sizes_around_the_width_of_vectors(inner, rng):
     """Nothing is written outside, in every type of every width."""
     for dtype in ("int8", "float16", "float32", "float64", "bool"):
@@ -361,17 +361,18 @@ def test_sizes_around_the_width_of_vectors(inner, rng):
         for size in SIZES:
             a = rng.integers(0, 2 if dtype == "bool" else 60, size).astype(dtype)
             out = np.zeros(size + 64, dtype)
-            run(a, out[32 : 32 + size], sizes=(size,))
+            written = out[32 : 32 + size]
+            run(*((a[::-1], written[::-1]) if inner == "reverse" else (a, written)), sizes=(size,))
             want = np.zeros(size + 64, dtype)
             want[32 : 32 + size] = ~a if dtype == "bool" else a + NUMPY[dtype].type(1)
             assert_same(out, want, f"{dtype} {size}")
 
 
-INNER = ("unit", "zero", "any")
+INNER = ("unit", "zero", "any", "reverse")
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3, 4])
-@pytest.mark.parametrize("inner", [*itertools.product(INNER, INNER, ("unit", "any"))][::3])
+@pytest.mark.parametrize("inner", [*itertools.product(INNER, INNER, ("unit", "any", "reverse"))][::5])
 def test_random_layouts(rank, inner, rng):
     """Negative strides, zeros, gaps, elements off their alignment; sizes 0 and 1 among them."""
     x, y = load(0, "float32"), load(1, "int16")
@@ -387,7 +388,7 @@ def test_random_layouts(rank, inner, rng):
             a, b = (any_layout(rng, sizes, o.dtype, o.inner) for o in operands[:2])
             out = np.full(tuple(n + 2 for n in sizes), -1, np.float32)
             view = out[(slice(1, -1),) * rank]
-            if inner[2] == "any" and rng.integers(2):
+            if inner[2] == "reverse" or (inner[2] == "any" and rng.integers(2)):
                 view = view[(..., slice(None, None, -1))]
             grids = np.meshgrid(*(np.arange(n) for n in sizes), indexing="ij")
             number = sum(grid * 10**d for d, grid in enumerate(grids))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from weft.expr.compiler import _toolchain
-from weft.expr.kernel import Fold, Kernel, Once, Operand, Reduction, Scan, Store
+from weft.expr.kernel import Each, Fold, Kernel, Once, Operand, Reduction, Scan, Store
 from weft.expr.llvm import print_kernel
 from weft.expr.llvm_lanes import LANES, LANES_SUM_BLOCK
 from weft.expr.llvm_rows import POSITION_BLOCK, SCAN_BLOCK
@@ -300,6 +300,29 @@ def test_scans_of_expressions_in_place_after_a_fold(lanes, rng):
     run(a, b)
     np.testing.assert_allclose(a, want, rtol=1e-12)
     np.testing.assert_allclose(b, added, rtol=1e-12)
+
+
+@BOTH
+def test_what_follows_from_results_is_computed_once_for_a_row(lanes, rng):
+    x, total, top = load(0, "float64"), result(0, "float64"), result(1, "float64")
+    ratio = total / (top * 2 + 1)
+    stages = (
+        Fold((Reduction(0, "sum", x), Reduction(1, "max", x, -math.inf))),
+        Fold((Reduction(2, "sum", (x - ratio) * (x - ratio)),)),
+        Each((Store(1, (x - ratio) / (result(2, "float64") + 1)),)),
+    )
+    kernel = Kernel("centred", 2, (Operand("float64"), Operand("float64")), stages, 1, lanes)
+    for shape in ((3, 7), (40, 5), (2, LANES + 9)):
+        a = rng.standard_normal(shape[::-1] if lanes else shape)
+        out = np.empty_like(a)
+        axis = 0 if lanes else 1
+        sizes = a.T.shape if lanes else a.shape
+        Runner(kernel)(*((a.T, out.T) if lanes else (a, out)), sizes=sizes)
+        shift = a.sum(axis, keepdims=True) / (a.max(axis, keepdims=True) * 2 + 1)
+        want = (a - shift) / (((a - shift) ** 2).sum(axis, keepdims=True) + 1)
+        np.testing.assert_allclose(out, want, rtol=1e-12)
+    if lanes:  # arrays of three results, of the ratio in two stages, and of what is divided by
+        assert print_kernel(kernel).count("alloca [") == 6
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="counts registers of x86")

@@ -12,6 +12,10 @@ PAIRS = {
     "Linear": ((4, 3), {}, (5, 4)),
     "Conv1d": ((4, 6, 3, 2, 1), {}, (2, 4, 9)),
     "Conv2d": ((4, 6, 3, 2, 1, 2, 2), {}, (2, 4, 9, 9)),
+    "Conv1d, reflect": ((4, 6, 3, 2, 1), {"padding_mode": "reflect"}, (2, 4, 9)),
+    "Conv2d, replicate": ((4, 6, 3, 2, (2, 1)), {"padding_mode": "replicate"}, (2, 4, 9, 9)),
+    "Conv2d, circular": ((4, 6, (2, 3), 1, "same"), {"padding_mode": "circular"}, (2, 4, 6, 5)),
+    "Conv3d, circular": ((2, 3, 2, 1, 1), {"padding_mode": "circular"}, (2, 2, 4, 5, 3)),
     "ConvTranspose2d": ((4, 6, 3, 2, 1, 1, 2), {}, (2, 4, 5, 5)),
     "BatchNorm1d": ((4,), {}, (5, 4)),
     "BatchNorm2d": ((4,), {"momentum": 0.3}, (5, 4, 3, 3)),
@@ -20,7 +24,18 @@ PAIRS = {
     "RMSNorm": ((4,), {}, (5, 4)),
     "LSTM": ((3, 4, 2), {"bidirectional": True}, (5, 2, 3)),
     "GRU": ((3, 4, 2), {"batch_first": True}, (5, 2, 3)),
+    "InstanceNorm1d": ((4,), {"track_running_stats": True}, (5, 4, 7)),
+    "InstanceNorm2d": (
+        (4,),
+        {"affine": True, "momentum": 0.3, "track_running_stats": True},
+        (5, 4, 3, 3),
+    ),
     "RNN": ((3, 4), {}, (5, 2, 3)),
+    "RNN, relu": ((3, 4), {"nonlinearity": "relu"}, (5, 2, 3)),
+    "RNN, no bias": ((3, 4, 2), {"bias": False}, (5, 2, 3)),
+    "LSTM, no bias": ((3, 4, 2), {"bidirectional": True, "bias": False}, (5, 2, 3)),
+    "LSTM, projected, no bias": ((3, 4, 2), {"proj_size": 2, "bias": False}, (5, 2, 3)),
+    "GRU, no bias": ((3, 4, 2), {"bidirectional": True, "bias": False}, (5, 2, 3)),
     "PReLU": ((4,), {}, (5, 4)),
 }
 
@@ -29,9 +44,11 @@ def first(y):
     return y[0] if isinstance(y, tuple) else y
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_same_result_and_gradients(name):
-    args, attributes, shape = PAIRS[name]
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize("case", PAIRS)
+def test_same_result_and_gradients(case):
+    args, attributes, shape = PAIRS[case]
+    name = case.partition(",")[0]
     rng = np.random.default_rng(0)
     other = getattr(torch.nn, name)(*args, **attributes)
     with torch.no_grad():
@@ -45,14 +62,20 @@ def test_same_result_and_gradients(name):
     with gm:
         y = first(own(wf.tensor(x)))
         dy = rng.standard_normal(y.shape, dtype="float32")
-        gm.backward(y, wf.tensor(dy))
+        if list(own.parameters()):
+            gm.backward(y, wf.tensor(dy))
     want = first(other(torch.from_numpy(x)))
-    want.backward(torch.from_numpy(dy))
+    if want.requires_grad:
+        want.backward(torch.from_numpy(dy))
     np.testing.assert_allclose(y.numpy(), want.detach().numpy(), rtol=1e-4, atol=1e-5)
     for (key, p), q in zip(own.named_parameters(), other.parameters(), strict=True):
         np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-3, atol=1e-4, err_msg=key)
     for key, b in own.named_buffers():
-        np.testing.assert_allclose(b.numpy(), other.state_dict()[key].numpy(), rtol=1e-5, err_msg=key)
+        if key in state:
+            np.testing.assert_allclose(b.numpy(), other.state_dict()[key].numpy(), rtol=1e-5, err_msg=key)
+    if "Norm" in name:  # with the running statistics
+        want = other.eval()(torch.from_numpy(x)).detach().numpy()
+        np.testing.assert_allclose(own.eval()(wf.tensor(x)).numpy(), want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("length", [1, 2, 41, 130])
@@ -85,6 +108,28 @@ def test_recurrent_layers_of_any_length(name, length):
         np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-4, atol=1e-5)
     for a, b in zip([*given, *own.parameters()], [*theirs_given, *other.parameters()], strict=True):
         np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_attention_to_keys_and_values_of_other_features(bias):
+    other = torch.nn.MultiheadAttention(6, 2, bias=bias, kdim=5, vdim=3, batch_first=True)
+    own = M.MultiheadAttention(6, 2, bias, kdim=5, vdim=3)
+    own.load_state_dict({key: x.numpy() for key, x in other.state_dict().items()})
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal((3, t, n), dtype="float32") for t, n in ((4, 6), (7, 5), (7, 3))]
+    gm = wf.GradManager().attach(own.parameters())
+    with gm:
+        y = own(*map(wf.tensor, given))
+        gm.backward((y * y).sum())
+    want = other(*map(torch.from_numpy, given), need_weights=False)[0]
+    (want * want).sum().backward()
+    np.testing.assert_allclose(y.numpy(), want.detach().numpy(), rtol=1e-4, atol=1e-5)
+    theirs = dict(other.named_parameters())
+    assert {name for name, _ in own.named_parameters()} == set(theirs)
+    for name, p in own.named_parameters():
+        np.testing.assert_allclose(
+            p.grad.numpy(), theirs[name].grad.numpy(), rtol=1e-3, atol=1e-4, err_msg=name
+        )
 
 
 def test_attention():
@@ -133,13 +178,15 @@ def same_values(own, other, *inputs, **options):
         np.testing.assert_allclose(y.numpy(), w.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("name", ["TransformerEncoderLayer", "TransformerDecoderLayer"])
-def test_transformer_layers(name, norm_first):
+def test_transformer_layers(name, norm_first, activation):
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal((3, n, 8), dtype="float32") for n in (5, 7)[: 1 + ("Decoder" in name)]]
-    other = getattr(torch.nn, name)(8, 2, 16, batch_first=True, norm_first=norm_first).eval()
-    same_values(getattr(M, name)(8, 2, 16, norm_first=norm_first).eval(), other, *inputs)
+    how = {"norm_first": norm_first, "activation": activation}
+    other = getattr(torch.nn, name)(8, 2, 16, batch_first=True, **how).eval()
+    same_values(getattr(M, name)(8, 2, 16, **how).eval(), other, *inputs)
 
 
 @pytest.mark.parametrize("name", ["RNNCell", "GRUCell", "LSTMCell", "Bilinear"])

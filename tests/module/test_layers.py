@@ -50,6 +50,17 @@ layer(
     padding="same",
 )
 layer(
+    "Conv2d",
+    4,
+    6,
+    3,
+    x=IMAGE,
+    parameters=weight_and_bias((6, 4, 3, 3), (6,)),
+    y=(2, 6, 6, 8),
+    padding=(1, 2),
+    padding_mode="reflect",
+)
+layer(
     "Conv3d", 2, 3, 2, x=(1, 2, 4, 4, 4), parameters=weight_and_bias((3, 2, 2, 2, 2), (3,)), y=(1, 3, 3, 3, 3)
 )
 layer("ConvTranspose1d", 4, 6, 3, 2, x=(2, 4, 5), parameters=weight_and_bias((4, 6, 3), (6,)), y=(2, 6, 11))
@@ -92,6 +103,7 @@ layer("LayerNorm", 6, x=(2, 3, 6), y=(2, 3, 6), affine=False)
 layer("RMSNorm", 6, x=(2, 3, 6), parameters={"weight": (6,)}, y=(2, 3, 6))
 layer("GroupNorm", 2, 4, x=IMAGE, parameters=weight_and_bias((4,), (4,)), y=IMAGE)
 layer("InstanceNorm2d", 4, x=IMAGE, y=IMAGE)
+layer("InstanceNorm2d", 4, x=IMAGE, parameters=STATISTICS, y=IMAGE, track_running_stats=True)
 layer("InstanceNorm2d", 4, x=IMAGE, parameters=weight_and_bias((4,), (4,)), y=IMAGE, affine=True)
 
 
@@ -103,6 +115,8 @@ def recurrent(rows, inputs, hidden, end):
 
 for cell, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
     layer(cell, 3, 5, x=(7, 2, 3), parameters=recurrent(5 * gates, 3, 5, "l0"), y=(7, 2, 5))
+    weights = {name: s for name, s in recurrent(5 * gates, 3, 5, "l0").items() if name.startswith("weight")}
+    layer(cell, 3, 5, x=(7, 2, 3), parameters=weights, y=(7, 2, 5), bias=False)
     layer(
         cell,
         3,

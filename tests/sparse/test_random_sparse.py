@@ -205,3 +205,26 @@ def test_unsigned_integers_are_converted_before_they_are_negated(kind):
     assert F.subtract(dense, a).tolist() == [[-0.5], [-5.0]]
     assert F.subtract(b, a).todense().tolist() == [[2.0], [2.0]]
     assert F.subtract(a, dense.astype("float64")).tolist() == [[0.5], [5.0]]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.astype("float32"),
+        lambda x: F.cast(x, dtype="int32"),
+        lambda x: x * 0.5,
+        lambda x: F.sum(x, axis=0),
+        lambda x: F.sum(x, axis=1),
+        lambda x: x + wf.ones((3, 2)),
+        lambda x: x * wf.full((3, 2), 3, dtype="int32"),
+        lambda x: x @ wf.ones((2, 2)),
+        lambda x: wf.ones((2, 3)) @ x,
+        lambda x: x + RowSparse([1], wf.ones((1, 2)), (3, 2)),
+        lambda x: x * RowSparse([1], wf.ones((1, 2)), (3, 2)),
+    ],
+)
+def test_rows_of_integers_stored_twice_wrap_before_they_are_converted(function):
+    x = RowSparse([1, 0, 1], wf.tensor([[100, 1], [2, 3], [100, 127]], dtype="int8"), (3, 2))
+    got, want = dense_of(function(x)), dense_of(function(x.todense()))
+    assert got.dtype == want.dtype
+    assert got.tolist() == want.tolist()

@@ -160,6 +160,13 @@ def names_keywords(target: C) -> C:
     return target
 
 
+def _public_owner(instance: Any, owner: str) -> str:
+    """The name of a class, for a private base the one of the public class next to it that the instance is of."""
+    names = [cls.__name__ for cls in type(instance).__mro__]
+    public = [name for name in names[: names.index(owner)] if not name.startswith("_")]
+    return public[-1] if owner.startswith("_") and public else owner
+
+
 def _naming(function: Any, owner: str, first: int) -> Any:
     """The function with the better error; first: the index of the first parameter that callers pass."""
 
@@ -168,11 +175,17 @@ def _naming(function: Any, owner: str, first: int) -> Any:
         try:
             return function(*args, **kwargs)
         except TypeError as problem:
-            before, _, keyword = str(problem).partition("() got an unexpected keyword argument ")
-            if before != function.__qualname__ or not keyword:
+            before, _, text = str(problem).partition("() ")
+            if before != function.__qualname__:
                 raise
+            name = _public_owner(args[0], owner) if first else owner
+            _, _, keyword = text.partition("got an unexpected keyword argument ")
+            if not keyword:
+                if name == owner:
+                    raise
+                raise TypeError(f"{name}: {text}") from None
             from weft.base.keywords import unknown_keyword  # not before the first mistake
 
-            raise TypeError(unknown_keyword(function, owner, first, keyword.split("'")[1])) from None
+            raise TypeError(unknown_keyword(function, name, first, keyword.split("'")[1])) from None
 
     return call

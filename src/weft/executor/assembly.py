@@ -13,10 +13,10 @@ from itertools import repeat
 from weft.base.record import Record
 from weft.base.typing import Any
 from weft.executor.buffers import Buffer, BufferView, is_one, same, same_shape
-from weft.executor.loop_code import OUTPUTS, LoopCode, with_parts
+from weft.executor.loop_code import OUTPUTS, LoopCode
 from weft.executor.steps import LoopStep, Origin, Step
 from weft.expr import scalar as e
-from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Store, parts
+from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Store, parts, with_parts
 from weft.ops.kernels import as_stored
 from weft.ops.node import Value
 

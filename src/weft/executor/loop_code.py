@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from weft import _core
 from weft.base import events
 from weft.base.exact import Same
@@ -11,24 +9,12 @@ from weft.base.process import at_end
 from weft.base.record import Record
 from weft.base.typing import Any
 from weft.expr import scalar as e
-from weft.expr.kernel import Each, Fold, Kernel, Operand, Reduction, Scan, Store, parts
+from weft.expr.kernel import Each, Fold, Kernel, Operand, Reduction, Scan, Store, parts, with_parts
 
-__all__ = ["OUTPUTS", "LoopCode", "with_parts"]
+__all__ = ["OUTPUTS", "LoopCode"]
 
 Scalar = e.Scalar
 OUTPUTS = 1000  # load(OUTPUTS + j) is output j, while it is not known how many inputs come before it
-
-
-def with_parts(
-    stage: Any, reduction: Callable[[Reduction], Reduction], store: Callable[[Store], Store]
-) -> Any:
-    """The stage with other reductions and stores."""
-    if isinstance(stage, Fold):
-        return Fold(tuple(map(reduction, stage.reductions)))
-    if isinstance(stage, Scan):
-        return Scan(tuple(map(reduction, stage.reductions)), tuple(map(store, stage.stores)), stage.reverse)
-    return type(stage)(tuple(map(store, stage.stores)))
-
 
 _kernels: dict[Any, Any] = {}
 at_end(_kernels.clear)  # the native core refers to functions of weft for ever, and so to this module
@@ -139,7 +125,7 @@ class LoopCode(Record):
         self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str, streaming: bool = False
     ) -> Kernel:
         """The kernel for one pattern; inner: how each operand moves, by the first letters of Operand.inner."""
-        words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross"}
+        words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross", "r": "reverse"}
         nodes = e.walk(*[part.value for stage in self.stages for part in parts(stage)])
         gathered = {node.value for node in nodes if node.op == "load_at"}
         operands = tuple(

@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from weft.base.cached import cached_property
 from weft.base.typing import Any
 from weft.executor.buffers import BufferView, is_one, same, same_shape
-from weft.executor.loop_code import OUTPUTS, with_parts
+from weft.executor.loop_code import OUTPUTS
 from weft.executor.steps import CALL_WEIGHT
 from weft.expr import scalar as e
-from weft.expr.kernel import Each, Fold, Reduction, Store, parts
+from weft.expr.kernel import Each, Fold, Reduction, Store, parts, with_parts
 
 __all__ = ["BYTE_COST", "FAR_BYTE_COST", "ROW_BYTES", "store_once"]
 

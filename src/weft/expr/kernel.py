@@ -15,9 +15,10 @@ parameters are given when it runs.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from weft.base.record import Record
-from weft.base.typing import Literal
+from weft.base.typing import Any, Literal
 from weft.expr.scalar import BITS, Scalar, walk
 
 __all__ = ["Each", "Fold", "Kernel", "Once", "Operand", "Reduction", "Scan", "Stage", "Store"]
@@ -30,8 +31,9 @@ REDUCTIONS = SCANS + POSITIONS
 class Operand(Record):
     """One array: the name of its element type, and what is known of its stride in the loop that becomes vectors.
 
-    inner: "unit", one element after the other; "zero", always the same one; "any", given when the kernel runs;
-    "cross", given when it runs, while the stride in the loop Kernel.cross is one element.
+    inner: "unit", one element after the other; "reverse", one element before the other; "zero", always the same one;
+    "any", given when the kernel runs; "cross", given when it runs, while the stride in the loop Kernel.cross is one
+    element.
     gathered: how many dimensions it has besides the loops, where load_at(operand, type, *positions) reads at the loops'
     position and at computed ones; 0 if none. take(x, indices, axis) has no loop along x's axis, whose stride in the
     loop of the indices is 0, and gathered=1. is_flat: load_at has one position, which counts elements of memory, so
@@ -39,12 +41,12 @@ class Operand(Record):
     """
 
     dtype: str
-    inner: Literal["unit", "zero", "any", "cross"] = "unit"
+    inner: Literal["unit", "reverse", "zero", "any", "cross"] = "unit"
     gathered: int = 0
     is_flat: bool = False
 
     def check(self) -> None:
-        if self.dtype not in BITS or self.inner not in ("unit", "zero", "any", "cross"):
+        if self.dtype not in BITS or self.inner not in ("unit", "reverse", "zero", "any", "cross"):
             raise ValueError(f"operand: {self.dtype!r} or {self.inner!r} is not known")
         if self.gathered < 0:
             raise ValueError(f"operand: gathered must be at least 0, got {self.gathered}")
@@ -126,6 +128,17 @@ def parts(stage: Stage) -> tuple[Reduction | Store, ...]:
     """A stage's reductions and stores, in the order they are computed."""
     reductions = stage.reductions if isinstance(stage, Fold | Scan) else ()
     return (*reductions, *(() if isinstance(stage, Fold) else stage.stores))
+
+
+def with_parts(
+    stage: Any, reduction: Callable[[Reduction], Reduction], store: Callable[[Store], Store]
+) -> Any:
+    """The stage with other reductions and stores."""
+    if isinstance(stage, Fold):
+        return Fold(tuple(map(reduction, stage.reductions)))
+    if isinstance(stage, Scan):
+        return Scan(tuple(map(reduction, stage.reductions)), tuple(map(store, stage.stores)), stage.reverse)
+    return type(stage)(tuple(map(store, stage.stores)))
 
 
 class Kernel(Record):

@@ -19,7 +19,7 @@ from weft.expr.threads import print_threads
 
 __all__ = ["launched", "product_operands", "thread_loop"]
 
-INNER: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross"}
+INNER: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross", "r": "reverse"}
 LONG_ROW = 1024  # ThreadPattern::kShortRow of the native core: longer rows are for whole blocks
 
 

@@ -185,6 +185,8 @@ class Values:
             return pointer
         if layout.inner in ("unit", "cross"):  # "cross": in a tile's array
             return self._element(pointer, layout.dtype)
+        if layout.inner == "reverse":
+            return self._element(pointer, layout.dtype, self.function.emit(f"sub i64 0, {self.inner}"))
         step = self.function.emit(
             f"mul i64 {self.inner}, {self.function.strides[operand][self.function.vector_loop]}"
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Stage, Store
+from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Stage, Store, values, with_parts
 from weft.expr.llvm_function import Function, Values
 from weft.expr.llvm_rows import Accumulator, better
-from weft.expr.scalar import Scalar
+from weft.expr.scalar import Scalar, result, substitute, walk
 
 __all__ = ["LANES", "LANES_SUM_BLOCK", "print_lanes"]
 
@@ -41,6 +41,8 @@ class _Lanes:
         self.results: dict[int, str] = {}  # arrays
 
     def run(self, stage: Stage) -> None:
+        if not isinstance(stage, Once):
+            stage = self._with_numbers_of_rows(stage)
         if isinstance(stage, Fold):
             self._fold(stage)
         elif isinstance(stage, Scan):
@@ -51,6 +53,43 @@ class _Lanes:
             self._rows(lambda pointers, row: store(stage, pointers, row))
         else:
             self._store(stage, self.pointers, ["0"] * self.function.kernel.row_rank)
+
+    def _with_numbers_of_rows(self, stage: Stage) -> Stage:
+        """The stage with results in place of what it computes of results alone: that is done once for a row."""
+        scanned = {r.number for r in stage.reductions} if isinstance(stage, Scan) else set()
+        ours: dict[int, Scalar] = {}  # by id: what is the same along a row, and is no bare number
+        fixed: set[int] = set()
+        for node in walk(*values(stage)):
+            if node.op in ("constant", "parameter") or (node.op == "result" and node.value not in scanned):
+                fixed.add(id(node))
+            elif node.args and fixed.issuperset(map(id, node.args)):
+                fixed.add(id(node))
+                if not any(part.op == "result" for part in walk(node)):
+                    continue
+                ours[id(node)] = node
+        inner = {id(arg) for node in ours.values() for arg in node.args}
+        whole = [node for key, node in ours.items() if key not in inner and node.dtype != "bool"]
+        if not whole:
+            return stage
+        first = max(self.results) + 1
+        numbers = {id(node): result(first + k, node.dtype) for k, node in enumerate(whole)}
+        arrays = [self.function.array(node.dtype, LANES) for node in whole]
+
+        def compute(at: Values) -> None:
+            for node, array in zip(whole, arrays, strict=True):
+                at.array_store(array, node.dtype, at[node])
+
+        self._each_lane(self.pointers, [], compute)
+        self.results.update((first + k, array) for k, array in enumerate(arrays))
+
+        def less(root: Scalar) -> Scalar:
+            return substitute(root, lambda part: part, dict(numbers))
+
+        return with_parts(
+            stage,
+            lambda r: Reduction(r.number, r.op, less(r.value), r.start),
+            lambda s: Store(s.operand, less(s.value), s.add, tuple(map(less, s.at))),
+        )
 
     def _store(self, stage: Each | Once, pointers: list[str], row: list[str]) -> None:
         roots = [store.value for store in stage.stores]

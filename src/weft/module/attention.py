@@ -14,6 +14,8 @@ from weft.module import init
 from weft.module.linear import Linear, parameter
 from weft.module.module import Module
 
+SEPARATE = ("q_proj_weight", "k_proj_weight", "v_proj_weight")  # where features of keys or values differ
+
 __all__ = ["KeyValueCache", "MultiheadAttention", "alibi_slopes"]
 
 
@@ -105,18 +107,20 @@ class KeyValueCache:
 class MultiheadAttention(Module):
     """Attention of num_heads heads, each on its share of embed_dim channels.
 
-    forward(q, k=None, v=None, mask=None, is_causal=False, *, ranges=None, cache=None): q [n, t, embed_dim], k and v
-    [n, s, embed_dim]; without k it is q, without v it is k. mask: fits [n, num_heads, t, s] by broadcasting, true for
-    what is seen, or numbers that are added. is_causal: place i sees places 0 ... i. ranges: as in
-    F.scaled_dot_product_attention, such as F.packed_ranges. cache: a KeyValueCache, to which this call's keys and
-    values are added first; each place then sees all up to itself. Returns [n, t, embed_dim].
+    forward(q, k=None, v=None, mask=None, is_causal=False, *, ranges=None, cache=None): q [n, t, embed_dim], k [n, s,
+    kdim], v [n, s, vdim], both embed_dim by default; without k it is q, without v it is k. mask: fits [n, num_heads, t,
+    s] by broadcasting, true for what is seen, or numbers that are added. is_causal: place i sees places 0 ... i.
+    ranges: as in F.scaled_dot_product_attention, such as F.packed_ranges. cache: a KeyValueCache, to which this call's
+    keys and values are added first; each place then sees all up to itself. Returns [n, t, embed_dim].
     num_kv_heads: heads of keys and values, which divide num_heads and are shared by neighbours (grouped queries).
     dropout: of the attention weights, in training. rotary: "halves" or "interleaved", how queries and keys are rotated
     by their places (F.rotary_embedding), with rotary_base; None: not at all. slopes: whether scores fall with the
     distance, by alibi_slopes. window: (before, after), how far a place sees, -1: any distance. soft_cap: limit of
     scores. in_proj_weight [embed_dim + 2 num_kv_heads head_dim, embed_dim] and in_proj_bias make queries, keys and
-    values, in this order; out_proj is a Linear. Weights are initialized with Glorot and Bengio's uniform distribution,
-    biases with 0. Raises ValueError if the heads do not divide embed_dim, or num_kv_heads not num_heads.
+    values, in this order; where kdim or vdim differs from embed_dim, in_proj_weight is None, and q_proj_weight,
+    k_proj_weight and v_proj_weight, [sizes, features], take its place. out_proj is a Linear. Weights are initialized
+    with Glorot and Bengio's uniform distribution, biases with 0. Raises ValueError if the heads do not divide
+    embed_dim, or num_kv_heads not num_heads.
     Source: Vaswani et al. 2017, Attention is all you need; Ainslie et al. 2023, GQA; Su et al. 2021, RoFormer.
 
     >>> import weft as wf
@@ -137,6 +141,8 @@ class MultiheadAttention(Module):
         bias: bool = True,
         *,
         num_kv_heads: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
         dropout: float = 0.0,
         rotary: str | None = None,
         rotary_base: float = 10000.0,
@@ -165,15 +171,24 @@ class MultiheadAttention(Module):
         else:
             self.slopes = None
         self.sizes = (embed_dim, *(embed_dim // num_heads * shared,) * 2)
-        self.in_proj_weight = parameter((sum(self.sizes), embed_dim), dtype, device)
+        self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
+        inputs = (embed_dim, self.kdim, self.vdim)
+        if inputs == (embed_dim,) * 3:
+            self.in_proj_weight: Tensor | Any = parameter((sum(self.sizes), embed_dim), dtype, device)
+        else:
+            self.in_proj_weight = None
+            for name, size, features in zip(SEPARATE, self.sizes, inputs, strict=True):
+                setattr(self, name, parameter((size, features), dtype, device))
         self.in_proj_bias = parameter(sum(self.sizes), dtype, device) if bias else None
         self.out_proj = Linear(embed_dim, embed_dim, bias, dtype=dtype, device=device)
         self.reset()
 
     def reset(self) -> None:
         """Draw new initial values."""
-        init.xavier_uniform_(self.in_proj_weight)
-        init.xavier_uniform_(self.out_proj.weight)
+        separate = [getattr(self, name) for name in SEPARATE] if self.in_proj_weight is None else []
+        for weight in (*separate, self.in_proj_weight, self.out_proj.weight):
+            if weight is not None:
+                init.xavier_uniform_(weight)
         for bias in (self.in_proj_bias, self.out_proj.bias):
             if bias is not None:
                 init.zeros_(bias)
@@ -228,13 +243,16 @@ class MultiheadAttention(Module):
         """Queries, keys and values; by one product where all come from q."""
         weight, bias = self.in_proj_weight, self.in_proj_bias
         first, second, _ = self.sizes
-        if k is None and v is None:
+        if k is None and v is None and weight is not None:
             return list(F.split(F.linear(q, weight, bias), self.sizes, axis=-1))
         k = q if k is None else k
         parts = [slice(0, first), slice(first, first + second), slice(first + second, None)]
+        weights = (
+            [getattr(self, name) for name in SEPARATE] if weight is None else [weight[part] for part in parts]
+        )
         return [
-            F.linear(x, weight[part], None if bias is None else bias[part])
-            for x, part in zip((q, k, k if v is None else v), parts, strict=True)
+            F.linear(x, w, None if bias is None else bias[part])
+            for x, w, part in zip((q, k, k if v is None else v), weights, parts, strict=True)
         ]
 
     def _heads(self, x: Tensor, count: int) -> Tensor:

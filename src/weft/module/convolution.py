@@ -16,6 +16,7 @@ from weft.module.module import Module
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
 Size = int | Sequence[int]
+PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Channels(Module):
@@ -65,17 +66,47 @@ class _Conv(_Channels):
         dilation: Size = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
         *,
         dtype: DType | str = "float32",
         device: Device | str | None = None,
     ) -> None:
+        if padding_mode not in PADDING_MODES:
+            accepted = ", ".join(map(repr, PADDING_MODES))
+            raise ValueError(
+                f"{type(self).__name__}: padding_mode must be one of {accepted}, got {padding_mode!r}"
+            )
         self._set_sizes(in_channels, out_channels, kernel_size, groups)
         self.stride, self.padding, self.dilation = stride, padding, dilation
+        self.padding_mode = padding_mode
         self._make((out_channels, in_channels // groups), bias, dtype, device)
+
+    def extra_repr(self) -> str:
+        mode = "" if self.padding_mode == "zeros" else f", padding_mode={self.padding_mode!r}"
+        return super().extra_repr() + mode
+
+    def _borders(self) -> list[int]:
+        """The padding as weft.functional.pad takes it: before and after each axis, from the last one on."""
+        padding: Any = self.padding
+        if padding == "same":
+            dilation = self.dilation if isinstance(self.dilation, Sequence) else (self.dilation,) * self.ndim
+            totals = [d * (k - 1) for d, k in zip(dilation, self.kernel_size, strict=True)]
+            padding = [(total // 2, total - total // 2) for total in totals]
+        elif padding == "valid":
+            padding = 0
+        sizes = padding if isinstance(padding, Sequence) else (padding,) * self.ndim
+        pairs = [(size, size) if isinstance(size, int) else size for size in sizes]
+        return [size for pair in reversed(pairs) for size in pair]
 
     def forward(self, x: Tensor) -> Tensor:
         function: Any = getattr(F, f"conv{self.ndim}d")
-        y = function(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            # The operator still checks what cannot be computed here: sizes, names, and "same" with a stride.
+            if any(borders := self._borders()):
+                x = F.pad(x, borders, self.padding_mode)
+            padding = "valid"
+        y = function(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
         if getattr(y, "dtype", None) is float64:
             hint_at_float64(self, x, self.weight)
         return y
@@ -95,14 +126,17 @@ class Conv1d(_Conv):
 class Conv2d(_Conv):
     """Convolution of images [n, c, h, w]; weight: [out, in / groups, kh, kw], bias: [out] or None.
 
-    Sizes are one int for all dimensions or one for each; padding also "same" or "valid". Weight and bias are
-    initialized uniformly within 1 / sqrt(in / groups kh kw). Raises ValueError if channels do not divide into groups.
-    See weft.functional.conv2d.
+    Sizes are one int for all dimensions or one for each; padding also "same" or "valid". padding_mode: what the padding
+    consists of, "zeros", or the image's elements as weft.functional.pad takes them: "reflect", "replicate", "circular".
+    Weight and bias are initialized uniformly within 1 / sqrt(in / groups kh kw). Raises ValueError if channels do not
+    divide into groups, or for another padding_mode. See weft.functional.conv2d.
 
     >>> import weft as wf
     >>> layer = Conv2d(4, 8, 3, stride=2, padding=1, groups=2)
     >>> layer(wf.zeros((1, 4, 10, 10))).shape, layer.weight.shape
     ((1, 8, 5, 5), (8, 2, 3, 3))
+    >>> Conv2d(4, 8, 3, padding="same", padding_mode="circular")(wf.zeros((1, 4, 10, 10))).shape
+    (1, 8, 10, 10)
     """
 
     ndim = 2

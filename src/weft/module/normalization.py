@@ -10,6 +10,7 @@ from weft.arrays.creation import empty
 from weft.arrays.tensor import Tensor
 from weft.base.device import Device
 from weft.base.dtype import DType
+from weft.gradients.gradient import no_grad
 from weft.module import init
 from weft.module.linear import check_dims, parameter
 from weft.module.module import Module
@@ -49,10 +50,31 @@ class _Scaled(Module):
             init.zeros_(self.bias)
 
 
-class _BatchNorm(_Scaled):
+class _Tracking(_Scaled):
+    """Base: running statistics, or None."""
+
+    ignored_state = ("num_batches_tracked",)  # PyTorch's, which counts for a momentum of None
+
+    def _make_statistics(
+        self, num_features: int, tracked: bool, dtype: DType | str, device: Device | str | None
+    ) -> None:
+        self.running_mean: Tensor | None = None
+        self.running_var: Tensor | None = None
+        if tracked:
+            self.register_buffer("running_mean", empty(num_features, dtype=dtype, device=device))
+            self.register_buffer("running_var", empty(num_features, dtype=dtype, device=device))
+
+    def reset(self) -> None:
+        """Restore the initial values, with a running mean of 0 and a running variance of 1."""
+        super().reset()
+        if self.running_mean is not None and self.running_var is not None:
+            init.zeros_(self.running_mean)
+            init.ones_(self.running_var)
+
+
+class _BatchNorm(_Tracking):
     dims: ClassVar[tuple[int, ...]]
     repr_attributes = ("num_features", "eps", "momentum")
-    ignored_state = ("num_batches_tracked",)  # PyTorch's, which counts for a momentum of None
 
     def __init__(
         self,
@@ -67,19 +89,8 @@ class _BatchNorm(_Scaled):
     ) -> None:
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self._make(num_features, affine, affine, dtype, device)
-        self.running_mean: Tensor | None = None
-        self.running_var: Tensor | None = None
-        if track_running_stats:
-            self.register_buffer("running_mean", empty(num_features, dtype=dtype, device=device))
-            self.register_buffer("running_var", empty(num_features, dtype=dtype, device=device))
+        self._make_statistics(num_features, track_running_stats, dtype, device)
         self.reset()
-
-    def reset(self) -> None:
-        """Restore the initial values, with a running mean of 0 and a running variance of 1."""
-        super().reset()
-        if self.running_mean is not None and self.running_var is not None:
-            init.zeros_(self.running_mean)
-            init.ones_(self.running_var)
 
     def forward(self, x: Tensor) -> Tensor:
         check_dims(self, x, *self.dims)
@@ -219,7 +230,7 @@ class GroupNorm(_Scaled):
         return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
 
-class _InstanceNorm(_Scaled):
+class _InstanceNorm(_Tracking):
     dims: ClassVar[int]
     repr_attributes = ("num_features", "eps")
 
@@ -229,16 +240,34 @@ class _InstanceNorm(_Scaled):
         eps: float = 1e-5,
         affine: bool = False,
         *,
+        momentum: float = 0.1,
+        track_running_stats: bool = False,
         dtype: DType | str = "float32",
         device: Device | str | None = None,
     ) -> None:
-        self.num_features, self.eps = num_features, eps
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self._make(num_features, affine, affine, dtype, device)
+        self._make_statistics(num_features, track_running_stats, dtype, device)
         self.reset()
 
     def forward(self, x: Tensor) -> Tensor:
         check_dims(self, x, self.dims)
+        if self.running_mean is None or self.running_var is None:
+            return F.instance_norm(x, self.weight, self.bias, self.eps)
+        if not self.training:
+            statistics = (self.running_mean, self.running_var)
+            return F.batch_norm(x, *statistics, self.weight, self.bias, eps=self.eps)
+        self._track(x, self.running_mean, self.running_var)
         return F.instance_norm(x, self.weight, self.bias, self.eps)
+
+    def _track(self, x: Tensor, *running: Tensor) -> None:
+        """Move the running statistics towards the means of the samples' own, which have no gradients."""
+        with no_grad():
+            axes = tuple(range(2, self.dims))
+            wide = F.cast(x, dtype=running[0].dtype)
+            statistics = (F.mean(wide, axis=axes), F.var(wide, axis=axes, correction=1))
+            for buffer, statistic in zip(running, statistics, strict=True):
+                buffer[...] = buffer + self.momentum * (F.mean(statistic, axis=0) - buffer)
 
 
 class InstanceNorm1d(_InstanceNorm):
@@ -250,7 +279,14 @@ class InstanceNorm1d(_InstanceNorm):
 class InstanceNorm2d(_InstanceNorm):
     """Normalization of each channel of each image [n, c, h, w] by itself; weight and bias [c] only with affine=True.
 
-    See weft.functional.instance_norm.
+    track_running_stats: in training the buffers running_mean and running_var [c] move by the fraction momentum towards
+    the means over n of the images' means and variances (divided by h w - 1), and outside of training each channel is
+    normalized by them. See weft.functional.instance_norm.
+
+    >>> import weft as wf
+    >>> layer = InstanceNorm2d(1, track_running_stats=True)
+    >>> layer(wf.ones((2, 1, 3, 3))).sum().item(), layer.running_mean.item(), layer.running_var.item()
+    (0.0, 0.1..., 0.8999...)
     """
 
     dims = 4

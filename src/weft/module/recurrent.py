@@ -20,11 +20,15 @@ __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
 
 class _Recurrent(Module):
-    """Base: for every layer and direction weight_ih, weight_hh, bias_ih and bias_hh, named as PyTorch does."""
+    """Base: for every layer and direction weight_ih, weight_hh, bias_ih and bias_hh, named as PyTorch does.
+
+    Without biases there are no such parameters, and the operators are given zeros in their place.
+    """
 
     gates: ClassVar[int]
     function: ClassVar[str]  # of weft.functional
     state_names: ClassVar[tuple[str, ...]] = ("h0",)
+    _no_bias: Tensor  # where there are no biases
     repr_attributes = ("input_size", "hidden_size", "num_layers", "bidirectional")
 
     def __init__(
@@ -36,6 +40,7 @@ class _Recurrent(Module):
         dropout: float = 0.0,
         bidirectional: bool = False,
         *,
+        bias: bool = True,
         dtype: DType | str = "float32",
         device: Device | str | None = None,
     ) -> None:
@@ -45,12 +50,17 @@ class _Recurrent(Module):
             )
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
+        self.has_bias = bias
+        if not bias:
+            no_bias = zeros(self.gates * hidden_size, dtype=dtype, device=device)
+            self.register_buffer("_no_bias", no_bias, persistent=False)
         for layer in range(num_layers):
             inputs = input_size if layer == 0 else self._state_sizes[0] * self._directions
             shapes = self._shapes(inputs)
             for names in self._names(layer):
-                for name, shape in zip(names, shapes.values(), strict=True):
-                    setattr(self, name, parameter(shape, dtype, device))
+                for name, (kind, shape) in zip(names, shapes.items(), strict=True):
+                    if bias or not kind.startswith("bias"):
+                        setattr(self, name, parameter(shape, dtype, device))
         self.reset()
 
     @property
@@ -73,20 +83,31 @@ class _Recurrent(Module):
         kinds = self._shapes(0)
         return [[f"{kind}_l{layer}{end}" for kind in kinds] for end in ("", "_reverse")[: self._directions]]
 
+    def _values(self, names: list[str]) -> list[Tensor]:
+        """The parameters of these names; zeros for biases that the layer does not have."""
+        if self.has_bias:
+            return [getattr(self, name) for name in names]
+        return [self._no_bias if name.startswith("bias") else getattr(self, name) for name in names]
+
     def _parameters_of(self, *layers: int) -> list[Tensor]:
-        return [getattr(self, n) for layer in layers for names in self._names(layer) for n in names]
+        return [value for layer in layers for names in self._names(layer) for value in self._values(names)]
 
     def reset(self) -> None:
         """Draw new initial values, uniform within 1 / sqrt(hidden_size)."""
-        uniform_fan_in_(self.hidden_size, *self._parameters_of(*range(self.num_layers)))
+        uniform_fan_in_(self.hidden_size, *self.parameters())
 
     def _run(
         self, x: Tensor, states: list[Tensor], parameters: list[Tensor], bidirectional: bool
     ) -> tuple[Tensor, ...]:
         y: tuple[Tensor, ...] = getattr(F, self.function)(
-            x, *states, *parameters, bidirectional=bidirectional
+            x, *states, *parameters, bidirectional=bidirectional, **self._options
         )
         return y
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """Attributes of the operator beside `bidirectional`."""
+        return {}
 
     def _first_states(self, x: Tensor) -> list[Tensor]:
         layers = self.num_layers * self._directions
@@ -164,8 +185,8 @@ class _Recurrent(Module):
             for direction, names in enumerate(self._names(layer)):
                 k = layer * self._directions + direction
                 inputs = F.sequence_reverse(x, lengths) if direction else x
-                parameters = [getattr(self, name) for name in names]
-                y, *last = self._until(inputs, [s[k : k + 1] for s in states], parameters, is_inside, lengths)
+                own = [s[k : k + 1] for s in states]
+                y, *last = self._until(inputs, own, self._values(names), is_inside, lengths)
                 outputs.append(F.sequence_reverse(y, lengths) if direction else y)
                 ends.append(last)
             x = F.concat(outputs, axis=-1)
@@ -196,8 +217,8 @@ class LSTM(_Recurrent):
     forward(x, (h0, c0), lengths): states [layers * directions, n, hidden_size], zeros by default; it returns the last
     ones. lengths: int[n], the steps of each sequence, by default t; behind them y is 0, the states are those at the
     last step, where the other direction begins. batch_first: x and y are [n, t, ...]. dropout: the probability of zeros
-    between layers, in training. bidirectional: y has both directions, [..., 2 hidden_size]. proj_size: h becomes
-    weight_hr h, of so many features; it is computed step by step.
+    between layers, in training. bidirectional: y has both directions, [..., 2 hidden_size]. bias=False: there are no
+    biases. proj_size: h becomes weight_hr h, of so many features; it is computed step by step.
     Parameters of layer k: weight_ih_l{k} [4 hidden_size, inputs],
     weight_hh_l{k} [4 hidden_size, hidden_size], bias_ih_l{k}, bias_hh_l{k} [4 hidden_size], gates in the order i, f, g,
     o, and with proj_size weight_hr_l{k} [proj_size, hidden_size]; those of the other direction end with _reverse. See
@@ -293,7 +314,9 @@ class GRU(_Recurrent):
 
 
 class RNN(_Recurrent):
-    """Layers of plain recurrent units with tanh: x [t, n, input_size] -> y [t, n, hidden_size], h. See LSTM.
+    """Layers of plain recurrent units: x [t, n, input_size] -> y [t, n, hidden_size], h. See LSTM.
+
+    nonlinearity: "tanh" or "relu". Raises ValueError for another.
 
     >>> import weft as wf
     >>> RNN(3, 4)(wf.zeros((7, 5, 3)))[0].shape
@@ -302,6 +325,30 @@ class RNN(_Recurrent):
 
     gates = 1
     function = "rnn"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        dtype: DType | str = "float32",
+        device: Device | str | None = None,
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"RNN: nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}")
+        self.nonlinearity = nonlinearity
+        made: dict[str, Any] = {"bias": bias, "dtype": dtype, "device": device}
+        super().__init__(input_size, hidden_size, num_layers, batch_first, dropout, bidirectional, **made)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {} if self.nonlinearity == "tanh" else {"nonlinearity": self.nonlinearity}
 
 
 class _Cell(Module):

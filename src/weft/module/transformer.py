@@ -25,6 +25,9 @@ __all__ = [
 ]
 
 
+ACTIVATIONS = ("relu", "gelu")  # by name
+
+
 class _Layer(Module):
     """Base: the network at each place, and how residuals are added."""
 
@@ -36,7 +39,7 @@ class _Layer(Module):
         nhead: int,
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: Callable[[Tensor], Tensor] = F.relu,
+        activation: Callable[[Tensor], Tensor] | str = F.relu,
         layer_norm_eps: float = 1e-5,
         norm_first: bool = False,
         *,
@@ -44,7 +47,15 @@ class _Layer(Module):
         device: Device | str | None = None,
     ) -> None:
         made: dict[str, Any] = {"dtype": dtype, "device": device}
-        self.activation, self.norm_first = activation, norm_first
+        if isinstance(activation, str):
+            if activation not in ACTIVATIONS:
+                accepted = ", ".join(map(repr, ACTIVATIONS))
+                raise ValueError(
+                    f"{type(self).__name__}: activation must be a function or one of {accepted}, got {activation!r}"
+                )
+            activation = getattr(F, activation)
+        self.activation: Callable[[Tensor], Tensor] = activation  # type: ignore[assignment]
+        self.norm_first = norm_first
         self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, **made)
         self.linear1 = Linear(d_model, dim_feedforward, **made)
         self.linear2 = Linear(dim_feedforward, d_model, **made)
@@ -65,11 +76,11 @@ class _Layer(Module):
 class TransformerEncoderLayer(_Layer):
     """Attention of a sequence to itself and a network at each place: x [n, t, d_model] -> the same shape.
 
-    forward(x, mask=None, is_causal=False, *, ranges=None, cache=None): as MultiheadAttention's; mask fits
-    [n, nhead, t, t]. dim_feedforward: the network's inner size; activation: a function, F.relu by default; norm_first:
-    normalization before each part instead of after the sum. Dropout is that of the parts' results, of the inner layer
-    and of the attention weights. Batches come first, as batch_first=True of PyTorch's, whose parameters have the same
-    names.
+    forward(x, mask=None, is_causal=False, *, ranges=None, cache=None): as MultiheadAttention's; mask fits [n, nhead, t,
+    t]. dim_feedforward: the network's inner size; activation: a function, F.relu by default, or "relu" or "gelu";
+    norm_first: normalization before each part instead of after the sum. Dropout is that of the parts' results, of the
+    inner layer and of the attention weights. Batches come first, as batch_first=True of PyTorch's, whose parameters
+    have the same names.
     Source: Vaswani et al. 2017, Attention is all you need; Xiong et al. 2020 (norm_first).
 
     >>> import weft as wf

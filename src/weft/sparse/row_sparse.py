@@ -12,6 +12,7 @@ from weft.arrays.data_dependent import flatnonzero
 from weft.arrays.tensor import Tensor
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
+from weft.ops.types import TensorType
 from weft.sparse.base import SparseArray, accumulated, index_array, put_rows, rule
 
 __all__ = ["RowSparse", "row_sparse"]
@@ -164,6 +165,7 @@ def _sum(op: Any, args: tuple[Any, ...]) -> Any:
         if a.shape != b.shape:
             raise ShapeError(f"{op.name}: shapes differ: a is {a.type}, b is {b.type}")
         kind, _ = accumulated(a, b)
+        a, b = a.convertible(kind), b.convertible(kind)
         indices = F.concat([a.indices, b.indices])
         # Converted before they are negated: unsigned numbers have no negative ones.
         stored = [F.cast(v.values, dtype=kind) for v in (a, b)]
@@ -174,10 +176,11 @@ def _sum(op: Any, args: tuple[Any, ...]) -> Any:
     if not hasattr(dense, "shape") or tuple(dense.shape) != sparse.shape:
         return NotImplemented
     kind, _ = accumulated(sparse, dense)
-    dense, values = F.cast(dense, dtype=kind), F.cast(sparse.values, dtype=kind)
+    places = sparse.convertible(kind)
+    dense, values = F.cast(dense, dtype=kind), F.cast(places.values, dtype=kind)
     if op.name == "subtract":
         dense, values = (-dense, values) if sparse is a else (dense, -values)
-    return F.index_put(dense, values, sparse.indices, axes=(0,), mode="add")
+    return F.index_put(dense, values, places.indices, axes=(0,), mode="add")
 
 
 @rule(RowSparse, "multiply")
@@ -187,6 +190,7 @@ def _product(op: Any, args: tuple[Any, ...]) -> Any:
     if isinstance(other, SparseArray):
         if not isinstance(other, RowSparse):
             return NotImplemented
+        sparse = sparse.convertible(accumulated(sparse, other)[0])
         other = other.retain(sparse.indices).values
         return sparse.with_values(op(sparse.values, other))
     if isinstance(other, bool | int | float):  # 0 times it is NaN
@@ -195,6 +199,7 @@ def _product(op: Any, args: tuple[Any, ...]) -> Any:
     lead = sparse.ndim - len(shape)
     if lead < 0 or any(m not in (1, n) for n, m in zip(sparse.shape[lead:], shape, strict=True)):
         raise ShapeError(f"{op.name}: a dense array must fit {sparse.type}, and is {shape}")
+    sparse = sparse.convertible(accumulated(sparse, other)[0])
     if lead == 0 and shape[0] != 1:
         other = F.take(other, sparse.indices, axis=0)
     return sparse.with_values(op(sparse.values, other))
@@ -209,9 +214,11 @@ def _matmul(op: Any, args: tuple[Any, ...]) -> Any:
     if isinstance(a, RowSparse):
         if a.ndim != 2 or b.ndim not in (1, 2) or a.shape[1] != b.shape[0]:
             raise ShapeError(f"{op.name}: inner sizes differ: a is {a.type}, b is {tuple(b.shape)}")
+        a = a.convertible(accumulated(a, b)[0])
         return a.with_values(op(a.values, b))
     if b.ndim != 2 or a.ndim < 1 or a.shape[-1] != b.shape[0]:
         raise ShapeError(f"{op.name}: inner sizes differ: a is {tuple(a.shape)}, b is {b.type}")
+    b = b.convertible(accumulated(a, b)[0])
     return op(F.take(a, b.indices, axis=a.ndim - 1), b.values)
 
 
@@ -221,8 +228,9 @@ def _total(op: Any, args: tuple[Any, ...]) -> Any:
     (x,) = args
     axes = range(x.ndim) if op.axis is None else (op.axis,) if isinstance(op.axis, int) else op.axis
     axes = tuple(sorted(axis % x.ndim for axis in axes if -x.ndim <= axis < x.ndim))
-    if 0 in axes:
-        return op(x.values)
     if not axes:
         return NotImplemented
+    x = x.convertible(op.infer(TensorType(x.shape, x.dtype, x.device)).dtype)
+    if 0 in axes:
+        return op(x.values)
     return x.with_values(op(x.values))

@@ -139,6 +139,7 @@ LGAMMA = (
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)  # B2, B4, ... B16
 SHIFT = 10  # Stirling's series are used from here
 HALF_LOG_2PI = 0.9189385332046727
+TINY = 1e-30  # sin(pi x) / pi is x here, and lgamma(1 + x) is 0 beside log x
 
 
 def erfinv(x: Scalar) -> Scalar:
@@ -199,8 +200,8 @@ def lgamma(x: Scalar) -> Scalar:
     far = fma(large - 0.5, log(large) - 1, HALF_LOG_2PI - 0.5 + stirling(large))
     y = where(z < SHIFT, small, far)
     sine, _ = sine_of_pi(x)
-    reflected = log(math.pi / sine) - y
-    y = where(x < 0, reflected, y)
+    share = where(x > -TINY, -x, sine * (1 / math.pi))  # the sine of a subnormal number has lost bits of it
+    y = where(x < 0, -log(share) - y, y)
     is_pole = (x <= 0) & (x == call("floor", x))
     return where(is_pole | (abs(x) == math.inf), constant(math.inf, x.dtype), y)
 

@@ -150,7 +150,8 @@ class HardSigmoid(Activation):
 class HardSwish(Activation):
     """x min(max(x / 6 + 1/2, 0), 1): x times its hard_sigmoid.
 
-    x: float[...], integers as float32. Returns x's shape.
+    x: float[...], integers as float32. Returns x's shape. The gradient is 0 from -3 down and 1 from 3 on, at infinity
+    as well.
     Source: Howard et al. 2019, Searching for MobileNetV3.
 
     >>> import weft as wf
@@ -160,7 +161,7 @@ class HardSwish(Activation):
     """
 
     def scalar(self, x: Scalar) -> Scalar:
-        return x * _between(x / 6 + 0.5, 0, 1)
+        return e.where(x <= -3, x * 0, e.where(x >= 3, x, x * (x / 6 + 0.5)))
 
 
 @op

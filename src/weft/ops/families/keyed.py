@@ -272,19 +272,69 @@ class Pareto(Distribution):
         return scale * F.exp(-F.log(self.open_uniform(key, shape, dtype)) / concentration)
 
 
+def mills_ratio(z: e.Scalar) -> e.Scalar:
+    """(1 - Phi(z)) / phi(z) of the standard normal distribution for z >= FAR, to 2e-9: 12 levels of the continued
+    fraction 1 / (z + 1 / (z + 2 / (z + ...))), as one quotient.
+
+    Source: Abramowitz, Stegun 1964, 26.2.14.
+    """
+    numerator, denominator = z, e.constant(1.0, "float64")
+    for k in range(12, 0, -1):
+        numerator, denominator = z * numerator + k * denominator, numerator
+    return denominator / numerator
+
+
+@op
+class NormalTail(Pointwise, family="random", public=False):
+    """Quantiles of the standard normal distribution between two numbers, for shares in (0, 1); FAR <= first <= last.
+
+    With Q = phi M, for M of mills_ratio, -log Q(z) = z^2 / 2 - log M(z) + constant is convex and its slope is 1 / M(z),
+    so Newton's method comes down to the solution from sqrt(first^2 - 2 log(1 - share)), where M(first) was M(z).
+    After two steps the error is below 1e-8 / z.
+    """
+
+    def scalar(self, first: e.Scalar, last: e.Scalar, share: e.Scalar) -> e.Scalar:
+        first, last = (e.call("minimum", x, e.constant(1e20, "float64")) for x in (first, last))
+        width = e.call(
+            "minimum", last - first, e.constant(40.0, "float64")
+        )  # Q is less than the least number there
+        ratio = mills_ratio(first)
+        relative = mills_ratio(first + width) / ratio
+        mass = 1 - relative * e.call("exp", -width * (first + 0.5 * width))
+        decay = -e.call("log1p", -share * mass)
+        z = first * e.call("sqrt", 1 + 2 * decay / (first * first))
+        for _ in range(2):
+            own = mills_ratio(z)
+            excess = 0.5 * (z - first) * (z + first) - e.call("log", own / ratio) - decay
+            z = z - own * excess
+        return z
+
+
+FAR = 4.0  # standard deviations from the mean, from where on erf is too near to 1
+
+
 @op
 class TruncatedNormal(Distribution):
-    """mean + std sqrt(2) erfinv(p), for p spread evenly between the values of erf at both ends; in float64."""
+    """mean + std sqrt(2) erfinv(p), for p spread evenly between the values of erf at both ends; in float64.
+
+    Intervals that are entirely further than FAR from the mean have quantiles of the tail instead.
+    """
 
     def decompose(self, key: Any, lower: Any, upper: Any, mean: Any, std: Any) -> Any:
         return super().decompose(key, lower, upper, mean, std)
 
     def draw(self, key: Any, shape: tuple[Any, ...], dtype: DType, *parameters: Any) -> Any:
         lower, upper, mean, std = (F.cast(x, dtype=float64) for x in parameters)
-        low, high = (F.erf((x - mean) / (std * math.sqrt(2))) for x in (lower, upper))
-        share = low + (high - low) * self.open_uniform(key, shape, float64)
-        z = mean + std * (math.sqrt(2) * F.erfinv(share))
-        return F.minimum(F.maximum(z, lower), upper)
+        a, b = ((x - mean) / std for x in (lower, upper))
+        is_below = b < -FAR
+        is_far = F.logical_or(is_below, a > FAR)
+        uniform = self.open_uniform(key, shape, float64)
+        low, high = (F.erf(F.where(is_far, 0.0, x / math.sqrt(2))) for x in (a, b))
+        near = math.sqrt(2) * F.erfinv(low + (high - low) * uniform)
+        first, last = F.where(is_below, -b, a), F.where(is_below, -a, b)
+        far = F.normal_tail(F.maximum(first, FAR), F.maximum(last, FAR), uniform)
+        z = F.where(is_far, F.where(is_below, -far, far), near)
+        return F.minimum(F.maximum(mean + std * z, lower), upper)
 
 
 @op
@@ -313,6 +363,7 @@ __all__ = [
     "KeyedUniform",
     "Laplace",
     "Logistic",
+    "NormalTail",
     "Pareto",
     "TruncatedNormal",
     "Weibull",
