@@ -19,7 +19,9 @@ __all__ = ["GRAPH", "GRAPH_2", "read_pickled", "refuse_graph"]
 
 GRAPH = b"MGBS\0\0\0\0"  # a dumped graph, which begins so
 GRAPH_2 = b"mgv2"  # one of the second version: a FlatBuffers identifier, behind an offset, or a length and an offset
-PARAMETERS = "save net.state_dict() with megengine.save, which weft.load reads, and write the network as a weft module"
+PARAMETERS = (
+    "save net.state_dict() with megengine.save, which weft.load reads, and write the network as a weft module"
+)
 MODULES = ("megengine.traced_module.", "megengine.module.")
 
 
@@ -54,7 +56,9 @@ def read_pickled(source: FileSource) -> Any:
         value, end = read_pickle(source.view(), source.where, NAMES)
     except FileFormatError as error:
         if any(f"refers to '{module}" in str(error) for module in MODULES):
-            raise FileFormatError(f"{error}: a module of MegEngine, which weft does not read; {PARAMETERS}") from None
+            raise FileFormatError(
+                f"{error}: a module of MegEngine, which weft does not read; {PARAMETERS}"
+            ) from None
         raise
     if end != source.size_bytes:
         raise source.fail(f"{source.size_bytes - end} bytes behind the pickle, at byte {end}")
