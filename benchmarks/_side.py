@@ -8,7 +8,6 @@ both environments.
 import atexit
 import contextlib
 import json
-import os
 import select
 import signal
 import subprocess
@@ -83,16 +82,13 @@ class Side:
     whose turn is next would not have.
     """
 
-    def __init__(
-        self, python: str | Path, program: Path, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, python: str | Path, program: Path) -> None:
         self.process = subprocess.Popen(
             [python, program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             bufsize=1,
-            env={**os.environ, **(environment or {})},
         )
         atexit.register(self.process.kill)  # nothing else would end a process that is stopped
         self.cases: list[str] = self._answer()

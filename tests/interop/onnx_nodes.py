@@ -111,8 +111,8 @@ def reason(name, error):
     """Why a test fails, in a few words without paths."""
     text = " ".join(str(error).split())
     for pattern in (
-        r"operator \w+ of [\w.]+ is not supported",
-        r"opset \d+; weft reads.*",
+        r"operator \w+ of [\w.]+, opset \d+, is not supported",
+        r"opset \d+ of [\w.]+; weft reads.*",
         r"is of \w+, which weft.*",
         r"cannot read dtype\([^)]*\)",
     ):

@@ -74,7 +74,7 @@ Made by `tests/interop/onnx_table.py` from the package onnx {version}; tests com
 
 - *Since*: the opset of an operator's last change. Older forms are read from opset 7 on.
 - *Read*: `yes`, or by its definition, where ONNX defines the operator by others, which take its place.
-- *Written*: exports have it, up to opset 24.
+- *Written*: exports have it, up to opset 26.
 - *Node tests*: how many of those of the package onnx pass, of {total} in all, with the reasons of the others.
 
 | operator | since | read | written | node tests |

@@ -127,12 +127,22 @@ def test_external_data_is_in_the_folder_of_the_model(tmp_path):
 
 
 def test_what_is_not_supported_is_named(tmp_path):
-    with pytest.raises(GraphError, match=r"node 'r': operator RegexFullMatch of ai.onnx is not supported"):
+    with pytest.raises(GraphError, match=r"node 'r': operator RegexFullMatch of ai.onnx, opset 21, is not"):
         readers.load(
             model([h.make_node("RegexFullMatch", ["x"], ["y"], name="r")], [("x", [1])], [("y", None)])
         )
-    with pytest.raises(GraphError, match=r"opset 6; weft reads 7 to 28"):
+    with pytest.raises(GraphError, match=r"opset 6 of ai.onnx; weft reads 7 to 28"):
         readers.load(model([h.make_node("Relu", ["x"], ["y"])], [("x", [1])], [("y", None)], opset=6))
+    proto = model([h.make_node("Binarizer", ["x"], ["y"], domain="ai.onnx.ml")], [("x", [1])], [("y", None)])
+    proto.opset_import[0].CopyFrom(h.make_opsetid("ai.onnx.ml", 3))
+    with pytest.raises(GraphError, match=r"operator Binarizer of ai.onnx.ml, opset 3, is not supported"):
+        readers.load(proto)
+    proto.graph.node[0].CopyFrom(h.make_node("Relu", ["x"], ["y"]))
+    with pytest.raises(GraphError, match=r"operator Relu of ai.onnx, of which the model imports no opset"):
+        readers.load(proto)
+    del proto.opset_import[:]
+    with pytest.raises(GraphError, match=r"opset 1 of ai.onnx; weft reads 7 to 28"):
+        readers.load(proto)
     (tmp_path / "net.onnx").write_bytes(b"\xff" * 100)
     with pytest.raises(wf.FileFormatError, match="not a model of ONNX"):
         readers.load(tmp_path / "net.onnx")

@@ -288,7 +288,7 @@ def test_what_is_not_exported_is_named():
         export(lambda x: net(x), [normal(4, 3)])
     with pytest.raises(GraphError, match=r"refuses the model: .*Tan.*bfloat16"):
         export(F.tan, [normal(3).astype("bfloat16")])
-    with pytest.raises(ValueError, match="opset must be 18 to 24, got 17"):
+    with pytest.raises(ValueError, match="opset must be 18 to 26, got 17"):
         export(F.relu, [normal(3, 3)], opset=17)
     with pytest.raises(ValueError, match="no input 'z'; the inputs are x0"):
         export(F.relu, [normal(3, 3)], dynamic={"z": {0: "n"}})
@@ -296,10 +296,34 @@ def test_what_is_not_exported_is_named():
         export(F.relu, [normal(3, 3)], dynamic={"x0": {2: "n"}})
 
 
-@pytest.mark.parametrize("opset", [18, 23])
+def several(x):
+    """Operators that changed between opsets, in control flow and in functions."""
+    y = F.gelu(F.layer_norm(x.reshape((-1, 1, 3)).swapaxes(0, 1), 3)).sum(axis=1)
+    low = F.fake_quantize(y, wf.tensor(0.25), low=-128, high=127)
+    return branch(scan(F.pad(low + F.relu(y), (0, 1)))[0]), F.cumulative_sum(x, axis=1), F.isnan(x)
+
+
+@pytest.mark.parametrize("opset", range(7, 27))
 def test_other_opsets(opset):
-    model = check(lambda x: F.gelu(F.layer_norm(x, 3)).sum(axis=1), [normal(4, 3)], opset=opset)
+    if opset < 18:
+        with pytest.raises(ValueError, match=f"opset must be 18 to 26, got {opset}"):
+            export(several, [normal(4, 3)], opset=opset)
+        return
+    model = check(several, [normal(4, 3)], opset=opset)
     assert model.opset_import[0].version == opset
+    assert {"If", "Scan", "QuantizeLinear"} <= set(operators_of(model))
+
+
+def test_operators_of_opset_26():
+    x = normal(4, 3)
+    for function, operator in (
+        (lambda x: F.cumulative_prod(x, axis=1), "CumProd"),
+        (lambda x: F.nextafter(x, x * 2), "BitCast"),
+        (lambda x: F.from_float8(F.to_float8(x, "e4m3"), "e4m3"), "BitCast"),
+    ):
+        assert operator in operators_of(check(function, [x], opset=26))
+        with pytest.raises(GraphError, match="from opset 26 on"):
+            export(function, [x], opset=25)
 
 
 def compare(operators):

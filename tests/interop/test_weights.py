@@ -176,6 +176,18 @@ def test_tensors_of_megengine_are_tensors(tmp_path):
     assert np.array_equal(loaded["x"].numpy(), W[0])
 
 
+def test_traced_networks_of_megengine_are_refused_with_what_to_do(tmp_path):
+    module = Call(Name("megengine.traced_module.traced_module", "TracedModule"), state={"w": 1})
+    for content, fact in (
+        (b"MGBS\0\0\0\0" + bytes(64), "megengine.jit.trace dumped"),
+        (b"\x20\0\0\0mgv2" + bytes(64), "megengine.jit.trace dumped"),
+        (b"\x80\0\0\0\x20\0\0\0mgv2" + bytes(64), "megengine.jit.trace dumped"),
+        (writers.pickled(module, 4), "traced_module.TracedModule.*a module of MegEngine"),
+    ):
+        with pytest.raises(wf.FileFormatError, match=rf"{fact}.*save net.state_dict\(\) with megengine.save"):
+            load(tmp_path, content)
+
+
 ARRAYS = {
     "float32": W,
     "transposed": W.T,

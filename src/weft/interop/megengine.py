@@ -1,7 +1,8 @@
 """Files of MegEngine: parameters that megengine.save wrote, which are pickles of NumPy's arrays and its own tensors.
 
+Traced networks (.mge, .tm), whose operators are numbered or named by a version of MegEngine, are refused by name.
 Source: MegEngine 1.13, megengine.serialization (a pickle of protocol 4), and Tensor.__getnewargs__: the elements, dtype
-and device.
+and device; serializer_oss.cpp and schema_v2.fbs for how dumped graphs begin.
 """
 
 from __future__ import annotations
@@ -12,9 +13,16 @@ from weft.base.typing import Any
 from weft.interop.numpy_files import NAMES as NUMPY_NAMES
 from weft.interop.numpy_files import PickledArray
 from weft.interop.pickled import Rebuilt, read_pickle, replaced
-from weft.interop.source import FileSource
+from weft.interop.source import FileFormatError, FileSource
 
-__all__ = ["read_pickled"]
+__all__ = ["GRAPH", "GRAPH_2", "read_pickled", "refuse_graph"]
+
+GRAPH = b"MGBS\0\0\0\0"  # a dumped graph, which begins so
+GRAPH_2 = b"mgv2"  # one of the second version: a FlatBuffers identifier, behind an offset, or a length and an offset
+PARAMETERS = (
+    "save net.state_dict() with megengine.save, which weft.load reads, and write the network as a weft module"
+)
+MODULES = ("megengine.traced_module.", "megengine.module.")
 
 
 class PickledTensor(Rebuilt):
@@ -37,9 +45,21 @@ NAMES: dict[str, Any] = {
 }
 
 
+def refuse_graph(source: FileSource) -> Any:
+    """Raises FileFormatError for the dump of a traced function: only MegEngine runs it."""
+    raise source.fail(f"a graph that megengine.jit.trace dumped, which weft does not read; {PARAMETERS}")
+
+
 def read_pickled(source: FileSource) -> Any:
     """The object of a pickle, with tensors for the arrays and tensors in it."""
-    value, end = read_pickle(source.view(), source.where, NAMES)
+    try:
+        value, end = read_pickle(source.view(), source.where, NAMES)
+    except FileFormatError as error:
+        if any(f"refers to '{module}" in str(error) for module in MODULES):
+            raise FileFormatError(
+                f"{error}: a module of MegEngine, which weft does not read; {PARAMETERS}"
+            ) from None
+        raise
     if end != source.size_bytes:
         raise source.fail(f"{source.size_bytes - end} bytes behind the pickle, at byte {end}")
 

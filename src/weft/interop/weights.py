@@ -17,8 +17,7 @@ from collections.abc import Callable
 from weft.arrays.serialization import load_safetensors
 from weft.base.device import Device, as_device
 from weft.base.typing import Any
-from weft.interop import archive, gguf, mxnet_params, numpy_files, pytorch
-from weft.interop.megengine import read_pickled
+from weft.interop import archive, gguf, megengine, mxnet_params, numpy_files, pytorch
 from weft.interop.source import FileSource, open_source, short
 
 __all__ = ["load"]
@@ -58,6 +57,8 @@ def load(path: str | os.PathLike[str], device: Device | str | None = None, mmap:
         for signature, read in _READERS.items():
             if beginning.startswith(signature):
                 return read(source)
+        if megengine.GRAPH_2 in (beginning[4:8], beginning[8:12]):
+            megengine.refuse_graph(source)
         if _is_index(beginning):
             return _read_index(source, os.path.dirname(os.path.realpath(os.fsdecode(path))), mmap)
     return load_safetensors(path, target, mmap)
@@ -82,10 +83,11 @@ _READERS: dict[bytes, Callable[[FileSource], Any]] = {
     numpy_files.SIGNATURE: numpy_files.read_npy,
     gguf.SIGNATURE: gguf.read,
     mxnet_params.SIGNATURE: mxnet_params.read,
-    b"\x80\x02": read_pickled,
-    b"\x80\x03": read_pickled,
-    b"\x80\x04": read_pickled,
-    b"\x80\x05": read_pickled,
+    megengine.GRAPH: megengine.refuse_graph,
+    b"\x80\x02": megengine.read_pickled,
+    b"\x80\x03": megengine.read_pickled,
+    b"\x80\x04": megengine.read_pickled,
+    b"\x80\x05": megengine.read_pickled,
 }
 
 

@@ -122,11 +122,14 @@ class _Loop:
         return writer.reshaped(name, [1 if d in axes else n for d, n in enumerate(space)])
 
     def scanned(self, stage: Scan, reduction: Any) -> str:
-        if reduction.op != "sum" or len(self.loop.axes) != 1:
+        operator, since = {"sum": ("CumSum", 11), "prod": ("CumProd", 26)}.get(reduction.op, (None, 0))
+        if operator is None or len(self.loop.axes) != 1:
             raise self.writer.refuse(self.node, f"ONNX has no running {reduction.op}")
+        if self.writer.opset < since:
+            raise self.writer.refuse(self.node, f"ONNX has a running {reduction.op} from opset {since} on")
         name, _ = self.value(reduction.value)
         axis = self.writer.constant(np.array(self.loop.axes[0], np.int64))
-        return self.writer.add("CumSum", name, axis, reverse=int(stage.reverse))
+        return self.writer.add(operator, name, axis, reverse=int(stage.reverse))
 
     # ---- Expressions
 
@@ -225,6 +228,10 @@ class _Loop:
                 exact = add("Div", add("Mul", add("Log", u), a[0]), add("Sub", u, one))
                 is_far = add("Or", add("IsInf", u), add("LessOrEqual", u, add("Sub", one, one)))
                 return add("Where", add("Equal", u, one), a[0], add("Where", is_far, add("Log", u), exact))
+            case "bitcast" if writer.opset < 26:
+                raise writer.refuse(self.node, "ONNX casts bits from opset 26 on")
+            case "bitcast":
+                return add("BitCast", a[0], to=writer.code(dtype))
             case "shl" | "shr" if of.startswith("uint"):
                 return add("BitShift", *a, direction="LEFT" if x.op == "shl" else "RIGHT")
             case "shl" | "shr":

@@ -33,8 +33,8 @@ _RULES = (
     export_quantization,
     export_rules,
 )  # in the tables once they are imported
-OLDEST, NEWEST = 18, 24
-IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12}
+OLDEST, NEWEST = 18, 26
+IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12, 25: 13, 26: 13}
 MAX_BYTES = (1 << 31) - (1 << 20)  # of constants in the file itself; protocol buffers end at 2 GiB
 
 
@@ -54,7 +54,7 @@ def export(
     in eval(); a symbol. args: arrays, examples of its arguments; for a symbol arrays by the names of its arguments and
     auxiliary states: arguments in inputs, and those without an array, whose shapes and types are inferred, are inputs
     of the model, the others are initializers.
-    path: of the file; None: none is written. opset: 18 to 24. inputs, outputs: names, by default x0, x1, ... and
+    path: of the file; None: none is written. opset: 18 to 26. inputs, outputs: names, by default x0, x1, ... and
     y0, y1, .... dynamic: name of an input -> axis -> name of its size, which may be any from 2 on when the model runs;
     axes of the same name have the same size. Arrays that the function uses, such as parameters, become initializers,
     by the names of the module's parameters; what follows from them alone is computed now, unless that makes the file

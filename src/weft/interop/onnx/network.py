@@ -282,11 +282,11 @@ class _Reader:
         self.room, self.count = Room(model.ByteSize()), 0  # of nodes
 
     def opsets_of(self, proto: Any) -> dict[str, int]:
-        """The opset of each domain that a model or a function imports."""
-        opsets = {each.domain or "ai.onnx": each.version for each in proto.opset_import}
-        opset = opsets.get("ai.onnx", 1)
+        """The opset of each domain that a model or a function imports; a model that names none has the first."""
+        opsets = {each.domain or "ai.onnx": each.version for each in proto.opset_import} or {"ai.onnx": 1}
+        opset = opsets.get("ai.onnx", OLDEST)
         if not OLDEST <= opset <= NEWEST:
-            raise GraphError(f"{self.where}: opset {opset}; weft reads {OLDEST} to {NEWEST}")
+            raise GraphError(f"{self.where}: opset {opset} of ai.onnx; weft reads {OLDEST} to {NEWEST}")
         return opsets
 
     def graph(self, proto: Any, depth: int = 0) -> Graph:
@@ -318,13 +318,15 @@ class _Reader:
                 return self.inlined(node, function, depth)
             finally:
                 self.opsets = outer
+        where = f"{self.where}: node {name!r}: operator {node.op_type} of {domain}"
+        opset = self.opsets.get(domain)
+        if opset is None:
+            raise GraphError(f"{where}, of which the model imports no opset")
         if domain != "ai.onnx" or (node.op_type not in CONVERSIONS and node.op_type not in _CONTROL):
             inlined = self.expanded(node, depth) if domain == "ai.onnx" else None
             if inlined is not None:
                 return inlined
-            raise GraphError(
-                f"{self.where}: node {name!r}: operator {node.op_type} of {domain} is not supported"
-            )
+            raise GraphError(f"{where}, opset {opset}, is not supported")
         attributes, bodies = {}, {}
         for attribute in node.attribute:
             value = self.onnx.helper.get_attribute_value(attribute)
@@ -334,7 +336,7 @@ class _Reader:
                 attributes[attribute.name] = self.known(value)
             else:
                 attributes[attribute.name] = value
-        call = Call(name, node.op_type, attributes, self.opsets.get(domain, 1), len(node.output))
+        call = Call(name, node.op_type, attributes, opset, len(node.output))
         return [Step(call, tuple(node.input), tuple(node.output), bodies)]
 
     def expanded(self, node: Any, depth: int) -> list[Step] | None:
