@@ -21,7 +21,7 @@ from weft.recording.dependence import happens_once
 __all__ = ["get_state", "normal", "permutation", "randint", "seed", "set_state", "uniform"]
 
 DEVICES = 64  # whose streams exist
-_GPUS_SET_ALONE: set[Device] = set()  # since all devices were seeded; those that are not used are not known otherwise
+_GPUS_SET_ALONE: set[Device] = set()  # since all devices were seeded; they may be unused
 
 
 @names_keywords
