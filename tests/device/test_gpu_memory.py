@@ -70,3 +70,24 @@ ctypes.string_at(x.address, 1)
     result = run("-c", program, WEFT_GPU_DRIVER=standin)
     assert result.stdout == "touching\n"
     assert result.returncode == -11
+
+
+def test_states_of_random_numbers_have_gpus_that_are_seeded_but_not_used(standin):
+    program = """
+import weft as wf
+gpus = lambda: {name: state for name, state in wf.random.get_state().items() if name.startswith("gpu")}
+assert gpus() == {}
+wf.random.seed(5, device="gpu:1")
+state = wf.random.get_state()
+assert gpus() == {"gpu:1": (5, 0, 0)}
+wf.random.seed(1)
+assert gpus() == {}
+wf.random.set_state(state)
+assert gpus() == {"gpu:1": (5, 0, 0)}
+drawn = wf.random.uniform(shape=3, device="gpu:1").tolist()
+assert list(gpus()) == ["gpu:1"] and gpus()["gpu:1"] != (5, 0, 0)
+wf.random.seed(5, device="cpu:1")
+assert drawn == wf.random.uniform(shape=3, device="cpu:1").tolist()
+"""
+    result = run("-c", program, WEFT_GPU_DRIVER=standin)
+    assert result.returncode == 0, result.stderr

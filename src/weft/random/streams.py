@@ -21,6 +21,7 @@ from weft.recording.dependence import happens_once
 __all__ = ["get_state", "normal", "permutation", "randint", "seed", "set_state", "uniform"]
 
 DEVICES = 64  # whose streams exist
+_GPUS_SET_ALONE: set[Device] = set()  # since all devices were seeded; they may be unused
 
 
 @names_keywords
@@ -44,14 +45,16 @@ def seed(seed: int, device: Device | str | None = None) -> None:
     happens_once("random numbers are seeded")
     if device is None:
         _core.seed_all(seed)
+        _GPUS_SET_ALONE.clear()
     else:
-        _core.set_generator(_stream_of(device), seed, 0, 0)
+        _set_stream(_stream_of(device), seed, 0, 0)
 
 
 def get_state() -> dict[str, tuple[int, int, int]]:
     """The state of every device's stream: name -> (seed, stream, position). Plain numbers, for checkpoints.
 
-    GPUs that have not been used yet are left out; their streams follow from the seed.
+    GPUs that have been neither used nor seeded by themselves are left out. Their streams follow from the seed of all
+    devices, which set_state does not change.
 
     >>> seed(7)
     >>> get_state()["cpu:1"]
@@ -59,7 +62,8 @@ def get_state() -> dict[str, tuple[int, int, int]]:
     """
     happens_once("the state of random numbers is looked at")
     devices = [cpu(i) for i in range(DEVICES)]
-    devices += [device for device in map(as_device, _core.used_devices()) if _core.hides_memory(device)]
+    used = {device for device in map(as_device, _core.used_devices()) if _core.hides_memory(device)}
+    devices += sorted(used | _GPUS_SET_ALONE, key=str)
     return {str(device): _core.get_generator(device) for device in devices}
 
 
@@ -80,7 +84,13 @@ def set_state(state: Mapping[str, Sequence[int]]) -> None:
             raise ValueError(f"set_state: {device}: expected three integers in 0..2**64-1, got {numbers}")
     happens_once("the state of random numbers is set")
     for device, numbers in entries:
-        _core.set_generator(device, *numbers)
+        _set_stream(device, *numbers)
+
+
+def _set_stream(device: Device, seed: int, stream: int, position: int) -> None:
+    _core.set_generator(device, seed, stream, position)
+    if _core.hides_memory(device):
+        _GPUS_SET_ALONE.add(device)
 
 
 def _stream_of(device: Device | str) -> Device:
