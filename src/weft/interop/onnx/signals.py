@@ -14,6 +14,12 @@ from weft.interop.onnx.elementwise import DTYPES
 
 def _spectrum(x: Any, n: int, axis: int, inverse: bool, onesided: bool) -> Any:
     """The transform of [..., 1 or 2] along an axis."""
+    if x.shape[-1] == 1 and not inverse:  # half of it, of which the other half is a mirror image
+        y = F.rfft(x[..., 0], n=n, axis=axis)
+        if not onesided:
+            image = F.slice(y, starts=(1,), stops=(n - n // 2,), axes=(axis,))
+            y = F.concat(y, F.conj(F.flip(image, axis=axis)), axis=axis)
+        return F.view_as_real(y)
     values = x[..., 0] if x.shape[-1] == 1 else F.complex(x[..., 0], x[..., 1])
     y = (F.ifft if inverse else F.fft)(values, n=n, axis=axis)
     if onesided:
