@@ -495,6 +495,50 @@ def test_products_that_stay(function):
     kept("contracted", function, [t(7, 2, 1), t(7, 1, 3)])
 
 
+# Products of one row with a transposed matrix.
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((40,), (9, 40)),
+        ((1, 40), (9, 40)),
+        ((1, 1, 40), (9, 40)),
+        ((40,), (3, 9, 40)),
+        ((1, 40), (3, 9, 40)),
+        ((3, 1, 40), (3, 9, 40)),
+        ((2, 3, 1, 40), (2, 3, 9, 40)),
+        ((1, 3, 1, 40), (2, 3, 9, 40)),
+        ((1, 1, 1, 40), (3, 9, 40)),
+    ],
+)
+def test_one_row_by_a_transposed_matrix_is_dot_products(a, b, dtype):
+    types = [TensorType(shape, as_dtype(dtype)) for shape in (a, b)]
+    graph = graph_of(lambda x, w: F.matmul(x, F.matrix_transpose(w)), types)
+    made = alone("row_products", graph)
+    assert {n.op.name for n in made.nodes if n.op} <= {"expand_dims", "vecdot"}
+    assert made.outputs[0].type == graph.outputs[0].type
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=shape).astype("f4") for shape in (a, b))
+    if dtype == "float32":
+        np.testing.assert_allclose(interpret(made, [x, w])[0], x @ np.swapaxes(w, -1, -2), 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "axes"),
+    [
+        ((2, 40), (9, 40), (1, 0)),  # two rows
+        ((3, 1, 40), (9, 40), (1, 0)),  # three rows of one matrix
+        ((3, 1, 40), (1, 9, 40), (0, 2, 1)),
+        ((1, 40), (40, 9), (0, 1)),  # not transposed
+        ((1, 40), (9, 3, 40), (1, 2, 0)),
+    ],
+)
+def test_other_products_stay(a, b, axes):
+    kept("row_products", lambda x, w: F.matmul(x, F.permute_dims(w, axes)), [t(*a), t(*b)])
+
+
 # Epilogues.
 
 

@@ -2,7 +2,8 @@
 
 >>> [each.name for each in PASSES]  # doctest: +NORMALIZE_WHITESPACE
 ['marks', 'batch_norm', 'decompose', 'updates', 'constant_folding', 'algebraic_simplify', 'views',
- 'common_subexpressions', 'regions', 'assembled', 'contracted', 'requests', 'epilogues', 'gathers', 'recompute']
+ 'common_subexpressions', 'regions', 'assembled', 'contracted', 'row_products',
+ 'requests', 'epilogues', 'gathers', 'recompute']
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from weft.graph.passes.gathers import gathers
 from weft.graph.passes.marks import marks, regions
 from weft.graph.passes.recompute import recompute
 from weft.graph.passes.requests import requests
+from weft.graph.passes.row_products import row_products
 from weft.graph.passes.updates import updates
 from weft.graph.passes.views import views
 from weft.graph.rewrite import Rule, rewrite
@@ -105,6 +107,12 @@ PASSES: tuple[Pass, ...] = (
         exact=False,
     ),
     Pass(
+        row_products,
+        "a product of one row with a transposed matrix is bound by memory, which holds the matrix's rows",
+        after=("views", "contracted"),  # which leave one transpose of many, and products with more rows
+        exact=False,
+    ),
+    Pass(
         requests,
         "kernels of users' compute every gradient of theirs, and write it where it is only added to another",
         after=("common_subexpressions",),  # which may leave one reader where there were two
@@ -117,6 +125,7 @@ PASSES: tuple[Pass, ...] = (
             "decompose",
             "common_subexpressions",
             "contracted",
+            "row_products",
         ),  # a value that turns out to have two readers stays
         exact=False,
     ),
