@@ -30,31 +30,19 @@ __all__ = ["row_products"]
 @from_operands
 @local(Matmul)
 def row_products(node: Node, graph: Rewriting) -> Value | None:
-    """The dot products of a's one row with what b is the transpose of; each matrix of b has a row of its own."""
+    """The dot products of a's one row with what the matrix b is the transpose of."""
     a, b = node.inputs
     if a is None or b is None or not isinstance(node.op, Matmul) or not is_matrix_float(a.type, b.type):
         return None
     transpose = b.node.op
-    if not isinstance(transpose, Permuting) or not has_one_row_each(a, b):
+    if not isinstance(transpose, Permuting) or b.ndim != 2 or not all(map(is_one, a.shape[:-1])):
         return None
-    rows, last = b.node.inputs[0], b.ndim - 1
-    if rows is None or transpose.order(b.ndim) != (*range(last - 1), last, last - 1):
+    rows = b.node.inputs[0]
+    if rows is None or transpose.order(2) != (1, 0):
         return None
 
     def make(op: Op, *inputs: Value) -> Value:
         return make_node(op, inputs, like=node).outputs[0]
 
-    row, rows = graph.new(a), graph.new(rows)
-    if a.ndim > 1:
-        row = make(ExpandDims(axis=-2), row)
-    if a.ndim > 1 and b.ndim > 2:
-        rows = make(ExpandDims(axis=-3), rows)
-    return make(Vecdot(), row, rows)
-
-
-def has_one_row_each(a: Value, b: Value) -> bool:
-    """Whether a has a row for each matrix of b, or one for all of them, so that no matrix is read twice."""
-    if a.ndim == 1 or not is_one(a.shape[-2]):
-        return a.ndim == 1
-    lead, missing = b.shape[:-2], a.ndim - b.ndim
-    return all(is_one(n) or (d >= missing and n == lead[d - missing]) for d, n in enumerate(a.shape[:-2]))
+    row = graph.new(a)
+    return make(Vecdot(), row if a.ndim == 1 else make(ExpandDims(axis=-2), row), graph.new(rows))
