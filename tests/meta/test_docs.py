@@ -174,7 +174,7 @@ def test_the_reference_says_dtypes_and_devices_of_layers_and_optimizers():
             if inspect.isclass(cls) and issubclass(cls, base) and cls is not base:
                 text = " ".join(pages.class_facts(cls))
                 assert re.fullmatch(r"Dtypes.* (devices: those of [a-z ]+|Devices: cpu.*)\.", text), each
-    line = "Dtypes and gradients: those of `conv2d`. Devices: cpu, gpu."
+    line = "Dtypes and gradients: those of `conv2d`, `pad`. Devices: cpu, gpu."
     assert " ".join(pages.class_facts(weft.module.LazyConv2d)) == line
     assert " ".join(pages.class_facts(weft.optimizer.AdamW)).startswith("Dtypes: those of `adam_update`.")
     line = " ".join(pages.class_facts(weft.optimizer.SAM))
