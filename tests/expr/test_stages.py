@@ -325,6 +325,22 @@ def test_what_follows_from_results_is_computed_once_for_a_row(lanes, rng):
         assert print_kernel(kernel).count("alloca [") == 6
 
 
+@BOTH
+def test_scans_of_what_follows_from_results(lanes, rng):
+    """The scan's own results are not taken for those of what is computed once for a row."""
+    x, top = load(0, "float64"), result(0, "float64")
+    scan = Scan((Reduction(1, "sum", x / (top * 2 + 1)),), (Store(1, result(1, "float64") + top * 3),))
+    stages = (Fold((Reduction(0, "max", x, -math.inf),)), scan)
+    kernel = Kernel("scanned", 2, (Operand("float64"), Operand("float64")), stages, 1, lanes)
+    a = rng.standard_normal((9, 4))
+    rows = a.T if lanes else a
+    out = np.empty_like(a)
+    Runner(kernel)(rows, out.T if lanes else out, sizes=rows.shape)
+    top_of_rows = rows.max(1, keepdims=True)
+    want = (rows / (top_of_rows * 2 + 1)).cumsum(1) + top_of_rows * 3
+    np.testing.assert_allclose(out.T if lanes else out, want, rtol=1e-12)
+
+
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="counts registers of x86")
 @pytest.mark.parametrize("case", ["argmax", "any and all", "bytes", "dot", "scan"])
 def test_stages_become_vectors(case, level):

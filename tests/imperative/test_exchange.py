@@ -822,6 +822,7 @@ def test_torchs_variables_of_gradients_are_refused(torch):
     assert wf.asarray(torch.ones(2, requires_grad=True).detach()).numpy().tolist() == [1, 1]
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 def test_torchs_types_that_weft_lacks_are_refused(torch):
     for name in ("complex32", "float8_e4m3fn"):
         with pytest.raises(DTypeError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Stage, Store, values, with_parts
+from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Stage, Store, parts, values, with_parts
 from weft.expr.llvm_function import Function, Values
 from weft.expr.llvm_rows import Accumulator, better
 from weft.expr.scalar import Scalar, result, substitute, walk
@@ -57,21 +57,24 @@ class _Lanes:
     def _with_numbers_of_rows(self, stage: Stage) -> Stage:
         """The stage with results in place of what it computes of results alone: that is done once for a row."""
         scanned = {r.number for r in stage.reductions} if isinstance(stage, Scan) else set()
-        ours: dict[int, Scalar] = {}  # by id: what is the same along a row, and is no bare number
-        fixed: set[int] = set()
-        for node in walk(*values(stage)):
+        fixed: set[int] = set()  # by id: what is the same along a row
+        ours: dict[int, Scalar] = {}  # of these, what follows from results and is not one itself
+        asked: list[Scalar] = [*values(stage)]  # what is needed at each element
+        for node in walk(*asked):
             if node.op in ("constant", "parameter") or (node.op == "result" and node.value not in scanned):
                 fixed.add(id(node))
             elif node.args and fixed.issuperset(map(id, node.args)):
                 fixed.add(id(node))
-                if not any(part.op == "result" for part in walk(node)):
-                    continue
-                ours[id(node)] = node
-        inner = {id(arg) for node in ours.values() for arg in node.args}
-        whole = [node for key, node in ours.items() if key not in inner and node.dtype != "bool"]
+                if any(arg.op == "result" or id(arg) in ours for arg in node.args):
+                    ours[id(node)] = node
+            else:
+                asked += node.args
+        wanted = set(map(id, asked))
+        whole = [node for key, node in ours.items() if key in wanted and node.dtype != "bool"]
         if not whole:
             return stage
-        first = max(self.results) + 1
+        reductions = [p for s in self.function.kernel.stages for p in parts(s) if isinstance(p, Reduction)]
+        first = 1 + max(*self.results, *(r.number for r in reductions))
         numbers = {id(node): result(first + k, node.dtype) for k, node in enumerate(whole)}
         arrays = [self.function.array(node.dtype, LANES) for node in whole]
 

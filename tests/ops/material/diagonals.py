@@ -60,6 +60,9 @@ class _:
             row, column = row + v.shape[0], column + v.shape[1]
         return y
 
+    def torch_reference(self, torch, *x):
+        return torch.block_diag(*x)
+
     @classmethod
     def samples(cls):
         yield Sample([arrays((2, 3)), arrays((1, 2)), arrays((3,))])

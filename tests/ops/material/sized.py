@@ -15,10 +15,17 @@ def sized(x, size, fill):
     return np.concatenate([x[:size], np.full((max(size - len(x), 0), *x.shape[1:]), fill, x.dtype)])
 
 
+def torch_sized(torch, x, size, fill):
+    return torch.cat([x[:size], x.new_full((max(size - len(x), 0), *x.shape[1:]), fill)])
+
+
 @material(Argwhere)
 class _:
     def reference(self, x):
         return sized(np.argwhere(x), self.size, self.fill_value)
+
+    def torch_reference(self, torch, x):
+        return torch_sized(torch, torch.argwhere(x), self.size, self.fill_value)
 
     @classmethod
     def samples(cls):
@@ -41,6 +48,9 @@ class _:
     def reference(self, x, mask):
         x, mask = np.broadcast_arrays(x, mask)
         return sized(x[mask], self.size, self.fill_value)
+
+    def torch_reference(self, torch, x, mask):
+        return torch_sized(torch, torch.masked_select(x, mask), self.size, self.fill_value)
 
     @classmethod
     def samples(cls):

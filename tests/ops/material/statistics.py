@@ -171,7 +171,7 @@ class _:
         return values.reshape((len(x),) * 2 if np.ndim(x) == 2 else ())
 
     def torch_reference(self, torch, x):
-        return torch.cov(x, correction=int(self.correction))
+        return torch.cov(x, correction=int(self.correction)).reshape((len(x),) * 2 if x.ndim == 2 else ())
 
     @classmethod
     def samples(cls):
@@ -190,6 +190,9 @@ class _:
 class _:
     def reference(self, x):
         return np.corrcoef(np.asarray(x)).reshape((len(x),) * 2 if np.ndim(x) == 2 else ())
+
+    def torch_reference(self, torch, x):
+        return torch.corrcoef(x).reshape((len(x),) * 2 if x.ndim == 2 else ())
 
     @classmethod
     def samples(cls):
