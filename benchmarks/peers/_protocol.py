@@ -131,6 +131,7 @@ def serve(name: str, version: str, cases: Cases) -> None:
     # Answers have a stream of their own: what libraries print goes to the log.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    sys.stdout.reconfigure(line_buffering=True)  # it is there when the process dies, too
     print(json.dumps({"name": name, "version": version, "cases": sorted(cases)}), file=answers, flush=True)
     run: Run | None = None
     for line in sys.stdin:

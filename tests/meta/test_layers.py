@@ -230,7 +230,7 @@ def test_only_the_bindings_know_python():
     found = [
         f"{path.relative_to(NATIVE)}: {line}"
         for path in sorted(NATIVE.rglob("*.[ch]*"))
-        if path.relative_to(NATIVE).parts[0] != "bindings"
+        if path.relative_to(NATIVE).parts[0] != "bindings" and path.suffix != ".pyc"
         for line in path.read_text().splitlines()
         if re.match(r'\s*#\s*include\s*[<"](Python\.h|nanobind|bindings/)', line)
     ]
