@@ -34,6 +34,7 @@ void bind_linalg(nb::module_& m) {
   def(m, "set_lapack", &lapack::set, "addresses"_a, "integer_bytes"_a,
       "The addresses of LAPACK's routines, by type and routine as kernels/lapack.h lists them.");
   def(m, "has_lapack", &lapack::is_set);
+  def(m, "kernel_product", &make_product, "accumulate"_a, "a, b -> y.");
   def(m, "kernel_cholesky", &make_cholesky, "upper"_a, "x -> l or u.");
   def(m, "kernel_lu_factor", &make_lu_factor, "x -> lu, int32 pivots, int32 permutation.");
   def(m, "kernel_det", &make_det, "x -> y.");

@@ -14,8 +14,8 @@
 namespace weft::lapack {
 
 // In the order of the addresses; names of LAPACK and BLAS without the letter of the type.
-enum class Routine : uint8_t { potrf, getrf, getrs, getri, trsm, gelqf, orglq, gesdd, syevd, geev };
-inline constexpr size_t kRoutines = 10;
+enum class Routine : uint8_t { potrf, getrf, getrs, getri, trsm, gelqf, orglq, gesdd, syevd, geev, gemm };
+inline constexpr size_t kRoutines = 11;
 
 // addresses: kRoutines for float, then for double, complex<float>, complex<double>; integer_bytes: 4 or 8.
 void set(const std::vector<uintptr_t>& addresses, int integer_bytes);

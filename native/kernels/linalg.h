@@ -8,6 +8,8 @@
 
 namespace weft {
 
+// a[.., m, k], b[.., k, n] -> y[.., m, n]; accumulate: added to what y has. By BLAS.
+Ref<Kernel> make_product(bool accumulate);
 // x[.., n, n] -> L with L L^H = x, or U with U^H U = x, for the Hermitian part of x.
 Ref<Kernel> make_cholesky(bool upper);
 // x[.., m, n] -> lu[.., m, n], int32 pivots[.., min(m, n)], int32 permutation[.., m]: row k changed places

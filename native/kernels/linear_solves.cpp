@@ -1,6 +1,7 @@
 // linear_solves.cpp: Cholesky and LU factorizations, and equations: small matrices in vectors
 // (small_matrices.h), others by LAPACK. Who may fail: a matrix that is singular or not positive definite; the
 // first one is named, and what the kernel writes is poisoned by the engine.
+#include "kernels/blas.h"
 #include "kernels/lapack.h"
 #include "kernels/linalg.h"
 #include "kernels/small_matrices.h"
@@ -269,20 +270,23 @@ class SolveTriangular final : public Kernel {
       if (a.at<T>(i, i) == T{}) return failure.report(k, i + 1);
   }
 
-  // a x = b is x^T a^T = b^T, and what is read in rows is the transpose in columns.
+  // a x = b is x^T a^T = b^T, and what lies in rows is the transpose in columns. b is written to where x lies, and
+  // solved for there.
   template <class T>
   void solve(const Stack& a, const Stack& b, const Stack& x, int64_t begin, int64_t end) const {
-    const int64_t n = a.rows(), columns = x.columns();
-    std::vector<T> matrix(static_cast<size_t>(n * n)), right(static_cast<size_t>(n * columns));
     for (int64_t k = begin; k < end; ++k) {
-      a.at(k).read(matrix.data(), n);
-      b.at(k).read(right.data(), columns);
-      Integer size(n), sides(columns);
+      const Matrix right = b.at(k), solved = x.at(k);
+      const blas::Operand<T> matrix(a.at(k)), to(solved);
+      const bool in_columns = to.is_transposed(), is_upper = upper_ == matrix.is_transposed();
+      (in_columns ? right.transposed() : right).read(to.data(), to.step());
+      Integer rows(in_columns ? right.rows : right.columns), columns(in_columns ? right.columns : right.rows);
+      Integer step(matrix.step()), to_step(to.step());
       T one{1};
-      lapack::call<T>(Routine::trsm, "R", upper_ ? "L" : "U", "N", unit_ ? "U" : "N", sides.address(),
-                      size.address(), &one, matrix.data(), size.address(), right.data(), sides.address(),
+      lapack::call<T>(Routine::trsm, in_columns ? "L" : "R", is_upper ? "U" : "L",
+                      in_columns == matrix.is_transposed() ? "N" : "T", unit_ ? "U" : "N", rows.address(),
+                      columns.address(), &one, matrix.data(), step.address(), to.data(), to_step.address(),
                       kLength, kLength, kLength, kLength);
-      x.at(k).write(right.data(), columns);
+      if (to.is_copy()) solved.write(to.data(), to.step());
     }
   }
 

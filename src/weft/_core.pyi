@@ -996,6 +996,9 @@ def set_lapack(addresses: Sequence[int], integer_bytes: int) -> None:
 
 def has_lapack() -> bool: ...
 
+def kernel_product(accumulate: bool) -> Kernel:
+    """a, b -> y."""
+
 def kernel_cholesky(upper: bool) -> Kernel:
     """x -> l or u."""
 

@@ -253,3 +253,62 @@ def test_norms_and_condition_numbers():
         assert np.allclose(wf.linalg.cond(wf.tensor(x), p).numpy(), np.linalg.cond(x, p))
     with pytest.raises(ValueError, match="needs one axis or two, got 3"):
         wf.linalg.norm(wf.tensor(x), 2)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64", "complex128"])
+def test_products_of_matrices_that_lie_anyhow(dtype):
+    """Rows, columns, parts, reversed and repeated ones: against NumPy, into results that lie in columns, too."""
+    rng = np.random.default_rng(0)
+
+    def drawn(lead, rows, columns):
+        shape = *lead, rows + 2, 2 * columns + 3
+        x = rng.standard_normal(shape) + (1j * rng.standard_normal(shape) if dtype[0] == "c" else 0)
+        x = x.astype(dtype)
+        way = rng.integers(6)
+        if way == 0:  # in columns
+            return np.ascontiguousarray(x[..., :rows, :columns].swapaxes(-1, -2)).swapaxes(-1, -2)
+        if way == 1:
+            return x[..., 1 : rows + 1, :columns]
+        if way == 2:
+            return x[..., :rows, : 2 * columns : 2]
+        if way == 3:
+            return x[..., :rows, columns - 1 :: -1]
+        if way == 4:
+            return np.broadcast_to(x[..., :1, :columns], (*lead, rows, columns))
+        return np.ascontiguousarray(x[..., :rows, :columns])
+
+    for k in range(120):
+        m, n = (int(size) for size in rng.integers(1, 40, 2))
+        terms = int(rng.integers(4, 40))
+        leads = [((), ()), ((3,), (3,)), ((2, 1), (3,)), ((), (5,)), ((7,), ())][k % 5]
+        a, b = drawn(leads[0], m, terms), drawn(leads[1], terms, n)
+        wanted = a @ b
+        scale = 1e-5 if dtype == "complex64" else 1e-13
+        for x, y in ((wf.asarray(a), wf.asarray(b)), (wf.asarray(a.copy()), wf.asarray(b.copy()))):
+            np.testing.assert_allclose(wf.matmul(x, y).numpy(), wanted, rtol=0, atol=scale * 40)
+            into = wf.zeros((*wanted.shape[:-2], n, m), dtype=dtype)
+            into.mT[...] = wf.matmul(x, y)
+            np.testing.assert_allclose(into.mT.numpy(), wanted, rtol=0, atol=scale * 40)
+    start = wf.asarray(drawn((), 30, 40).copy())
+    step = wf.trace(lambda x: wf.grad(lambda x: wf.real(wf.sum(x @ x.mT) + wf.sum(x.mT @ x)))(x))
+    np.testing.assert_allclose(
+        step(start).numpy(), wf.grad(lambda x: wf.real(wf.sum(x @ x.mT) + wf.sum(x.mT @ x)))(start).numpy()
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_triangular_equations_of_matrices_that_lie_anyhow(dtype):
+    rng = np.random.default_rng(1)
+
+    def draw(*shape):
+        return (rng.standard_normal(shape) + (1j if dtype[0] == "c" else 0)).astype(dtype)
+
+    for k in range(24):
+        n, columns = 33 + k, 1 + 7 * (k % 5)
+        a, b = draw(n, n) + 9 * np.eye(n), draw(n, columns)
+        upper = bool(k % 2)
+        wanted = np.linalg.solve(np.triu(a) if upper else np.tril(a), b)
+        for x in (wf.asarray(a), wf.asarray(a.T.copy()).mT, wf.asarray(np.repeat(a, 2, 1))[:, ::2]):
+            for y in (wf.asarray(b), wf.asarray(b.T.copy()).mT):
+                got = wf.linalg.solve_triangular(x, y, upper=upper)
+                np.testing.assert_allclose(got.numpy(), wanted, rtol=0, atol=1e-9)

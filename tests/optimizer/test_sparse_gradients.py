@@ -147,3 +147,21 @@ def test_master_weights_of_rows():
         w.grad = RowSparse([1], wf.ones((1, 2), dtype="bfloat16"), (3, 2))
         opt.step().clear_grad()
     assert [round(x, 3) for x in opt.masters[0][:, 0].tolist()] == [1.0, 0.99, 1.0]
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_plain_steps_add_up_what_belongs_to_a_row(dtype, maximize):
+    """Rows that occur often, and one that there is not."""
+    rows, g = [4, 1, 4, 4], wf.tensor(np.round(matrix(4, 2) * 16) / 16).astype(dtype)
+    dense = RowSparse(rows, g, (6, 3)).todense()
+    starts = [wf.tensor(np.round(matrix(6, 0) * 16) / 16).astype(dtype) for _ in range(2)]
+    steps = [optim.SGD([w], lr=0.5, maximize=maximize) for w in starts]
+    starts[0].grad, starts[1].grad = dense, RowSparse(rows, g, (6, 3))
+    steps[0].step()
+    steps[1].step()
+    np.testing.assert_array_equal(starts[1].astype("float64").numpy(), starts[0].astype("float64").numpy())
+    starts[1].grad = RowSparse(wf.asarray([6]), g[:1], (6, 3))
+    steps[1].step()
+    with pytest.raises(IndexError):
+        starts[1].wait()

@@ -23,7 +23,7 @@ from weft.graph.graph import Graph, graph_of
 from weft.graph.passes import skipped
 from weft.graph.placement import devices, spans_devices
 from weft.graph.subgraph import Subgraph
-from weft.kernels import first_choice
+from weft.kernels import first_choice, left_out
 from weft.ops import functions as F
 from weft.ops.families.arithmetic import Add
 from weft.ops.families.elementary import Cast
@@ -89,15 +89,16 @@ def program(name: str, subgraph: Subgraph, strides: Sequence[Any]) -> Any:
         if any(isinstance(n, Size) for n in (*value.shape, *(steps or ()))):  # a size of 1 has any stride
             raise NeedsSizes(f"{name}: a graph inside another one is planned for exact sizes")
     lines = tuple(node.where for node in subgraph.graph.nodes)
-    return planned(subgraph, name, tuple(map(tuple, strides)), lines, _core.isa(), tuple(sorted(skipped())))
+    facts = lines, _core.isa(), tuple(sorted(skipped())), left_out()
+    return planned(subgraph, name, tuple(map(tuple, strides)), *facts)
 
 
 @cached(maxsize=256)
 def planned(subgraph: Subgraph, name: str, strides: tuple[Any, ...], *_: Any) -> Any:
     """The plan of a graph inside of others: one for all of the same text, whatever lengths the loops around it have.
 
-    What else decides about plans is part of the key, the instruction set level and passes that are left out; so are
-    the users' lines, which late errors name.
+    What else decides about plans is part of the key, the instruction set level, passes and kernels that are left out;
+    so are the users' lines, which late errors name.
     """
     return compile_graph(subgraph.graph, name, strides)
 

@@ -24,7 +24,9 @@ Native choice declares what it needs: layouts of its operands, what it may overw
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from weft.base.device import Device
@@ -42,7 +44,17 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["Registered", "choices", "first_choice", "kernel", "loop_kernel", "registered", "residuals"]
+__all__ = [
+    "Registered",
+    "choices",
+    "first_choice",
+    "kernel",
+    "left_out",
+    "loop_kernel",
+    "registered",
+    "residuals",
+    "without",
+]
 
 OPERATORS = "weft.ops."
 
@@ -60,6 +72,7 @@ _TABLE: dict[tuple[type[Op], str], list[Registered]] = {}
 _RESIDUALS: dict[tuple[type[Op], str], Callable[..., Sequence[TensorType]]] = {}
 LOOPS: dict[str, Callable[[Any], Any]] = {}  # of kinds of devices that do not run the processor's code
 _LOADED: set[tuple[str, str]] = set()  # (kind of device, module of operators) whose kernels are in the table
+_LEFT_OUT = threading.local()  # names: the providers that `without` leaves out in this thread
 _FAMILIES: dict[str, frozenset[str]] = {}  # kind of device -> the modules that there are
 
 
@@ -139,7 +152,7 @@ def registered(cls: type[Op], device: str = "cpu") -> Sequence[Registered]:
 
     >>> from weft.ops.registry import get
     >>> [entry.provider for entry in registered(get("matmul"))], registered(get("matmul"), "gpu")
-    (['onednn'], ())
+    (['onednn', 'blas'], ())
     """
     for base in cls.__mro__:
         if (device, base.__module__) not in _LOADED:
@@ -160,17 +173,47 @@ def choices(op: Op, types: Sequence[TensorType | None], device: Device | None = 
     A copy from one kind of device to another may be the work of either: the kind other than cpu is tried first.
     """
     stored = {t.storage for t in types if t is not None}
+    missing = getattr(_LEFT_OUT, "names", ())
     for kind in _device_kinds(op, types, device):
         for entry in registered(type(op), kind):
+            if entry.provider in missing:
+                continue
             if stored <= {*entry.storages} and (entry.when is None or entry.when(op, *types)):
                 yield from entry.offers(op, *types)
     yield from op.kernels(*types)
+
+
+@contextlib.contextmanager
+def without(provider: str) -> Iterator[None]:
+    """While it holds, this library or code offers no kernels in this thread: decompositions take their place.
+
+    >>> from weft.base.dtype import float64
+    >>> from weft.ops.registry import get
+    >>> matrices = [TensorType((9, 9), float64)] * 2
+    >>> with without("blas"):
+    ...     left = [*choices(get("matmul")(), matrices)]
+    >>> len(left), len([*choices(get("matmul")(), matrices)])
+    (0, 1)
+    """
+    before = getattr(_LEFT_OUT, "names", frozenset[str]())
+    _LEFT_OUT.names = before | {provider}
+    try:
+        yield
+    finally:
+        _LEFT_OUT.names = before
+
+
+def left_out() -> tuple[str, ...]:
+    """The providers that `without` leaves out in this thread: what is kept of kernels has it in its key."""
+    return tuple(sorted(getattr(_LEFT_OUT, "names", ())))
 
 
 def first_choice(node: Node) -> Any:
     """The best kernel that the operator of a node offers, without its runtime values; None if it has none."""
     if node.op is None:
         return None
+    if getattr(_LEFT_OUT, "names", None):
+        return next(choices(node.op, tuple(node.operand_types()), node.device), None)
     try:
         return node.choice
     except AttributeError:

@@ -9,6 +9,8 @@ from weft.arrays.tensor import Tensor
 from weft.ops import registry
 from weft.optimizer.declared import Declared, option, options
 from weft.optimizer.group import Option, ParameterGroup, StepGroup
+from weft.sparse import RowSparse
+from weft.sparse.base import add_rows
 
 __all__ = [
     "ASGD",
@@ -101,6 +103,19 @@ class SGD(_Fused):
                 "SGD: nesterov needs momentum and no dampening, "
                 f"got {group['momentum']} and {group['dampening']}"
             )
+
+    def update_rows(self, group: ParameterGroup, step_group: StepGroup, k: int, gradient: RowSparse) -> None:
+        """Without momentum and decay what belongs to a row is added where the row lies, however often it occurs.
+
+        Sums of less than 32 bits are rounded once for each row, so those rows are made distinct.
+        """
+        stored = step_group.parameters[k]
+        if group["momentum"] or group["weight_decay"] or stored.itemsize < 4:
+            super().update_rows(group, step_group, k, gradient)
+            return
+        rate = group.rate(stored.device).astype(stored.dtype)
+        change = gradient.values.to_device(stored.device) * (rate if group["maximize"] else -rate)
+        add_rows(stored, gradient.indices.to_device(stored.device), change)
 
 
 class _Adaptive(_Fused):

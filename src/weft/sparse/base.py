@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from weft import _core
 from weft.arrays.creation import asarray, zeros
 from weft.arrays.tensor import Tensor
 from weft.base.dtype import as_dtype
@@ -20,7 +21,7 @@ from weft.ops.op import Op
 from weft.ops.pointwise import Pointwise
 from weft.ops.types import TensorType, promote
 
-__all__ = ["SparseArray", "accumulated", "index_array", "put_rows", "rule"]
+__all__ = ["SparseArray", "accumulated", "add_rows", "index_array", "put_rows", "rule"]
 
 Rule = Callable[[Any, tuple[Any, ...]], Any]  # of an operator and its inputs
 
@@ -197,3 +198,8 @@ def put_rows(updates: Any, rows: Any, count: int, axis: int = 0) -> Any:
     shape = (*updates.shape[:axis], count, *updates.shape[axis + 1 :])
     start = zeros(shape, dtype=updates.dtype, device=updates.device)
     return F.index_put(start, updates, rows, axes=(axis,), position=axis, mode="add")
+
+
+def add_rows(x: Any, rows: Any, updates: Any) -> None:
+    """x[rows] += updates in place, where the updates of equal row numbers add up."""
+    _core.call_into(F.index_put, x, (x, updates, rows), {"axes": (0,), "position": 0, "mode": "add"})

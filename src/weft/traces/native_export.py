@@ -16,7 +16,7 @@ import contextlib
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +29,12 @@ from weft.base.errors import GraphError
 from weft.base.structure import Structure, flatten
 from weft.executor.buffers import row_major
 from weft.executor.compile import compile_graph
+from weft.executor.control import Control
 from weft.expr.compiler import LEVELS, compile_together, key_of, write_whole
 from weft.expr.llvm import print_kernel
+from weft.graph.graph import Graph
+from weft.kernels import without
+from weft.kernels.cpu.matrix import BLAS_TYPES
 from weft.traces.traced import Described, Traced
 
 if TYPE_CHECKING:
@@ -55,7 +59,8 @@ def export_native(
     """
     folder = Path(path)
     weights = _Weights(name, function)
-    variants = [_Variant(name, function, program, weights) for program in programs]
+    with without("blas"):  # loops multiply what BLAS would, whose library is Python's
+        variants = [_Variant(name, function, program, weights) for program in programs]
     folder.mkdir(parents=True, exist_ok=True)
     save(folder / WEIGHTS, weights.contents)
     offsets, weights_bytes = _offsets(folder / WEIGHTS)
@@ -83,6 +88,15 @@ def export_native(
     code = compile_together(list(texts.values()) or [empty], LEVELS[level])
     write_whole(folder / f"code.{level}.o", code)
     write_whole(folder / f"plan.{level}", plans_with(code))
+
+
+def _has(graph: Graph, dtypes: Collection[str]) -> bool:
+    """Whether anything in a graph, or in its loops and branches, is of such a type."""
+    values = [*graph.inputs, *(y for node in graph.nodes for y in node.outputs)]
+    if any(v.type.dtype.name in dtypes for v in values):
+        return True
+    bodies = (body for node in graph.nodes if isinstance(node.op, Control) for body in node.op.bodies())
+    return any(_has(body.graph, dtypes) for body in bodies)
 
 
 class _Weights:
@@ -195,12 +209,14 @@ class _Variant:
         return (f"y{k}", value.type.dtype, list(value.shape)), find.kind != "output", number
 
     def _plan(self, written: set[int]) -> Any:
-        """The program's plan; for a size of dynamic axes one whose weights are prepared once, as for exact sizes."""
+        """The program's plan, or one of its own: for a size of dynamic axes, so that weights are prepared once, as for
+        exact sizes, and where BLAS may multiply.
+        """
         program = self.program
-        stable = [
+        stable = program.stable_inputs or [
             k for k, find in enumerate(program.spec.arrays) if find.kind == "object" and k not in written
         ]
-        if program.stable_inputs or not stable:
+        if (program.stable_inputs or not stable) and not _has(program.graph, BLAS_TYPES):
             return program.plan
         return compile_graph(program.graph, self.name, program.strides, program.visible, stable_inputs=stable)
 

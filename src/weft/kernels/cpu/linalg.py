@@ -18,7 +18,7 @@ from weft.ops.kernels import Native
 from weft.ops.types import TensorType
 
 # In the order of native/kernels/lapack.h, and what those of complex numbers are called where that differs.
-ROUTINES = ("potrf", "getrf", "getrs", "getri", "trsm", "gelqf", "orglq", "gesdd", "syevd", "geev")
+ROUTINES = ("potrf", "getrf", "getrs", "getri", "trsm", "gelqf", "orglq", "gesdd", "syevd", "geev", "gemm")
 COMPLEX = {"orglq": "unglq", "syevd": "heevd"}
 # What builds of LAPACK append and prepend to names; "64" means integers of 8 bytes.
 SPELLINGS = (("scipy_", "_64_"), ("", "_64_"), ("scipy_", "_"), ("", "_"))

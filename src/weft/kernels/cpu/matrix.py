@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from weft import _core
 from weft.kernels import kernel
+from weft.kernels.cpu.linalg import load_lapack
 from weft.ops.families.matrix import (
     Geometry,
     Linear,
@@ -14,11 +16,15 @@ from weft.ops.families.matrix import (
     has_sizes,
     is_by_a_vector,
     is_matrix_float,
+    is_one,
     is_one_row,
     is_sum_of_few,
 )
 from weft.ops.kernels import ANY, Native
 from weft.ops.types import TensorType
+
+BLAS_TYPES = ("float64", "complex64", "complex128")
+SMALL_PRODUCT = 8**3  # multiplications; what has less takes less time in loops
 
 
 @kernel(Matmul, provider="onednn")
@@ -30,6 +36,38 @@ def matmul(op: Matmul, a: TensorType, b: TensorType) -> Iterator[Native]:
     elif is_matrix_float(a, b):
         packed = ((1, (0, 1)),) if b.ndim == 2 else ()
         yield Native(make_matmul, options=("accumulate", "post_ops"), packed=packed)
+
+
+def is_blas_product(op: Matmul, a: TensorType, b: TensorType) -> bool:
+    """Whether BLAS is to multiply: numbers that oneDNN does not take, in matrices so large that a call pays.
+
+    >>> from weft.base.dtype import complex64, float64
+    >>> sizes = [((16, 16), (16, 16)), ((9, 3, 3), (9, 3, 3)), ((99, 99), (99,))]
+    >>> [is_blas_product(None, TensorType(a, float64), TensorType(b, float64)) for a, b in sizes]
+    [True, False, False]
+    """
+    if a.dtype is not b.dtype or a.dtype.name not in BLAS_TYPES or min(a.ndim, b.ndim) < 2:
+        return False
+    if is_empty(a, b) or is_sum_of_few(a, b):
+        return False
+    if not a.dtype.is_complex and (is_by_a_vector(a, b) or is_one(a.shape[-2])):
+        return False
+    known = [n for n in (*a.shape[-2:], b.shape[-1]) if isinstance(n, int)]
+    return len(known) < 3 or math.prod(known) >= SMALL_PRODUCT
+
+
+@kernel(Matmul, provider="blas", when=is_blas_product)
+def matmul_by_blas(op: Matmul, a: TensorType, b: TensorType) -> Iterator[Native]:
+    yield Native(make_product, exact=False, options=("accumulate",))
+
+
+def make_product(_inputs: Sequence[Geometry], _outputs: Sequence[Geometry], accumulate: bool = False) -> Any:
+    """BLAS's product, of the library that NumPy was built with; None if it has none."""
+    try:
+        load_lapack()
+    except ImportError:  # then loops multiply
+        return None
+    return _core.kernel_product(accumulate)
 
 
 def make_matmul(inputs: Sequence[Geometry], outputs: Sequence[Geometry], **options: Any) -> Any:
