@@ -210,6 +210,19 @@ def test_memory_comes_back():
         assert _core.memory_stats("gpu:1")["reserved_bytes"] <= before["reserved_bytes"]
 
 
+def test_memory_of_the_host_that_streams_have_copied_comes_back():
+    def in_use_after_copies():
+        for _ in range(300):
+            x[:, 3] = [1.0] * 10
+        wf.waitall()
+        gc.collect()
+        return wf.storage.stats("cpu:0")["in_use_bytes"]
+
+    x = wf.zeros((10, 30), device="gpu:0")
+    first = in_use_after_copies()
+    assert [in_use_after_copies() for _ in range(3)] == [first] * 3
+
+
 def test_out_of_memory_loses_nothing():
     x = on_gpu([1.0, 2.0])
     with pytest.raises(MemoryError, match=r"gpu:0: out of memory: .* asked for"):
