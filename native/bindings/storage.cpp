@@ -189,7 +189,7 @@ void bind_storage(nb::module_& m) {
       m, "memory_stats",
       [](Device device) {
         Pool& pool = Runtime::get().pool(device);
-        Runtime::get().collect_retired(device.kind);
+        Runtime::get().collect_retired();
         const PoolStats stats = pool.stats();
         return counts_of({{"in_use_bytes", stats.in_use_bytes},
                           {"reserved_bytes", stats.reserved_bytes},

@@ -38,9 +38,9 @@ void tell_of_export(nb::handle self) {
 
 }  // namespace
 
-// A row-major copy in the host's memory, here and now.
-Tensor fetched(const Tensor& x) {
-  wait_for(x);
+// A row-major copy in the host's memory, here and now, which nobody has to wait for.
+Tensor fetched(const Tensor& x, bool for_writing = false) {
+  wait_for(x, for_writing);
   Tensor y = Tensor::empty(x.dims(), x.dtype, {});
   const Blocking blocking;
   copy_elements(y.view(), {}, x.view(), x.device());
@@ -51,11 +51,12 @@ nb::object to_numpy(nb::handle self) {
   tell_of_export(self);
   const Tensor& whole = self_of(self.ptr());
   const bool is_hidden = hidden_memory_of(whole.device());
-  const Tensor x = is_hidden ? fetched(whole) : whole;
+  // As elsewhere, a function may look at what it writes.
+  const Tensor x = is_hidden ? fetched(whole, Engine::inside_function() && writable(whole)) : whole;
   import_numpy();
   Share share(x);
   const bool may_write = writable(x) && !is_hidden;  // what is written to a copy would be lost
-  wait_for(x, may_write);                            // readers must have finished, too
+  if (!is_hidden) wait_for(x, may_write);            // readers must have finished, too
   int64_t shape[kMaxDims], strides[kMaxDims];
   put_geometry(x, shape, strides);
   const int flags = may_write ? NPY_ARRAY_WRITEABLE : 0;
@@ -229,8 +230,9 @@ nb::object over_buffer(nb::handle object, Py_ssize_t offset, nb::handle shape, n
 nb::object memory(nb::handle object) {
   const Tensor& whole = tensor_of(object, "memory");
   if (!whole.contiguous()) throw ValueError("memory: x is not contiguous: x is " + describe(whole));
-  const Tensor x = hidden_memory_of(whole.device()) ? fetched(whole) : whole;
-  wait_for(x);
+  const bool is_hidden = hidden_memory_of(whole.device());
+  const Tensor x = is_hidden ? fetched(whole) : whole;
+  if (!is_hidden) wait_for(x);
   Tensor bytes = x;
   bytes.dtype = DType::uint8;
   bytes.ndim = 1;
@@ -242,6 +244,26 @@ nb::object memory(nb::handle object) {
   only_reading = false;
   if (!view.is_valid()) throw nb::python_error();
   return view;
+}
+
+// x[...] = elements, row-major bytes of its type in a buffer of the host, here and now: for functions of the
+// engine, in which an operation that is pushed would run too late.
+void overwrite(nb::handle object, nb::handle elements) {
+  const Tensor& x = tensor_of(object, "overwrite");
+  check_writable(x, "overwrite");
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(elements.ptr(), &buffer, PyBUF_SIMPLE) < 0) throw nb::python_error();
+  const BufferGuard guard{&buffer};
+  const auto bytes = static_cast<Py_ssize_t>(static_cast<size_t>(x.size) * x.itemsize());
+  if (buffer.len != bytes)
+    throw ValueError("overwrite: elements has " + std::to_string(buffer.len) + " bytes, x takes " +
+                     std::to_string(bytes) + ": x is " + describe(x));
+  wait_for(x, true);
+  int64_t strides[kMaxDims];
+  row_major(x.dims(), strides);
+  const View from{static_cast<char*>(buffer.buf), x.dtype, x.ndim, x.shape, strides};
+  const Blocking blocking;
+  copy_elements(x.view(), x.device(), from, {});
 }
 
 // DLPack.
@@ -411,6 +433,7 @@ void bind_exchange(nb::module_& m) {
   def(m, "tensor_from_buffer", over_buffer, "buffer"_a, "offset"_a, "shape"_a, "dtype"_a,
       "device"_a = nb::none());
   def(m, "memory", memory);
+  def(m, "overwrite", overwrite);
   def(m, "dlpack_of", dlpack_of, "x"_a, "stream"_a.none(), "max_version"_a.none(), "dl_device"_a.none(),
       "copy"_a.none());
   def(m, "dlpack_device_of", dlpack_device_of);

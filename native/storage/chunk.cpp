@@ -133,7 +133,7 @@ Ref<Chunk> Chunk::allocate(Device device, size_t bytes) {
   Runtime& runtime = Runtime::get();
   Pool& pool = runtime.pool(device);
   if (device.kind != DeviceKind::cpu) [[unlikely]]
-    runtime.collect_retired(device.kind);
+    runtime.collect_retired();
   void* block = take_block();
   char* memory;
   try {
@@ -167,7 +167,7 @@ void Chunk::end(const Var* var) noexcept {
   StreamUses* const uses = chunk->uses.load(std::memory_order_acquire);
   const Runtime::Release release{chunk->pool_, chunk->data, chunk->drop_, chunk->owner_};
   if (uses && !uses->has_run()) [[unlikely]]
-    Runtime::get().retire(chunk->device, release, std::unique_ptr<StreamUses>(chunk->uses.exchange(nullptr)));
+    Runtime::get().retire(release, std::unique_ptr<StreamUses>(chunk->uses.exchange(nullptr)));
   else
     release();
   chunk->~Chunk();

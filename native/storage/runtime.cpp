@@ -111,11 +111,11 @@ Pool& Runtime::pool(Device device) {
   new_pool->set_release_more([this, device] {  // operations that are pending hold memory, too
     const bool released = release_temporary(device);
     if (hidden_memory_of(device)) wait_for_all_streams();
-    collect_retired(device.kind);
+    collect_retired();
     if (Engine::on_engine_thread()) return released || hidden_memory_of(device);
     engine().wait_until_idle();
     release_temporary(device);
-    collect_retired(device.kind);
+    collect_retired();
     return true;
   });
   slot.store(new_pool, std::memory_order_release);
@@ -139,45 +139,41 @@ bool Runtime::release_temporary(Device device) noexcept {
   bool released = false;
   for (auto& slot : devices.pieces[static_cast<size_t>(device.index)])
     if (std::unique_ptr<Piece> piece{slot.exchange(nullptr, std::memory_order_acquire)}) {
-      release_piece(*pool, device, std::move(piece));
+      release_piece(*pool, std::move(piece));
       released = true;
     }
   return released;
 }
 
-void Runtime::release_piece(Pool& pool, Device device, std::unique_ptr<Piece> piece) noexcept {
+void Runtime::release_piece(Pool& pool, std::unique_ptr<Piece> piece) noexcept {
   if (!piece->used || has_run(piece->used)) return pool.release(piece->data);
   std::unique_ptr<StreamUses> uses(new (std::nothrow) StreamUses);
   if (!uses) return;  // without memory for the note, its memory is lost
   uses->set_write(piece->used);
-  retire(device, {&pool, piece->data}, std::move(uses));
+  retire({&pool, piece->data}, std::move(uses));
 }
 
-void Runtime::retire(Device device, const Release& release, std::unique_ptr<StreamUses> uses) noexcept {
-  RetiredList& retired = devices_of(device).retired;
-  const std::lock_guard guard(retired.mutex);
+void Runtime::retire(const Release& release, std::unique_ptr<StreamUses> uses) noexcept {
+  const std::lock_guard guard(retired_.mutex);
   try {
-    retired.list.push_back({release, std::move(uses)});
-    retired.count.store(retired.list.size(), std::memory_order_relaxed);
+    retired_.list.push_back({release, std::move(uses)});
+    retired_.count.store(retired_.list.size(), std::memory_order_relaxed);
   } catch (const std::bad_alloc&) {  // as above
   }
 }
 
-void Runtime::collect_retired(DeviceKind kind) noexcept {
-  if (kind == DeviceKind::cpu) return;
-  Devices* const devices = others_[static_cast<size_t>(kind)].load(std::memory_order_acquire);
-  if (!devices || devices->retired.count.load(std::memory_order_relaxed) == 0) return;
-  RetiredList& retired = devices->retired;
+void Runtime::collect_retired() noexcept {
+  if (retired_.count.load(std::memory_order_relaxed) == 0) return;
   // The oldest first: streams pass their places in order, so behind one that waits most wait, too. An owner's
   // function may take other locks.
   for (;;) {
     Retired passed;
     {
-      const std::lock_guard guard(retired.mutex);
-      if (retired.list.empty() || !retired.list.front().uses->has_run()) return;
-      passed = std::move(retired.list.front());
-      retired.list.pop_front();
-      retired.count.store(retired.list.size(), std::memory_order_relaxed);
+      const std::lock_guard guard(retired_.mutex);
+      if (retired_.list.empty() || !retired_.list.front().uses->has_run()) return;
+      passed = std::move(retired_.list.front());
+      retired_.list.pop_front();
+      retired_.count.store(retired_.list.size(), std::memory_order_relaxed);
     }
     passed.release();
   }
@@ -194,7 +190,7 @@ void Runtime::reset(Device device) {
   }
   const Blocking blocking;
   backend->reset(device.index);
-  collect_retired(device.kind);
+  collect_retired();
   Devices& devices = devices_of(device);
   if (auto& slot = devices.pools[static_cast<size_t>(device.index)];
       Pool* const pool = slot.load(std::memory_order_acquire)) {
@@ -237,7 +233,7 @@ TempSpace::~TempSpace() {
     if (slot.compare_exchange_strong(free, piece_, std::memory_order_release, std::memory_order_relaxed))
       return;
   }
-  runtime.release_piece(runtime.pool(device_), device_, std::unique_ptr<Runtime::Piece>(piece_));
+  runtime.release_piece(runtime.pool(device_), std::unique_ptr<Runtime::Piece>(piece_));
 }
 
 bool TempSpace::take_thread_space() {
@@ -263,12 +259,12 @@ void TempSpace::take_piece(size_t bytes) {
     const bool replaced = piece->bytes < bytes && piece->bytes >= bytes / kSizeTolerance;
     if (replaced ||
         !slot.compare_exchange_strong(free, piece, std::memory_order_release, std::memory_order_relaxed))
-      runtime.release_piece(pool, device_, std::unique_ptr<Runtime::Piece>(piece));
+      runtime.release_piece(pool, std::unique_ptr<Runtime::Piece>(piece));
   }
   if (piece_ && piece_->used) [[unlikely]]
     order_after(stream_, piece_->used);
   if (!piece_) {
-    if (device_.kind != DeviceKind::cpu) runtime.collect_retired(device_.kind);
+    if (device_.kind != DeviceKind::cpu) runtime.collect_retired();
     auto piece = std::make_unique<Runtime::Piece>();
     piece->data = static_cast<char*>(pool.allocate(bytes));
     piece->bytes = bytes;

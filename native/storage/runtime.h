@@ -47,9 +47,9 @@ class Runtime {
     }
   };
   // Gives memory back when what streams do with it has run: at the next look.
-  void retire(Device device, const Release& release, std::unique_ptr<StreamUses> uses) noexcept;
-  // The look: of all devices of a kind.
-  void collect_retired(DeviceKind kind) noexcept;
+  void retire(const Release& release, std::unique_ptr<StreamUses> uses) noexcept;
+  // The look: of all devices, the host too, whose memory streams copy.
+  void collect_retired() noexcept;
   // Gives a device a new context, and a pool. Its arrays are lost: each use of one raises DeviceError. Waits
   // for what is pending; no other thread may use the device meanwhile.
   void reset(Device device);
@@ -87,9 +87,8 @@ class Runtime {
     std::array<std::atomic<Pool*>, kDevices> pools{};
     std::array<Generator, kDevices> generators;
     std::array<Pieces, kDevices> pieces{};
-    RetiredList retired;
   };
-  void release_piece(Pool& pool, Device device, std::unique_ptr<Piece> piece) noexcept;
+  void release_piece(Pool& pool, std::unique_ptr<Piece> piece) noexcept;
   // Of the device's kind: made when the first of them is used. Raises DeviceError for a device that is not
   // there.
   Devices& devices_of(Device device);
@@ -98,6 +97,7 @@ class Runtime {
   bool check_ = false;
   std::atomic<bool> seeded_ = false;
   ForkMutex mutex_;
+  RetiredList retired_;
   Devices cpus_;
   std::array<std::atomic<Devices*>, kDeviceKinds> others_{};  // by kind; never destroyed
   uint64_t seed_ = 0;                                         // what seed_all was called with last; mutex_

@@ -22,6 +22,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, TypeVar
 
+from weft import _core
 from weft.arrays.tensor import Tensor
 from weft.base.cached import cached_property
 from weft.base.device import Device
@@ -69,8 +70,19 @@ class Operator:
         if req not in ("null", "write", "inplace", "add"):
             raise ValueError(f"assign: req must be 'null', 'write', 'inplace' or 'add', got {req!r}")
         if req != "null" and dst is not None:
-            memory = dst.numpy()
-            memory[...] = memory + src if req == "add" else src
+            _assign(dst, dst.numpy() + src if req == "add" else src)
+
+
+def _assign(dst: Tensor, src: Any) -> None:
+    """dst[...] = src, at once, although an engine function may be running."""
+    if not _core.hides_memory(dst.device):
+        dst.numpy()[...] = src
+        return
+    import numpy as np
+
+    elements = np.empty(dst.shape, dst.dtype.numpy)
+    elements[...] = src
+    _core.overwrite(dst, elements.reshape(-1).view(np.uint8))
 
 
 class OperatorProperty:

@@ -210,11 +210,57 @@ def test_memory_comes_back():
         assert _core.memory_stats("gpu:1")["reserved_bytes"] <= before["reserved_bytes"]
 
 
+def test_memory_of_the_host_that_streams_have_copied_comes_back():
+    def in_use_after_copies():
+        for _ in range(300):
+            x[:, 3] = [1.0] * 10
+        wf.waitall()
+        gc.collect()
+        return wf.storage.stats("cpu:0")["in_use_bytes"]
+
+    x = wf.zeros((10, 30), device="gpu:0")
+    first = in_use_after_copies()
+    assert [in_use_after_copies() for _ in range(3)] == [first] * 3
+
+
 def test_out_of_memory_loses_nothing():
     x = on_gpu([1.0, 2.0])
     with pytest.raises(MemoryError, match=r"gpu:0: out of memory: .* asked for"):
         wf.zeros(1 << 38, dtype="uint8", device="gpu:0")
     assert x.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int64", "bfloat16", "float32"])
+def test_operators_of_python_read_and_write(dtype):
+    """With gradients, of views too: what they write is there for what was pushed behind them."""
+
+    class Twice(wf.operator.Operator):
+        def forward(self, ctx, in_data, req, out_data, aux):
+            self.assign(out_data[0], req[0], in_data[0].numpy())
+            self.assign(out_data[0], "add", in_data[0].numpy())
+
+        def backward(self, ctx, out_grad, in_data, out_data, req, in_grad, aux):
+            self.assign(in_grad[0], req[0], 2 * out_grad[0].numpy())
+
+    @wf.operator.register(f"twice_on_gpus_{dtype}")
+    class TwiceProperty(wf.operator.OperatorProperty):
+        def create_operator(self, device):
+            return Twice()
+
+    twice = getattr(wf.operator, f"twice_on_gpus_{dtype}")
+    x = on_gpu(np.arange(6.0).reshape(2, 3)).astype(dtype)
+    for operand in (x, x.T, x[:, ::2], x[:0]):
+        results = [twice(operand + operand) for _ in range(20)]
+        expected = (operand.to_device("cpu") + operand.to_device("cpu")).astype("float32").numpy()
+        expected = expected.astype(bool) if dtype == "bool" else 2 * expected
+        for y in results:
+            assert str(y.device) == "gpu:0"
+            np.testing.assert_array_equal((y * y).astype("float32").numpy(), expected * expected)
+    if dtype == "float32":
+        manager = wf.GradManager().attach([x])
+        with manager:
+            manager.backward((twice(x) * x).sum())
+        np.testing.assert_array_equal(x.grad.numpy(), 4 * x.numpy())
 
 
 def test_what_cannot_be_done_says_so():
