@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.examples.conftest import SOURCE, WARNINGS
 from tests.fuzzing import SEED
 
 import weft as wf
@@ -18,19 +19,6 @@ from weft import info
 from weft.base.errors import GraphError
 from weft.kernels.libraries import kernel_of_library, load_library
 from weft.ops import Op, op
-
-SOURCE = Path(__file__).resolve().parents[2] / "examples" / "c" / "run_program.c"
-WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic"]
-
-
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory):
-    if shutil.which("gcc") is None:
-        pytest.skip("there is no gcc")
-    program = tmp_path_factory.mktemp("runner") / "run_program"
-    flags = [*info.c_flags().split(), *info.program_library_flags().split()]
-    subprocess.run(["gcc", *WARNINGS, SOURCE, "-o", program, *flags], check=True)
-    return program
 
 
 def outputs_in_c(runner, folder, arrays, path):
@@ -172,6 +160,30 @@ def test_sizes_of_dynamic_axes(declares, tmp_path):
     }
     with pytest.raises(AssertionError, match=r"there is no program for x\[7,6\]; there are x\["):
         results_in_c(tmp_path / "folder", [[np.ones((7, 6), "float32")]], tmp_path)
+
+
+def test_levels_share_the_weights(level, tmp_path):
+    """A folder of two levels has the weights once: kernels prepare them when they load."""
+    code = """
+import sys
+import weft as wf
+wf.random.seed(0)
+layers = wf.module.Conv2d(64, 64, 3), wf.module.Flatten(), wf.module.Linear(256, 500)
+traced = wf.trace(wf.module.Sequential(*layers).eval())
+with wf.no_grad():
+    traced(wf.ones((1, 64, 4, 4)))
+    traced.export(sys.argv[1], target="native")
+"""
+    sizes = []
+    if level == "sse4":
+        pytest.skip("there is no level below sse4")
+    for each in ("sse4", level):
+        subprocess.run(
+            [sys.executable, "-c", code, tmp_path], env=os.environ | {"WEFT_ISA": each}, check=True
+        )
+        sizes.append(sum(file.stat().st_size for file in tmp_path.iterdir()))
+    assert len(list(tmp_path.glob("plan.*"))) == 2
+    assert sizes[1] <= 1.3 * sizes[0]
 
 
 def test_sizes_are_of_the_first_calls_type(tmp_path):
