@@ -45,6 +45,9 @@ inline constexpr std::tuple kNamedKernels{
     Named<&make_outside>{"outside"},
 };
 
+constexpr int enumerators_like(Combine) noexcept { return 4; }
+constexpr int enumerators_like(Distribution) noexcept { return 5; }
+
 template <class A>
 void fields(A& archive, AttentionForm& form) {
   archive(form.mask, form.ranges, form.slopes, form.dropout);
