@@ -251,6 +251,27 @@ def test_loops_of_loops_in_a_branch(tmp_path):
         np.testing.assert_allclose(found[f"{k}.0"], result.numpy(), rtol=2e-5)
 
 
+def test_random_numbers_in_loops(tmp_path):
+    """Each turn of a loop, also of one in a branch, draws where Python's does."""
+
+    def noisy(row, state):
+        return F.dropout(row, 0.5, training=True) + wf.random.normal(shape=(8,)), state + row
+
+    def step(x):
+        rows = wf.foreach(noisy, x, x[0])[0]
+        return rows, wf.cond(F.sum(rows) > 1e9, F.exp, lambda y: wf.foreach(noisy, y, y[0])[0] * 2, x)
+
+    traced, x = wf.trace(step), np.ones((5, 8), "float32")
+    traced(wf.tensor(x))
+    traced.export(tmp_path / "folder", target="native")
+    wf.random.seed(7)
+    found = results_in_c(tmp_path / "folder", [[x], [x]], tmp_path, "seed=7")
+    for call in range(2):
+        for k, expected in enumerate(traced(wf.tensor(x))):
+            np.testing.assert_allclose(found[f"{call}.{k}"], expected.numpy(), rtol=1e-6)
+    assert abs(found["0.0"] - found["1.0"]).max() > 0.1
+
+
 def test_random_numbers_are_those_of_a_seed(tmp_path):
     traced = wf.trace(lambda x: F.dropout(x, 0.5, training=True) + wf.random.normal(shape=(64,)))
     x = np.ones(64, "float32")
