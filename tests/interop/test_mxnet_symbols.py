@@ -233,6 +233,10 @@ REFUSED = {
         one_operator("FullyConnected", 2, num_hidden="many"),
         "num_hidden is 'many', not an integer",
     ),
+    "sizes of other dimensions": (
+        one_operator("Convolution", 2, kernel="(3,)", pad="(1, 1)", num_filter="4", no_bias="True"),
+        "Convolution 'y': conv1d: padding must be",
+    ),
     "too few inputs": (one_operator("FullyConnected", 1, num_hidden="2"), "with 1 inputs"),
     "an output too many": (
         json.dumps({**json.loads(one_operator("relu")), "heads": [[1, 1, 0]]}),

@@ -150,6 +150,9 @@ def test_what_is_not_supported_is_named(tmp_path):
         readers.load(model([h.make_node("Relu", ["z"], ["y"])], [("x", [1])], [("y", None)]))
     with pytest.raises(wf.FileFormatError, match=r"nothing computes the output 'z'"):
         readers.load(model([h.make_node("Relu", ["x"], ["y"])], [("x", [1])], [("z", None)]))
+    slices = h.make_node("Slice", ["", "one", "one", "one", "one"], ["y"], name="s")
+    with pytest.raises(GraphError, match=r"Slice 's': an input that it needs is left out"):
+        load_with([slices], [("x", [1])], [("y", None)], constants={"one": np.array([1])})
     net = readers.load(linear()[0])
     with pytest.raises(TypeError, match="no array for 'x'"):
         net()
