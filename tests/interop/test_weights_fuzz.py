@@ -139,7 +139,9 @@ def step_with_many_kernels():
         y = net(x)
         total[...] = total + F.sum(y, axis=0)
         z = wf.cond(F.sum(y) > 3, F.exp, double, y)
-        rows = wf.foreach(lambda row, state: (F.sort(row), state + row), z, total)[0]
+        rows = wf.foreach(
+            lambda row, state: (F.dropout(F.sort(row), 0.5, training=True), state + row), z, total
+        )[0]
         taken = F.take(z, F.argmax(z, axis=1), axis=1)
         return F.dropout(rows, 0.5, training=True), lstm(F.reshape(z, (1, -1, 8)))[0], taken, total
 
