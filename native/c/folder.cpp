@@ -104,6 +104,17 @@ void release_library_code() noexcept {
   dl_iterate_phdr(release, nullptr);
 }
 
+// Raises FormatError for a shape of more elements than a process has addresses for.
+void check_shape(const ExportedHeader::Array& array) {
+  int64_t left = (int64_t{1} << 47) / static_cast<int64_t>(size_of(array.dtype));
+  bool fits = array.shape.size() <= kMaxDims;
+  for (const int64_t size : array.shape) {
+    fits = fits && size >= 0 && size <= left;
+    left /= std::max<int64_t>(size, 1);
+  }
+  if (!fits) throw FormatError(array.name + " has a shape that is out of range");
+}
+
 bool same_strides(const std::vector<int64_t>& shape, const std::vector<int64_t>& a,
                   const std::vector<int64_t>& b) {
   bool is_same = a.size() == shape.size() && b.size() == shape.size();
@@ -158,17 +169,19 @@ void Folder::map_weights() {
     if (array.shape.size() > kMaxDims || strides.size() != array.shape.size())
       throw FormatError("weight " + array.name + " has " + std::to_string(array.shape.size()) +
                         " dimensions and " + std::to_string(strides.size()) + " strides");
-    int64_t elements = 1;
+    const auto size = static_cast<int64_t>(file->size());
+    const bool is_empty = std::ranges::find(array.shape, 0) != array.shape.end();
+    int64_t elements = 1, part = 0, bytes = 0;
+    bool fits = offset >= 0 && offset <= size;
     for (size_t d = 0; d < array.shape.size(); ++d) {
       if (array.shape[d] < 0 || strides[d] < 0)
         throw FormatError("weight " + array.name + " has a negative size");
-      elements += (array.shape[d] - 1) * strides[d];
+      fits = fits && (is_empty || (!__builtin_mul_overflow(array.shape[d] - 1, strides[d], &part) &&
+                                   !__builtin_add_overflow(elements, part, &elements)));
     }
-    const int64_t bytes = std::ranges::find(array.shape, 0) != array.shape.end()
-                              ? 0
-                              : elements * static_cast<int64_t>(size_of(array.dtype));
-    const auto size = static_cast<int64_t>(file->size());
-    if (bytes < 0 || offset < 0 || offset > size || bytes > size - offset)
+    fits = fits && (is_empty ||
+                    !__builtin_mul_overflow(elements, static_cast<int64_t>(size_of(array.dtype)), &bytes));
+    if (!fits || bytes > size - offset)
       throw FormatError("weight " + array.name + " is outside of the file of weights");
     weights.push_back(tensor_over(file->data() + offset, array.dtype, array.shape, strides, false));
     is_changed[k] = is_written;
@@ -199,6 +212,8 @@ void weft_program::check() const {
       program->numbers_taken() > variant.numbers.size())
     throw FormatError("its inputs are not those of its program");
   const auto arguments = static_cast<int>(variant.arguments.size());
+  for (const auto& [array, is_written] : variant.arguments) check_shape(array);
+  for (const auto& [array, is_input, number] : variant.results) check_shape(array);
   for (size_t k = 0; k < variant.inputs.size(); ++k) {
     const int input = variant.inputs[k];
     const Program::Input& planned = program->planned_inputs[k];
@@ -219,7 +234,7 @@ void weft_program::check() const {
         variant.arguments[static_cast<size_t>(argument)].array.dtype != DType::float64)
       throw FormatError("a number of its program is not there");
   for (const auto& [array, is_input, number] : variant.results)
-    if (number < 0 || array.shape.size() > kMaxDims ||
+    if (number < 0 ||
         static_cast<size_t>(number) >= (is_input ? variant.inputs.size() : program->outputs.size()))
       throw FormatError("result " + array.name + " is not of its program");
 }

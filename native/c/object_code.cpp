@@ -26,6 +26,7 @@ class Image {
     std::memcpy(&value, range(offset + index * sizeof(T), sizeof(T)).data(), sizeof(T));
     return value;
   }
+  size_t size() const { return bytes_.size(); }
   std::string_view range(size_t offset, size_t size) const {
     if (offset > bytes_.size() || size > bytes_.size() - offset) fail("it is cut off");
     return bytes_.substr(offset, size);
@@ -88,11 +89,12 @@ class Linker {
   void place(size_t k) {
     const Elf64_Shdr& section = sections_[k];
     if (header_.e_shstrndx >= sections_.size()) fail("it has no names of sections");
-    if (section.sh_type == SHT_RELA) relocations_ += section.sh_size / sizeof(Elf64_Rela);
+    if (section.sh_type == SHT_RELA)
+      relocations_ += image_.range(section.sh_offset, section.sh_size).size() / sizeof(Elf64_Rela);
     if (!is_loaded(k)) return;
     const size_t alignment = section.sh_addralign ? section.sh_addralign : 1;
-    constexpr size_t kMost = size_t{1} << 30;
-    if (alignment > 4096 || section.sh_size > kMost || size_ > kMost) fail("a section is too large");
+    if (alignment > 4096 || section.sh_size > image_.size() || size_ > (size_t{1} << 30))
+      fail("a section is too large");
     size_ = aligned(size_, alignment);
     offsets_[k] = size_;
     size_ += section.sh_size;
@@ -154,25 +156,32 @@ class Linker {
     } else {
       address = address_of(symbol);
     }
+    // Sums of integers, since an addend may be anything.
+    const auto sum = [&](const char* at) {
+      return reinterpret_cast<uint64_t>(at) + static_cast<uint64_t>(addend);
+    };
+    const auto distance = [&](const char* at) {
+      return static_cast<int64_t>(sum(at) - reinterpret_cast<uint64_t>(place));
+    };
     switch (type) {
       case R_X86_64_64: {
-        const char* const value = address + addend;
+        const uint64_t value = sum(address);
         std::memcpy(place, &value, sizeof value);
         return;
       }
       case R_X86_64_PC64: {
-        const int64_t value = address + addend - place;
+        const int64_t value = distance(address);
         std::memcpy(place, &value, sizeof value);
         return;
       }
       case R_X86_64_PLT32:
       case R_X86_64_PC32:
-        put_near(place, (is_outside ? stub_of(address) : address) + addend - place);
+        put_near(place, distance(is_outside ? stub_of(address) : address));
         return;
       case R_X86_64_GOTPCREL:
       case R_X86_64_GOTPCRELX:
       case R_X86_64_REX_GOTPCRELX:
-        put_near(place, stub_of(address) + kSlot + addend - place);
+        put_near(place, distance(stub_of(address) + kSlot));
         return;
       default:
         fail("a relocation of kind " + std::to_string(type));

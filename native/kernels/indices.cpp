@@ -147,6 +147,10 @@ bool is_direct(const View& x, const View* indices, const std::vector<int>& dims,
 }  // namespace
 
 size_t Indexed::scratch_bytes(const View& x, const View* indices, const std::vector<int>& dims, bool writes) {
+  // Dimensions of an exported program come from a file.
+  const auto is_there = [&](int dim) { return dim >= 0 && dim < x.ndim; };
+  if (dims.empty() || !std::ranges::all_of(dims, is_there))
+    throw std::invalid_argument("indices: " + std::to_string(x.ndim) + " dimensions do not have those named");
   if (is_direct(x, indices, dims, writes)) return 0;
   return static_cast<size_t>(count_of(indices[0])) * sizeof(int64_t) * (dims.size() > 1 ? 2 : 1);
 }

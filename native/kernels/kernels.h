@@ -82,10 +82,12 @@ Ref<Kernel> make_random_fill(Draw kind);
 // bits[.., 1] -> y[.., k].
 enum class Distribution : uint8_t { gamma, gamma_slope, poisson, binomial, multinomial };
 Ref<Kernel> make_distribution(Distribution distribution);
-// A random kernel of so many inputs, outputs and parameters, which draws from where two more inputs say:
-// int64 words[2], the key and the stream, and int64 position of no dimensions, to which `offset` is added.
 // () -> int64 words[2], int64 position: where the kernel's reservation of a random stream begins.
 Ref<Kernel> make_position();
+// A random kernel of so many inputs, outputs and parameters, which draws from where two more inputs say:
+// int64 words[2], the key and the stream, and int64 position of no dimensions, to which `offset` is added.
+// Its recipe begins with kDrawn and that of the kernel.
+inline constexpr const char* kDrawn = "drawn";
 Ref<Kernel> make_drawn(Ref<Kernel> kernel, int inputs, int outputs, int parameters, int64_t offset);
 
 // Masks are of any type: true is what is not 0. Where a size depends on the mask, the caller has counted, and

@@ -45,6 +45,9 @@ inline constexpr std::tuple kNamedKernels{
     Named<&make_outside>{"outside"},
 };
 
+constexpr int enumerators_like(Combine) noexcept { return 4; }
+constexpr int enumerators_like(Distribution) noexcept { return 5; }
+
 template <class A>
 void fields(A& archive, AttentionForm& form) {
   archive(form.mask, form.ranges, form.slopes, form.dropout);
@@ -75,6 +78,17 @@ inline Ref<Kernel> named_kernel(const std::string& name, Reader& arguments) {
     if (!kernel && name == one.name) kernel = Described<make>::read(arguments);
   };
   std::apply([&](const auto&... each) { (try_one(each), ...); }, kNamedKernels);
+  if (name == kDrawn) {
+    const auto recipe = arguments.next<std::string>();
+    Reader inner(recipe);
+    const auto inner_name = inner.next<std::string>();
+    const Ref<Kernel> drawing = inner_name == kDrawn ? Ref<Kernel>() : named_kernel(inner_name, inner);
+    if (!drawing) throw FormatError("there is no random kernel '" + inner_name + "'");
+    int inputs = 0, outputs = 0, parameters = 0;
+    int64_t offset = 0;
+    arguments(inputs, outputs, parameters, offset);
+    kernel = make_drawn(drawing, inputs, outputs, parameters, offset);
+  }
   return kernel;
 }
 

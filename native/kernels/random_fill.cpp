@@ -5,6 +5,7 @@
 #include "engine/device_kind.h"
 #include "kernels/kernels.h"
 #include "kernels/rows.h"
+#include "program/archive.h"
 #include "storage/random.h"
 #include "tensor/operations.h"
 #include "tensor/staging.h"
@@ -75,6 +76,7 @@ class Drawn final : public Kernel {
   size_t scratch_bytes(const View* operands) const override {
     return kernel_->scratch_bytes(without_source(operands).data());
   }
+  int operand_count() const override { return inputs_ + 2 + outputs_; }
   bool wide() const override { return kernel_->wide(); }
   bool reaches_devices() const override { return kernel_->reaches_devices(); }
 
@@ -98,7 +100,15 @@ Ref<Kernel> make_permutation() { return Ref<Kernel>(new Permutation); }
 Ref<Kernel> make_position() { return Ref<Kernel>(new Position); }
 
 Ref<Kernel> make_drawn(Ref<Kernel> kernel, int inputs, int outputs, int parameters, int64_t offset) {
-  return Ref<Kernel>(new Drawn(std::move(kernel), inputs, outputs, parameters, offset));
+  if (inputs < 0 || outputs < 0 || parameters < 3 || parameters > 64)
+    throw std::invalid_argument(
+        "drawn: takes a random kernel, whose first three parameters are a reservation");
+  Writer recipe;
+  recipe(std::string(kDrawn), kernel->recipe, inputs, outputs, parameters, offset);
+  const bool has_recipe = !kernel->recipe.empty();
+  Ref<Kernel> drawn(new Drawn(std::move(kernel), inputs, outputs, parameters, offset));
+  if (has_recipe) drawn->recipe = std::move(recipe.bytes);
+  return drawn;
 }
 
 Ref<Kernel> make_random_fill(Draw kind) {

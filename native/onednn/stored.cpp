@@ -1,10 +1,25 @@
 // stored.cpp: kernels from their recipes, the bytes that Key writes.
+#include <algorithm>
+#include <cstdlib>
+#include <span>
+
 #include "onednn/cache.h"
 #include "onednn/recipe.h"
 
 namespace weft::onednn {
 
+constexpr int64_t kMostSteps = int64_t{1} << 31;  // of a window, and elements of one
+
+constexpr int enumerators_like(Pooling::Kind) noexcept { return 3; }
+
 namespace {
+
+// Numbers with which sizes can be computed. Raises FormatError.
+void check_numbers(std::span<const int64_t> numbers, int64_t most) {
+  for (const int64_t number : numbers)
+    if (number < -most || number > most)
+      throw FormatError("a size of " + std::to_string(number) + " elements is out of range");
+}
 
 LayoutRef read_layout(Reader& reader) {
   const auto recipe = reader.next<std::string>();
@@ -30,12 +45,26 @@ void fields(Reader& reader, Geometry& x) {
   if (kind != 'a' && kind != 's') throw FormatError("a geometry of no known kind");
   x.any = kind == 'a';
   reader(x.dtype, x.shape, x.strides);
+  if (x.shape.size() > DNNL_MAX_NDIMS ||
+      (x.strides.size() != x.shape.size() && !(x.any && x.strides.empty())))
+    throw FormatError("a geometry of " + std::to_string(x.shape.size()) + " sizes and " +
+                      std::to_string(x.strides.size()) + " strides");
+  int64_t left = int64_t{1} << 44;  // elements of an array
+  check_numbers(x.strides, left);
+  for (const int64_t size : x.shape) {
+    check_numbers({{size}}, left);
+    left /= std::max<int64_t>(std::abs(size), 1);
+  }
 }
 void fields(Reader& reader, PostOp& op) {
   reader(op.kind, op.alpha, op.beta);
   if (op.has_operand()) reader(op.operand);
 }
-void fields(Reader& reader, Window& w) { reader(w.stride, w.dilation, w.padding_low, w.padding_high); }
+void fields(Reader& reader, Window& w) {
+  reader(w.stride, w.dilation, w.padding_low, w.padding_high);
+  for (const auto* numbers : {&w.stride, &w.dilation, &w.padding_low, &w.padding_high})
+    check_numbers(*numbers, kMostSteps);
+}
 
 Ref<Kernel> kernel_of_recipe(const std::string& name, Reader& reader) {
   const auto done = [](const KernelRef& kernel) { return Ref<Kernel>(kernel.get()); };
@@ -55,6 +84,7 @@ Ref<Kernel> kernel_of_recipe(const std::string& name, Reader& reader) {
       Convolution r;
       r.pass = pass;
       reader(r.x, r.w, r.y, r.bias, r.window, r.groups, r.post_ops, r.accumulate, r.narrow);
+      check_numbers({{r.groups}}, kMostSteps);
       return done(make_convolution(r));
     }
   for (const bool backward : {false, true}) {
@@ -63,11 +93,15 @@ Ref<Kernel> kernel_of_recipe(const std::string& name, Reader& reader) {
     r.backward = backward;
     reader(r.kind, r.training, r.x, r.y, r.size, r.window);
     if (backward) reader(r.dx, r.dy);
+    check_numbers(r.size, kMostSteps);
     return done(make_pooling(r));
   }
   if (name == "onednn_lstm") {
     Lstm r;
     reader(r.x, r.y, r.layers, r.bidirectional, r.training, r.backward);
+    constexpr int64_t kMostLayers = 1 << 16;  // each has a part of the workspace
+    if (r.layers < 1 || r.layers > kMostLayers)
+      throw FormatError("an LSTM of " + std::to_string(r.layers) + " layers");
     return make_lstm(r);
   }
   return {};

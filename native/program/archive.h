@@ -16,6 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include "storage/random.h"
+#include "tensor/dtype.h"
+
 namespace weft {
 
 struct FormatError : std::runtime_error {
@@ -24,6 +27,10 @@ struct FormatError : std::runtime_error {
 
 template <class T>
 concept Plain = std::is_arithmetic_v<T> || std::is_enum_v<T>;
+
+// How many enumerators the type of an enumerator has, which count from 0: for each type that files have.
+constexpr int enumerators_like(DType) noexcept { return kDTypes; }
+constexpr int enumerators_like(Draw) noexcept { return 4; }
 
 // Tells damaged content from whole content; says nothing of who wrote it.
 inline uint64_t digest_of(std::string_view bytes) noexcept {
@@ -109,9 +116,18 @@ class Reader {
                         " bytes are left");
     return static_cast<size_t>(size);
   }
-  template <Plain T>
+  template <class T>
+    requires std::is_arithmetic_v<T>
   void take(T& value) {
     std::memcpy(&value, raw(sizeof value).data(), sizeof value);
+  }
+  template <class T>
+    requires std::is_enum_v<T>
+  void take(T& value) {
+    const auto number = next<std::underlying_type_t<T>>();
+    if (number < 0 || static_cast<int64_t>(number) >= enumerators_like(T{}))
+      throw FormatError("a number names none of " + std::to_string(enumerators_like(T{})) + " kinds");
+    value = static_cast<T>(number);
   }
   void take(bool& value) { value = next<char>() != 0; }
   void take(std::string& text) { text = raw(count()); }

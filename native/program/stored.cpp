@@ -7,6 +7,14 @@
 
 namespace weft {
 
+constexpr int enumerators_like(DeviceKind) noexcept { return 2; }
+constexpr int enumerators_like(Program::Load::From) noexcept { return 3; }
+constexpr int enumerators_like(Program::Compute::What) noexcept { return 4; }
+constexpr int enumerators_like(Program::Value::Kind) noexcept { return 5; }
+constexpr int enumerators_like(Program::Use) noexcept { return 4; }
+constexpr int enumerators_like(Program::Slot::From) noexcept { return 4; }
+constexpr int enumerators_like(Loop::Stage::Kind) noexcept { return 3; }
+
 template <class A>
 void fields(A& archive, LoopForm& x) {
   archive(x.operands, x.inputs, x.row_axes, x.position_axes, x.ordered);
@@ -98,7 +106,7 @@ void write_header(Writer& writer, const ExportedHeader& header) { writer(header)
 ExportedHeader read_header(Reader& reader) { return reader.next<ExportedHeader>(); }
 
 namespace {
-constexpr std::string_view kMagic = "weft program 1\n\0";
+constexpr std::string_view kMagic = "weft program 1\n";
 }  // namespace
 
 std::string sealed(const std::string& content) {
@@ -129,6 +137,7 @@ void members(A& archive, Program& p) {  // without steps
 }
 
 enum class Kind : uint8_t { earlier, recipe, loop, control };
+constexpr int enumerators_like(Kind) noexcept { return 4; }
 
 // Kernels that several steps share are written once.
 class ProgramWriter {
@@ -213,11 +222,72 @@ class ProgramReader {
       fit_layouts(*program, step);
       program->steps.push_back(std::move(step));
     }
+    check(*program);
     program->finish();
     return Ref<const Program>(program.get());
   }
 
  private:
+  // What `finish` trusts of a planner. How parameters and operands suit the code of kernels stays trusted, as
+  // the code itself.
+  static void check(const Program& program) {
+    const auto ensure = [&](bool holds, const char* fact) {
+      if (!holds) throw FormatError(program.name + ": " + fact);
+    };
+    const auto is_here = [](Device device) { return device == Device{}; };
+    ensure(program.exact && program.loads.empty() && program.computes.empty(), "sizes are not constants");
+    ensure(is_here(program.device), "it is for another device");
+    ensure(program.registers >= 0 && static_cast<size_t>(program.registers) <= program.constants.size(),
+           "registers have no values");
+    ensure(program.planned_inputs.size() == program.uses.size(), "an input has no size");
+    std::vector<int64_t> numbers(static_cast<size_t>(program.registers));
+    const auto number = [&](int reg) -> int64_t& {
+      ensure(reg >= 0 && reg < program.registers, "a register is not there");
+      return numbers[static_cast<size_t>(reg)];
+    };
+    for (const auto& [reg, value] : program.constants) number(reg) = value;
+    constexpr int64_t kMost = int64_t{1} << 47;     // addresses of a process
+    const auto times = [&](int64_t a, int64_t b) {  // each 0 at the least, and below kMost
+      ensure(a == 0 || b <= kMost / a, "a size is out of range");
+      return a * b;
+    };
+    const auto check_size = [&](DType dtype, const std::vector<int64_t>& shape) {
+      auto bytes = static_cast<int64_t>(size_of(dtype));  // if none was empty
+      ensure(shape.size() <= kMaxDims, "a value has too many dimensions");
+      for (const int64_t size : shape) {
+        ensure(size >= 0, "a size is out of range");
+        bytes = times(bytes, std::max<int64_t>(size, 1));
+      }
+    };
+    const auto check_steps = [&](DType dtype, const std::vector<int64_t>& shape,
+                                 const std::vector<int64_t>& strides) {
+      ensure(strides.size() == shape.size(), "there are not as many strides as sizes");
+      int64_t bytes = 0;
+      for (size_t d = 0; d < shape.size(); ++d) {
+        ensure(strides[d] >= -kMost && strides[d] <= kMost, "a stride is out of range");
+        const auto step = times(static_cast<int64_t>(size_of(dtype)), std::abs(strides[d]));
+        bytes += times(step, std::max<int64_t>(shape[d] - 1, 0));
+      }
+      ensure(bytes <= kMost, "a size is out of range");
+    };
+    for (const Program::Input& input : program.planned_inputs) {
+      check_size(input.dtype, input.shape);
+      check_steps(input.dtype, input.shape, input.strides);
+    }
+    for (const Program::Value& value : program.values) {
+      ensure(is_here(value.device), "a value is on another device");
+      std::vector<int64_t> shape, strides;
+      for (const int size : value.sizes) shape.push_back(number(size));
+      for (const int stride : value.strides) strides.push_back(number(stride));
+      check_size(value.dtype, shape);
+      if (!strides.empty()) check_steps(value.dtype, shape, strides);
+    }
+    for (const Program::Step& step : program.steps)
+      for (const int operand : step.written)
+        ensure(operand >= 0 && static_cast<size_t>(operand) < step.operands.size(),
+               "a step writes an operand that it does not have");
+  }
+
   // The layouts of weights may have other sizes than where the program was planned: which one oneDNN chooses
   // depends on the number of threads. Kept values have memory of their own, so their sizes can change.
   void fit_layouts(Program& program, const Program::Step& step) const {

@@ -2,7 +2,8 @@
 //
 // The members of Program are listed once, in stored.cpp, for writing and reading. Kernels are written by how
 // they were made: native ones and oneDNN's by `Kernel::recipe`, loops by their form and a symbol for each
-// pattern that they have code for. Bytes are trusted, as the machine code beside them is.
+// pattern that they have code for. Bytes that are no program raise FormatError and take memory in proportion
+// to their number; what a program computes is trusted, as the machine code beside it is.
 #pragma once
 
 #include <functional>

@@ -2,8 +2,8 @@
 //
 // What is trusted is what the planner computes: that temporaries and views lie in the arena and in their
 // bases, which steps write which operands, how many parameters a kernel reads of the slots, and that computed
-// sizes do not overflow. Files hold graphs, which are planned again when they are read, so nothing but the
-// planner makes programs; a reader of planned programs would have to check these, too.
+// sizes do not overflow. The reader of exported folders (stored.cpp) checks sizes and written operands
+// itself; the rest it trusts as it trusts the machine code of the folder.
 #include <algorithm>
 #include <string>
 

@@ -75,10 +75,18 @@ class Program:
             )
         )
         outputs = [self.empty(each) for each in self.types(variant, "output")]
+        return self.prepared(variant, inputs, outputs)()
+
+    def prepared(self, variant, inputs, outputs):
+        """A function that runs the program on these arrays, which it keeps, and returns the outputs."""
         given = (Array * max(len(inputs), 1))(*map(described, inputs))
         wanted = (Array * max(len(outputs), 1))(*map(described, outputs))
-        self.require(self.library.weft_program_run(variant, given, wanted))
-        return outputs
+
+        def run(kept=(inputs, outputs)):
+            self.require(self.library.weft_program_run(variant, given, wanted))
+            return kept[1]
+
+        return run
 
     def weights(self):
         found = {}
@@ -96,10 +104,15 @@ class Program:
         )
 
 
-if __name__ == "__main__":
-    path, folder, source, target, *words = sys.argv[1:]
+def opened(path):
     library = ctypes.CDLL(path)
     library.weft_last_error.restype = ctypes.c_char_p
+    return library
+
+
+if __name__ == "__main__":
+    path, folder, source, target, *words = sys.argv[1:]
+    library = opened(path)
     for name, _, value in (word.partition("=") for word in words):
         if name == "seed":
             library.weft_seed(ctypes.c_uint64(int(value)))

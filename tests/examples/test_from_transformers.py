@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from tests.examples.test_native_export import results_in_c
+from tests.models import packages
 from tests.models.small import LLAMA
 
 import weft as wf
@@ -25,7 +26,7 @@ def folder_by_hand(folder):
 
 
 def folder_of_transformers(folder):
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    torch, transformers = pytest.importorskip("torch"), packages.transformers()
     torch.manual_seed(0)
     net = transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA)).eval()
     with torch.no_grad():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.examples.conftest import SOURCE, WARNINGS
 from tests.fuzzing import SEED
 
 import weft as wf
@@ -18,19 +19,6 @@ from weft import info
 from weft.base.errors import GraphError
 from weft.kernels.libraries import kernel_of_library, load_library
 from weft.ops import Op, op
-
-SOURCE = Path(__file__).resolve().parents[2] / "examples" / "c" / "run_program.c"
-WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic"]
-
-
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory):
-    if shutil.which("gcc") is None:
-        pytest.skip("there is no gcc")
-    program = tmp_path_factory.mktemp("runner") / "run_program"
-    flags = [*info.c_flags().split(), *info.program_library_flags().split()]
-    subprocess.run(["gcc", *WARNINGS, SOURCE, "-o", program, *flags], check=True)
-    return program
 
 
 def outputs_in_c(runner, folder, arrays, path):
@@ -174,6 +162,30 @@ def test_sizes_of_dynamic_axes(declares, tmp_path):
         results_in_c(tmp_path / "folder", [[np.ones((7, 6), "float32")]], tmp_path)
 
 
+def test_levels_share_the_weights(level, tmp_path):
+    """A folder of two levels has the weights once: kernels prepare them when they load."""
+    code = """
+import sys
+import weft as wf
+wf.random.seed(0)
+layers = wf.module.Conv2d(64, 64, 3), wf.module.Flatten(), wf.module.Linear(256, 500)
+traced = wf.trace(wf.module.Sequential(*layers).eval())
+with wf.no_grad():
+    traced(wf.ones((1, 64, 4, 4)))
+    traced.export(sys.argv[1], target="native")
+"""
+    sizes = []
+    if level == "sse4":
+        pytest.skip("there is no level below sse4")
+    for each in ("sse4", level):
+        subprocess.run(
+            [sys.executable, "-c", code, tmp_path], env=os.environ | {"WEFT_ISA": each}, check=True
+        )
+        sizes.append(sum(file.stat().st_size for file in tmp_path.iterdir()))
+    assert len(list(tmp_path.glob("plan.*"))) == 2
+    assert sizes[1] <= 1.3 * sizes[0]
+
+
 def test_sizes_are_of_the_first_calls_type(tmp_path):
     """Another call may have made a program for such a shape, but of another type."""
     traced = wf.trace(lambda x: x * 2, dynamic={"x": 0})
@@ -237,6 +249,27 @@ def test_loops_of_loops_in_a_branch(tmp_path):
     found = results_in_c(tmp_path / "folder", calls, tmp_path)
     for k, result in enumerate(results):
         np.testing.assert_allclose(found[f"{k}.0"], result.numpy(), rtol=2e-5)
+
+
+def test_random_numbers_in_loops(tmp_path):
+    """Each turn of a loop, also of one in a branch, draws where Python's does."""
+
+    def noisy(row, state):
+        return F.dropout(row, 0.5, training=True) + wf.random.normal(shape=(8,)), state + row
+
+    def step(x):
+        rows = wf.foreach(noisy, x, x[0])[0]
+        return rows, wf.cond(F.sum(rows) > 1e9, F.exp, lambda y: wf.foreach(noisy, y, y[0])[0] * 2, x)
+
+    traced, x = wf.trace(step), np.ones((5, 8), "float32")
+    traced(wf.tensor(x))
+    traced.export(tmp_path / "folder", target="native")
+    wf.random.seed(7)
+    found = results_in_c(tmp_path / "folder", [[x], [x]], tmp_path, "seed=7")
+    for call in range(2):
+        for k, expected in enumerate(traced(wf.tensor(x))):
+            np.testing.assert_allclose(found[f"{call}.{k}"], expected.numpy(), rtol=1e-6)
+    assert abs(found["0.0"] - found["1.0"]).max() > 0.1
 
 
 def test_random_numbers_are_those_of_a_seed(tmp_path):

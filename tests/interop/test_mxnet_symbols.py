@@ -216,6 +216,17 @@ def test_hidden_attributes_are_attributes_of_symbols():
     assert mxnet.loads(n.text(y)).eval(x=np.eye(2))[0].shape == (2,)
 
 
+@pytest.mark.parametrize(("operator", "sign"), [("max", 1), ("min", -1)])
+def test_of_equal_extremes_each_has_the_whole_gradient(operator, sign):
+    n = Network()
+    text = n.text(n.add(operator, "y", n.add("null", "x"), axis="1", exclude="False"))
+    net = wf.module.SymbolModule(mxnet.loads(text), {}, inputs=["x"])
+    x = wf.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0], [-np.inf, 0.0, 5.0]]) * sign
+    np.testing.assert_array_equal(net(x).numpy(), np.array([3, 2, 5]) * sign)
+    slopes = wf.grad(lambda x: (net(x) * wf.tensor([1.0, 2.0, 3.0])).sum())(x)
+    np.testing.assert_array_equal(slopes.numpy(), [[0, 1, 1], [2, 2, 2], [0, 0, 3]])
+
+
 def one_operator(op, count=1, **attributes):
     n = Network()
     return n.text(n.add(op, "y", *[n.add("null", f"x{k}") for k in range(count)], **attributes))
@@ -232,6 +243,10 @@ REFUSED = {
     "a wrong attribute": (
         one_operator("FullyConnected", 2, num_hidden="many"),
         "num_hidden is 'many', not an integer",
+    ),
+    "sizes of other dimensions": (
+        one_operator("Convolution", 2, kernel="(3,)", pad="(1, 1)", num_filter="4", no_bias="True"),
+        "Convolution 'y': conv1d: padding must be",
     ),
     "too few inputs": (one_operator("FullyConnected", 1, num_hidden="2"), "with 1 inputs"),
     "an output too many": (

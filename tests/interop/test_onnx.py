@@ -150,6 +150,9 @@ def test_what_is_not_supported_is_named(tmp_path):
         readers.load(model([h.make_node("Relu", ["z"], ["y"])], [("x", [1])], [("y", None)]))
     with pytest.raises(wf.FileFormatError, match=r"nothing computes the output 'z'"):
         readers.load(model([h.make_node("Relu", ["x"], ["y"])], [("x", [1])], [("z", None)]))
+    slices = h.make_node("Slice", ["", "one", "one", "one", "one"], ["y"], name="s")
+    with pytest.raises(GraphError, match=r"Slice 's': an input that it needs is left out"):
+        load_with([slices], [("x", [1])], [("y", None)], constants={"one": np.array([1])})
     net = readers.load(linear()[0])
     with pytest.raises(TypeError, match="no array for 'x'"):
         net()
@@ -234,21 +237,50 @@ def test_a_mask_of_dropout_is_of_what_was_drawn():
     np.testing.assert_array_equal(y, np.where(mask, x * 2, 0))
 
 
+def loop_body(*nodes):
+    """Of a state of three floats, from which the nodes compute on, next and row."""
+    info = h.make_tensor_value_info
+    types = (("k", onnx.TensorProto.INT64, []), ("go", onnx.TensorProto.BOOL, []), ("state", FLOAT, [3]))
+    results = (("on", onnx.TensorProto.BOOL, []), ("next", FLOAT, [3]), ("row", FLOAT, [3]))
+    return h.make_graph(nodes, "body", [info(*each) for each in types], [info(*each) for each in results])
+
+
+@pytest.mark.filterwarnings("ignore::weft.TraceWarning")  # a loop that waits for its condition stops a trace
+@pytest.mark.parametrize("most", [3, 20])
+def test_gradients_of_loops(most):
+    """For as long as the sum is below 50, at most so often: state *= w."""
+    body = loop_body(
+        h.make_node("Mul", ["state", "w"], ["next"]),
+        h.make_node("Identity", ["next"], ["row"]),
+        h.make_node("ReduceSum", ["next"], ["total"], keepdims=0),
+        h.make_node("Less", ["total", "limit"], ["on"]),
+    )
+    w, x = np.array([2, 1.5, 3], "float32"), np.array([1, 2, 1], "float32")
+    constants = {"most": most, "first": True, "w": w, "limit": np.float32(50)}
+    loop = h.make_node("Loop", ["most", "first", "x"], ["last", "rows"], body=body)
+    net = load_with([loop], [("x", [3])], [("last", None), ("rows", None)], constants=constants)
+    steps = min(most, 4)
+
+    def total(x):
+        last, rows = net(x)
+        return last.sum() + rows.sum()
+
+    powers = sum(w**k for k in range(1, steps + 1)) + w**steps
+    for function in (wf.grad(total), wf.trace(wf.grad(total))):
+        np.testing.assert_allclose(function(wf.asarray(x)).numpy(), powers, rtol=1e-5)
+    manager = wf.GradManager().attach(net)
+    with manager:
+        manager.backward(total(wf.asarray(x)))
+    slopes = sum(k * w ** (k - 1) for k in range(1, steps + 1)) + steps * w ** (steps - 1)
+    (parameter,) = (p for p in net.parameters() if p.shape == (3,))
+    np.testing.assert_allclose(parameter.grad.numpy(), x * slopes, rtol=1e-5)
+
+
 def test_a_loop_without_steps_has_empty_outputs():
-    float_type, row = h.make_tensor_value_info, h.make_node("Identity", ["state"], ["row"])
-    body = h.make_graph(
-        [h.make_node("Identity", ["go"], ["on"]), h.make_node("Identity", ["state"], ["next"]), row],
-        "body",
-        [
-            float_type("k", onnx.TensorProto.INT64, []),
-            float_type("go", onnx.TensorProto.BOOL, []),
-            float_type("state", FLOAT, [3]),
-        ],
-        [
-            float_type("on", onnx.TensorProto.BOOL, []),
-            float_type("next", FLOAT, [3]),
-            float_type("row", FLOAT, [3]),
-        ],
+    body = loop_body(
+        h.make_node("Identity", ["go"], ["on"]),
+        h.make_node("Identity", ["state"], ["next"]),
+        h.make_node("Identity", ["state"], ["row"]),
     )
     loop = h.make_node("Loop", ["count", "", "x"], ["last", "rows"], body=body)
     for count in (0, 2):

@@ -17,7 +17,7 @@ from tests.interop.writers import Call, Name
 
 import weft as wf
 from weft.base.errors import DTypeError
-from weft.interop import mxnet
+from weft.interop import mxnet, pickled, pytorch
 from weft.interop.gguf_blocks import BLOCKS
 
 W = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -447,6 +447,8 @@ def test_faults_that_random_changes_found(tmp_path):
     nameless[-10:-6] = struct.pack("<I", 46)
     with pytest.raises(wf.FileFormatError, match="archive"):
         load(tmp_path, bytes(nameless))
+    with pytest.raises(wf.FileFormatError, match="load: holds a PickledStorage outside of a tensor"):
+        pickled.replaced({"s": [pytorch.PickledStorage("0", "float32", 1)]}, lambda part: part, "load")
 
 
 def test_arrays_are_written_as_mxnet_does(tmp_path):

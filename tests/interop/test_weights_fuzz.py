@@ -8,16 +8,22 @@ import json
 import os
 import random
 import resource
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.fuzzing import seeds
 from tests.interop import test_weights as weights
 from tests.interop import writers
+from tests.interop.mutations import mutated
 from tests.interop.test_mxnet_states import adam, array
 from tests.interop.test_mxnet_symbols import small_network
 
 import weft as wf
+import weft.functional as F
+from weft import info
 from weft.base.errors import GraphError, ShapeError
 from weft.interop import mxnet
 
@@ -43,6 +49,7 @@ FILES = {
     ),
     "onnx": lambda: looped().SerializeToString(),
 }
+FOLDERS = ("plan", "code")  # of an exported folder; its own process loads them: native_folders.py
 TOTAL = 1_000_000
 READERS = {
     "onnx": wf.interop.onnx.load,
@@ -54,30 +61,6 @@ SPARE_BYTES = (
     3 << 30
 )  # address space for all that a faulty file may ask for: a sparse array becomes at most 2 GiB
 NETWORK_ERRORS = {"symbol": GraphError, "onnx": (GraphError, ShapeError, IndexError, TypeError)}
-INTERESTING = (0, 1, 2, 0x7F, 0x80, 0xFF)
-
-
-def mutated(content, rng):
-    """The file with a few faults."""
-    data = bytearray(content)
-    for _ in range(rng.choice((1, 1, 1, 2, 5))):
-        at = rng.randrange(len(data) or 1)
-        match rng.randrange(6):
-            case 0:
-                data[at : at + 1] = bytes([rng.choice(INTERESTING)])
-            case 1:
-                data[at : at + 1] = bytes([rng.randrange(256)])
-            case 2:
-                del data[at : at + rng.choice((1, 4, 8, 100))]
-            case 3:
-                data[at:at] = data[at : at + rng.choice((1, 4, 8, 100))]
-            case 4:
-                data[at : at + 8] = rng.choice((2**31 - 1, 2**32, 2**62, 2**63, 2**64 - 1)).to_bytes(
-                    8, "little"
-                )
-            case 5:
-                del data[at:]
-    return bytes(data)
 
 
 def safetensors(arrays):
@@ -143,9 +126,65 @@ def test_mutated_files(tmp_path, kind, bounded):
         check(kind, seed, tmp_path / "file")
 
 
+def step_with_many_kernels():
+    """Of loops, oneDNN's kernels, kernels by name, control flow, state and random numbers."""
+    layers = [wf.module.Conv2d(2, 4, 3), wf.module.BatchNorm2d(4), wf.module.ReLU(), wf.module.MaxPool2d(2)]
+    layers += [wf.module.Flatten(), wf.module.Linear(16, 8), wf.module.LayerNorm(8)]
+    net, lstm, total = wf.module.Sequential(*layers).eval(), wf.module.LSTM(8, 4), wf.zeros((8,))
+
+    def double(y):
+        return wf.while_loop(lambda s: F.sum(s) < 9, lambda s: s * 2 + 1, y, max_iterations=9)
+
+    def step(x):
+        y = net(x)
+        total[...] = total + F.sum(y, axis=0)
+        z = wf.cond(F.sum(y) > 3, F.exp, double, y)
+        rows = wf.foreach(
+            lambda row, state: (F.dropout(F.sort(row), 0.5, training=True), state + row), z, total
+        )[0]
+        taken = F.take(z, F.argmax(z, axis=1), axis=1)
+        return F.dropout(rows, 0.5, training=True), lstm(F.reshape(z, (1, -1, 8)))[0], taken, total
+
+    return step
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Of two sizes, so that loading runs none of its code, which is trusted; only what it says is not."""
+    path = tmp_path_factory.mktemp("exported") / "folder"
+    traced = wf.trace(step_with_many_kernels(), dynamic={"x": 0})
+    with wf.no_grad():
+        traced(wf.ones((2, 2, 6, 6)))
+        traced.export(path, target="native", sizes=[{"x": (n, 2, 6, 6)} for n in (2, 3)])
+    return path
+
+
+def check_folders(folder, kind, first, count, work):
+    library = info.program_library_flags().split()[0].removeprefix("-L") + "/libweft.so.1"
+    words = [library, folder, kind, first, count, work]
+    command = [sys.executable, "-m", "tests.interop.native_folders", *map(str, words)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    seed = (work / "seed").read_text().strip() if (work / "seed").exists() else "none"
+    assert done.returncode == 0, f"seed {seed}: status {done.returncode}: {done.stderr[-1000:]}"
+    assert 0 < int(done.stdout) < count  # some faults are where the file has texts and numbers of any value
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_mutated_folders(kind, folder, tmp_path):
+    check_folders(folder, kind, seeds(0, 1)[0], 500, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_a_million_mutated_folders(kind, folder, tmp_path):
+    count = int(os.environ.get("WEFT_TEST_FILES", share(kind)))
+    check_folders(folder, kind, seeds(0, 1)[0] * 100, count, tmp_path)
+
+
 def share(kind):
     """The number of files of a format, of a million for all."""
-    kinds = list(FILES)
+    kinds = [*FILES, *FOLDERS]
     return TOTAL // len(kinds) + (kinds.index(kind) < TOTAL % len(kinds))
 
 
@@ -162,4 +201,4 @@ def test_a_million_mutated_files(tmp_path, kind, bounded):
 
 
 def test_the_formats_share_a_million():
-    assert sum(share(kind) for kind in FILES) == TOTAL
+    assert sum(share(kind) for kind in [*FILES, *FOLDERS]) == TOTAL

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mypy")
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 from typing import Any, assert_type
@@ -168,7 +167,6 @@ def mypy(folder):
 
 
 def basedpyright(folder):
-    pytest.importorskip("basedpyright")
     settings = {"typeCheckingMode": "basic", "pythonVersion": "3.11", "extraPaths": [str(ROOT / "src")]}
     ignored = ("MissingImports", "MissingModuleSource", "UnusedExpression", "Redeclaration")
     settings |= {f"report{name}": False for name in ignored}

@@ -3,11 +3,8 @@
 Names and shapes of their states are the same, too. Where a package is missing, its models are skipped.
 """
 
-import contextlib
-import functools
 import importlib
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -15,28 +12,11 @@ import pytest
 import weft as wf
 from weft import models
 
+from .packages import torchvision, transformers
 from .small import BERT, GPT2, LLAMA, SMALL, VIT
 
 pytestmark = pytest.mark.full
 IMAGE = (2, 3, 64, 64)
-
-
-@functools.cache
-def torchvision():
-    """The package. Its compiled operators, for CUDA, may not load beside this PyTorch; no classifier uses them."""
-    torch = pytest.importorskip("torch")
-    while True:
-        try:
-            return importlib.import_module("torchvision")
-        except ModuleNotFoundError:
-            pytest.skip("torchvision is not installed")
-        except RuntimeError as problem:
-            missing = re.fullmatch(r"operator (torchvision::\w+) does not exist", str(problem))
-            if missing is None:
-                raise
-            torch.library.define(missing[1], "(Tensor x) -> Tensor")
-            for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-                del sys.modules[name]
 
 
 def vision(make):
@@ -45,12 +25,9 @@ def vision(make):
 
 def text(architecture, configuration, **sizes):
     def build():
-        with contextlib.suppress(pytest.skip.Exception):
-            torchvision()  # which transformers imports if it is there
-        transformers = pytest.importorskip("transformers")
-        config = getattr(transformers, configuration)(**sizes)
+        config = getattr(transformers(), configuration)(**sizes)
         config._attn_implementation = "eager"
-        return getattr(transformers, architecture)(config)
+        return getattr(transformers(), architecture)(config)
 
     return build
 

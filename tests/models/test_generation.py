@@ -12,6 +12,7 @@ import pytest
 import weft as wf
 from weft import models
 
+from . import packages
 from .small import GPT2, LLAMA
 
 TEXTS = [[3, 1, 4], [1, 5, 9, 2, 6], [7]]
@@ -155,7 +156,7 @@ def test_the_example(tmp_path, capsys):
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_as_transformers(name, tmp_path):
     torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    transformers = packages.transformers()
     torch.manual_seed(0)
     if name == "llama":
         theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))

@@ -10,6 +10,7 @@ import pytest
 import weft as wf
 from weft import models
 
+from . import packages
 from .small import BERT, GPT2, LLAMA, VIT
 
 RESNET = {"embedding_size": 8, "hidden_sizes": [32, 64], "depths": [1, 2]}
@@ -66,7 +67,7 @@ def gpt2_folder(folder, change=lambda weights: weights, **fields):
 @pytest.mark.parametrize("name", FOLDERS)
 def test_folders_of_transformers(name, tmp_path):
     torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    transformers = packages.transformers()
     architecture, configuration, sizes = FOLDERS[name]
     torch.manual_seed(0)
     theirs = getattr(transformers, architecture)(getattr(transformers, configuration)(**sizes)).eval()

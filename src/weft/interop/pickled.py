@@ -385,6 +385,8 @@ def replaced(value: Any, replace: Callable[[Rebuilt], Any], where: str) -> Any:
     def visit(part: Any, depth: int) -> Any:
         if isinstance(part, Name):
             raise FileFormatError(f"{where}: holds the function {part.text} itself")
+        if hasattr(part, "_fields"):  # of those that read tensors: a storage, or the type of one
+            raise FileFormatError(f"{where}: holds a {type(part).__name__} outside of a tensor")
         if not isinstance(part, Rebuilt | dict | list | tuple):
             return part
         if id(part) in results:

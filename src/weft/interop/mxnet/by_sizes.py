@@ -283,6 +283,13 @@ def axes_of(a: Attributes, x: Any) -> tuple[int, ...]:
     return tuple(d for d in every if d not in chosen) if a.flag("exclude", False) and axes else chosen
 
 
+def _with_whole_slopes(x: Any, y: Any, extreme: Any, axes: Any, keepdims: bool) -> Any:
+    """y; of equal extremes each has the whole gradient, which weft's operators divide among them."""
+    x_value, y = F.stop_gradient(x), F.stop_gradient(y)
+    is_extreme = F.equal(x_value, F.stop_gradient(extreme)) & F.isfinite(x_value)
+    return y + F.sum(F.where(is_extreme, x - x_value, 0), axis=axes, keepdims=keepdims)  # of zeros
+
+
 def _reduction(name: str) -> Conversion:
     operator, neutral = (
         name.removeprefix("nan").removesuffix("_axis"),
@@ -291,7 +298,10 @@ def _reduction(name: str) -> Conversion:
 
     def convert(a: Attributes, x: Any) -> Any:
         values = x if neutral is None else F.where(F.isnan(x), neutral, x)
-        y = getattr(F, operator)(values, axis=axes_of(a, x), keepdims=a.flag("keepdims", False))
+        axes, keepdims = axes_of(a, x), a.flag("keepdims", False)
+        y = getattr(F, operator)(values, axis=axes, keepdims=keepdims)
+        if operator in ("max", "min") and x.dtype.is_differentiable:
+            y = _with_whole_slopes(x, y, getattr(F, operator)(x, axis=axes, keepdims=True), axes, keepdims)
         return never_0d(cast_to(y, x.dtype))
 
     return convert

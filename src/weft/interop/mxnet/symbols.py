@@ -259,6 +259,8 @@ class _Reader:
                 result = by_symbols.CONVERSIONS[node.op](a, name, *inputs)
             except TypeError as error:
                 raise GraphError(f"{about}: with {len(inputs)} inputs: {error}") from error
+            except ValueError as error:  # a GraphError already says where
+                raise error if isinstance(error, GraphError) else GraphError(f"{about}: {error}") from error
             a.require_all_read()
         elif node.op in layers_by_sizes.CONVERSIONS:
             count = layers_by_sizes.OUTPUTS[node.op](a) if node.op in layers_by_sizes.OUTPUTS else 1

@@ -167,6 +167,8 @@ def outputs_of(step: Step, inputs: Sequence[Any], values: dict[str, Any]) -> Seq
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         if isinstance(error, GraphError):
             raise
+        if isinstance(error, AttributeError) and any(x is None for x in inputs):
+            raise GraphError(f"{call.operator} {call.name!r}: an input that it needs is left out") from error
         error.add_note(f"in {call.operator} {call.name!r} of a model of ONNX, opset {call.opset}")
         raise
     results = list(result) if isinstance(result, tuple | list) else [result]

@@ -127,5 +127,5 @@ def result_size(call: Call, arrays: Sequence[Any]) -> int | None:
         return None
     try:
         return _SIZES[call.operator](call, *arrays)
-    except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError):
+    except (AttributeError, TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError):
         return 0  # operands that the conversion refuses
