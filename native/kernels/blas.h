@@ -18,7 +18,9 @@ class Operand {
     };
     const int64_t row_step = distance(x.rows, x.row_step, x.columns),
                   column_step = distance(x.columns, x.column_step, x.rows);
-    const auto fits = [](int64_t step, int64_t length) { return step >= length * kItem && step % kItem == 0; };
+    const auto fits = [](int64_t step, int64_t length) {
+      return step >= length * kItem && step % kItem == 0;
+    };
     if (is_side_by_side(x.columns, x.column_step) && fits(row_step, x.columns)) {
       step_ = row_step / kItem;
     } else if (is_side_by_side(x.rows, x.row_step) && fits(column_step, x.rows)) {

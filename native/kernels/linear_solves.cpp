@@ -270,8 +270,8 @@ class SolveTriangular final : public Kernel {
       if (a.at<T>(i, i) == T{}) return failure.report(k, i + 1);
   }
 
-  // a x = b is x^T a^T = b^T, and what lies in rows is the transpose in columns. b is written to where x lies, and
-  // solved for there.
+  // a x = b is x^T a^T = b^T, and what lies in rows is the transpose in columns. b is written to where x
+  // lies, and solved for there.
   template <class T>
   void solve(const Stack& a, const Stack& b, const Stack& x, int64_t begin, int64_t end) const {
     for (int64_t k = begin; k < end; ++k) {

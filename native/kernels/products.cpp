@@ -40,8 +40,9 @@ class Product final : public Kernel {
         step(to.step());
     T one{1}, before{accumulate_ ? T{1} : T{0}};
     lapack::call<T>(Routine::gemm, left.is_transposed() ? "T" : "N", right.is_transposed() ? "T" : "N",
-                    columns.address(), rows.address(), terms.address(), &one, left.data(), left_step.address(),
-                    right.data(), right_step.address(), &before, to.data(), step.address(), kLength, kLength);
+                    columns.address(), rows.address(), terms.address(), &one, left.data(),
+                    left_step.address(), right.data(), right_step.address(), &before, to.data(),
+                    step.address(), kLength, kLength);
     if (to.is_copy()) y.write(to.data(), to.step());
   }
 

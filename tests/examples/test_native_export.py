@@ -272,6 +272,18 @@ def test_random_numbers_in_loops(tmp_path):
     assert abs(found["0.0"] - found["1.0"]).max() > 0.1
 
 
+def test_products_of_float64_are_loops(tmp_path):
+    """In a loop's body, too: BLAS multiplies in Python, whose library it is."""
+    w = wf.tensor(np.random.default_rng(0).standard_normal((16, 16)) / 4)
+    traced = wf.trace(lambda x: (x @ w, wf.foreach(lambda row, s: (s @ w, s @ w + row), x, w)[0]))
+    x = np.random.default_rng(1).standard_normal((16, 16))
+    results = traced(wf.tensor(x))
+    traced.export(tmp_path / "folder", target="native")
+    found = results_in_c(tmp_path / "folder", [[x]], tmp_path)
+    for k, y in enumerate(results):
+        np.testing.assert_allclose(found[f"0.{k}"], y.numpy(), rtol=1e-9, atol=1e-9)
+
+
 def test_random_numbers_are_those_of_a_seed(tmp_path):
     traced = wf.trace(lambda x: F.dropout(x, 0.5, training=True) + wf.random.normal(shape=(64,)))
     x = np.ones(64, "float32")

@@ -1,5 +1,6 @@
 """Steps with gradients of some rows: those of dense gradients where all rows have one, and of those rows alone else."""
 
+import contextlib
 import inspect
 
 import numpy as np
@@ -162,6 +163,9 @@ def test_plain_steps_add_up_what_belongs_to_a_row(dtype, maximize):
     steps[1].step()
     np.testing.assert_array_equal(starts[1].astype("float64").numpy(), starts[0].astype("float64").numpy())
     starts[1].grad = RowSparse(wf.asarray([6]), g[:1], (6, 3))
-    steps[1].step()
-    with pytest.raises(IndexError):
-        starts[1].wait()
+    with contextlib.suppress(IndexError):  # 16-bit sums need the numbers of the rows at once
+        steps[1].step()
+        with pytest.raises(IndexError):
+            starts[1].wait()
+        return
+    assert dtype == "bfloat16"
