@@ -342,6 +342,11 @@ def products() -> Iterator[Operator]:
     yield Operator("matmul", table(SQUARE, SQUARE), calls("matmul", "x, y"), 2)
     batches = ((16, 16, 16), (64, 128, 128))
     yield Operator("matmul of batches", table(batches, batches), calls("matmul", "x, y"), 2)
+
+    def doubles(rng: np.random.Generator, large: bool) -> Arrays:
+        return [floats(rng, SQUARE[large]).astype("float64") for _ in "xy"]
+
+    yield Operator("matmul of float64", doubles, calls("matmul", "x, y", jax=None), 2)
     yield Operator("matmul by a vector", table(SQUARE, ((64,), (1024,))), calls("matmul", "x, y"), 2)
     small = ((100, 3, 3), (100_000, 3, 3))
     yield Operator("matmul of 3x3", table(small, small), calls("matmul", "x, y"), 2)
