@@ -248,15 +248,15 @@ nb::object memory(nb::handle object) {
 
 // x[...] = elements, row-major bytes of its type in a buffer of the host, here and now: for functions of the
 // engine, in which an operation that is pushed would run too late.
-void overwrite(nb::handle object, nb::handle elements) {
-  const Tensor& x = tensor_of(object, "overwrite");
-  check_writable(x, "overwrite");
+void write_now(nb::handle object, nb::handle elements) {
+  const Tensor& x = tensor_of(object, "write_now");
+  check_writable(x, "write_now");
   Py_buffer buffer;
   if (PyObject_GetBuffer(elements.ptr(), &buffer, PyBUF_SIMPLE) < 0) throw nb::python_error();
   const BufferGuard guard{&buffer};
   const auto bytes = static_cast<Py_ssize_t>(static_cast<size_t>(x.size) * x.itemsize());
   if (buffer.len != bytes)
-    throw ValueError("overwrite: elements has " + std::to_string(buffer.len) + " bytes, x takes " +
+    throw ValueError("write_now: got " + std::to_string(buffer.len) + " bytes, x takes " +
                      std::to_string(bytes) + ": x is " + describe(x));
   wait_for(x, true);
   int64_t strides[kMaxDims];
@@ -433,7 +433,7 @@ void bind_exchange(nb::module_& m) {
   def(m, "tensor_from_buffer", over_buffer, "buffer"_a, "offset"_a, "shape"_a, "dtype"_a,
       "device"_a = nb::none());
   def(m, "memory", memory);
-  def(m, "overwrite", overwrite);
+  def(m, "write_now", write_now);
   def(m, "dlpack_of", dlpack_of, "x"_a, "stream"_a.none(), "max_version"_a.none(), "dl_device"_a.none(),
       "copy"_a.none());
   def(m, "dlpack_device_of", dlpack_device_of);

@@ -82,7 +82,7 @@ def _assign(dst: Tensor, src: Any) -> None:
 
     elements = np.empty(dst.shape, dst.dtype.numpy)
     elements[...] = src
-    _core.overwrite(dst, elements.reshape(-1).view(np.uint8))
+    _core.write_now(dst, elements.reshape(-1).view(np.uint8))
 
 
 class OperatorProperty:

@@ -161,7 +161,7 @@ class Optimizer:
         """Update every parameter that has a gradient; returns the optimizer.
 
         Of a gradient that is a weft.sparse.RowSparse the rows that it has are updated, and their state; momentum,
-        averages and weight decay of the others pause. That waits for the indices, but in SGD without momentum and weight
+        averages and weight decay of the others pause. That waits for the indices, but in SGD with neither momentum nor
         decay. Raises ValueError if no parameter has a gradient, TypeError for a RowSparse where rows cannot be updated
         alone, and what the update raises, such as ShapeError for a gradient of another shape.
         """
