@@ -12,10 +12,9 @@ namespace weft {
 namespace {
 
 using lapack::Integer;
+using lapack::kLength;
 using lapack::Real;
 using lapack::Routine;
-
-constexpr size_t kLength = 1;  // of a character, an argument of Fortran's
 
 // Memory that a routine requests: call(work, length) is made with length -1 first, which stores the size.
 template <class T>

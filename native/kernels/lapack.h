@@ -17,6 +17,8 @@ namespace weft::lapack {
 enum class Routine : uint8_t { potrf, getrf, getrs, getri, trsm, gelqf, orglq, gesdd, syevd, geev, gemm };
 inline constexpr size_t kRoutines = 11;
 
+inline constexpr size_t kLength = 1;  // of a character, an argument of Fortran's
+
 // addresses: kRoutines for float, then for double, complex<float>, complex<double>; integer_bytes: 4 or 8.
 void set(const std::vector<uintptr_t>& addresses, int integer_bytes);
 bool is_set() noexcept;

@@ -11,12 +11,11 @@ namespace {
 
 using lapack::Integer;
 using lapack::Integers;
+using lapack::kLength;
 using lapack::Routine;
 
 template <class T>
 concept Small = std::is_floating_point_v<T>;
-
-constexpr size_t kLength = 1;  // of a character, an argument of Fortran's
 
 class Cholesky final : public Kernel {
  public:

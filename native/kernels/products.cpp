@@ -7,9 +7,8 @@ namespace weft {
 namespace {
 
 using lapack::Integer;
+using lapack::kLength;
 using lapack::Routine;
-
-constexpr size_t kLength = 1;  // of a character, an argument of Fortran's
 
 class Product final : public Kernel {
  public:

@@ -161,9 +161,9 @@ class Optimizer:
         """Update every parameter that has a gradient; returns the optimizer.
 
         Of a gradient that is a weft.sparse.RowSparse the rows that it has are updated, and their state; momentum,
-        averages and weight decay of the others pause. That waits for the indices, but in SGD with neither momentum nor
-        decay. Raises ValueError if no parameter has a gradient, TypeError for a RowSparse where rows cannot be updated
-        alone, and what the update raises, such as ShapeError for a gradient of another shape.
+        averages and weight decay of the others pause. That waits for the indices. Raises ValueError if no parameter
+        has a gradient, TypeError for a RowSparse where rows cannot be updated alone, and what the update raises, such
+        as ShapeError for a gradient of another shape.
         """
         depends_on(self)
         is_updated = False
@@ -212,7 +212,10 @@ class Optimizer:
             self.update(group, step_group.selected([not flag for flag in is_sparse]), dense)
 
     def check_rows(self, parameter: Tensor, gradient: Any) -> None:
-        """Raise TypeError unless some rows of a parameter can be updated alone, and the gradient is of such."""
+        """Raise TypeError unless some rows of a parameter can be updated alone, and the gradient is of such.
+
+        Also raises ShapeError for a gradient of another shape, and IndexError for a row that there is not.
+        """
         if not isinstance(gradient, RowSparse):
             raise TypeError(
                 f"{self._name}: step: takes gradients that are tensors or RowSparse, got {type(gradient).__name__}"
@@ -227,6 +230,7 @@ class Optimizer:
             raise ShapeError(
                 f"{self._name}: step: a parameter of shape {parameter.shape} has a gradient of shape {gradient.shape}"
             )
+        gradient.check()
 
     def update_rows(self, group: ParameterGroup, step_group: StepGroup, k: int, gradient: RowSparse) -> None:
         """Update the rows of the k-th parameter that a gradient has, and of its state, within a step that is counted.

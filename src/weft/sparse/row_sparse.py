@@ -64,6 +64,10 @@ class RowSparse(SparseArray):
             self._rows = self._checked(self.indices.numpy())
         return self._rows
 
+    def check(self) -> None:
+        """Raise IndexError for a row that there is not; it waits for the indices, once."""
+        _ = self.rows
+
     def parts(self) -> dict[str, Any]:
         """Indices and values."""
         return {"indices": self.indices, "values": self.values}

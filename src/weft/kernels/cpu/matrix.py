@@ -8,7 +8,6 @@ from typing import Any
 
 from weft import _core
 from weft.kernels import kernel
-from weft.kernels.cpu.linalg import load_lapack
 from weft.ops.families.matrix import (
     Geometry,
     Linear,
@@ -63,6 +62,10 @@ def matmul_by_blas(op: Matmul, a: TensorType, b: TensorType) -> Iterator[Native]
 
 def make_product(_inputs: Sequence[Geometry], _outputs: Sequence[Geometry], accumulate: bool = False) -> Any:
     """BLAS's product, of the library that NumPy was built with; None if it has none."""
+    from weft.kernels.cpu.linalg import (
+        load_lapack,
+    )  # not before the first one: it loads a family of operators
+
     try:
         load_lapack()
     except ImportError:  # then loops multiply
