@@ -10,12 +10,12 @@ namespace weft {
 // (name, what its loader gives). weft/_preload.py registers those of weft.base, the others the package that
 // has them.
 #define WEFT_HOOKS(H)                                                                                 \
+  H(array_loop, "collections.abc.Callable[[str, str, str, int], Kernel]")                             \
   H(as_device, "collections.abc.Callable[[object], object]")                                          \
   H(as_dtype, "collections.abc.Callable[[object], object]")                                           \
   H(asarray, "collections.abc.Callable[..., object]")                                                 \
   H(assign, "collections.abc.Callable[[object, object, object], object]")                             \
   H(call_foreign, "collections.abc.Callable[[object, tuple], object]")                                \
-  H(copy_loop, "collections.abc.Callable[[str], Kernel]")                                             \
   H(count_non_finite, "collections.abc.Callable[[str, int], Kernel]")                                 \
   H(current_device, "collections.abc.Callable[[], object]")                                           \
   H(device_error, "type[Exception]")                                                                  \

@@ -14,6 +14,7 @@
 #include "program/stored.h"
 #include "program/thread_loop.h"
 #include "storage/runtime.h"
+#include "tensor/staging.h"
 
 namespace weft {
 
@@ -385,12 +386,15 @@ void bind_program(nb::module_& m) {
     });
     return kernel;
   };
-  make_copy_loop = [](DType dtype) {
+  make_array_loop = [](const char* what, DType to, DType from, int rank) {
     Ref<Kernel> kernel;
-    call_away_from_signals(
-        [&] { kernel = nb::cast<PyKernel&>(call_hook(Hook::copy_loop, name_of(dtype))).kernel; });
+    call_away_from_signals([&] {
+      const nb::object made = call_hook(Hook::array_loop, what, name_of(to), name_of(from), rank);
+      kernel = nb::cast<PyKernel&>(made).kernel;
+    });
     return kernel;
   };
+  run_array_loop = enqueue_array_loop;
   // Runs a kernel here and now; for tests of kernels by themselves.
   def(
       m, "run_kernel",

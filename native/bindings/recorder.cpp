@@ -44,6 +44,11 @@ nb::object as_python(const std::optional<Recording>& recording) {
   result["held"] = bytes_of(recording->held);
   result["waits"] = bytes_of(recording->waits);
   result["steps"] = bytes_of(recording->steps);
+  result["streams"] = bytes_of(recording->streams);
+  nb::list stream_names;
+  for (const auto& [number, name] : recording->stream_names)
+    stream_names.append(nb::make_tuple(number, from_utf8(name)));
+  result["stream_names"] = stream_names;
   result["names"] = texts_of(recording->names.texts());
   result["sites"] = sites;
   result["shapes"] = texts_of(recording->shapes.texts());

@@ -84,6 +84,14 @@ void bind_random(nb::module_& m) {
     if (context().recorder) context().recorder->on_random_state();
     Runtime::get().seed_all(seed);
   });
+  def(m, "seed_of_gpus", [] {
+    if (context().recorder) context().recorder->on_random_state();
+    return Runtime::get().seed();
+  });
+  def(m, "seed_gpus", [](uint64_t seed, const std::vector<int>& without) {
+    if (context().recorder) context().recorder->on_random_state();
+    Runtime::get().seed_kind(DeviceKind::gpu, seed, without);
+  });
   def(m, "get_generator", [](Device device) {
     if (context().recorder) context().recorder->on_random_state();
     const Generator::State state = Runtime::get().devices_generator(device).state();

@@ -40,10 +40,12 @@ void tell_of_export(nb::handle self) {
 
 // A row-major copy in the host's memory, here and now, which nobody has to wait for.
 Tensor fetched(const Tensor& x, bool for_writing = false) {
+  const Tensor from = ordered_for_copy(x, {});
   wait_for(x, for_writing);
+  if (from.chunk != x.chunk) wait_unobserved(from, false);
   Tensor y = Tensor::empty(x.dims(), x.dtype, {});
   const Blocking blocking;
-  copy_elements(y.view(), {}, x.view(), x.device());
+  copy_elements(y.view(), {}, from.view(), from.device());
   return y;
 }
 

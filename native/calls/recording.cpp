@@ -3,6 +3,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "engine/context.h"
 #include "storage/runtime.h"
 #include "tensor/dtype.h"
@@ -80,6 +82,7 @@ bool Recorder::open(const std::vector<std::shared_ptr<Engine>>& engines, bool me
       watchers_.push_back({engines[k], std::make_shared<Watcher>(*this, static_cast<uint32_t>(k))});
   }
   for (const auto& [engine, watcher] : watchers_) engine->add_observer(watcher);
+  streams_.open(limit);
   if (!memory) return true;
   // Watched first: what is allocated in between is reported twice, and recognized by its address and time.
   Pool::watch.store(this, std::memory_order_release);
@@ -111,6 +114,8 @@ std::optional<Recording> Recorder::close() {
   Pool::watch.store(nullptr, std::memory_order_release);
   for (const auto& [engine, watcher] : watchers) engine->remove_observer(watcher.get());
   const StepLog::Closed steps = StepLog::close();
+  uint64_t dropped = 0;
+  const std::vector<StreamSpan> spans = streams_.close(dropped);
   Recording data;
   {
     const std::lock_guard lock(mutex_);
@@ -118,12 +123,39 @@ std::optional<Recording> Recorder::close() {
     data = std::exchange(data_, {});
   }
   add_steps(steps, data);
+  add_streams(spans, watchers, data);
+  data.dropped += dropped;
   return data;
 }
 
 std::optional<Recording> Recorder::peek() {
+  const std::vector<StreamSpan> spans = streams_.peek();
   const std::lock_guard lock(mutex_);
-  return is_open_ ? std::optional(data_) : std::nullopt;
+  if (!is_open_) return std::nullopt;
+  Recording data = data_;
+  add_streams(spans, watchers_, data);
+  return data;
+}
+
+void Recorder::add_streams(const std::vector<StreamSpan>& spans, const std::vector<Watched>& watchers,
+                           Recording& to) const {
+  if (spans.empty()) return;
+  std::unordered_map<uint64_t, int64_t> rows;
+  for (size_t k = 0; k < to.operations.size(); ++k)
+    rows[uint64_t{to.operations[k].engine} << 48 | to.operations[k].id] = static_cast<int64_t>(k);
+  for (const StreamSpan& span : spans) {
+    const auto is_its = [&](const Watched& watched) { return watched.engine.get() == span.engine; };
+    const auto engine = std::ranges::find_if(watchers, is_its);
+    int64_t row = -1;
+    if (span.operation && engine != watchers.end()) {
+      const auto it = rows.find(static_cast<uint64_t>(engine - watchers.begin()) << 48 | span.operation);
+      if (it != rows.end()) row = it->second;
+    }
+    to.streams.push_back({span.start, span.end, row, static_cast<uint32_t>(span.stream), 0});
+    if (std::ranges::find(to.stream_names, span.stream, &std::pair<int, std::string>::first) ==
+        to.stream_names.end())
+      to.stream_names.emplace_back(span.stream, backend_of_stream(span.stream).stream_name(span.stream));
+  }
 }
 
 void Recorder::allocated(const Pool& pool, const void* memory, size_t bytes) noexcept {

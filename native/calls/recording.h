@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "calls/host.h"
+#include "calls/stream_times.h"
 #include "engine/engine.h"
 #include "program/step_log.h"
 #include "storage/pool.h"
@@ -53,6 +54,13 @@ struct StepEvent {
 };
 static_assert(sizeof(StepEvent) == 64);
 
+struct StreamEvent {
+  int64_t start, end;
+  int64_t operation;  // its number among those recorded; -1: none
+  uint32_t stream, unused;
+};
+static_assert(sizeof(StreamEvent) == 32);
+
 // Texts by number, from 1 on; 0 is none.
 class Names {
  public:
@@ -73,6 +81,8 @@ struct Recording {
   std::vector<MemoryEvent> memory, held;  // held: what was there before
   std::vector<WaitEvent> waits;
   std::vector<StepEvent> steps;
+  std::vector<StreamEvent> streams;
+  std::vector<std::pair<int, std::string>> stream_names;  // by number
   Names names, shapes, step_names;
   std::vector<std::shared_ptr<const Site>> sites;  // number 1 is the first
   std::vector<std::vector<int64_t>> step_shapes;   // as StepLog::Closed has them
@@ -115,8 +125,11 @@ class Recorder final : public PoolWatch {
   void started(const Observer::Event& e, uint32_t engine);
   void ended(const Observer::Event& e, uint32_t engine);
   void waited(std::chrono::steady_clock::time_point start);
+  void add_streams(const std::vector<StreamSpan>& spans, const std::vector<Watched>& watchers,
+                   Recording& to) const;
   void add(MemoryEvent event, const Pool& pool, const void* memory) noexcept;
 
+  StreamTimes streams_;
   ForkMutex mutex_;
   bool is_open_ = false;
   size_t limit_ = 0;

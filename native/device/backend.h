@@ -118,6 +118,8 @@ class GpuBackend final : public DeviceBackend {
   void order(int stream, Ticket ticket) override;
   void order_other(int index, void* stream, Ticket ticket) override;
   std::vector<Ticket> newest() override;
+  std::unique_ptr<StreamMark> mark(int stream) override;
+  std::string stream_name(int stream) override;
   uint32_t context_number(int index) noexcept override;
   void reset(int index) override;
   bool on_host() const noexcept override { return false; }
@@ -127,6 +129,7 @@ class GpuBackend final : public DeviceBackend {
   void copy_within(int index, char* to, int from_index, const char* from, size_t bytes) override;
   const void* fetch_later(int index, const char* from, size_t bytes) override;
   void forget(int index, const void* fetched) noexcept override;
+  void copy_fetched(int index, char* to, const void* fetched, size_t bytes) override;
   bool fill(int index, char* to, uint32_t value, size_t size, size_t count) override;
   std::string chip(int index) override { return find(index).chip; }
   int processors(int index) override { return find(index).processors; }
@@ -156,6 +159,7 @@ class GpuBackend final : public DeviceBackend {
   };
   Way way(Gpu& device, Gpu::LaneKind otherwise);
   void leave(const Way& way);
+  WatchedWork watch(const Way& way);
 
   const driver::Table table_;
   int count_ = 0;

@@ -47,6 +47,12 @@ GpuBackend::Way GpuBackend::way(Gpu& device, Gpu::LaneKind otherwise) {
   return {other, true};
 }
 
+// A copy of its own, which is no part of an operation's work on its stream.
+WatchedWork GpuBackend::watch(const Way& way) {
+  const Running* const here = context().running;
+  return {way.waits ? way.lane.number : 0, here ? here->op : nullptr, here ? here->engine : nullptr};
+}
+
 void GpuBackend::leave(const Way& way) {
   if (way.waits) wait(record(way.lane.number), {});
 }
@@ -56,6 +62,7 @@ void GpuBackend::copy_in(int index, char* to, const void* from, size_t bytes) {
   Gpu& device = gpu(index);
   const Way way = this->way(device, Gpu::in);
   {
+    const WatchedWork work = watch(way);
     PinnedRing& ring = device.ring_in;
     const std::lock_guard guard(ring.mutex);
     for (size_t at = 0; at < bytes;) {
@@ -83,6 +90,7 @@ void GpuBackend::copy_out(int index, void* to, const char* from, size_t bytes) {
   Gpu& device = gpu(index);
   const Way way = this->way(device, Gpu::out);
   waits.fetch_add(1, std::memory_order_relaxed);
+  const WatchedWork work = watch(way);
   const std::lock_guard guard(device.ring_out.mutex);
   const size_t pieces = (bytes + kPiece - 1) / kPiece;
   const auto part = [&](size_t k) { return std::min(kPiece, bytes - k * kPiece); };
@@ -106,7 +114,7 @@ void GpuBackend::copy_within(int index, char* to, int from_index, const char* fr
   if (bytes == 0) return;
   Gpu& device = gpu(index);
   const Way way = this->way(device, Gpu::compute);
-  if (index == from_index) {
+  if (const WatchedWork work = watch(way); index == from_index) {
     check(table_.copy_within(address(to), address(from), bytes, way.lane.stream), "copy within the device");
   } else {
     const Gpu& other = gpu(from_index);
@@ -145,6 +153,13 @@ void GpuBackend::forget(int index, const void* fetched) noexcept {
   if (!notes.memory || offset < 0 || offset >= static_cast<ptrdiff_t>(PinnedNotes::kMost * kFetched))
     return;  // of an earlier context
   notes.free.push_back(static_cast<uint16_t>(static_cast<size_t>(offset) / kFetched));
+}
+
+void GpuBackend::copy_fetched(int index, char* to, const void* fetched, size_t bytes) {
+  Gpu& device = gpu(index);
+  const Way way = this->way(device, Gpu::in);
+  check(table_.copy_in(address(to), fetched, bytes, way.lane.stream), "copy to the device");
+  leave(way);
 }
 
 bool GpuBackend::fill(int index, char* to, uint32_t value, size_t size, size_t count) {

@@ -92,6 +92,7 @@ struct AccessDescription {
   X(record_event, cuEventRecord, (Event event, Stream stream))                                             \
   X(synchronize_event, cuEventSynchronize, (Event event))                                                  \
   X(query_event, cuEventQuery, (Event event))                                                              \
+  X(elapsed_ms, cuEventElapsedTime, (float* milliseconds, Event earlier, Event later))                     \
   X(destroy_event, cuEventDestroy_v2, (Event event))
 
 struct Table {

@@ -14,6 +14,7 @@ namespace weft {
 namespace {
 
 constexpr unsigned kNoTimes = 2;  // an event without a clock
+constexpr unsigned kTimes = 0;
 // A thread that may give up asks for an event, at first without a pause.
 constexpr auto kSpinning = std::chrono::microseconds(50), kPause = std::chrono::microseconds(20);
 
@@ -24,6 +25,60 @@ void raise(std::atomic<uint64_t>& place, uint64_t to) noexcept {
 }
 
 int device_of(int stream) noexcept { return stream / Ticket::kStreamsOfDevice % kDevicesOfKind; }
+
+// An event of its own, with a time.
+class GpuMark final : public StreamMark {
+ public:
+  GpuMark(const GpuBackend& backend, Gpu& gpu, driver::Stream stream)
+      : backend_(backend), gpu_(gpu), context_(gpu.contexts.load(std::memory_order_acquire)) {
+    backend_.enter(gpu_);
+    backend_.check(backend_.table().create_event(&event_, kTimes), "cuEventCreate");
+    const driver::Result result = backend_.table().record_event(event_, stream);
+    if (result != driver::success) backend_.table().destroy_event(event_);
+    backend_.check(result, "cuEventRecord");
+  }
+  ~GpuMark() override {
+    if (is_lost()) return;
+    try {
+      backend_.enter(gpu_);
+      backend_.table().destroy_event(event_);
+    } catch (const DeviceError&) {  // its events go with it
+    }
+  }
+  bool has_passed() const noexcept override {
+    try {
+      if (is_lost()) return true;
+      backend_.enter(gpu_);
+      return backend_.table().query_event(event_) != driver::not_ready;
+    } catch (const DeviceError&) {
+      return true;
+    }
+  }
+  void wait() const override {
+    require();
+    backend_.check(backend_.table().synchronize_event(event_), "cuEventSynchronize");
+  }
+  double seconds_since(const StreamMark& earlier) const override {
+    const auto& from = static_cast<const GpuMark&>(earlier);
+    from.require();
+    require();
+    float milliseconds = 0;
+    backend_.check(backend_.table().elapsed_ms(&milliseconds, from.event_, event_), "cuEventElapsedTime");
+    return double{milliseconds} * 1e-3;
+  }
+
+ private:
+  bool is_lost() const noexcept { return gpu_.contexts.load(std::memory_order_acquire) != context_; }
+  void require() const {
+    if (is_lost()) throw DeviceError("gpu:" + std::to_string(gpu_.index) + " was reset");
+    backend_.enter(gpu_);
+  }
+
+  const GpuBackend& backend_;
+  Gpu& gpu_;
+  const uint32_t context_;
+  driver::Event event_ = nullptr;
+};
 
 }  // namespace
 
@@ -129,6 +184,15 @@ void GpuBackend::order_other(int index, void* stream, Ticket ticket) {
   if (!event) return;
   enter(gpu(index));
   check(table_.wait_event(static_cast<driver::Stream>(stream), event, 0), "cuStreamWaitEvent");
+}
+
+std::unique_ptr<StreamMark> GpuBackend::mark(int stream) {
+  return std::make_unique<GpuMark>(*this, gpu(device_of(stream)), lane(stream).stream);
+}
+
+std::string GpuBackend::stream_name(int stream) {
+  constexpr const char* kNames[Gpu::kLanes] = {"compute", "io", "priority", "copies in", "copies out"};
+  return to_string({DeviceKind::gpu, device_of(stream)}) + ' ' + kNames[stream % Ticket::kStreamsOfDevice];
 }
 
 std::vector<Ticket> GpuBackend::newest() {

@@ -28,6 +28,8 @@ Ticket DeviceBackend::upcoming(int) { host_memory_only(name_); }
 bool DeviceBackend::has_run(Ticket) noexcept { return true; }
 bool DeviceBackend::wait(Ticket, const GivesUp&) { host_memory_only(name_); }
 void DeviceBackend::order(int, Ticket) { host_memory_only(name_); }
+std::unique_ptr<StreamMark> DeviceBackend::mark(int) { host_memory_only(name_); }
+std::string DeviceBackend::stream_name(int) { host_memory_only(name_); }
 void DeviceBackend::reset(int) { host_memory_only(name_); }
 void DeviceBackend::order_other(int, void*, Ticket) { host_memory_only(name_); }
 std::unique_ptr<Pages> DeviceBackend::pages(int) { host_memory_only(name_); }
@@ -35,6 +37,9 @@ void DeviceBackend::copy_in(int, char*, const void*, size_t) { host_memory_only(
 void DeviceBackend::copy_out(int, void*, const char*, size_t) { host_memory_only(name_); }
 void DeviceBackend::copy_within(int, char*, int, const char*, size_t) { host_memory_only(name_); }
 const void* DeviceBackend::fetch_later(int, const char*, size_t) { return nullptr; }
+void DeviceBackend::copy_fetched(int, char*, const void*, size_t) {
+  throw std::logic_error("nothing was fetched");
+}
 void DeviceBackend::forget(int, const void*) noexcept {}
 bool DeviceBackend::fill(int, char*, uint32_t, size_t, size_t) { return false; }
 std::string DeviceBackend::chip(int) { host_memory_only(name_); }
@@ -44,6 +49,11 @@ std::unique_ptr<DeviceFunction> DeviceBackend::load(int, std::string_view, const
 }
 void DeviceBackend::launch(int, void*, const DeviceFunction&, unsigned, const uint64_t*) {
   host_memory_only(name_);
+}
+
+DeviceBackend& backend_of_stream(int stream) noexcept {
+  constexpr int kStreamsOfKind = kDevicesOfKind * Ticket::kStreamsOfDevice;
+  return *backend_of(static_cast<DeviceKind>(stream / kStreamsOfKind));
 }
 
 DeviceBackend* require_backend(Device device) {

@@ -31,6 +31,42 @@ struct DeviceFunction {
   int64_t items = 1;
 };
 
+// A moment on a stream, behind what had been enqueued there.
+struct StreamMark {
+  virtual ~StreamMark() = default;
+  virtual bool has_passed() const noexcept = 0;
+  // The host waits. Raises DeviceError.
+  virtual void wait() const = 0;
+  // Of two marks of a device that have passed. Raises DeviceError.
+  virtual double seconds_since(const StreamMark& earlier) const = 0;
+};
+
+// Sees work of streams, each piece between two calls of a thread; pieces of a thread do not overlap. op:
+// whose work it is; null: of none.
+class StreamWatch {
+ public:
+  virtual ~StreamWatch() = default;
+  virtual void began(int stream, const Op* op, const Engine* engine) noexcept = 0;
+  virtual void ended() noexcept = 0;
+};
+inline std::atomic<StreamWatch*> stream_watch{nullptr};
+
+// What is enqueued while it lives is a piece of work; stream 0: of none.
+class WatchedWork {
+ public:
+  WatchedWork(int stream, const Op* op, const Engine* engine) noexcept
+      : watch_(stream ? stream_watch.load(std::memory_order_acquire) : nullptr) {
+    if (watch_) watch_->began(stream, op, engine);
+  }
+  ~WatchedWork() {
+    if (watch_) watch_->ended();
+  }
+  WatchedWork(const WatchedWork&) = delete;
+
+ private:
+  StreamWatch* const watch_;
+};
+
 // One kind of device. Where its memory is the host's, what allocates and copies its arrays is the host's,
 // too.
 class DeviceBackend {
@@ -64,6 +100,9 @@ class DeviceBackend {
   virtual void order_other(int index, void* stream, Ticket ticket);
   // Of each stream of all devices the newest ticket, unless it has passed.
   virtual std::vector<Ticket> newest() { return {}; }
+  // Now on a stream, and what a stream is called, such as "gpu:0 compute".
+  virtual std::unique_ptr<StreamMark> mark(int stream);
+  virtual std::string stream_name(int stream);
   // The number of the context that a device has now, from 1: memory of an earlier one is lost.
   virtual uint32_t context_number(int index) noexcept { return static_cast<void>(index), 0; }
   // Gives the device a new context, whatever has become of the old one. No thread may use it meanwhile.
@@ -87,6 +126,8 @@ class DeviceBackend {
   static constexpr size_t kFetched = 64;
   virtual const void* fetch_later(int index, const char* from, size_t bytes);
   virtual void forget(int index, const void* fetched) noexcept;
+  // Enqueues a copy of what has been fetched by then, from this or another device of the kind.
+  virtual void copy_fetched(int index, char* to, const void* fetched, size_t bytes);
   // Stores a value of `size` bytes `count` times, enqueued like a copy; false if it has no way to do that.
   virtual bool fill(int index, char* to, uint32_t value, size_t size, size_t count);
 
@@ -120,6 +161,8 @@ std::optional<DeviceKind> find_device_kind(std::string_view name) noexcept;
 DeviceBackend* backend_of(DeviceKind kind) noexcept;  // null: cpu, or none was added
 // Adds the kind gpu when it is used first; raises DeviceError. Null: there is no code for GPUs.
 inline std::atomic<DeviceBackend* (*)()> open_gpu_backend{nullptr};
+// The backend that gave a stream its number.
+DeviceBackend& backend_of_stream(int stream) noexcept;
 // The backend of a device that is to be used; null for a cpu. Raises DeviceError if there is no such device.
 DeviceBackend* require_backend(Device device);
 // The backend of a device whose memory the host cannot touch, else null.

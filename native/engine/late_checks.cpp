@@ -60,8 +60,16 @@ Ref<Error> Doubt::settle() const {
 // may not run in doubt, or has inherited an error, waits for them.
 Ref<Error> Engine::inherit_late(const Op& op, LateChecks& open) {
   const Access *const begin = op.accesses(), *const end = begin + op.access_count;
+  const bool keeps = std::any_of(begin, end, [](const Access& a) { return a.on_failure == OnFailure::keep; });
   const bool waits = op.error || !op.only_enqueues || op.run_on_error || op.queue->stream_number == 0 ||
-                     std::any_of(begin, end, [](const Access& a) { return a.on_failure == OnFailure::keep; });
+                     (keeps && !op.heeds_gate);
+  std::vector<const void*> places;
+  // Where content is kept, code of the operation has to look at the check. What is in doubt itself is no
+  // longer so behind an update, and has to be known.
+  const auto stays_open = [&](const Access& a, const LateCheck& check) {
+    if (waits || check.is_known()) return false;
+    return !keeps || (a.on_failure != OnFailure::keep && check.add_findings(places));
+  };
   // A failure counts once those before it have passed.
   const auto first_of = [&](Ref<Error> error) {
     for (const Ref<LateCheck>& check : open)
@@ -77,7 +85,7 @@ Ref<Error> Engine::inherit_late(const Op& op, LateChecks& open) {
         if (Ref<Error> error = doubt->settle()) return first_of(error);
       } else if (doubt) {
         for (const Ref<LateCheck>& check : doubt->checks)
-          if (!waits && !check->is_known()) {
+          if (stays_open(*a, *check)) {
             if (std::ranges::find(open, check) == open.end()) open.push_back(check);
           } else if (Ref<Error> error = check->settle()) {
             return first_of(error);
@@ -117,8 +125,11 @@ void Engine::note_doubts(const Op& op, LateChecks checks, size_t own, Ticket tic
   const auto first_own = checks.begin() + static_cast<std::ptrdiff_t>(own);
   const bool is_divided =
       std::any_of(first_own, checks.end(), [](const Ref<LateCheck>& check) { return check->is_divided(); });
-  const auto doubt_of = [&](uint32_t access, bool had_failed) {
-    LateChecks parts(checks.begin(), first_own);
+  const auto doubt_of = [&](const Access& a, bool had_failed) {
+    const auto access = static_cast<uint32_t>(&a - op.accesses());
+    // An update that is left out where one of them fails; but then its variable keeps its failure, too.
+    const bool is_kept = a.on_failure == OnFailure::keep && !had_failed;
+    LateChecks parts(is_kept ? first_own : checks.begin(), first_own);
     for (auto check = first_own; check != checks.end(); ++check) {
       if (!(*check)->is_divided()) {
         parts.push_back(*check);
@@ -130,7 +141,7 @@ void Engine::note_doubts(const Op& op, LateChecks checks, size_t own, Ticket tic
     return parts.empty() ? Ref<Doubt>() : make_ref<Doubt>(std::move(parts));
   };
   const Ref<Doubt> whole = checks.empty() || is_divided ? Ref<Doubt>() : make_ref<Doubt>(checks);
-  for (const Access *a = op.accesses(), *begin = a, *end = a + op.access_count; a != end; ++a) {
+  for (const Access *a = op.accesses(), *end = a + op.access_count; a != end; ++a) {
     if (a->is_duplicate || a->mode == Mode::read) continue;
     StreamUses* const uses = a->var->uses.load(std::memory_order_acquire);
     if (!uses) continue;
@@ -144,8 +155,16 @@ void Engine::note_doubts(const Op& op, LateChecks checks, size_t own, Ticket tic
       if (!cause) cause = std::move(first);
       before = {};
     }
-    Ref<Doubt> doubt =
-        is_divided ? doubt_of(static_cast<uint32_t>(a - begin), static_cast<bool>(cause)) : whole;
+    Ref<Doubt> doubt = is_divided ? doubt_of(*a, static_cast<bool>(cause)) : whole;
+    // What it reads as well as writes has its first cause, whatever the operation inherits before.
+    const Ref<Doubt> earlier = a->mode == Mode::write ? uses->doubt() : Ref<Doubt>();
+    if (doubt && earlier) {
+      LateChecks ordered = doubt->checks;
+      std::ranges::stable_partition(ordered, [&](const Ref<LateCheck>& check) {
+        return std::ranges::find(earlier->checks, check) != earlier->checks.end();
+      });
+      doubt = make_ref<Doubt>(std::move(ordered));
+    }
     if (doubt && (before || cause)) {
       doubt = make_ref<Doubt>(doubt->checks);
       doubt->cause = std::move(cause);

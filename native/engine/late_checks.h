@@ -13,12 +13,15 @@
 // depends on. Then what a variable is in doubt by is a PartCheck for its access.
 //
 // An update in place must not be made in vain, since it keeps its content if the operation fails
-// (OnFailure::keep). Within an operation code of the device decides that: what checks find lies side by side
-// (Findings), and a kernel that is gated looks at it first. Then the variable is not in doubt.
+// (OnFailure::keep). Code of the device decides that: what checks find lies side by side (Findings), and a
+// kernel that is gated looks at it first. So it does with checks of other operations that what it reads is in
+// doubt by, if they can say where their findings are (add_findings). Then the variable is not in doubt: it is
+// updated, or keeps its content.
 //
 // A check is settled where its outcome must be known: when the host waits for a variable or for all; before
 // an operation runs that is not on a stream, that looks at values itself, or that updates in place and
-// depends on checks of others. A failure that is known by then is inherited as any other.
+// depends on checks of others that its code cannot look at. A failure that is known by then is inherited as
+// any other.
 //
 // Any thread may settle; one of them reads. A variable's doubt is set by the operation that writes it.
 #pragma once
@@ -68,6 +71,16 @@ class LateCheck : public Counted<LateCheck> {
     static_cast<void>(access);
     return OnFailure::poison;
   }
+  // For what is enqueued behind its ticket: adds the places (DeviceBackend::fetch_later) of findings, one of
+  // which is a failure if this check fails, or one of those that it is listed behind, and else none. They
+  // last as long as the check. False, with perhaps some added: that cannot be said.
+  virtual bool add_findings(std::vector<const void*>& places) const {
+    return static_cast<void>(places), false;
+  }
+  // The same for one access of a divided one, whose variable had not failed before.
+  virtual bool add_findings_of(uint32_t access, std::vector<const void*>& places) const {
+    return static_cast<void>(access), static_cast<void>(places), false;
+  }
 
  protected:
   // Called once, after the ticket: throws what the operation would have thrown.
@@ -91,6 +104,9 @@ class PartCheck final : public LateCheck {
  public:
   PartCheck(Ref<LateCheck> whole, uint32_t access, bool had_failed)
       : whole_(std::move(whole)), access_(access), had_failed_(had_failed) {}
+  bool add_findings(std::vector<const void*>& places) const override {
+    return !had_failed_ && whole_->add_findings_of(access_, places);
+  }
 
  private:
   void read() override;
@@ -98,6 +114,22 @@ class PartCheck final : public LateCheck {
   const Ref<LateCheck> whole_;
   const uint32_t access_;
   const bool had_failed_;
+};
+
+// Keeps checks, and so the places of their findings, until code that looks at them has run. Nothing fails
+// with it.
+class HeldChecks final : public LateCheck {
+ public:
+  explicit HeldChecks(LateChecks checks) : checks_(std::move(checks)) {}
+  bool is_divided() const noexcept override { return true; }
+  bool may_fail(uint32_t) const noexcept override { return false; }
+  bool add_findings(std::vector<const void*>&) const override { return true; }
+  bool add_findings_of(uint32_t, std::vector<const void*>&) const override { return true; }
+
+ private:
+  void read() override { checks_.clear(); }
+
+  LateChecks checks_;
 };
 
 struct Doubt : Counted<Doubt> {

@@ -164,7 +164,9 @@ struct Op {
   bool cheap = false;          // a native kernel that may run on the pushing thread
   bool brief = false;          // one that takes longer, and may do so while its device is idle
   bool only_enqueues = false;  // work of its stream, without a look at a value
-  bool direct = false;         // did not come through the inbox
+  bool heeds_gate =
+      false;            // it keeps content if it fails, and its code can look at checks before it does not
+  bool direct = false;  // did not come through the inbox
   bool skipped = false;
   bool run_on_error = false;        // it runs although a variable that it reads or changes is poisoned
   bool retains = false;             // holds a reference to each of its variables, see retain_variables

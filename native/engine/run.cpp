@@ -1,6 +1,7 @@
 // run.cpp: executing functions. No lock is held here except where a Session says so.
 #include <cxxabi.h>
 
+#include "engine/device_kind.h"
 #include "engine/session.h"
 
 namespace weft {
@@ -107,6 +108,7 @@ void Engine::run_task(Op* op, RunContext& context, DomainHold& hold) {
       RunningScope scope(op, this, hold.here());
       try {
         if (checks) order_streams(*op);
+        const WatchedWork work(checks ? context.stream_number : 0, op, this);
         op->type->run(op->state, context);
       } catch (abi::__forced_unwind&) {
         throw;

@@ -10,11 +10,6 @@
 namespace weft {
 namespace {
 
-DeviceBackend& backend_of_stream(int stream) noexcept {
-  constexpr int kStreamsOfKind = kDevicesOfKind * Ticket::kStreamsOfDevice;
-  return *backend_of(static_cast<DeviceKind>(stream / kStreamsOfKind));
-}
-
 template <class F>  // f(ticket)
 void each_before(const Access& access, F&& f) {
   const StreamUses* const uses = access.var->uses.load(std::memory_order_acquire);

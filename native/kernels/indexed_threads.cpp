@@ -56,6 +56,11 @@ class ElementCheck final : public LateCheck {
     return fetched ? Ref<LateCheck>(new ElementCheck(device, fetched, rule)) : Ref<LateCheck>();
   }
   ~ElementCheck() override { backend_of(device_.kind)->forget(device_.index, fetched_); }
+  bool add_findings(std::vector<const void*>& places) const override {
+    if (backend_of(device_.kind)->context_number(device_.index) != context_) return false;
+    if (std::ranges::find(places, fetched_) == places.end()) places.push_back(fetched_);
+    return true;
+  }
 
  private:
   ElementCheck(Device device, const void* fetched, const Rule& rule)

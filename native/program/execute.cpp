@@ -8,6 +8,7 @@
 #include "engine/late_checks.h"
 #include "program/arena_check.h"
 #include "program/control.h"
+#include "program/late_steps.h"
 #include "program/loop.h"
 #include "program/nan_watch.h"
 #include "program/prepacked.h"
@@ -129,193 +130,6 @@ bool Program::matches_layout(const Run& run) const {
   return true;
 }
 
-// Checks that steps have noted, in their order.
-struct StepCheck {
-  size_t step;
-  Ref<LateCheck> check;
-};
-
-// Steps after one that failed: those that touch nothing of what it touched still run, so that the outcome is
-// what separate operations would have given; but nothing is committed any more.
-class Program::StepFailures {
- public:
-  explicit StepFailures(const Program& program, LateSteps* late = nullptr) : program_(program), late_(late) {}
-  explicit operator bool() const noexcept { return static_cast<bool>(error_); }
-
-  void failed(size_t t, Ref<Error> error) {
-    if (late_ && settles_before(t)) [[unlikely]]
-      return;
-    if (!error_) error_ = std::move(error);
-    mark(t, kTorn);
-  }
-  void ran(size_t t) {
-    if (late_) [[unlikely]]
-      note(t);
-  }
-  // The steps before `end` whose checks have failed count as if that had been known when they ran.
-  void settle(const std::vector<StepCheck>& checks, size_t end) {
-    auto next = checks.begin();
-    for (size_t t = 0; t < end; ++t) {
-      const bool is_left_out = skips(t);
-      for (; next != checks.end() && next->step == t; ++next)
-        if (!is_left_out)
-          if (Ref<Error> error = next->check->settle()) failed(t, std::move(error));
-    }
-  }
-  // Whether a step is left out.
-  bool skips(size_t t) {
-    if (late_) [[unlikely]]
-      gate(t);
-    if (!error_) return false;
-    const bool reads_failed =
-        std::ranges::any_of(program_.steps[t].operands, [&](int v) { return state(v) != kGood; });
-    if (!reads_failed && !program_.commits_[t]) return false;
-    mark(t, kStale);
-    return true;
-  }
-  bool is_good(const Output& output) const { return !error_ || state(output.value) == kGood; }
-  OnFailure outcome(const Output& output) const {
-    const uint8_t value_state = state(output.value);
-    if (value_state == kGood) return OnFailure::done;
-    return value_state == kStale && output.commits && output.writes >= 0 ? OnFailure::keep
-                                                                         : OnFailure::poison;
-  }
-  [[noreturn]] void raise() const { throw TaskFailure{error_}; }
-
- private:
-  void note(size_t t);
-  void gate(size_t t);
-  // Waits for what the steps before `end` have noted; later ones wait for what they check.
-  void settle_noted(size_t end);
-  // Step t has failed here and now: those before it are waited for, since one of them may have failed first,
-  // and then perhaps t is left out.
-  bool settles_before(size_t t) {
-    settle_noted(t);
-    return skips(t);
-  }
-  static constexpr uint8_t kGood = 0, kStale = 1, kTorn = 2;
-  uint8_t state(int value) const {
-    return states_.empty() ? kGood
-                           : states_[static_cast<size_t>(program_.roots_[static_cast<size_t>(value)])];
-  }
-  void mark(size_t t, uint8_t as) {
-    if (states_.empty()) states_.resize(program_.roots_.size());
-    for (const int operand : program_.steps[t].operands) {
-      const int root = program_.roots_[static_cast<size_t>(operand)];
-      if (root < program_.inputs_) continue;
-      uint8_t& current = states_[static_cast<size_t>(root)];
-      current = std::max(current, as);
-    }
-  }
-
-  const Program& program_;
-  LateSteps* late_;  // null: steps wait for what they check
-  Ref<Error> error_;
-  std::vector<uint8_t> states_;  // of values, once something has failed
-};
-
-// What the steps of a run have noted, as one check of the operation: its error is that of the first step that
-// failed, and an output fails with the steps that it depends on.
-class Program::StepChecks final : public LateCheck {
- public:
-  explicit StepChecks(const Program& program) : program_(&program) {}
-
-  // Takes what step t has noted.
-  void take(size_t t, LateChecks& noted) {
-    const Step& step = program_->steps[t];
-    for (Ref<LateCheck>& check : noted) {
-      check->set_name(program_->name_of(step), step.where);
-      checks_.push_back({t, std::move(check)});
-    }
-    noted.clear();
-  }
-  std::vector<StepCheck> take_all() noexcept { return std::exchange(checks_, {}); }
-  // The accesses that write are outputs, then the copies of the run.
-  void set_accesses(std::span<const Copy> copies) {
-    for (size_t j = 0; j < program_->outputs.size(); ++j)
-      if (program_->is_allocated(program_->outputs[j])) written_.push_back(j);
-    for (const Copy& copy : copies) written_.push_back(copy.output);
-  }
-
-  bool is_divided() const noexcept override { return true; }
-  bool may_fail(uint32_t access) const noexcept override {
-    return access >= written_.size() || program_->may_fail_late_[written_[access]];
-  }
-  OnFailure outcome(uint32_t access) const override {
-    return access < outcomes_.size() ? outcomes_[access] : OnFailure::poison;
-  }
-
- private:
-  void read() override {
-    StepFailures failures(*program_);
-    failures.settle(checks_, program_->steps.size());
-    if (!failures) return;
-    for (const size_t output : written_) outcomes_.push_back(failures.outcome(program_->outputs[output]));
-    failures.raise();
-  }
-
-  const Ref<const Program> program_;
-  std::vector<StepCheck> checks_;
-  std::vector<size_t> written_;      // of each access the output
-  std::vector<OnFailure> outcomes_;  // of each access, once it is settled with an error
-};
-
-// A run whose steps may note checks.
-struct Program::LateSteps {
-  LateSteps(const Program& program, const RunContext& of_run)
-      : memory(program.device, program.gates_ ? program.late_checks_ * Findings::kBytes : 0,
-               of_run.stream_number),
-        findings{memory.get(), program.late_checks_},
-        context(of_run) {
-    context.late = &noted;
-    if (!program.gates_) return;
-    context.findings = &findings;
-    findings_before.resize(program.steps.size());
-  }
-  // Copies what a failed run keeps, behind the checks that were noted before the step that made it.
-  void copy_gated(const Output& output, const Tensor& from, const Tensor& to) const;
-
-  Ref<StepChecks> checks;  // null: none was noted yet
-  LateChecks noted;        // by the step that runs
-  const TempSpace memory;
-  Findings findings;
-  std::vector<size_t> findings_before;  // of each gated step, how many it looks at
-  RunContext context;
-};
-
-void Program::StepFailures::note(size_t t) {
-  if (late_->noted.empty()) return;
-  if (!late_->checks) late_->checks = Ref<StepChecks>(new StepChecks(program_));
-  late_->checks->take(t, late_->noted);
-}
-
-void Program::StepFailures::gate(size_t t) {
-  late_->context.is_gated = program_.gated_[t];
-  if (program_.gated_[t]) late_->findings_before[t] = late_->findings.count;
-}
-
-void Program::LateSteps::copy_gated(const Output& output, const Tensor& from, const Tensor& to) const {
-  Findings before = findings;
-  before.count = findings_before[static_cast<size_t>(output.step)];
-  RunContext gated = context;
-  gated.findings = &before;
-  gated.is_gated = true;
-  const View views[] = {from.view(), to.view()};
-  copy_loop(from.dtype).run({views, nullptr, nullptr, gated});
-}
-
-void Program::StepFailures::settle_noted(size_t end) {
-  LateSteps& late = *std::exchange(late_, nullptr);
-  late.context.late = nullptr;
-  late.context.findings = nullptr;
-  late.context.is_gated = false;
-  late.noted.clear();
-  const Ref<StepChecks> noted = std::move(late.checks);
-  if (!noted) return;
-  backend_of(late.context.device.kind)->synchronize(late.context.device.index, late.context.stream);
-  settle(noted->take_all(), end);
-}
-
 // What errors call a step.
 std::string Program::name_of(const Step& step) const {
   return step.name == name ? name : step.name + " in " + name;
@@ -347,13 +161,20 @@ void Program::execute(const Run& run, const RunContext& context) const {
     backend->kernels.fetch_add(steps.size() - hoisted.size(), std::memory_order_relaxed);
   if (is_copy) count_copy(run);
   if (!single_kernel_) return execute_steps(run, context);
+  std::optional<Gate> gate;
+  if (context.late && !context.late->empty() && context.op->heeds_gate) [[unlikely]]
+    gate.emplace(*this, context, 0);
   try {
-    run_alone(run, context);
+    run_alone(run, gate ? gate->context : context);
   } catch (...) {
     set_outcomes(run, context, [](const Output&) { return OnFailure::poison; });
     throw;
   }
-  for (const auto& [output, to] : run.copies) copy_result(run, output, *to);
+  for (const auto& [output, to] : run.copies)
+    if (gate && outputs[output].commits) [[unlikely]]
+      gate->copy(gate->inherited, *run.outputs[output], *to);
+    else
+      copy_result(run, output, *to);
 }
 
 void Program::copy_result(const Run& run, size_t output, const Tensor& to) const {
@@ -364,10 +185,11 @@ void Program::copy_result(const Run& run, size_t output, const Tensor& to) const
 // Several steps: the outputs of those that fail are poisoned, and the others are good.
 void Program::execute_steps(const Run& run, const RunContext& context) const {
   std::optional<LateSteps> late;
-  if (context.late && late_checks_) [[unlikely]]
+  const size_t inherited = context.late ? context.late->size() : 0;
+  if (context.late && (late_checks_ || (inherited && context.op->heeds_gate))) [[unlikely]]
     late.emplace(*this, context);
   StepFailures failures(*this, late ? &*late : nullptr);
-  const RunContext& of_steps = late ? late->context : context;
+  const RunContext& of_steps = late ? late->gate.context : context;
   try {
     run_steps(run, of_steps, failures);
   } catch (...) {  // it is not known what was written
@@ -380,12 +202,19 @@ void Program::execute_steps(const Run& run, const RunContext& context) const {
   }
   for (const auto& [output, to] : run.copies) {
     if (!failures.is_good(outputs[output])) continue;
-    if (late && late->context.findings && outputs[output].commits) [[unlikely]]
+    if (late && late->gate.context.findings && outputs[output].commits) [[unlikely]]
       late->copy_gated(outputs[output], *run.outputs[output], *to);
     else
       copy_result(run, output, *to);
   }
   if (!failures) return;
+  for (size_t k = 0; k < inherited; ++k)  // what it would have inherited comes first
+    if (Ref<Error> error = (*context.late)[k]->settle()) [[unlikely]] {
+      set_outcomes(run, context, [](const Output& output) {
+        return output.commits && output.writes >= 0 ? OnFailure::keep : OnFailure::poison;
+      });
+      throw TaskFailure{error};
+    }
   set_outcomes(run, context, [&](const Output& output) { return failures.outcome(output); });
   failures.raise();
 }

@@ -203,32 +203,56 @@ void Program::classify() {
 void Program::plan_checks() {
   if (!hidden_memory_of(device) || is_copy) return;
   for (const Step& step : steps) late_checks_ += step.kernel->late_checks();
-  if (late_checks_ && !(hoisted.empty() && gate_commits())) late_checks_ = 0;  // they are waited for
+  const Touches touches = find_touches();
+  mark_updates(touches);
+  if (late_checks_ && !(hoisted.empty() && gate_commits(touches))) late_checks_ = 0;  // they are waited for
+  if (late_checks_ && !single_kernel_) relate_checks();
   is_enqueued_ = std::ranges::all_of(steps, [&](const Step& step) {
     return step.kernel->enqueues() || (late_checks_ && step.kernel->late_checks());
   });
 }
 
-// Finds the steps that must not run in vain if a step before them notes a check: those that write what a run
-// that fails keeps. All steps that write one of these have to come before or behind each check, so that they
-// run all or none. False: that is not so, or the code of one does not look at checks.
-bool Program::gate_commits() {
-  gated_.assign(steps.size(), false);
-  may_fail_late_.assign(outputs.size(), true);
-  struct Touch {
-    size_t step;
-    bool writes;
-  };
-  std::vector<std::vector<Touch>> touches(roots_.size());  // of each root, in the order of steps
-  std::vector<size_t> checks_before{0};                    // of each step, how many steps note checks
+// The steps that touch each root, in their order.
+Program::Touches Program::find_touches() const {
+  Touches touches(roots_.size());
   for (size_t t = 0; t < steps.size(); ++t) {
     const Step& step = steps[t];
-    checks_before.push_back(checks_before.back() + (step.kernel->late_checks() ? 1 : 0));
     for (size_t k = 0; k < step.operands.size(); ++k) {
       const bool writes = std::ranges::find(step.written, static_cast<int>(k)) != step.written.end();
       touches[static_cast<size_t>(roots_[static_cast<size_t>(step.operands[k])])].push_back({t, writes});
     }
   }
+  return touches;
+}
+
+// Finds the steps that write what a run that fails keeps: of an output all from the one on that makes it.
+void Program::mark_updates(const Touches& touches) {
+  updates_.assign(steps.size(), false);
+  gated_.assign(steps.size(), false);
+  bool has_updates = false, all_heed = hoisted.empty();
+  for (const Output& output : outputs) {
+    if (!output.commits || output.writes < 0 || output.value < inputs_) continue;
+    has_updates = true;
+    bool is_made = false;
+    for (const auto& [t, writes] : touches[static_cast<size_t>(roots_[static_cast<size_t>(output.value)])]) {
+      if (!writes || static_cast<int>(t) < output.step) continue;
+      updates_[t] = true;
+      all_heed = all_heed && steps[t].kernel->heeds_gate();
+      is_made = is_made || static_cast<int>(t) == output.step;
+    }
+    all_heed = all_heed && is_made;
+  }
+  heeds_gate_ = has_updates && all_heed;
+}
+
+// Finds the steps that must not run in vain if a step before them notes a check: those that write what a run
+// that fails keeps. All steps that write one of these have to come before or behind each check, so that they
+// run all or none. False: that is not so, or the code of one does not look at checks.
+bool Program::gate_commits(const Touches& touches) {
+  may_fail_late_.assign(outputs.size(), true);
+  std::vector<size_t> checks_before{0};  // of each step, how many steps note checks
+  for (const Step& step : steps)
+    checks_before.push_back(checks_before.back() + (step.kernel->late_checks() ? 1 : 0));
   for (size_t j = 0; j < outputs.size(); ++j) {
     const Output& output = outputs[j];
     if (!output.commits || output.writes < 0 || output.step < 0) continue;
@@ -457,6 +481,14 @@ struct Program::LaunchState {
 void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
                      std::span<const Tensor* const> destinations, Tensor* const* results) const {
   if (!parts.empty()) return launch_parts(inputs, numbers, destinations, results);
+  if (is_copy) [[unlikely]] {
+    std::vector<Tensor> ordered;
+    if (order_for_copy(inputs, ordered)) {
+      std::vector<const Tensor*> pointers;
+      for (size_t k = 0; k < inputs.size(); ++k) pointers.push_back(inputs[k] ? &ordered[k] : nullptr);
+      return launch(pointers, numbers, destinations, results);
+    }
+  }
   launches.fetch_add(1, std::memory_order_relaxed);
   Scratch<int64_t, 48> computed(exact ? 0 : static_cast<size_t>(registers) + 1);
   if (!exact && (needs_registers_ || !destinations.empty())) compute_registers(inputs, computed.get());
@@ -477,6 +509,18 @@ void Program::launch(std::span<const Tensor* const> inputs, std::span<const Scal
     push_copy(*to, *results[output]);
     *results[output] = *to;
   }
+}
+
+// What a copy from another device reads, row by row; false: it is so already, or nothing can bring it there.
+bool Program::order_for_copy(std::span<const Tensor* const> inputs, std::vector<Tensor>& ordered) const {
+  bool is_changed = false;
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    ordered.push_back(inputs[k] ? *inputs[k] : Tensor());
+    if (uses[k] != Use::data) continue;
+    ordered.back() = ordered_for_copy(*inputs[k], device);
+    is_changed = is_changed || ordered.back().chunk != inputs[k]->chunk;
+  }
+  return is_changed;
 }
 
 // Each output gets the input that it passes on, its destination if its step may write there, or new memory.
@@ -578,6 +622,9 @@ void Program::submit(const LaunchState& call, const uint64_t* filled) const {
     options.queue = QueueKind::wide;
   op->cheap = is_enqueued_ || (!wide && call.bytes <= kCheapBytes);
   op->only_enqueues = is_enqueued_;
+  if (is_enqueued_ && heeds_gate_) [[unlikely]]
+    op->heeds_gate = std::any_of(op->accesses(), op->accesses() + op->access_count,
+                                 [](const Access& a) { return a.on_failure == OnFailure::keep; });
   op->brief = call.bytes <= brief_bytes_;
   op->type = &kRunType;
   op->state = &run;

@@ -207,6 +207,7 @@ class Program final : public Counted<Program> {
   bool shape_fits(const Value& value, const Tensor& x, const int64_t* registers) const;
   struct LaunchState;
   void allocate_outputs(LaunchState& call) const;
+  bool order_for_copy(std::span<const Tensor* const> inputs, std::vector<Tensor>& ordered) const;
   void fill_slots(std::span<const Scalar> numbers, const int64_t* registers, uint64_t* filled) const;
   void submit(const LaunchState& call, const uint64_t* filled) const;
   const Tensor* destination_of(size_t j, std::span<const Tensor* const> inputs,
@@ -220,12 +221,21 @@ class Program final : public Counted<Program> {
   void classify();
   void relate_outputs();
   void plan_checks();
-  bool gate_commits();
+  struct Touch {
+    size_t step;
+    bool writes;
+  };
+  using Touches = std::vector<std::vector<Touch>>;
+  Touches find_touches() const;
+  void mark_updates(const Touches& touches);
+  bool gate_commits(const Touches& touches);
+  void relate_checks();
   void compute_constants();
   void launch_parts(std::span<const Tensor* const> inputs, std::span<const Scalar> numbers,
                     std::span<const Tensor* const> destinations, Tensor* const* results) const;
   class StepFailures;
   class StepChecks;
+  struct Gate;
   struct LateSteps;
   void execute(const Run& run, const RunContext& context) const;
   void execute_steps(const Run& run, const RunContext& context) const;
@@ -258,6 +268,12 @@ class Program final : public Counted<Program> {
   size_t late_checks_ = 0;
   bool gates_ = false;
   std::vector<bool> gated_, may_fail_late_;
+  // Of each step that may note checks, the outputs that are not good if it fails.
+  std::vector<std::vector<bool>> fails_;
+  // Steps that write what a failed run keeps; whether code of all of them can look at checks of earlier
+  // operations, and there are any.
+  std::vector<bool> updates_;
+  bool heeds_gate_ = false;
   std::vector<int> roots_;                   // of each value: itself, or what it is a view of
   bool needs_registers_ = true;              // false: shapes are the inputs'
   std::vector<int64_t> constant_registers_;  // of an exact program

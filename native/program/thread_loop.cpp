@@ -5,8 +5,11 @@
 #include <map>
 #include <mutex>
 #include <stdexcept>
+#include <string>
+#include <tuple>
 
 #include "engine/fork.h"
+#include "storage/runtime.h"
 
 namespace weft {
 namespace {
@@ -188,16 +191,37 @@ std::unique_ptr<Bound> ThreadLoop::bind(const View* operands) const {
   return std::make_unique<BoundLoop>(*this, operands);
 }
 
-const Kernel& copy_loop(DType dtype) {
+namespace {
+
+using LoopKey = std::tuple<std::string, DType, DType, int>;
+
+// The loop of a key, as long as the process; the given one if there was none. Null: there is none.
+const Kernel* kept_loop(const LoopKey& key, Ref<Kernel> made = {}) {
   const std::lock_guard guard(lasting_fork_mutex<ThreadLoop>());
-  static auto& loops = *new std::map<DType, Ref<Kernel>>;  // as long as the process
-  Ref<Kernel>& loop = loops[dtype];
-  if (!loop) {
-    auto* const make = make_copy_loop.load(std::memory_order_acquire);
-    if (!make) throw std::logic_error("nothing makes loops that copy");
-    loop = make(dtype);
-  }
-  return *loop;
+  static auto& loops = *new std::map<LoopKey, Ref<Kernel>>;
+  if (made) return loops.try_emplace(key, std::move(made)).first->second.get();
+  const auto found = loops.find(key);
+  return found == loops.end() ? nullptr : found->second.get();
+}
+
+}  // namespace
+
+const Kernel& array_loop(const char* what, DType to, DType from, int rank) {
+  const LoopKey key{what, to, from, rank};
+  if (const Kernel* const loop = kept_loop(key)) return *loop;
+  auto* const make = make_array_loop.load(std::memory_order_acquire);
+  if (!make) throw std::logic_error("nothing makes loops of arrays");
+  return *kept_loop(key,
+                    make(what, to, from, rank));  // without the lock: it takes those of the host language
+}
+
+void enqueue_array_loop(const char* what, std::span<const View> operands, const uint64_t* parameters,
+                        const RunContext& context) {
+  const View& to = operands.back();
+  const bool counts = std::strcmp(what, "copy") != 0 && std::strcmp(what, "fill") != 0;
+  const Kernel& loop = array_loop(what, to.dtype, operands.front().dtype, counts ? to.ndim : 0);
+  const TempSpace scratch(context.device, loop.scratch_bytes(operands.data()), context.stream_number);
+  loop.run({operands.data(), parameters, scratch.get(), context});
 }
 
 }  // namespace weft

@@ -77,9 +77,13 @@ class ThreadLoop final : public Kernel {
   CodeTable<ThreadPattern::Key, const DeviceFunction*> codes_;
 };
 
-// The loop x -> y of arrays of a type, kept for the process; what makes it is set where the native module is
-// loaded.
-inline std::atomic<Ref<Kernel> (*)(DType)> make_copy_loop{nullptr};
-const Kernel& copy_loop(DType dtype);
+// A loop of weft.kernels.gpu.arrays, kept for the process; what makes it is set where the native module is
+// loaded. from: the type of what it reads, if it reads something; rank: where it counts elements.
+inline std::atomic<Ref<Kernel> (*)(const char* what, DType to, DType from, int rank)> make_array_loop{
+    nullptr};
+const Kernel& array_loop(const char* what, DType to, DType from, int rank);
+// RunArrayLoop (tensor/staging.h).
+void enqueue_array_loop(const char* what, std::span<const View> operands, const uint64_t* parameters,
+                        const RunContext& context);
 
 }  // namespace weft

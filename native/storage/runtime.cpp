@@ -1,5 +1,6 @@
 #include "storage/runtime.h"
 
+#include <algorithm>
 #include <new>
 #include <random>
 
@@ -78,9 +79,24 @@ Generator& Runtime::generator(Device device) {
 }
 
 // Streams are counted over the devices of all kinds.
-void Runtime::seed(Devices& devices, DeviceKind kind, uint64_t seed) {
+void Runtime::seed(Devices& devices, DeviceKind kind, uint64_t seed, std::span<const int> without) {
   const size_t first = static_cast<size_t>(kind) * kDevices;
-  for (size_t i = 0; i < kDevices; ++i) devices.generators[i].set_state({seed, first + i, 0});
+  for (size_t i = 0; i < kDevices; ++i)
+    if (std::ranges::find(without, static_cast<int>(i)) == without.end())
+      devices.generators[i].set_state({seed, first + i, 0});
+}
+
+uint64_t Runtime::seed() const {
+  const std::lock_guard guard(mutex_);
+  return seed_;
+}
+
+void Runtime::seed_kind(DeviceKind kind, uint64_t new_seed, std::span<const int> without) {
+  const std::lock_guard guard(mutex_);
+  seed_ = new_seed;
+  if (Devices* devices = others_[static_cast<size_t>(kind)].load(std::memory_order_acquire))
+    seed(*devices, kind, new_seed, without);
+  seeded_ = true;
 }
 
 void Runtime::seed_all(uint64_t new_seed) {
@@ -153,7 +169,9 @@ void Runtime::release_piece(Pool& pool, std::unique_ptr<Piece> piece) noexcept {
   retire({&pool, piece->data}, std::move(uses));
 }
 
+// What was retired before is looked at, too: else a loop that only copies from the host would keep all of it.
 void Runtime::retire(const Release& release, std::unique_ptr<StreamUses> uses) noexcept {
+  collect_retired();
   const std::lock_guard guard(retired_.mutex);
   try {
     retired_.list.push_back({release, std::move(uses)});

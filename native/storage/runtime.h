@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "engine/engine.h"
@@ -30,6 +31,10 @@ class Runtime {
   // All begin with entropy; a forked child's, too, unless these have been called.
   void seed_all(uint64_t seed);
   void set_generator(Device device, const Generator::State& state);
+  // What seed_all was called with last, or seed_kind, or entropy.
+  uint64_t seed() const;
+  // Seeds the devices of one kind but those of these numbers, whether they are used yet or not.
+  void seed_kind(DeviceKind kind, uint64_t seed, std::span<const int> without);
   std::vector<Device> used_devices() const;  // those with a pool, of all kinds
   // Gives temporary space that is not in use back to the device's pool; says whether there was any.
   bool release_temporary(Device device) noexcept;
@@ -92,15 +97,15 @@ class Runtime {
   // Of the device's kind: made when the first of them is used. Raises DeviceError for a device that is not
   // there.
   Devices& devices_of(Device device);
-  void seed(Devices& devices, DeviceKind kind, uint64_t seed);
+  void seed(Devices& devices, DeviceKind kind, uint64_t seed, std::span<const int> without = {});
   std::shared_ptr<Engine> engine_;
   bool check_ = false;
   std::atomic<bool> seeded_ = false;
-  ForkMutex mutex_;
+  mutable ForkMutex mutex_;
   RetiredList retired_;
   Devices cpus_;
   std::array<std::atomic<Devices*>, kDeviceKinds> others_{};  // by kind; never destroyed
-  uint64_t seed_ = 0;                                         // what seed_all was called with last; mutex_
+  uint64_t seed_ = 0;                                         // of kinds that are used from now on; mutex_
 };
 
 // Scratch memory for as long as one function runs, used again and again: at least `bytes`, aligned to

@@ -27,6 +27,20 @@ double real_of(Scalar value) noexcept {
   return value.real;
 }
 
+uint64_t bits_of(Scalar value) noexcept {
+  switch (value.kind) {
+    case Scalar::Kind::boolean:
+      return value.boolean;
+    case Scalar::Kind::integer:
+      return static_cast<uint64_t>(value.integer);
+    case Scalar::Kind::unsigned_integer:
+      return value.unsigned_integer;
+    case Scalar::Kind::real:
+      break;
+  }
+  return convert<uint64_t>(value.real);
+}
+
 bool fits(Scalar value, DType dtype) noexcept {
   if (!is_integer(dtype)) return true;
   const int bits = static_cast<int>(size_of(dtype)) * 8;
@@ -44,21 +58,6 @@ constexpr int64_t kParallelElements = 64 << 10;  // shorter sequences are made o
 constexpr int64_t kPieceElements = 32 << 10;
 
 bool is_real(Scalar value) { return value.kind == Scalar::Kind::real; }
-
-// As a 64-bit pattern: unsigned values above the largest int64 wrap.
-uint64_t bits_of(Scalar value) {
-  switch (value.kind) {
-    case Scalar::Kind::boolean:
-      return value.boolean;
-    case Scalar::Kind::integer:
-      return static_cast<uint64_t>(value.integer);
-    case Scalar::Kind::unsigned_integer:
-      return value.unsigned_integer;
-    case Scalar::Kind::real:
-      break;
-  }
-  return convert<uint64_t>(value.real);
-}
 
 template <class Item>
 struct Sequence {

@@ -1,12 +1,15 @@
 #include "tensor/operations.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
+#include <vector>
 
 #include "engine/device_kind.h"
 #include "storage/runtime.h"
 #include "tensor/array_recorder.h"
 #include "tensor/captured_read.h"
+#include "tensor/scalar.h"
 #include "tensor/staging.h"
 
 namespace weft {
@@ -23,9 +26,10 @@ PushOptions options_for(const Tensor& to, const char* name) {
   return options;
 }
 
-// Pushes `kernel(to)` or `kernel(to, from)`; it owns its operands.
+// Pushes `kernel(to)` or `kernel(to, from)`; it owns its operands. is_enqueued: on a device, without a look
+// at values there.
 template <class F>
-void push_kernel(const Tensor& to, const Tensor* from, PushOptions options, F kernel) {
+void push_kernel(const Tensor& to, const Tensor* from, PushOptions options, bool is_enqueued, F kernel) {
   Op* op = new_op(from ? 2 : 1);
   to.chunk->writes.fetch_add(1, std::memory_order_relaxed);
   op->add(to.chunk.get(), to.covers_chunk() ? Mode::overwrite : Mode::write);
@@ -34,7 +38,8 @@ void push_kernel(const Tensor& to, const Tensor* from, PushOptions options, F ke
   else if (from)
     op->add(from->chunk.get(), Mode::read);
   const int64_t bytes = to.size * static_cast<int64_t>(to.itemsize());
-  op->cheap = bytes <= kCheapBytes;
+  op->cheap = is_enqueued || bytes <= kCheapBytes;
+  op->only_enqueues = is_enqueued;
   op->brief = bytes <= kWideBytes && options.queue != QueueKind::copy;  // random numbers take long
   op->retain_variables();
   op->emplace(std::move(kernel), options.name);
@@ -42,11 +47,51 @@ void push_kernel(const Tensor& to, const Tensor* from, PushOptions options, F ke
   settle_shared({to.chunk.get(), from ? from->chunk.get() : nullptr});
 }
 
-// write(view of the elements), which it does not read.
-template <class F>
-void push_writer(const Tensor& to, const char* name, F write) {
-  push_kernel(to, nullptr, options_for(to, name),
-              [to, write](RunContext&) { write_elements(to.view(), to.device(), write); });
+// Fills an array whose elements are not read: by filling.write(view), or by a loop of the device with
+// filling.parameters(), which the sizes follow.
+template <class Filling>
+void push_filling(const Tensor& to, const char* name, Filling filling) {
+  push_kernel(to, nullptr, options_for(to, name), has_array_loops(to.device()), [to, filling](RunContext&) {
+    if (hidden_memory_of(to.device())) [[unlikely]] {
+      std::vector<uint64_t> parameters = filling.parameters();
+      for (const int64_t size : to.dims()) parameters.push_back(static_cast<uint64_t>(size));
+      const View view = to.view();
+      if (run_by_loop(filling.loop(), {&view, 1}, to.device(), parameters.data())) return;
+    }
+    write_elements(to.view(), to.device(), [&](const View& view) { filling.write(view); });
+  });
+}
+
+// to[...] = from, of equal shapes and of memory apart.
+void enqueue_copy(const Tensor& to, const Tensor& from) {
+  PushOptions options = options_for(to, "copy");
+  if (to.device() != from.device()) options.queue = QueueKind::copy;
+  const bool is_enqueued =
+      has_array_loops(to.device()) && hidden_memory_of(to.device()) == hidden_memory_of(from.device());
+  push_kernel(to, &from, options, is_enqueued, [to, from](RunContext&) {
+    copy_elements(to.view(), to.device(), from.view(), from.device());
+    count_copy(to.device(), from.device(), static_cast<uint64_t>(to.size) * to.itemsize());
+  });
+}
+
+// The same elements in row-major memory.
+Tensor row_major_copy(const Tensor& from, DType dtype, Device device) {
+  const Tensor y = Tensor::empty(from.dims(), dtype, device);
+  enqueue_copy(y, from);
+  return y;
+}
+
+// Between devices bytes are copied: each brings its own side into order, and elements that are repeated go
+// once.
+void enqueue_transfer(const Tensor& to, const Tensor& source) {
+  if (same_bytes(to.view(), source.view())) return enqueue_copy(to, source);
+  int64_t shape[kMaxDims];
+  for (int d = 0; d < source.ndim; ++d) shape[d] = source.strides[d] == 0 ? 1 : source.shape[d];
+  Tensor from = source.as_strided(source.data, {shape, source.dims().size()}, source.steps());
+  if (from.dtype != to.dtype || !from.contiguous()) from = row_major_copy(from, to.dtype, from.device());
+  if (!to.contiguous() || from.size != to.size)
+    from = broadcast_to(row_major_copy(from, to.dtype, to.device()), to.dims());
+  enqueue_copy(to, from);
 }
 
 }  // namespace
@@ -92,27 +137,58 @@ void push_copy(const Tensor& to, const Tensor& source) {
     from = copy_of(from, to.dtype, to.device());
   }
   if (context().recorder && context().recorder->on_copy(to, from)) return;
-  PushOptions options = options_for(to, "copy");
-  if (to.device() != from.device()) options.queue = QueueKind::copy;
-  push_kernel(to, &from, options, [to, from](RunContext&) {
-    copy_elements(to.view(), to.device(), from.view(), from.device());
-    count_copy(to.device(), from.device(), static_cast<uint64_t>(to.size) * to.itemsize());
-  });
+  if (to.device() != from.device() && (has_array_loops(to.device()) || has_array_loops(from.device())))
+      [[unlikely]]
+    return enqueue_transfer(to, from);
+  enqueue_copy(to, from);
 }
 
 void push_fill(const Tensor& to, Scalar value) {
   check_writable(to, "fill");
   if (to.size == 0) return;
   if (context().recorder && context().recorder->on_fill(to, value)) return;
-  push_kernel(to, nullptr, options_for(to, "fill"),
+  push_kernel(to, nullptr, options_for(to, "fill"), has_array_loops(to.device()),
               [to, value](RunContext&) { fill_elements(to.view(), to.device(), value); });
 }
+
+namespace {
+
+uint64_t word_of(double value) noexcept { return std::bit_cast<uint64_t>(value); }
+uint64_t word_of(int64_t value) noexcept { return static_cast<uint64_t>(value); }
+
+struct Counting {
+  Scalar start, step;
+  bool is_real() const noexcept {
+    return start.kind == Scalar::Kind::real || step.kind == Scalar::Kind::real;
+  }
+  void write(const View& view) const { fill_range(view, start, step); }
+  const char* loop() const noexcept { return is_real() ? "range_of_reals" : "range"; }
+  std::vector<uint64_t> parameters() const {
+    if (is_real()) return {word_of(real_of(start)), word_of(real_of(step))};
+    return {bits_of(start), bits_of(step)};
+  }
+};
+
+// Numbers of a distribution with two parameters.
+template <class Number, void (*fill)(const View&, const Reservation&, Number, Number)>
+struct Drawing {
+  Reservation from;
+  Number first, second;
+  const char* name;
+  void write(const View& view) const { fill(view, from, first, second); }
+  const char* loop() const noexcept { return name; }
+  std::vector<uint64_t> parameters() const {
+    return {from.key, from.stream, from.offset, word_of(first), word_of(second)};
+  }
+};
+
+}  // namespace
 
 void push_range(const Tensor& to, Scalar start, Scalar step) {
   check_writable(to, "range");
   if (to.size == 0) return;
   if (context().recorder && context().recorder->on_range(to, start, step)) return;
-  push_writer(to, "range", [start, step](const View& view) { fill_range(view, start, step); });
+  push_filling(to, "range", Counting{start, step});
 }
 
 namespace {
@@ -130,14 +206,14 @@ void push_uniform(const Tensor& to, double low, double high) {
   if (to.size == 0) return;
   if (context().recorder && context().recorder->on_draw(to, Draw::uniform, real(low), real(high))) return;
   const Reservation from = reserve(to, Draw::uniform, to.size);
-  push_writer(to, "uniform", [from, low, high](const View& view) { fill_uniform(view, from, low, high); });
+  push_filling(to, "uniform", Drawing<double, fill_uniform>{from, low, high, "uniform"});
 }
 
 void push_normal(const Tensor& to, double mean, double std) {
   if (to.size == 0) return;
   if (context().recorder && context().recorder->on_draw(to, Draw::normal, real(mean), real(std))) return;
   const Reservation from = reserve(to, Draw::normal, to.size);
-  push_writer(to, "normal", [from, mean, std](const View& view) { fill_normal(view, from, mean, std); });
+  push_filling(to, "normal", Drawing<double, fill_normal>{from, mean, std, "normal"});
 }
 
 void push_integers(const Tensor& to, int64_t low, int64_t high) {
@@ -145,7 +221,7 @@ void push_integers(const Tensor& to, int64_t low, int64_t high) {
   if (context().recorder && context().recorder->on_draw(to, Draw::integers, integer(low), integer(high)))
     return;
   const Reservation from = reserve(to, Draw::integers, to.size);
-  push_writer(to, "randint", [from, low, high](const View& view) { fill_integers(view, from, low, high); });
+  push_filling(to, "randint", Drawing<int64_t, fill_integers>{from, low, high, "integers"});
 }
 
 void push_permutation(const Tensor& to, const Tensor& from) {
@@ -153,8 +229,12 @@ void push_permutation(const Tensor& to, const Tensor& from) {
   if (context().recorder && context().recorder->on_permute(to, from)) return;
   const Reservation reservation =
       Runtime::get().generator(to.device()).reserve(blocks_for(Draw::bits, DType::uint64, to.shape[0]));
-  push_kernel(to, &from, options_for(to, "permutation"), [to, from, reservation](RunContext&) {
+  const bool is_enqueued = has_array_loops(to.device()) && to.device() == from.device();
+  push_kernel(to, &from, options_for(to, "permutation"), is_enqueued, [to, from, reservation](RunContext&) {
     if (!hidden_memory_of(to.device())) return permute_rows(to.view(), from.view(), reservation);
+    const View operands[] = {from.view(), to.view()};
+    const uint64_t parameters[] = {reservation.key, reservation.stream, reservation.offset};
+    if (to.device() == from.device() && run_by_loop("permutation", operands, to.device(), parameters)) return;
     const Stage source(from.view(), from.device(), true);
     write_elements(to.view(), to.device(),
                    [&](const View& view) { permute_rows(view, source.view(), reservation); });
@@ -177,6 +257,12 @@ Tensor copy_of(const Tensor& x, DType dtype, Device device) {
   const Tensor y = Tensor::empty(x.dims(), dtype, device);
   push_copy(y, x);
   return y;
+}
+
+Tensor ordered_for_copy(const Tensor& x, Device to) {
+  const bool has_loops = has_array_loops(x.device()) || has_array_loops(to);
+  if (!has_loops || x.contiguous() || Engine::inside_function()) return x;
+  return row_major_copy(x, x.dtype, x.device());
 }
 
 bool writable(const Tensor& x) noexcept {

@@ -38,6 +38,10 @@ void permute_rows(const View& to, const View& from, const Reservation& reservati
 // The same elements in fresh, row-major memory; on `device`, as `dtype`.
 Tensor copy_of(const Tensor& x, DType dtype, Device device);
 
+// What is to be copied to another device: x, or its elements in row-major order on its own device, if one of
+// the two has loops. Nothing is recorded.
+Tensor ordered_for_copy(const Tensor& x, Device to);
+
 // Raises ValueError, with `what` at its beginning, if x is read-only or several of its indices mean one
 // element.
 void check_writable(const Tensor& x, const char* what);

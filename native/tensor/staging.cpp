@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/engine.h"
+
 namespace weft {
 namespace {
 
@@ -22,14 +24,6 @@ bool is_dense(const View& x) noexcept {
   return static_cast<size_t>(size_of_view(x)) * size_of(x.dtype) == span_of(x) && !may_overlap_itself(x);
 }
 
-// Whether one span of bytes is a copy of the other: both dense, in the same order.
-bool same_bytes(const View& to, const View& from) noexcept {
-  if (to.dtype != from.dtype || !is_dense(to) || !is_dense(from)) return false;
-  for (int i = 0; i < to.ndim; ++i)
-    if (to.shape[i] > 1 && to.strides[i] != from.strides[i]) return false;
-  return true;
-}
-
 char* first_byte(const View& x) noexcept { return reinterpret_cast<char*>(addresses_of(x).first); }
 
 void copy_bytes(const View& to, Device to_device, const View& from, Device from_device) {
@@ -47,6 +41,31 @@ void copy_bytes(const View& to, Device to_device, const View& from, Device from_
 }
 
 }  // namespace
+
+bool same_bytes(const View& to, const View& from) noexcept {
+  if (to.dtype != from.dtype || !is_dense(to) || !is_dense(from)) return false;
+  for (int i = 0; i < to.ndim; ++i)
+    if (to.shape[i] > 1 && to.strides[i] != from.strides[i]) return false;
+  return true;
+}
+
+bool run_by_loop(const char* what, std::span<const View> operands, Device device,
+                 const uint64_t* parameters) {
+  const Running* const here = context().running;
+  const Op* const op = here ? here->op : nullptr;
+  const Queue* const queue = op ? op->queue : nullptr;
+  if (!queue || !queue->stream_number || queue->device->device != device || !has_array_loops(device))
+    return false;
+  RunContext stream = outside_engine;
+  stream.engine = here->engine;
+  stream.device = device;
+  stream.queue = queue->kind;
+  stream.stream = queue->stream;
+  stream.op = op;
+  stream.stream_number = queue->stream_number;
+  run_array_loop.load(std::memory_order_acquire)(what, operands, parameters, stream);
+  return true;
+}
 
 Stage::Stage(const View& x, Device device, bool reads)
     : backend_(hidden_memory_of(device)), index_(device.index), staged_(x) {
@@ -70,6 +89,9 @@ void copy_elements(const View& to, Device to_device, const View& from, Device fr
     return copy(to, from);
   if (size_of_view(to) == 0) return;
   if (same_bytes(to, from)) return copy_bytes(to, to_device, from, from_device);
+  if (const View operands[] = {from, to};
+      to_device == from_device && run_by_loop("copy", operands, to_device, nullptr))
+    return;
   if (!hides_to) return copy(to, Stage(from, from_device, true).view());
   write_elements(to, to_device, [&](const View& staged) {
     if (hides_from)
@@ -94,6 +116,11 @@ void fill_elements(const View& to, Device device, Scalar value) {
   if (size <= 4 && is_dense(to) &&
       backend->fill(device.index, first_byte(to), word, size, span_of(to) / size))
     return;
+  uint64_t parameters[2] = {};  // of a complex number its parts
+  const size_t part = size_of(to.dtype) / (info_of(to.dtype).kind == DTypeKind::complex_floating ? 2 : 1);
+  std::memcpy(&parameters[0], element, part);
+  if (part < size_of(to.dtype)) std::memcpy(&parameters[1], element + part, part);
+  if (run_by_loop("fill", {&to, 1}, device, parameters)) return;
   write_elements(to, device, [&](const View& staged) { fill(staged, value); });
 }
 

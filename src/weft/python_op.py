@@ -55,8 +55,9 @@ class Context(NamedTuple):
 
     is_train: a gradient may be computed later. run_context: the engine's; in graphs it has a name and a device only.
     requested: the resources, in the order of their request: for "temp_space" a function (shape, dtype="float32")
-    that makes a NumPy array of undefined content, whose memory comes from the device's pool and goes back to it with
-    the array; for "random" a numpy.random.Generator, decided by the device's seed and the order of calls.
+    that makes a NumPy array of undefined content, whose memory comes from the device's pool, or from the host's where
+    the host cannot touch the device's, and goes back to it with the array; for "random" a numpy.random.Generator,
+    decided by the device's seed and the order of calls.
     """
 
     is_train: bool
@@ -551,10 +552,12 @@ def _requested(kinds: Sequence[str], words: Sequence[Tensor], device: Device) ->
     """The resources, of two random words for each that is random."""
     import numpy as np
 
+    memory_device = cpu(0) if _core.hides_memory(device) else device
+
     def space(shape: Any, dtype: Any = "float32") -> Any:
         kind = np.dtype(as_dtype(dtype).numpy)
         sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-        memory: Any = alloc(math.prod(sizes) * kind.itemsize, device)
+        memory: Any = alloc(math.prod(sizes) * kind.itemsize, memory_device)
         return np.ndarray(sizes, kind, buffer=memory)
 
     keys = iter(words)

@@ -3,8 +3,11 @@
 import ctypes
 import gc
 import io
+import json
 import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ import pytest
 import weft as wf
 from weft import _core
 from weft.base.errors import DeviceError
+from weft.engine import default_engine
 from weft.tools.memory import memory_summary
 
 DTYPES = ["bool", "int8", "uint16", "int32", "int64", "uint64", "float16", "bfloat16", "float32", "float64"]
@@ -172,6 +176,33 @@ def test_states_of_random_numbers_have_the_devices_that_are_used():
     assert first.tolist() == wf.random.uniform(shape=3, device="gpu:0").tolist()
 
 
+def test_states_of_random_numbers_tell_of_devices_that_were_not_used():
+    """Another process goes on where this one would, on GPUs that this one has not touched."""
+    code = (
+        "import json, sys, weft as wf\n"
+        "state, used, seed = json.loads(sys.argv[1])\n"
+        "if used: wf.random.uniform(shape=3, device='gpu:1').wait()\n"
+        "if seed is not None: wf.random.seed(seed)\n"
+        "if state: wf.random.set_state(state)\n"
+        "state = wf.random.get_state()\n"
+        "print(json.dumps([state, wf.random.uniform(shape=3, device='gpu:1').tolist()]))\n"
+    )
+
+    def elsewhere(state=None, used=False, seed=None):
+        result = subprocess.run(
+            [sys.executable, "-c", code, json.dumps([state, used, seed])],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return json.loads(result.stdout)
+
+    state, first = elsewhere(seed=5)
+    assert elsewhere(state, seed=6)[1] == first
+    assert elsewhere(state, used=True, seed=6)[1] == first
+    assert elsewhere(seed=6)[1] != first
+
+
 def test_random_numbers_are_those_of_the_processor():
     wf.random.seed(7)
     wf.random.seed(7, device="gpu:0")
@@ -223,6 +254,31 @@ def test_memory_of_the_host_that_streams_have_copied_comes_back():
     assert [in_use_after_copies() for _ in range(3)] == [first] * 3
 
 
+def test_memory_of_the_host_goes_back_without_a_look():
+    """A loop that only copies into an array keeps what streams have not passed yet, and no more."""
+    x, host = wf.zeros(1 << 18, device="gpu:0"), np.ones(1 << 18, "float32")
+    wf.waitall()
+    wf.storage.reset_peaks("cpu:0")
+    before = wf.storage.stats("cpu:0")["in_use_bytes"]
+    for _ in range(60):
+        x[...] = wf.tensor(host)
+        x.wait()
+    assert wf.storage.stats("cpu:0")["peak_in_use_bytes"] <= before + (4 << 20)
+
+
+def test_memory_of_a_device_that_is_not_asked_for_more():
+    """What was dropped while streams used it goes back when the next array is dropped."""
+    x = wf.zeros(1 << 18, device="gpu:0")
+    kept = [x + k for k in range(20)]
+    wf.waitall()
+    pool = wf.storage.stats("gpu:0")["in_use_bytes"]
+    for k in range(20):
+        x += kept[k]  # the stream reads it
+        kept[k] = None
+    wf.waitall()
+    assert wf.storage.stats("gpu:0")["in_use_bytes"] == pool - 20 * (1 << 20)
+
+
 def test_out_of_memory_loses_nothing():
     x = on_gpu([1.0, 2.0])
     with pytest.raises(MemoryError, match=r"gpu:0: out of memory: .* asked for"):
@@ -261,6 +317,32 @@ def test_operators_of_python_read_and_write(dtype):
         with manager:
             manager.backward((twice(x) * x).sum())
         np.testing.assert_array_equal(x.grad.numpy(), 4 * x.numpy())
+
+
+def test_operators_of_python_get_memory_and_random_numbers():
+    """Memory of the host, which the function can touch."""
+
+    class Scratch(wf.operator.Operator):
+        def forward(self, ctx, in_data, req, out_data, aux):
+            space, draws = ctx.requested[0]((2, 3)), ctx.requested[1]
+            space[...] = in_data[0].numpy() + draws.integers(3, 4)
+            self.assign(out_data[0], req[0], space)
+
+    @wf.operator.register("scratch_on_gpus")
+    class ScratchProperty(wf.operator.OperatorProperty):
+        def forward_resource(self, in_shapes):
+            return ["temp_space", "random"]
+
+        def create_operator(self, device):
+            return Scratch()
+
+    a = numbers((2, 3))
+    for device in ("gpu:1", "cpu:0"):
+        before = wf.storage.stats("cpu:0")["allocations"]
+        y = wf.operator.scratch_on_gpus(on_gpu(a, device))
+        assert str(y.device) == device
+        np.testing.assert_array_equal(y.numpy(), a + 3)
+        assert wf.storage.stats("cpu:0")["allocations"] > before
 
 
 def test_what_cannot_be_done_says_so():
@@ -375,13 +457,110 @@ def test_batches_are_on_the_device_before_they_are_asked_for():
             np.testing.assert_array_equal(np.concatenate([y.numpy() for _, y in batches]), labels)
 
 
+def counts(name):
+    return _core.device_kind_counters("gpu")[name]
+
+
+def test_the_device_copies_and_fills_arrays_of_any_strides():
+    """By loops of its own, which the host does not wait for."""
+    a = numbers((7, 6))
+    x, other = on_gpu(a), wf.zeros((7, 12), device="gpu:1")
+    x.wait()
+    other.wait()
+    calls = {
+        "transposed": lambda: x.T.copy(),
+        "reversed": lambda: x[::-1, ::2].copy(),
+        "converted": lambda: x.to_device("gpu:0").T.astype("int32"),
+        "range": lambda: wf.arange(5, 17, 3, device="gpu:0"),
+        "range of reals": lambda: wf.arange(0.5, 4, 0.25, device="gpu:0"),
+        "spaced": lambda: wf.linspace(0, 1, 7, device="gpu:0"),
+        "wide": lambda: wf.full((3, 5), 0.3, dtype="float64", device="gpu:0"),
+        "strided fill": lambda: fill_strided(wf.zeros((4, 6), dtype="float64", device="gpu:0")),
+        "uniform": lambda: wf.random.uniform(shape=(5, 7), device="gpu:0"),
+        "normal": lambda: wf.random.normal(shape=(5, 7), device="gpu:0"),
+        "integers": lambda: wf.random.randint(-5, 300, shape=(5, 7), device="gpu:0"),
+        "permutation": lambda: wf.random.permutation(wf.arange(20, device="gpu:0")),
+        "rows": lambda: wf.random.permutation(x),
+        "to another": lambda: x.T.to_device("gpu:1"),
+        "into a view": lambda: assign(other[:, ::2], x),
+    }
+    for name, call in calls.items():
+        call().wait()
+        before = counts("staged"), counts("waits")
+        y = call()
+        assert (counts("staged"), counts("waits")) == before, name
+        y.wait()
+    np.testing.assert_array_equal(calls["transposed"]().numpy(), a.T)
+    np.testing.assert_array_equal(calls["reversed"]().numpy(), a[::-1, ::2])
+    np.testing.assert_array_equal(calls["to another"]().numpy(), a.T)
+    np.testing.assert_array_equal(other[:, ::2].numpy(), a)
+    assert counts("staged") == before[0]
+
+
+def fill_strided(x):
+    x[:, ::2] = 0.3
+    return x
+
+
+def assign(x, y):
+    x[...] = y
+    return x
+
+
+def made(device):
+    """What the device's loops write: numbers of all types."""
+    wf.random.seed(7, device=device)
+    results = []
+    with wf.device(device):
+        for dtype in ("float16", "bfloat16", "float32", "float64"):
+            results.append(wf.random.uniform(-2, 3, shape=(3, 50), dtype=dtype))
+            results.append(wf.linspace(-1, 2, 9, dtype=dtype))
+            results.append(wf.arange(-3, 4, 0.5, dtype=dtype))
+        results += [wf.random.normal(2, 3, shape=(100,), dtype=d) for d in ("float16", "bfloat16", "float32")]
+        for dtype in ("int8", "uint8", "int32", "int64", "uint64"):
+            results.append(wf.random.randint(3, 90, shape=(101,), dtype=dtype))
+            results.append(wf.arange(3, 90, 7, dtype=dtype))
+        results.append(wf.arange(0, -50, -7, dtype="int16"))
+        results.append(wf.random.permutation(wf.arange(1000)))
+        results.append(wf.random.permutation(wf.tensor(np.arange(60.0).reshape(20, 3))))
+        results.append(fill_strided(wf.zeros((4, 6), dtype="complex128")))
+    return results
+
+
+def test_what_the_device_makes_is_what_the_processor_makes():
+    for there, here in zip(made("gpu:0"), made("cpu:0"), strict=True):
+        assert there.dtype is here.dtype
+        np.testing.assert_array_equal(there.numpy(), here.numpy())
+
+
+def test_copies_convert_as_on_the_processor():
+    """Between all types, where the type of the result has the number."""
+    types = [*DTYPES, "int16", "uint8", "uint32", "complex64", "complex128"]
+    for source in types:
+        for dtype in types:
+            if "complex" in source and "complex" not in dtype:
+                continue
+            a = wf.tensor(
+                [[0, 1, 1], [1, 0, 1]] if "bool" in source else [[0, 1, 77], [3, 100, 2]], dtype=source
+            )
+            y, expected = wf.zeros((3, 2), dtype=dtype, device="gpu:0"), wf.zeros((3, 2), dtype=dtype)
+            y[...] = a.to_device("gpu:0").T
+            expected[...] = a.T
+            np.testing.assert_array_equal(y.numpy(), expected.numpy(), f"{source} to {dtype}")
+
+
 def test_what_the_host_did_is_counted():
-    before = _core.device_kind_counters("gpu")
+    """Nothing does but functions of the engine that look at part of an array."""
     x = on_gpu(numbers((4, 4)))
-    x.numpy()
-    assert _core.device_kind_counters("gpu")["staged"] == before["staged"]
-    wf.arange(3, device="gpu:0").wait()
-    assert _core.device_kind_counters("gpu")["staged"] == before["staged"] + 1
+    seen = []
+    before = counts("staged")
+    x.numpy(), x.T.numpy(), x[::2].tolist()
+    assert counts("staged") == before
+    engine = default_engine()
+    engine.push(lambda _: seen.append(x[:, ::2].numpy()), const_vars=[x])
+    engine.wait_for_all()
+    assert counts("staged") == before + 1
+    np.testing.assert_array_equal(seen[0], x.numpy()[:, ::2])
 
 
 def test_a_forked_process_has_no_gpu():

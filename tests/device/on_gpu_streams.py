@@ -2,7 +2,9 @@
 
 import ctypes
 import gc
+import json
 import os
+import time
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ import weft.functional as F
 import weft.module as M
 import weft.optimizer as optim
 from weft import _core
+from weft.engine import default_engine
+from weft.tools.profiling import Profile
 
 SEED = int(os.environ.get("WEFT_TEST_SEED", "0"))
 rng = np.random.default_rng(SEED)
@@ -106,6 +110,40 @@ def test_a_traced_step_that_checks_indices_and_labels_waits_for_nothing(method):
         assert loss.item() < first
 
 
+@pytest.mark.parametrize("method", [optim.SGD, optim.Adam])
+def test_a_step_outside_of_traces_waits_for_nothing(method):
+    """Its updates look at what the checks of the loss, and of what the network has read, have found."""
+    with wf.device("gpu:0"):
+        net = Words()
+        optimizer = method(net.parameters(), lr=0.02)
+        manager = wf.GradManager().attach(net.parameters())
+        words, labels = wf.tensor(rng.integers(-11, 11, (8, 3))), wf.tensor(rng.integers(0, 4, 8))
+
+        def step(labels):
+            with manager:
+                loss = F.cross_entropy(net(words), labels)
+                manager.backward(loss)
+            optimizer.step().clear_grad()
+            return loss
+
+        first = step(labels).item()
+        step(labels).wait()
+        block = busy(wf.zeros((2, 2)))  # so that no check is known before the steps are enqueued
+        before = {name: counts(name) for name in ("waits", "staged", "orders")}
+        for _ in range(5):
+            loss = step(labels)
+        assert {name: counts(name) for name in before} == before
+        block.wait()
+        assert loss.item() < first
+
+        weights = [p.numpy() for p in net.parameters()]
+        refused = step(wf.tensor([0, 1, 2, 3, 4, 0, 1, 2]))
+        for p, before_step in zip(net.parameters(), weights, strict=True):
+            np.testing.assert_array_equal(p.numpy(), before_step)
+        with pytest.raises(IndexError, match="target 4 is none of the 4 classes"):
+            refused.item()
+
+
 def test_checks_that_nobody_asks_for_give_their_places_back():
     """A stream that is far enough has passed them; there is room for 512."""
     x, index = wf.tensor(numbers(5), device="gpu:0"), wf.tensor([1, 0], device="gpu:0")
@@ -184,7 +222,7 @@ def random_step(pairs):
         p.x[...] = value
         p.a[...] = value
     elif kind == 6:
-        p.x[::2] = q.x.T[::2] if q is not p else 1  # strided: staged
+        p.x[::2] = q.x.T[::2] if q is not p else 1
         p.a[::2] = q.a.T[::2] if q is not p else 1
     else:
         host = numbers(*p.a.shape)
@@ -205,6 +243,59 @@ def test_random_graphs_over_two_devices(graph):
         random_step(pairs)
     for p in pairs:
         np.testing.assert_array_equal(p.x.numpy(), p.a)
+
+
+HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def test_the_timeline_has_a_lane_for_each_stream(tmp_path):
+    """By the device's clock: an operation is on its stream for as long as it runs there, not as it is enqueued."""
+    driver = ctypes.CDLL(os.environ["WEFT_GPU_DRIVER"])
+    driver.cuLaunchHostFunc.argtypes = [ctypes.c_void_p, HostFunction, ctypes.c_void_p]
+    sleep = HostFunction(lambda _: time.sleep(0.1))
+    engine = default_engine()
+
+    def enqueue(context):
+        assert driver.cuLaunchHostFunc(context.stream, sleep, None) == 0
+
+    x, host = wf.tensor(numbers(30, 30), device="gpu:0"), wf.tensor(numbers(30, 30))
+    (x @ x).to_device("gpu:1").numpy()
+    with wf.tools.profile() as p:
+        engine.push(enqueue, mutate_vars=[x], device=wf.as_device("gpu:0"), name="sleeping")
+        y = x @ x
+        x[...] = host
+        y.to_device("gpu:1").numpy()
+    streams = {}
+    for lane in p.events.lanes:
+        if lane.kind == "stream":
+            rows = range(lane.first, lane.last)
+            streams[lane.thread] = {p.events.details[p.events.detail[k]].name: k for k in rows}
+            starts = p.events.start[lane.first : lane.last]
+            assert (np.diff(starts) >= 0).all()
+    assert {name: set(rows) for name, rows in streams.items()} == {
+        "gpu:0 compute": {"sleeping", "matmul"},
+        "gpu:0 copies in": {"copy"},
+        "gpu:1 copies in": {"to_device"},
+        "gpu:1 copies out": {"copy"},
+    }
+    sleeping, product = (streams["gpu:0 compute"][name] for name in ("sleeping", "matmul"))
+    assert p.events.seconds[sleeping] >= 0.1
+    pushed = int(p.events.parent[sleeping])
+    assert p.events.details[p.events.detail[pushed]].kind == "operation"
+    assert p.events.seconds[pushed] < 0.1
+    assert p.events.start[product] >= p.events.start[sleeping] + p.events.seconds[sleeping]
+    other = streams["gpu:1 copies in"]["to_device"]  # of another clock, which is read to some milliseconds
+    assert p.events.start[other] + p.events.seconds[other] > p.events.start[sleeping] + 0.05
+    assert p.recording.dropped == 0
+
+    p.to_chrome(tmp_path / "t.json")
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    names = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert {f"{name} stream" for name in streams} <= names
+    durations = {e["name"]: e["dur"] for e in events if e["ph"] == "X" and e["cat"] == "stream"}
+    assert durations["sleeping"] >= 1e5
+    p.dump(tmp_path / "r.raw")
+    assert Profile.load(tmp_path / "r.raw").recording.stream_names == p.recording.stream_names
 
 
 @wf.trace

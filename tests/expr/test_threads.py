@@ -1,6 +1,9 @@
 """Kernels for threads on the stand-in, against the processor's own code for the same kernels."""
 
 import itertools
+import re
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,10 +11,11 @@ from tests.ops.support import OPERATORS, SEED, cases, some
 
 from weft.executor.aot import _patterns
 from weft.executor.planner import loops_of
+from weft.expr import llvm_threads
 from weft.expr.functions import expand
 from weft.expr.kernel import Each, Fold, Kernel, Once, Operand, Reduction, Scan, Store
 from weft.expr.llvm import print_kernel
-from weft.expr.llvm_threads import Schedule, schedule_of, width_of
+from weft.expr.llvm_threads import Schedule, Threads, schedule_of, width_of
 from weft.expr.scalar import cast, constant, index, load, load_at, parameter, product, result, where
 from weft.expr.targets import compile_threads, ptx_target, standin_target
 from weft.expr.threads import print_threads
@@ -350,6 +354,43 @@ def test_every_barrier_is_needed(mutant):
                 break
         else:
             pytest.fail(f"{kernel.name}: nothing shows that barrier {number} of {count} is missing")
+
+
+def test_the_mutants_have_every_barrier_that_is_printed(monkeypatch):
+    """Each line that prints barriers does so for one of them; schedules without a mutant have none."""
+    printed = set()
+    barrier = Threads.barrier
+
+    def noted(self):
+        frame = sys._getframe(1)
+        while frame.f_code.co_name == "settle":
+            frame = frame.f_back
+        printed.add((Path(frame.f_code.co_filename).name, frame.f_lineno))
+        barrier(self)
+
+    monkeypatch.setattr(Threads, "barrier", noted)
+    for kernel, _, schedule, *_ in MUTANTS:
+        print_threads(kernel, schedule)
+    there = {
+        (path.name, n)
+        for path in Path(llvm_threads.__file__).parent.glob("*.py")
+        for n, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(r"\bf\.(barrier|settle)\(\)", line)
+    }
+    assert len(there) >= 10
+    assert there == printed
+
+    monkeypatch.undo()
+    with_mutants = {schedule.kind for _, _, schedule, *_ in MUTANTS}
+    for kernel in (*POINTWISE, *FOLDS, *SCANS, *COLUMNS):
+        for schedule in Trial(
+            kernel, WIDE[kernel.rank] if kernel.lanes else LONG.get(kernel.rank, (300,))
+        ).schedules():
+            if schedule.kind not in with_mutants:
+                assert "weft_barrier(" not in print_threads(kernel, schedule).text, (
+                    kernel.name,
+                    schedule.kind,
+                )
 
 
 def kernels_of(cls):

@@ -16,9 +16,9 @@ def _from(module: str, name: str, package: str = "weft.arrays") -> Callable[[], 
 
 
 _core.register(
+    array_loop=_from("arrays", "array_loop", "weft.kernels.gpu"),
     asarray=_from("creation", "asarray"),
     assign=_from("indexing", "assign"),
-    copy_loop=_from("indexing", "copying", "weft.kernels.gpu"),
     elements_exported=_from("tensor", "elements_exported"),
     of_sizes=_from("creation", "of_sizes"),
     plan_backward=_from("planning", "plan_backward"),

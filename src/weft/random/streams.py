@@ -21,6 +21,7 @@ from weft.recording.dependence import happens_once
 __all__ = ["get_state", "normal", "permutation", "randint", "seed", "set_state", "uniform"]
 
 DEVICES = 64  # whose streams exist
+OTHER_GPUS = "gpu"  # in states
 _GPUS_SET_ALONE: set[Device] = set()  # since all devices were seeded; they may be unused
 
 
@@ -53,8 +54,7 @@ def seed(seed: int, device: Device | str | None = None) -> None:
 def get_state() -> dict[str, tuple[int, int, int]]:
     """The state of every device's stream: name -> (seed, stream, position). Plain numbers, for checkpoints.
 
-    GPUs that have been neither used nor seeded by themselves are left out. Their streams follow from the seed of all
-    devices, which set_state does not change.
+    "gpu" stands for all GPUs that have been neither used nor seeded by themselves: their seed.
 
     >>> seed(7)
     >>> get_state()["cpu:1"]
@@ -64,7 +64,8 @@ def get_state() -> dict[str, tuple[int, int, int]]:
     devices = [cpu(i) for i in range(DEVICES)]
     used = {device for device in map(as_device, _core.used_devices()) if _core.hides_memory(device)}
     devices += sorted(used | _GPUS_SET_ALONE, key=str)
-    return {str(device): _core.get_generator(device) for device in devices}
+    states = {str(device): _core.get_generator(device) for device in devices}
+    return states | {OTHER_GPUS: (_core.seed_of_gpus(), 0, 0)}
 
 
 def set_state(state: Mapping[str, Sequence[int]]) -> None:
@@ -78,12 +79,17 @@ def set_state(state: Mapping[str, Sequence[int]]) -> None:
     >>> bool((a == uniform(shape=2).numpy()).all())
     True
     """
-    entries = [(_stream_of(name), tuple(numbers)) for name, numbers in state.items()]
-    for device, numbers in entries:
+    for name, numbers in state.items():
         if len(numbers) != 3 or not all(isinstance(n, int) and 0 <= n < 2**64 for n in numbers):
-            raise ValueError(f"set_state: {device}: expected three integers in 0..2**64-1, got {numbers}")
+            raise ValueError(
+                f"set_state: {name}: expected three integers in 0..2**64-1, got {tuple(numbers)}"
+            )
+    entries = {_stream_of(name): numbers for name, numbers in state.items() if name != OTHER_GPUS}
     happens_once("the state of random numbers is set")
-    for device, numbers in entries:
+    if OTHER_GPUS in state:
+        _core.seed_gpus(state[OTHER_GPUS][0], [device.index for device in entries if device.kind == "gpu"])
+        _GPUS_SET_ALONE.clear()
+    for device, numbers in entries.items():
         _set_stream(device, *numbers)
 
 

@@ -113,6 +113,7 @@ STEP = np.dtype(
         ("program", "u4"),
     ]
 )
+STREAM = np.dtype([("start", "i8"), ("end", "i8"), ("operation", "i8"), ("stream", "u4"), ("unused", "u4")])
 QUEUES = ("compute", "wide", "copy", "io", "priority")
 LIMIT = 4_000_000  # events
 CONTAINER_DISTANCE = (
@@ -173,11 +174,12 @@ class MarkedStep(NamedTuple):
 class ProcessRecording:
     """A recording: structured arrays whose times are nanoseconds since the beginning, and the texts they number.
 
-    operations, memory, waits, steps: arrays of OPERATION, MEMORY, WAIT and STEP; step_work numbers `work` for each
-    step. names, sites, contexts, shapes: texts by number, "" at 0. moments, notes, exchanges: of Python. marks: seconds
-    at which a step of the user's ended. threads: names by the system's number. facts: of the machine and the process.
-    seconds: how long it lasted. held: the memory that was there before, as MEMORY; held_bytes: of all of it. dropped:
-    events there was no room for.
+    operations, memory, waits, steps, streams: arrays of OPERATION, MEMORY, WAIT, STEP and STREAM; step_work numbers
+    `work` for each step. streams: when streams of devices were at work for an operation, or none (-1), by their own
+    clocks; stream_names: by number. names, sites, contexts, shapes: texts by number, "" at 0. moments, notes,
+    exchanges: of Python. marks: seconds at which a step of the user's ended. threads: names by the system's number.
+    facts: of the machine and the process. seconds: how long it lasted. held: the memory that was there before, as
+    MEMORY; held_bytes: of all of it. dropped: events there was no room for.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
@@ -186,6 +188,7 @@ class ProcessRecording:
         self.held = np.zeros(0, MEMORY)
         self.waits = np.zeros(0, WAIT)
         self.steps = np.zeros(0, STEP)
+        self.streams = np.zeros(0, STREAM)
         self.step_work = np.zeros(0, np.int64)
         self.work: list[StepWork] = []
         self.names: list[str] = [""]
@@ -197,6 +200,7 @@ class ProcessRecording:
         self.exchanges: list[Exchange] = []
         self.marks: list[float] = []
         self.threads: dict[int, str] = {}
+        self.stream_names: dict[int, str] = {}
         self.facts: dict[str, Any] = {}
         self.programs: dict[int, ProgramFacts] = {}
         self.seconds = seconds
@@ -205,9 +209,9 @@ class ProcessRecording:
 
 
 # Arrays and lists of a ProcessRecording that a file holds; what else there is stays with the process.
-ARRAYS = ("operations", "memory", "held", "waits", "steps", "step_work")
+ARRAYS = ("operations", "memory", "held", "waits", "steps", "step_work", "streams")
 TEXTS = ("names", "sites", "contexts", "shapes", "marks", "facts", "seconds", "held_bytes", "dropped")
-MAGIC = "weft recording 3"
+MAGIC = "weft recording 4"
 
 
 def write_recording(recording: ProcessRecording, path: str | os.PathLike[str]) -> None:
@@ -221,6 +225,7 @@ def write_recording(recording: ProcessRecording, path: str | os.PathLike[str]) -
         "notes": list(r.notes),
         "exchanges": list(r.exchanges),
         "threads": list(r.threads.items()),
+        "stream_names": list(r.stream_names.items()),
         "programs": [(serial, p.name, list(p.steps), p.reorders) for serial, p in r.programs.items()],
     }
     arrays = {name: getattr(r, name) for name in ARRAYS}
@@ -248,6 +253,7 @@ def read_recording(path: str | os.PathLike[str]) -> ProcessRecording:
     r.notes = [Note(*row) for row in document["notes"]]
     r.exchanges = [Exchange(*row) for row in document["exchanges"]]
     r.threads = {int(number): name for number, name in document["threads"]}
+    r.stream_names = {int(number): name for number, name in document["stream_names"]}
     r.programs = {
         serial: ProgramFacts(name, tuple(steps), reorders, None)
         for serial, name, steps, reorders in document["programs"]
@@ -459,6 +465,7 @@ class ProcessRecorder:
             ("held", MEMORY, ("time",)),
             ("waits", WAIT, ("start", "end")),
             ("steps", STEP, ("start", "end")),
+            ("streams", STREAM, ("start", "end")),
         ):
             array = np.frombuffer(raw[name], kind).copy()
             for field in fields:
@@ -467,6 +474,7 @@ class ProcessRecorder:
         recording.names, recording.sites, recording.shapes = (
             ["", *raw[k]] for k in ("names", "sites", "shapes")
         )
+        recording.stream_names = dict(raw["stream_names"])
         recording.held = _held_before(recording.held, recording.memory)
         recording.held_bytes, recording.dropped = int(recording.held["bytes"].sum()), raw["dropped"]
 

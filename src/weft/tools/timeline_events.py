@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 # Kinds of lanes in their order in a thread.
-KINDS = ("step", "module", "python", "data", "wait", "push", "operation", "kernel", "exchange")
+KINDS = ("step", "module", "python", "data", "wait", "push", "operation", "kernel", "stream", "exchange")
 
 
 # What tables can be by: fields of Detail.
@@ -262,12 +262,13 @@ def events_of(recordings: Sequence[ProcessRecording]) -> Events:
         ok = (child >= 0) & (parent >= 0)
         columns["parent"][child[ok]] = parent[ok]
     # Operations with kernels are not work of their own.
-    is_operation = np.zeros(len(keys), bool)
+    is_operation, is_kernel = np.zeros(len(keys), bool), np.zeros(len(keys), bool)
     for lane in builder.lanes:
         is_operation[lane.first : lane.last] = lane.kind == "operation"
+        is_kernel[lane.first : lane.last] = lane.kind == "kernel"
     columns["counts"] |= is_operation
     has_kernels = np.zeros(len(keys), bool)
-    has_kernels[columns["parent"][columns["parent"] >= 0]] = True
+    has_kernels[columns["parent"][is_kernel & (columns["parent"] >= 0)]] = True
     columns["counts"] &= ~(is_operation & has_kernels)
     return Events(list(builder.details), builder.lanes, columns)
 
@@ -291,7 +292,7 @@ def offset_of(first: ProcessRecording, other: ProcessRecording) -> float:
     return (other.facts.get("begin_ns", 0) - first.facts.get("begin_ns", 0)) * 1e-9
 
 
-PUSH, OPERATION, KERNEL = 0, 1, 2  # kinds of keys
+PUSH, OPERATION, KERNEL, STREAM = range(4)  # kinds of keys
 
 
 def _add_recording(
@@ -341,7 +342,39 @@ def _add_recording(
         )
     parents.append((key(OPERATION, rows[ran]), key(PUSH, rows[ran])))
     _add_kernels(builder, r, worker, offset, rank, parents, thread_name, key)
+    of_copies = Detail("stream", "copy")
+    of_streams = [builder.detail(d) for d in (*(Detail("stream", *text) for text in texts), of_copies)]
+    _add_streams(
+        builder, r, worker, offset, np.array(of_streams, np.int64)[np.append(inverse, -1)], parents, key
+    )
     _add_exchanges(builder, r, worker, offset)
+
+
+def _add_streams(
+    builder: _Builder,
+    r: ProcessRecording,
+    worker: str,
+    offset: float,
+    detail: Any,
+    parents: list[tuple[Any, Any]],
+    key: Callable[[int, Any], Any],
+) -> None:
+    """A lane for each stream of a device. detail: of each operation, then of what is of none."""
+    streams = r.streams
+    rows, operation = np.arange(len(streams)), streams["operation"]
+    for number in np.unique(streams["stream"]):
+        mask = streams["stream"] == number
+        builder.add(
+            worker,
+            r.stream_names[int(number)],
+            "stream",
+            streams["start"][mask] * 1e-9 + offset,
+            streams["end"][mask] * 1e-9 + offset,
+            detail[operation[mask]],
+            key(STREAM, rows[mask]),
+        )
+    inside = operation >= 0
+    parents.append((key(STREAM, rows[inside]), key(OPERATION, operation[inside])))
 
 
 def _add_exchanges(builder: _Builder, r: ProcessRecording, worker: str, offset: float) -> None:

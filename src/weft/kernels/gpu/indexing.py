@@ -120,8 +120,11 @@ def writing(dtype: str, index_types: tuple[str, ...], rows: int, mode: str) -> A
 
 
 @functools.cache
-def copying(dtype: str) -> Any:
-    return thread_loop("copy", (dtype, dtype), (Each((Store(1, e.load(0, dtype)),)),), inputs=1)
+def copying(dtype: str, source: str = "") -> Any:
+    """y = x, which is of the type `source`, or of the same."""
+    source = source or dtype
+    value = expand(e.cast(e.load(0, source), dtype))
+    return thread_loop("copy", (source, dtype), (Each((Store(1, value),)),), inputs=1)
 
 
 def checks(indices: Sequence[Any]) -> list[Any]:

@@ -97,19 +97,18 @@ def bernoulli(op: Bernoulli, p: TensorType) -> Iterator[Native]:
 
 
 @functools.cache
-def filling(name: str, value: Callable[[str, Scalar], Scalar]) -> Any:
-    """make() of a Native that fills an array with value(dtype, number of the element).
+def distributed(name: str, dtype: str, rank: int) -> Any:
+    """A loop that fills an array with numbers of a distribution, whose own are parameters 3 and 4."""
+    value = DISTRIBUTIONS[name]
+    return drawing(name, [dtype], 0, rank, 5, lambda number: [e.cast(value(dtype, number), dtype)])
 
-    Parameters 3 and 4 are the numbers of the distribution.
-    """
 
-    @functools.cache
-    def code(dtype: str, rank: int) -> Any:
-        return drawing(name, [dtype], 0, rank, 5, lambda number: [e.cast(value(dtype, number), dtype)])
+def filling(name: str) -> Any:
+    """make() of a Native that fills an array with numbers of a distribution."""
 
     def make(_: Sequence[Any], outputs: Sequence[Any]) -> Any:
         dtype, shape, _ = outputs[0]
-        return code(dtype, len(shape))
+        return distributed(name, dtype, len(shape))
 
     return make
 
@@ -151,22 +150,25 @@ def integers(dtype: str, number: Scalar) -> Scalar:
     return draws.integer(draws.item64(number), e.parameter(3, "int64"), e.parameter(4, "int64"))
 
 
+DISTRIBUTIONS = {"uniform": uniform, "normal": normal, "integers": integers}
+
+
 @kernel(RandomUniform, device="gpu")
 def random_uniform(op: RandomUniform) -> Iterator[Native]:
     numbers = (*RESERVATION, (op.low, "float64"), (op.high, "float64"), *sizes_of(op.shape))
-    yield Native(filling("uniform", uniform), exact=False, numbers=numbers)
+    yield Native(filling("uniform"), exact=False, numbers=numbers)
 
 
 @kernel(RandomNormal, device="gpu")
 def random_normal(op: RandomNormal) -> Iterator[Native]:
     numbers = (*RESERVATION, (op.mean, "float64"), (op.std, "float64"), *sizes_of(op.shape))
-    yield Native(filling("normal", normal), exact=False, numbers=numbers)
+    yield Native(filling("normal"), exact=False, numbers=numbers)
 
 
 @kernel(RandomIntegers, device="gpu")
 def random_integers(op: RandomIntegers) -> Iterator[Native]:
     numbers = (*RESERVATION, (op.low, "int64"), (op.high, "int64"), *sizes_of(op.shape))
-    yield Native(filling("integers", integers), exact=False, numbers=numbers)
+    yield Native(filling("integers"), exact=False, numbers=numbers)
 
 
 @functools.cache

@@ -12,7 +12,7 @@ const weft = window.weft = {data: D, ready: false};
 
 // Colours: one hue for each name, muted, so that text on it can be read.
 function colour(detail) {
-  const text = ["kernel", "operation", "push"].includes(detail.kind) ? detail.name : detail.kind;
+  const text = ["kernel", "operation", "stream", "push"].includes(detail.kind) ? detail.name : detail.kind;
   let h = 2166136261;
   for (let i = 0; i < text.length; i++) h = Math.imul(h ^ text.charCodeAt(i), 16777619);
   const fixed = {wait: 0, data: 28, python: 275, module: 210, step: 225, exchange: detail.bytes ? 165 : 48};
