@@ -281,7 +281,8 @@ def test_states_come_back(through):
 def test_states_are_plain_numbers_of_every_device():
     random.seed(2**64 - 1)
     state = random.get_state()
-    assert list(state) == [f"cpu:{i}" for i in range(64)]
+    assert list(state) == [*(f"cpu:{i}" for i in range(64)), "gpu"]
+    assert state["gpu"] == (2**64 - 1, 0, 0)  # those that were not used
     assert all(state[f"cpu:{i}"] == (2**64 - 1, i, 0) for i in range(64))
 
 
