@@ -75,7 +75,7 @@ ctypes.string_at(x.address, 1)
 def test_states_of_random_numbers_have_gpus_that_are_seeded_but_not_used(standin):
     program = """
 import weft as wf
-gpus = lambda: {name: state for name, state in wf.random.get_state().items() if name.startswith("gpu")}
+gpus = lambda: {name: state for name, state in wf.random.get_state().items() if name.startswith("gpu:")}
 assert gpus() == {}
 wf.random.seed(5, device="gpu:1")
 state = wf.random.get_state()
