@@ -197,7 +197,9 @@ class _Lanes:
         def step(values: Values) -> None:
             news = [values[state.reduction.value] for state in states]
             for (state, array), new in zip(both, news, strict=True):
-                old = f.emit(f"freeze {state.kind} {values.array_load(array, state.total_dtype)}")  # see _LaneSum
+                old = f.emit(
+                    f"freeze {state.kind} {values.array_load(array, state.total_dtype)}"
+                )  # see _LaneSum
                 total = state.join(old, new)
                 values.array_store(array, state.total_dtype, total)
                 values.set_result(state.reduction, state.finish(total))
