@@ -37,14 +37,15 @@ class Buffer:
     program.
     kept: its content is computed by hoisted steps, and stays from run to run (executor/preparation.py).
     flexible: its strides do not matter to its writers and readers, which all are loops. in_parts: several steps
-    write it.
+    write it. within: the output in whose memory it is, None if it has memory of its own.
     """
 
-    __slots__ = ("flexible", "in_parts", "kept", "like", "number", "output", "strides", "type")
+    __slots__ = ("flexible", "in_parts", "kept", "like", "number", "output", "strides", "type", "within")
 
     def __init__(self, type: TensorType, strides: Sequence[Any], number: int = -1, like: int = -1) -> None:
         self.type, self.strides, self.number, self.like = type, tuple(strides), number, like
         self.output, self.flexible, self.in_parts, self.kept = False, False, False, False
+        self.within: Buffer | None = None
 
     def whole(self) -> BufferView:
         """The view of all of it."""
