@@ -52,7 +52,7 @@ def is_sum_of_few(a: TensorType, b: TensorType) -> bool:
     Outer products and those with up to 3 terms; of many tiny matrices, or of many matrices with vectors, more.
 
     >>> from weft.base.dtype import float32
-    >>> shapes = [((9, 4, 4), (9, 4, 4)), ((4, 4), (4, 4)), ((9, 1), (1, 9)), ((9, 1, 6), (9, 6, 9))]
+    >>> shapes = [((4, 4), (9, 4, 4)), ((9, 4, 4), (4, 4)), ((9, 1), (1, 9)), ((9, 1, 6), (9, 6, 9))]
     >>> [is_sum_of_few(TensorType(a, float32), TensorType(b, float32)) for a, b in shapes]
     [True, False, True, True]
     """
@@ -61,7 +61,7 @@ def is_sum_of_few(a: TensorType, b: TensorType) -> bool:
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if k <= FEW_TERMS:
         return k > 0
-    if min(a.ndim, b.ndim) == 2:
+    if b.ndim == 2:  # one product of all rows of a
         return False
     if is_one(m) or is_one(n):
         return k <= FEW_TERMS_OF_VECTORS
