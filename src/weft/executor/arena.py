@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
 from weft.base import flags
-from weft.base.typing import Any
 from weft.executor.assembly import Fused
 from weft.executor.buffers import Buffer, BufferView, same_shape
 from weft.executor.memory import ArenaBlock, aligned, largest_live_bytes, lay_out
