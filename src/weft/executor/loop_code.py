@@ -133,7 +133,9 @@ class LoopCode(Record):
         nodes = e.walk(*[part.value for stage in self.stages for part in parts(stage)])
         gathered = {node.value for node in nodes if node.op == "load_at"}
         operands = tuple(
-            Operand(d, words[c], int(k in gathered), k in gathered)
+            Operand(d, "step", step=ord(c) - ord("A"))  # LoopPattern::letter of the native core
+            if c.isupper()
+            else Operand(d, words[c], int(k in gathered), k in gathered)
             for k, (d, c) in enumerate(zip(self.dtypes, inner, strict=True))
         )
         row_axes = self.row_axes if self.position_axes else 0

@@ -43,7 +43,7 @@ def is_one_row(x: TensorType) -> bool:
     return all(is_one(n) for n in x.shape[:-1])
 
 
-FEW_TERMS, FEW_TERMS_OF_TINY, FEW_TERMS_OF_VECTORS = 3, 4, 6
+FEW_TERMS, FEW_TERMS_OF_TINY, FEW_TERMS_OF_VECTORS = 3, 8, 6
 
 
 def is_sum_of_few(a: TensorType, b: TensorType) -> bool:
