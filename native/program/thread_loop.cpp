@@ -11,9 +11,8 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kAccessBytes = 16;  // the widest access of a thread
-constexpr size_t kGateWords = 2;      // the address of findings, their number
-constexpr int64_t kNarrow = (int64_t{1} << 31) - 1;
+constexpr int64_t kAccessBytes = 16;        // the widest access of a thread
+constexpr size_t kGateWords = 2;            // the address of findings, their number
 constexpr int64_t kBlocksOfProcessor = 16;  // more would wait; those that run stride over what is left
 // Products of fewer rows, columns or elements would leave most of a tile empty.
 constexpr int64_t kLeastSide = 16, kLeastDepth = 8;
@@ -122,8 +121,8 @@ bool ThreadLoop::prepare(const View* operands, Work& work) const {
 
 void ThreadLoop::launch(const Work& work, char* const* data, std::span<const uint64_t> gathered,
                         const uint64_t* parameters, const RunContext& context) const {
-  DeviceBackend* const backend = backend_of(context.device.kind);
-  if (!backend) throw std::logic_error("a loop for threads runs on " + to_string(context.device));
+  if (!backend_of(context.device.kind))
+    throw std::logic_error("a loop for threads runs on " + to_string(context.device));
   const LoopSpace& space = work.space;
   ThreadPattern pattern = work.pattern;
   pattern.device = context.device.index;
@@ -136,8 +135,7 @@ void ThreadLoop::launch(const Work& work, char* const* data, std::span<const uin
       width /= 2;
   }
   pattern.width = static_cast<int>(width);
-  const Findings* const findings = context.is_gated ? context.findings : nullptr;
-  pattern.is_gated = findings && findings->count;
+  pattern.is_gated = is_gated_now(context);
   const DeviceFunction& function = *codes_.find(pattern.key(), [&] { return compile_(pattern); });
 
   uint64_t words[DeviceFunction::kMostWords];
@@ -148,18 +146,7 @@ void ThreadLoop::launch(const Work& work, char* const* data, std::span<const uin
   for (size_t k = 0; k < operands; ++k)
     for (size_t d = 0; d < rank; ++d) words[count++] = static_cast<uint64_t>(space.strides[k][d]);
   for (const uint64_t stride : gathered) words[count++] = stride;
-  const size_t end = function.words - (pattern.is_gated ? kGateWords : 0);
-  if (count > end) throw std::logic_error("a loop's code takes fewer words than its operands have");
-  if (count < end) std::memcpy(words + count, parameters, (end - count) * sizeof *words);
-  if (pattern.is_gated) {
-    words[end] = reinterpret_cast<uint64_t>(findings->memory);
-    words[end + 1] = findings->count;
-  }
-
-  const int64_t blocks = std::min((work.items + function.items - 1) / function.items,
-                                  kBlocksOfProcessor * backend->processors(context.device.index));
-  if (blocks > 0)
-    backend->launch(context.device.index, context.stream, function, static_cast<unsigned>(blocks), words);
+  enqueue_launch(context, function, work.items, words, count, parameters, pattern.is_gated);
 }
 
 void ThreadLoop::run(const Call& call, std::span<const uint64_t> gathered) const {
@@ -186,6 +173,22 @@ class ThreadLoop::BoundLoop final : public Bound {
 
 std::unique_ptr<Bound> ThreadLoop::bind(const View* operands) const {
   return std::make_unique<BoundLoop>(*this, operands);
+}
+
+void enqueue_launch(const RunContext& context, const DeviceFunction& function, int64_t items, uint64_t* words,
+                    size_t count, const uint64_t* parameters, bool is_gated) {
+  const size_t end = function.words - (is_gated ? kGateWords : 0);
+  if (count > end) throw std::logic_error("a loop's code takes fewer words than its operands have");
+  if (count < end) std::memcpy(words + count, parameters, (end - count) * sizeof *words);
+  if (is_gated) {
+    words[end] = reinterpret_cast<uint64_t>(context.findings->memory);
+    words[end + 1] = context.findings->count;
+  }
+  DeviceBackend& backend = *backend_of(context.device.kind);
+  const int64_t blocks = std::min((items + function.items - 1) / function.items,
+                                  kBlocksOfProcessor * backend.processors(context.device.index));
+  if (blocks > 0)
+    backend.launch(context.device.index, context.stream, function, static_cast<unsigned>(blocks), words);
 }
 
 const Kernel& copy_loop(DType dtype) {

@@ -77,6 +77,18 @@ class ThreadLoop final : public Kernel {
   CodeTable<ThreadPattern::Key, const DeviceFunction*> codes_;
 };
 
+inline constexpr int64_t kNarrow = (int64_t{1} << 31) - 1;  // the largest position of narrow code
+
+// Whether what is enqueued has to look at checks first.
+inline bool is_gated_now(const RunContext& context) noexcept {
+  return context.is_gated && context.findings && context.findings->count;
+}
+
+// Enqueues a launch for so many items, whose first `count` words are there: parameters, and for gated code
+// the findings, fill the others that the function takes.
+void enqueue_launch(const RunContext& context, const DeviceFunction& function, int64_t items, uint64_t* words,
+                    size_t count, const uint64_t* parameters, bool is_gated);
+
 // The loop x -> y of arrays of a type, kept for the process; what makes it is set where the native module is
 // loaded.
 inline std::atomic<Ref<Kernel> (*)(DType)> make_copy_loop{nullptr};

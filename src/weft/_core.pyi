@@ -542,6 +542,9 @@ def make_loop(operands: int, inputs: int, row_axes: int, position_axes: int, ord
 
 def make_thread_loop(operands: int, inputs: int, row_axes: int, position_axes: int, ordered: bool, joins: bool, factors: int, compile: object) -> Kernel: ...
 
+def make_thread_launches(operands: int, loops: Sequence[tuple[int, int]], scratch: Sequence[tuple[int, str]], launches: list) -> Kernel:
+    """Launches of code for threads: program/thread_launches.h."""
+
 def kernel_foreach(body: Plan, sequences: int, rest: int, items: int, saved: Sequence[bool], reverse: bool, counted: bool) -> Kernel: ...
 
 def kernel_while(condition: Plan, body: Plan, rest: int, limit: int, counted: bool, saved: Sequence[bool]) -> Kernel: ...

@@ -61,6 +61,24 @@ def test_views_launch_nothing():
     assert y.shape == (2, 5)
 
 
+def test_attention_has_no_array_of_scores():
+    """One launch, and three for its gradients: none makes an array of scores for another one."""
+    q, k, v = (wf.tensor(numbers(1, 2, 200, 8)) for _ in range(3))
+    assert counted(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))[1:] == (1, 1, 0)
+
+    @wf.trace
+    def gradients(q, k, v):
+        return wf.grad(lambda *x: F.scaled_dot_product_attention(*x).sum(), argnums=(0, 1, 2))(q, k, v)
+
+    def call():
+        results = gradients(q, k, v)
+        results[2].wait()
+        return results[0]
+
+    _, launches, _, staged = counted(call)
+    assert (launches, staged) == (5, 0)  # attention, its three passes, and what the sum's gradient is
+
+
 def test_a_traced_step_waits_once():
     w = wf.tensor(numbers(7, 7))
 

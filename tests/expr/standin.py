@@ -75,7 +75,7 @@ class Gpu:
         Of gated code the last array is the findings, 2 words each.
         """
         self.use(seed)
-        addresses = [self.new("cuMemAlloc_v2", SIZE(a.nbytes)) for a in arrays]
+        addresses = [self.new("cuMemAlloc_v2", SIZE(max(a.nbytes, 1))) for a in arrays]
         try:
             for address, array in zip(addresses, arrays, strict=True):
                 self.call(

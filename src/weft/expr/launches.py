@@ -13,11 +13,11 @@ from weft.expr.llvm_products import (
     fits_into_shared_memory,
     operands_of_fold,
 )
-from weft.expr.llvm_threads import NO_PAIRS, Schedule, schedule_of, width_of
+from weft.expr.llvm_threads import NO_PAIRS, Schedule, ThreadCode, schedule_of, width_of
 from weft.expr.targets import compile_threads, target_of
 from weft.expr.threads import print_threads
 
-__all__ = ["launched", "product_operands", "thread_loop"]
+__all__ = ["code_for", "launched", "product_operands", "thread_loop"]
 
 INNER: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross", "r": "reverse"}
 LONG_ROW = 1024  # ThreadPattern::kShortRow of the native core: longer rows are for whole blocks
@@ -40,7 +40,11 @@ def launched(
     schedule = schedule_of(kernel, LONG_ROW + is_long, is_narrow, width)
     if pairs != NO_PAIRS and fits_into_shared_memory(kernel, pairs[2]):
         schedule = Schedule("products", PRODUCT_THREADS, 1, is_narrow, pairs)
-    code = print_threads(kernel, schedule)
+    return code_for(print_threads(kernel, schedule), chip, is_gated)
+
+
+def code_for(code: ThreadCode, chip: str, is_gated: bool) -> tuple[bytes, str, int, int, int, int]:
+    """Code on a kind of GPU: its image, its name, and what a launch has to know (see ThreadCode)."""
     code = code.gated() if is_gated else code
     image = compile_threads(code, target_of(chip))
     return image, code.name, code.threads, code.shared_bytes, code.words, code.positions

@@ -56,7 +56,7 @@ class Schedule(Record):
     Raises ValueError for numbers that are not of these kinds.
     """
 
-    kind: Literal["elements", "warps", "blocks", "columns", "serial", "products"]
+    kind: Literal["elements", "warps", "blocks", "columns", "serial", "products", "tiles"]
     threads: int = 128
     width: int = 1
     is_narrow: bool = False
@@ -77,7 +77,8 @@ class ThreadCode(Record):
     words: of its arguments. shared_bytes: of shared memory for a block. A block's turn covers `positions` elements,
     rows or columns; any number of blocks from 1 on is right. is_gated: it does nothing if a check has found a failure.
     Then its last words are the address of findings, 16 bytes each, and their number; one is a failure if its first
-    8 bytes are not negative.
+    8 bytes are not negative. in_flight: threads that a multiprocessor is to run at the same time, which limits their
+    registers: 128 for 512.
     """
 
     name: str
@@ -87,6 +88,7 @@ class ThreadCode(Record):
     shared_bytes: int
     positions: int
     is_gated: bool = False
+    in_flight: int = 512
 
     def gated(self) -> ThreadCode:
         """The same code behind a gate."""
@@ -150,12 +152,13 @@ class Threads(Function):
 
     divides_by_floats = False  # threads divide numbers one by one
 
-    def __init__(self, kernel: Kernel, schedule: Schedule) -> None:
+    def __init__(self, kernel: Kernel, schedule: Schedule, more: Sequence[Scalar] = ()) -> None:
+        """more: expressions beside those of the kernel's stages, for their parameters."""
         self.schedule = schedule
         self.shared_words = self.barriers = 0
         self.is_settled = True
         computed = [value for stage in kernel.stages for value in values(stage)]
-        slots = [node.value + 1 for node in walk(*computed) if node.op == "parameter"]
+        slots = [node.value + 1 for node in walk(*computed, *more) if node.op == "parameter"]
         n, rank = len(kernel.operands), kernel.rank
         begins = [
             0,
@@ -174,6 +177,9 @@ class Threads(Function):
         self.thread, self.block_number, self.block_count = (
             self.emit(f"call i64 @weft_{name}()") for name in ("thread", "block", "blocks")
         )
+        for node in walk(*more):
+            if node.op == "parameter":
+                self.parameter(node)
         self.lane = self.emit(f"and i64 {self.thread}, {WARP - 1}")
         self.warp = self.emit(f"lshr i64 {self.thread}, 5")
 

@@ -169,8 +169,9 @@ def _standin_text(code: ThreadCode) -> str:
 def _ptx_text(code: ThreadCode) -> str:
     """The entry, and the functions as intrinsics of PTX."""
     argument = f"ptr byval([{max(code.words, 1)} x i64]) align 8 %arguments"
-    # 512 threads in flight, 128 registers for each: without a number the assembler spills to have more of them.
-    bounds = f'"nvvm.reqntid"="{code.threads}" "nvvm.minctasm"="{max(512 // code.threads, 1)}"'
+    # Without a number of blocks in flight the assembler spills to have more of them.
+    blocks = max(code.in_flight // code.threads, 1)
+    bounds = f'"nvvm.reqntid"="{code.threads}" "nvvm.minctasm"="{blocks}"'
     lines = [
         _entry(code, f"ptx_kernel void @{code.name}({argument}) convergent {bounds}"),
         "@weft_shared_memory = external addrspace(3) global [0 x i8], align 16",
