@@ -15,6 +15,7 @@ from weft.base.errors import DeviceError
 from weft.executor.planner import make_plan
 from weft.expr import threads
 from weft.expr.llvm_products import print_products
+from weft.expr.llvm_tensor_cores import print_tensor_products
 from weft.graph.graph import Graph, graph_of
 from weft.ops.node import constant, input_value
 from weft.ops.types import TensorType
@@ -439,11 +440,18 @@ class Printed:
     def __init__(self, monkeypatch):
         self.count = 0
 
+        self.tensor_cores = 0
+
         def count(f):
             self.count += 1
             return print_products(f)
 
+        def count_tensor(f):
+            self.tensor_cores += 1
+            return print_tensor_products(f)
+
         monkeypatch.setattr(threads, "print_products", count)
+        monkeypatch.setattr(threads, "print_tensor_products", count_tensor)
 
 
 def matrix(device, values, is_turned, is_cut):
@@ -478,7 +486,8 @@ def test_random_products(monkeypatch):
                 results[-1].append(F.relu(a @ b + b[..., :1, :]).numpy())
         for got, want in zip(*results, strict=True):
             np.testing.assert_array_equal(got, want)
-    assert printed.count >= 5
+    assert printed.count >= 3
+    assert printed.tensor_cores >= 1
 
 
 @pytest.mark.parametrize(
@@ -489,20 +498,21 @@ def test_random_products(monkeypatch):
         ({"groups": 2, "padding": (0, 2)}, 8),
     ],
 )
-def test_convolutions_are_products(options, channels, monkeypatch):
-    """And so are their gradients."""
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_convolutions_are_products(options, channels, dtype, monkeypatch):
+    """And so are their gradients; those of 16-bit floats are for tensor cores."""
     printed = Printed(monkeypatch)
     x = rng.integers(-3, 4, (2, channels, 12, 9)).astype("float32")
     w = rng.integers(-3, 4, (34, channels // options.get("groups", 1), 3, 3)).astype("float32")
     results = []
     for device in ("gpu:0", "cpu:0"):
-        inputs = [wf.tensor(a, device=device) for a in (x, w)]
-        y, pull = wf.vjp(lambda x, w: F.conv2d(x, w, **options), *inputs)
+        inputs = [F.cast(wf.tensor(a, device=device), dtype=dtype) for a in (x, w, np.arange(34) / 4)]
+        y, pull = wf.vjp(lambda *x: F.conv2d(*x, **options), *inputs)
         slope = wf.tensor(np.arange(y.size, dtype="float32").reshape(y.shape) % 5, device=device)
-        results.append([y.numpy(), *(dx.numpy() for dx in pull(slope))])
+        results.append([y.numpy(), *(dx.numpy() for dx in pull(F.cast(slope, dtype=dtype)))])
     for got, want in zip(*results, strict=True):
         np.testing.assert_array_equal(got, want)
-    assert printed.count >= 2
+    assert (printed.count if dtype == "float32" else printed.tensor_cores) >= 2
 
 
 def train(device, is_traced):

@@ -11,6 +11,7 @@ import numpy as np
 from weft.expr.compiler import compile_kernel
 from weft.expr.kernel import parts
 from weft.expr.llvm_products import PRODUCT_THREADS
+from weft.expr.llvm_tensor_cores import halves_of
 from weft.expr.llvm_threads import NO_PAIRS, Schedule, schedule_of, width_of
 from weft.expr.scalar import FLOATS, walk
 from weft.expr.targets import compile_threads, standin_target
@@ -176,7 +177,9 @@ class Trial:
             found.append(first.replaced(kind="blocks", is_narrow=True))
         if self.pairs != NO_PAIRS:
             found += [
-                Schedule("products", PRODUCT_THREADS, 1, narrow, self.pairs) for narrow in (False, True)
+                Schedule(kind, PRODUCT_THREADS, 1, narrow, self.pairs)
+                for kind in ("products", *(["tensor"] if halves_of(kernel, self.pairs[2]) else []))
+                for narrow in (False, True)
             ]
         return found
 

@@ -13,8 +13,9 @@ from weft.expr.llvm_products import (
     fits_into_shared_memory,
     operands_of_fold,
 )
+from weft.expr.llvm_tensor_cores import halves_of
 from weft.expr.llvm_threads import NO_PAIRS, Schedule, ThreadCode, schedule_of, width_of
-from weft.expr.targets import compile_threads, target_of
+from weft.expr.targets import compile_threads, has_tensor_cores, target_of
 from weft.expr.threads import print_threads
 
 __all__ = ["code_for", "launched", "product_operands", "thread_loop"]
@@ -38,7 +39,9 @@ def launched(
     """
     width = min(width, width_of(kernel))  # the grid strides: it may be one for wider accesses
     schedule = schedule_of(kernel, LONG_ROW + is_long, is_narrow, width)
-    if pairs != NO_PAIRS and fits_into_shared_memory(kernel, pairs[2]):
+    if pairs != NO_PAIRS and has_tensor_cores(chip) and halves_of(kernel, pairs[2]):
+        schedule = Schedule("tensor", PRODUCT_THREADS, 1, is_narrow, pairs)
+    elif pairs != NO_PAIRS and fits_into_shared_memory(kernel, pairs[2]):
         schedule = Schedule("products", PRODUCT_THREADS, 1, is_narrow, pairs)
     return code_for(print_threads(kernel, schedule), chip, is_gated)
 

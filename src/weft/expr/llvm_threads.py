@@ -9,7 +9,8 @@ the same bits there.
 Schedules, which weft.expr.llvm_blocks shares: "elements", a thread for `width` elements of a kernel with one Each;
 "warps" and "blocks", a row for 32 or all threads of a block; "columns", rows side by side, a lane for each and its
 warps along the rows; "serial", a thread for each row, for stores at computed positions. weft.expr.llvm_products has
-"products", tiles of rows for pairs of positions.
+"products", tiles of rows for pairs of positions, weft.expr.llvm_tensor_cores "tensor", those of 16-bit floats. Code
+that is written for its operands has "tiles" (weft.kernels.gpu.attention_tiles).
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ class Schedule(Record):
     threads: of a block, a multiple of 32. width: elements of a thread's turn ("elements" only); every operand that is
     "unit" has to be aligned to width elements at each turn of the outer loops, and the innermost size to be a multiple
     of width unless the kernel has one loop. is_narrow: all positions, and offsets in bytes along each loop, fit into
-    31 bits. pairs ("products" only): how many of the loops before the row are those of m, how many behind them those
+    31 bits. pairs (of products only): how many of the loops before the row are those of m, how many behind them those
     of n, and bit k: operand k, which the Fold loads, moves along those of n (weft.expr.llvm_products).
     Raises ValueError for numbers that are not of these kinds.
     """
 
-    kind: Literal["elements", "warps", "blocks", "columns", "serial", "products", "tiles"]
+    kind: Literal["elements", "warps", "blocks", "columns", "serial", "products", "tensor", "tiles"]
     threads: int = 128
     width: int = 1
     is_narrow: bool = False
@@ -67,7 +68,7 @@ class Schedule(Record):
             raise ValueError(f"schedule: threads must be a multiple of {WARP} up to 1024, got {self.threads}")
         if self.width not in (1, 2, 4, 8, 16) or (self.width > 1 and self.kind != "elements"):
             raise ValueError(f"schedule: width {self.width} of {self.kind}")
-        if (self.kind == "products") != (min(self.pairs[:2]) > 0):
+        if (self.kind in ("products", "tensor")) != (min(self.pairs[:2]) > 0):
             raise ValueError(f"schedule: pairs {self.pairs} of {self.kind}")
 
 
