@@ -51,7 +51,7 @@ class PythonCompiler {
   std::vector<PyObject*> owners_;
 };
 
-// Code of a ThreadLoop, made by Python: compile(chip, rank, row_rank, lanes, inner, is_long, is_narrow,
+// Code of a ThreadLoop, made by Python: compile(chip, rank, row_rank, lanes, inner, row_bits, is_narrow,
 // width, pairs, is_gated) gives (image, name, threads, shared bytes, words, items).
 class PythonThreadCompiler {
  public:
@@ -63,7 +63,7 @@ class PythonThreadCompiler {
     const LoopPattern& loop = pattern.loop;
     std::string inner;
     for (int k = 0; k < loop.operands; ++k) inner += loop.letter(k);
-    return made(pattern.device, loop.rank, loop.row_rank, loop.lanes, inner, pattern.is_long,
+    return made(pattern.device, loop.rank, loop.row_rank, loop.lanes, inner, pattern.row_bits,
                 pattern.is_narrow, pattern.width,
                 std::make_tuple(pattern.m_loops, pattern.n_loops, pattern.seconds), pattern.is_gated);
   }
@@ -106,6 +106,17 @@ LoopForm loop_form(int operands, int inputs, uint32_t row_axes, uint32_t positio
     throw ValueError("loop: " + std::to_string(inputs) + " inputs of " + std::to_string(operands) +
                      " operands");
   return {operands, inputs, row_axes, position_axes, is_ordered};
+}
+
+// (part, join, types) of rows that are folded in pieces, or None.
+template <class Split>
+Split split_of(const nb::object& split) {
+  Split parts;
+  if (split.is_none()) return parts;
+  parts.part = nb::cast<PyKernel&>(split[0]).kernel;
+  parts.join = nb::cast<PyKernel&>(split[1]).kernel;
+  for (nb::handle dtype : split[2]) parts.dtypes.push_back(as_dtype(dtype));
+  return parts;
 }
 
 // The stages of a Loop that can be taken apart, made by Python: see weft/executor/loop_stages.py.
@@ -310,34 +321,29 @@ void bind_program(nb::module_& m) {
          nb::object compile, nb::object split, nb::object apart) {
         const LoopForm form = loop_form(operands, inputs, row_axes, position_axes, ordered);
         auto compiler = std::make_shared<PythonCompiler>(std::move(compile));
-        Loop::Split parts;
-        if (!split.is_none()) {
-          parts.part = nb::cast<PyKernel&>(split[0]).kernel;
-          parts.join = nb::cast<PyKernel&>(split[1]).kernel;
-          for (nb::handle dtype : split[2]) parts.dtypes.push_back(as_dtype(dtype));
-        }
         Loop::MakeStages stages;
         if (!apart.is_none()) {
           auto maker = std::make_shared<PythonStages>(std::move(apart));
           stages = [maker] { return (*maker)(); };
         }
         return Ref<Kernel>(new Loop(
-            form, [compiler](const LoopPattern& p) { return (*compiler)(p); }, std::move(parts), stages,
-            compiler->source()));
+            form, [compiler](const LoopPattern& p) { return (*compiler)(p); }, split_of<Loop::Split>(split),
+            stages, compiler->source()));
       },
       "operands"_a, "inputs"_a, "row_axes"_a, "position_axes"_a, "ordered"_a, "compile"_a,
       "split"_a = nb::none(), "apart"_a = nb::none());
   def(
       m, "make_thread_loop",
       [](int operands, int inputs, uint32_t row_axes, uint32_t position_axes, bool ordered, bool joins,
-         uint32_t factors, nb::object compile) {
+         bool keeps, uint32_t factors, nb::object compile, nb::object split) {
         const LoopForm form = loop_form(operands, inputs, row_axes, position_axes, ordered);
         auto compiler = std::make_shared<PythonThreadCompiler>(std::move(compile));
-        return Ref<Kernel>(new ThreadLoop(form, joins, factors,
-                                          [compiler](const ThreadPattern& p) { return (*compiler)(p); }));
+        return Ref<Kernel>(new ThreadLoop(
+            form, joins, keeps, factors, [compiler](const ThreadPattern& p) { return (*compiler)(p); },
+            split_of<ThreadLoop::Split>(split)));
       },
-      "operands"_a, "inputs"_a, "row_axes"_a, "position_axes"_a, "ordered"_a, "joins"_a, "factors"_a,
-      "compile"_a);
+      "operands"_a, "inputs"_a, "row_axes"_a, "position_axes"_a, "ordered"_a, "joins"_a, "keeps"_a,
+      "factors"_a, "compile"_a, "split"_a = nb::none());
   // loops: (operand, dimension) that gives the size of each; scratch: (operand whose shape it has, type);
   // launches: ((operand, its dimension in each loop or -1), (loop, elements of a turn), compile) each.
   def(

@@ -62,6 +62,39 @@ def test_views_launch_nothing():
     assert y.shape == (2, 5)
 
 
+def test_long_rows_are_folded_in_pieces():
+    """Where there are too few of them: pieces, what is left of each row, and what these come to."""
+    for shape, axis, pieces in [
+        ((20000,), None, 3),
+        ((3, 20480), 1, 2),
+        ((9001, 5), 0, 3),
+        ((2, 9000, 3), 1, 3),
+        ((3, 8192), 1, 1),
+        ((64, 9000), 1, 1),
+    ]:
+        for dtype in ("float32", "bfloat16", "int32", "complex64"):
+            a = np.asarray(rng.integers(-9, 10, shape), "float32")
+            x = F.cast(wf.tensor(a), dtype=dtype)
+            total, launched, _, staged = counted(lambda: x.sum(axis=axis))  # noqa: B023
+            assert (launched, staged) == (pieces, 0), (shape, dtype)
+            np.testing.assert_array_equal(
+                F.cast(total, dtype="float32").numpy(),
+                F.cast(
+                    F.cast(wf.tensor(a, device="cpu:0"), dtype=dtype).sum(axis=axis), dtype="float32"
+                ).numpy(),
+            )
+        x = wf.tensor(numbers(*shape))
+        np.testing.assert_allclose(
+            x.mean(axis=axis).numpy(), x.numpy().mean(axis, dtype="float64"), rtol=1e-5, atol=1e-7
+        )
+        np.testing.assert_array_equal(x.max(axis=axis).numpy(), x.numpy().max(axis))
+        np.testing.assert_array_equal(x[..., ::2].min().numpy(), x.numpy()[..., ::2].min())
+        traced = wf.trace(lambda x: F.exp(x).sum(axis=axis) * 2)  # noqa: B023
+        for _ in range(2):
+            want = np.exp(x.numpy().astype("float64")).sum(axis) * 2
+            np.testing.assert_allclose(traced(x).numpy(), want, rtol=1e-5)
+
+
 def test_attention_has_no_array_of_scores():
     """One launch, and three for its gradients: none makes an array of scores for another one."""
     q, k, v = (wf.tensor(numbers(1, 2, 200, 8)) for _ in range(3))

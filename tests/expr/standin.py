@@ -173,8 +173,11 @@ class Trial:
                     found.append(schedule_of(kernel, length, True, width))
                     break
                 width //= 2
+        if first.held:  # the same without it
+            found.append(Schedule("warps" if length <= 1024 else "blocks", 128, 1, True))
         if first.kind == "warps":
-            found.append(first.replaced(kind="blocks", is_narrow=True))
+            held = -(-length // 128) if first.held else 0
+            found.append(Schedule("blocks", 128, 1, True, held=held))
         if self.pairs != NO_PAIRS:
             found += [
                 Schedule(kind, PRODUCT_THREADS, 1, narrow, self.pairs)

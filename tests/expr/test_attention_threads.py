@@ -9,7 +9,8 @@ from tests.ops.support import SEED
 
 from weft.expr.targets import compile_threads, standin_target
 from weft.kernels.gpu.attention import dim_of
-from weft.kernels.gpu.attention_tiles import LOOPS, Pass, operands_of, print_pass
+from weft.kernels.gpu.attention_passes import LOOPS, AttentionPass, operands_of
+from weft.kernels.gpu.attention_tiles import print_pass
 
 from .standin import DeviceFault, gpu, without_barrier
 from .support import NUMPY
@@ -112,7 +113,7 @@ class Example:
         dtypes = {name: TYPES.get(name, self.dtype) for name in names}
         if "mask" in dtypes:
             dtypes["mask"] = "bool" if self.arrays["mask"].dtype == bool else self.dtype
-        code = print_pass(Pass(kind, tuple(dtypes.items()), bool(self.cap), columns), is_narrow)
+        code = print_pass(AttentionPass(kind, tuple(dtypes.items()), bool(self.cap), columns), is_narrow)
         code = code.replaced(text=text(code.text)) if text else code
         known = self.arrays | {"y": self.wanted["y"], "logs": self.wanted["logs"]}
         known["means"] = (self.wanted["y"] * self.arrays["dy"].astype("float64")).sum(-1)

@@ -14,7 +14,8 @@ from weft.expr.llvm_threads import NO_PAIRS
 from weft.expr.targets import compile_threads, ptx_target
 from weft.expr.threads import print_threads
 from weft.kernels.gpu.attention import columns_of
-from weft.kernels.gpu.attention_tiles import Pass, operands_of, print_pass
+from weft.kernels.gpu.attention_passes import AttentionPass, operands_of
+from weft.kernels.gpu.attention_tiles import print_pass
 
 from .standin import Trial
 from .test_attention_threads import KINDS as ATTENTION_KINDS
@@ -85,7 +86,7 @@ def test_attention_fits_into_registers(chip, kind, request, tmp_path):
         names = operands_of(kind, options)
         types = tuple((name, TYPES.get(name, "bool" if name == "mask" else dtype)) for name in names)
         for is_narrow in (False, True):
-            code = print_pass(Pass(kind, types, options == ATTENTION_OPTIONS, columns), is_narrow)
+            code = print_pass(AttentionPass(kind, types, options == ATTENTION_OPTIONS, columns), is_narrow)
             assert code.shared_bytes <= 48 << 10
             registers(compile_threads(code, ptx_target(chip)), chip, tmp_path)
 

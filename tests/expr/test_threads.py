@@ -358,8 +358,11 @@ OTHERS = [  # everything else that has barriers
         for kind in ("products", *(["tensor"] if halves_of(k, pairs[2]) else []))
     ),
 ]
-SHOWN = {(m[0].name, m[2].kind) for m in MUTANTS}
-MUTANTS += [m for m in OTHERS if (m[0].name, m[2].kind) not in SHOWN and not m[0].name.startswith(ALIKE)]
+OTHERS += [(softmax(), (9, 300), schedule_of(softmax(), 300))]
+SHOWN = {(m[0].name, m[2].kind, m[2].held) for m in MUTANTS}
+MUTANTS += [
+    m for m in OTHERS if (m[0].name, m[2].kind, m[2].held) not in SHOWN and not m[0].name.startswith(ALIKE)
+]
 
 
 @pytest.mark.parametrize(
@@ -455,6 +458,27 @@ def test_narrow_positions_need_no_division_of_64_bits():
     )
     assert b"div.u64" in wide
     assert b".u64" not in narrow or b"div.u64" not in narrow
+
+
+def test_rows_that_several_stages_read_are_read_once():
+    kernel = softmax()
+    kinds = [
+        (s.kind, s.threads, s.held)
+        for s in (schedule_of(kernel, n) for n in (30, 256, 257, 1024, 2000, 8192))
+    ]
+    assert kinds == [
+        ("warps", 128, 1),
+        ("warps", 128, 8),
+        ("blocks", 128, 3),
+        ("blocks", 128, 8),
+        ("blocks", 256, 8),
+        ("blocks", 512, 16),
+    ]
+    assert not schedule_of(kernel, 8193).held
+    assert not schedule_of(through_memory(), 100).held
+    for schedule in (schedule_of(kernel, 256), schedule_of(kernel, 1024, True)):
+        ptx = compile_threads(print_threads(kernel, schedule), ptx_target("sm_80"))
+        assert ptx.count(b"ld.global") == schedule.held == 8
 
 
 def test_schedules():

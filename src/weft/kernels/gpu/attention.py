@@ -9,7 +9,8 @@ from typing import Any
 from weft import _core
 from weft.expr.launches import code_for
 from weft.kernels import kernel
-from weft.kernels.gpu.attention_tiles import LOOPS, MOVES, TILE, Kind, Pass, operands_of, print_pass
+from weft.kernels.gpu.attention_passes import LOOPS, MOVES, TILE, AttentionPass, Kind, operands_of
+from weft.kernels.gpu.attention_tiles import print_pass
 from weft.ops.families.attention import (
     Attention,
     ScaledDotProductAttention,
@@ -51,7 +52,7 @@ def launches(
     parts = []
     for kind in kinds:
         operands = operands_of(kind, options)
-        form = Pass(
+        form = AttentionPass(
             kind, tuple((name, types[name]) for name in operands), is_capped, columns[kind in ("y", "dv")]
         )
         ways = [(numbers[name], [dim_of(name, loop) for loop in LOOPS]) for name in operands]
@@ -60,7 +61,7 @@ def launches(
         column = "feature" if kind in ("dq", "dk") else "column"
         tiles = [("batch", 1), (head, 1), (row, TILE), (column, form.columns)]
 
-        def compile(chip: str, is_narrow: bool, is_gated: bool, form: Pass = form) -> Any:
+        def compile(chip: str, is_narrow: bool, is_gated: bool, form: AttentionPass = form) -> Any:
             return code_for(print_pass(form, is_narrow), chip, is_gated)
 
         parts.append((ways, [(LOOPS.index(loop), n) for loop, n in tiles], compile))

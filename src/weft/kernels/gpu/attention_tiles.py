@@ -13,10 +13,10 @@ same scores. Queries behind the last one see nothing; what is read behind a size
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from weft.base.record import Record
-from weft.base.typing import Any, Literal
+from weft.base.typing import Any
 from weft.expr import draws
 from weft.expr import scalar as e
 from weft.expr.functions import expand
@@ -26,29 +26,13 @@ from weft.expr.llvm_grids import SIDE, FloatTile, Grid
 from weft.expr.llvm_threads import Schedule, ThreadCode, Threads
 from weft.expr.llvm_values import cast, from_memory, number, to_memory
 from weft.expr.llvm_writer import memory_type
+from weft.kernels.gpu.attention_passes import KINDS, LOOPS, MOVES, SIZES, TILE, AttentionPass
 
-__all__ = ["LOOPS", "MOVES", "TILE", "Pass", "operands_of", "print_pass"]
+__all__ = ["print_pass"]
 
-LOOPS = ("batch", "head", "query", "key", "feature", "column", "group", "two")  # group: a head of k and v
-TILE = 64
 DEPTH = 16  # elements of a product's depth in a turn
 THREADS = SIDE * SIDE
 FAR = 1 << 60  # beyond every key
-KINDS = {"y": "v", "dq": "k", "dk": "q", "dv": "dy"}  # each pass, and the rows whose weighted sums it gives
-QUERY_SIDE = ("batch", "head", "query")
-KEY_SIDE = ("batch", "group", "key")
-MOVES = {
-    **dict.fromkeys(("q", "dq"), (*QUERY_SIDE, "feature")),
-    **dict.fromkeys(("k", "dk"), (*KEY_SIDE, "feature")),
-    **dict.fromkeys(("v", "dv"), (*KEY_SIDE, "column")),
-    **dict.fromkeys(("y", "dy"), (*QUERY_SIDE, "column")),
-    **dict.fromkeys(("logs", "means"), QUERY_SIDE),
-    "mask": (*QUERY_SIDE, "key"),
-    "ranges": (*QUERY_SIDE, "two"),
-    "slopes": ("head",),
-    "words": ("two",),
-}
-SIZES = {name: d for d, name in enumerate(LOOPS)}
 NOTHING, INFINITE, ZERO = (number(x, "float32") for x in (float("-inf"), float("inf"), 0.0))
 
 X, Y, Z, W = (e.result(k, "float32") for k in range(4))
@@ -73,39 +57,7 @@ KEPT = e.where(
 )
 
 
-Kind = Literal["y", "dq", "dk", "dv"]
-
-
-class Pass(Record):
-    """A pass, by what its code depends on.
-
-    dtypes: (operand, type) of those that are there; is_capped: scores have a cap; columns: of the result that a block
-    has, 16, 32, 64 or 128.
-    """
-
-    kind: Kind
-    dtypes: tuple[tuple[str, str], ...]
-    is_capped: bool
-    columns: int
-
-    @property
-    def of_keys(self) -> bool:
-        """Whether rows are keys, and the other side queries."""
-        return self.kind in ("dk", "dv")
-
-
-def operands_of(kind: str, options: Sequence[str]) -> list[str]:
-    """The operands of a pass, in order; options: those of mask, ranges, slopes and words that there are."""
-    first, last = {
-        "y": (["q", "k", "v"], ["y", "logs"]),
-        "dq": (["dy", "q", "k", "v"], ["y", "logs", "dq", "means"]),
-        "dk": (["dy", "q", "k", "v"], ["logs", "means", "dk"]),
-        "dv": (["dy", "q", "k"], ["logs", "dv"]),
-    }[kind]
-    return [*first, *options, *last]
-
-
-def print_pass(form: Pass, is_narrow: bool) -> ThreadCode:
+def print_pass(form: AttentionPass, is_narrow: bool) -> ThreadCode:
     """The code; a turn of a block is a tile of rows, and of columns, of one head."""
     return _Printed(form, is_narrow).run()
 
@@ -141,7 +93,7 @@ class _Tile(Record):
 
 
 class _Printed:
-    def __init__(self, form: Pass, is_narrow: bool) -> None:
+    def __init__(self, form: AttentionPass, is_narrow: bool) -> None:
         self.form = form
         self.dtypes = dict(form.dtypes)
         self.numbers = {name: k for k, name in enumerate(self.dtypes)}
