@@ -4,7 +4,9 @@
 #include "bindings/tensor.h"
 
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "program/builder.h"
@@ -12,6 +14,7 @@
 #include "program/loop.h"
 #include "program/nan_watch.h"
 #include "program/stored.h"
+#include "program/thread_launches.h"
 #include "program/thread_loop.h"
 #include "storage/runtime.h"
 #include "tensor/staging.h"
@@ -49,7 +52,7 @@ class PythonCompiler {
   std::vector<PyObject*> owners_;
 };
 
-// Code of a ThreadLoop, made by Python: compile(chip, rank, row_rank, lanes, inner, is_long, is_narrow,
+// Code of a ThreadLoop, made by Python: compile(chip, rank, row_rank, lanes, inner, row_bits, is_narrow,
 // width, pairs, is_gated) gives (image, name, threads, shared bytes, words, items).
 class PythonThreadCompiler {
  public:
@@ -58,17 +61,25 @@ class PythonThreadCompiler {
   PythonThreadCompiler(const PythonThreadCompiler&) = delete;
 
   const DeviceFunction* operator()(const ThreadPattern& pattern) {
+    const LoopPattern& loop = pattern.loop;
+    std::string inner;
+    for (int k = 0; k < loop.operands; ++k) inner += loop.letter(k);
+    return made(pattern.device, loop.rank, loop.row_rank, loop.lanes, inner, pattern.row_bits,
+                pattern.is_narrow, pattern.width,
+                std::make_tuple(pattern.m_loops, pattern.n_loops, pattern.seconds), pattern.is_gated);
+  }
+  const DeviceFunction* operator()(const LaunchPattern& pattern) {
+    return made(pattern.device, pattern.is_narrow, pattern.is_gated);
+  }
+
+ private:
+  template <class... Facts>
+  const DeviceFunction* made(int device, const Facts&... facts_of_pattern) {
     DeviceBackend& backend = *backend_of(DeviceKind::gpu);
     std::string image, name;
     DeviceFunction facts;
     call_away_from_signals([&] {
-      const LoopPattern& loop = pattern.loop;
-      std::string inner;
-      for (int k = 0; k < loop.operands; ++k) inner += loop.letter(k);
-      const nb::object code = nb::handle(compile_)(
-          backend.chip(pattern.device), loop.rank, loop.row_rank, loop.lanes, inner, pattern.is_long,
-          pattern.is_narrow, pattern.width, nb::make_tuple(pattern.m_loops, pattern.n_loops, pattern.seconds),
-          pattern.is_gated);
+      const nb::object code = nb::handle(compile_)(backend.chip(device), facts_of_pattern...);
       const auto bytes = nb::cast<nb::bytes>(code[0]);
       image.assign(bytes.c_str(), bytes.size());
       name = nb::cast<std::string>(code[1]);
@@ -77,13 +88,12 @@ class PythonThreadCompiler {
       facts.words = nb::cast<size_t>(code[4]);
       facts.items = nb::cast<int64_t>(code[5]);
     });
-    std::unique_ptr<DeviceFunction> function = backend.load(pattern.device, image, name.c_str(), facts);
+    std::unique_ptr<DeviceFunction> function = backend.load(device, image, name.c_str(), facts);
     const std::lock_guard guard(mutex_);
     functions_.push_back(std::move(function));
     return functions_.back().get();
   }
 
- private:
   PyObject* const compile_;
   ForkMutex mutex_;
   std::vector<std::unique_ptr<const DeviceFunction>> functions_;
@@ -97,6 +107,17 @@ LoopForm loop_form(int operands, int inputs, uint32_t row_axes, uint32_t positio
     throw ValueError("loop: " + std::to_string(inputs) + " inputs of " + std::to_string(operands) +
                      " operands");
   return {operands, inputs, row_axes, position_axes, is_ordered};
+}
+
+// (part, join, types) of rows that are folded in pieces, or None.
+template <class Split>
+Split split_of(const nb::object& split) {
+  Split parts;
+  if (split.is_none()) return parts;
+  parts.part = nb::cast<PyKernel&>(split[0]).kernel;
+  parts.join = nb::cast<PyKernel&>(split[1]).kernel;
+  for (nb::handle dtype : split[2]) parts.dtypes.push_back(as_dtype(dtype));
+  return parts;
 }
 
 // The stages of a Loop that can be taken apart, made by Python: see weft/executor/loop_stages.py.
@@ -301,34 +322,50 @@ void bind_program(nb::module_& m) {
          nb::object compile, nb::object split, nb::object apart) {
         const LoopForm form = loop_form(operands, inputs, row_axes, position_axes, ordered);
         auto compiler = std::make_shared<PythonCompiler>(std::move(compile));
-        Loop::Split parts;
-        if (!split.is_none()) {
-          parts.part = nb::cast<PyKernel&>(split[0]).kernel;
-          parts.join = nb::cast<PyKernel&>(split[1]).kernel;
-          for (nb::handle dtype : split[2]) parts.dtypes.push_back(as_dtype(dtype));
-        }
         Loop::MakeStages stages;
         if (!apart.is_none()) {
           auto maker = std::make_shared<PythonStages>(std::move(apart));
           stages = [maker] { return (*maker)(); };
         }
         return Ref<Kernel>(new Loop(
-            form, [compiler](const LoopPattern& p) { return (*compiler)(p); }, std::move(parts), stages,
-            compiler->source()));
+            form, [compiler](const LoopPattern& p) { return (*compiler)(p); }, split_of<Loop::Split>(split),
+            stages, compiler->source()));
       },
       "operands"_a, "inputs"_a, "row_axes"_a, "position_axes"_a, "ordered"_a, "compile"_a,
       "split"_a = nb::none(), "apart"_a = nb::none());
   def(
       m, "make_thread_loop",
       [](int operands, int inputs, uint32_t row_axes, uint32_t position_axes, bool ordered, bool joins,
-         uint32_t factors, nb::object compile) {
+         bool keeps, uint32_t factors, nb::object compile, nb::object split) {
         const LoopForm form = loop_form(operands, inputs, row_axes, position_axes, ordered);
         auto compiler = std::make_shared<PythonThreadCompiler>(std::move(compile));
-        return Ref<Kernel>(new ThreadLoop(form, joins, factors,
-                                          [compiler](const ThreadPattern& p) { return (*compiler)(p); }));
+        return Ref<Kernel>(new ThreadLoop(
+            form, joins, keeps, factors, [compiler](const ThreadPattern& p) { return (*compiler)(p); },
+            split_of<ThreadLoop::Split>(split)));
       },
-      "operands"_a, "inputs"_a, "row_axes"_a, "position_axes"_a, "ordered"_a, "joins"_a, "factors"_a,
-      "compile"_a);
+      "operands"_a, "inputs"_a, "row_axes"_a, "position_axes"_a, "ordered"_a, "joins"_a, "keeps"_a,
+      "factors"_a, "compile"_a, "split"_a = nb::none());
+  // loops: (operand, dimension) that gives the size of each; scratch: (operand whose shape it has, type);
+  // launches: ((operand, its dimension in each loop or -1), (loop, elements of a turn), compile) each.
+  def(
+      m, "make_thread_launches",
+      [](int operands, std::vector<std::pair<int, int>> loops,
+         const std::vector<std::pair<int, std::string>>& scratch, const nb::list& launches) {
+        LaunchesForm form{operands, std::move(loops), {}, {}};
+        for (const auto& [like, dtype] : scratch) form.scratch.emplace_back(like, as_dtype(nb::cast(dtype)));
+        for (const nb::handle launch : launches) {
+          LaunchForm one;
+          for (auto& [operand, dims] : nb::cast<std::vector<std::pair<int, std::vector<int>>>>(launch[0]))
+            one.operands.push_back({operand, dims});
+          one.tiles = nb::cast<std::vector<std::pair<int, int64_t>>>(launch[1]);
+          auto compiler = std::make_shared<PythonThreadCompiler>(nb::object(launch[2]));
+          one.compile = [compiler](const LaunchPattern& p) { return (*compiler)(p); };
+          form.launches.push_back(std::move(one));
+        }
+        return make_thread_launches(std::move(form));
+      },
+      "operands"_a, "loops"_a, "scratch"_a, "launches"_a,
+      "Launches of code for threads: program/thread_launches.h.");
   // Kernels that run the programs of plans (program/control.h). saved: for each state, whether its stack is
   // an output.
   def(

@@ -367,7 +367,8 @@ std::unique_ptr<Steps> Recipe::finish_steps(std::string implementation) {
 }
 
 bool is_reference_code(const std::string& implementation) {
-  return implementation.find("ref") != std::string::npos || implementation.starts_with("simple:any");
+  return implementation.find("ref") != std::string::npos || implementation.starts_with("simple:any") ||
+         implementation.starts_with("simple_nchw");
 }
 
 }  // namespace weft::onednn

@@ -65,6 +65,33 @@ void find_reversed(LoopSpace& space) noexcept {
       space.pattern.inner[k] = LoopPattern::other;
 }
 
+// Many short rows, one behind the other: the loop over them becomes vectors, which are taken apart and put together
+// with constant steps, instead of a loop of a few turns for each.
+void find_short_rows(LoopSpace& space, const LoopForm& form) noexcept {
+  constexpr int64_t kShort = 8, kMany = 512;
+  LoopPattern& pattern = space.pattern;
+  const int row = space.rank - 1;
+  if (!form.row_axes || form.position_axes || pattern.lanes || space.rank < 2 || pattern.row_rank != 1 ||
+      space.operands > LoopPattern::kStepped || space.sizes[row] < 2 || space.sizes[row] > kShort)
+    return;
+  int best = -1;
+  for (int d = 0; d < row; ++d)
+    if (space.sizes[d] >= kMany && (best < 0 || space.sizes[d] > space.sizes[best])) best = d;
+  if (best < 0) return;
+  uint8_t steps[LoopPattern::kStepped]{};
+  for (int k = 0; k < space.operands; ++k) {
+    const auto item = static_cast<int64_t>(size_of(space.dtypes[k]));
+    const int64_t stride = space.strides[k][best];
+    if (stride == item || stride == 0) continue;
+    if (stride < 0 || stride % item != 0 || stride / item > LoopPattern::kLongestStep) return;
+    steps[k] = static_cast<uint8_t>(stride / item);
+  }
+  for (int d = best; d < row - 1; ++d) space.swap(d, d + 1);
+  pattern.lanes = pattern.stepped = true;
+  space.set_inner(row - 1);
+  std::copy_n(steps, space.operands, pattern.step);
+}
+
 // How much of rows that are side by side a thread takes at a time, if threads share rows; 0: they do not.
 // It does not depend on the number of threads, and so neither do sums.
 int64_t shared_grain(const LoopSpace& space, int64_t bytes) noexcept {
@@ -83,6 +110,7 @@ bool Loop::arrange(const View* views, Space& space) const {
   if (checks_loops) [[unlikely]]
     for (int k = 0; k < form_.operands; ++k) space.reach[k] = LoopReach::of(views[k]);
   if (!form_.row_axes && form_.elementwise() && space.rank > 1) find_tiles(space, views);
+  find_short_rows(space, form_);
   if (space.pattern.tile < 0) find_reversed(space);
   return true;
 }

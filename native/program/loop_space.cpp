@@ -6,7 +6,14 @@ uint64_t LoopPattern::key() const noexcept {
   uint64_t key = static_cast<uint64_t>(rank) | static_cast<uint64_t>(row_rank) << 5 |
                  static_cast<uint64_t>(lanes) << 10 | static_cast<uint64_t>(tile + 1) << 11;
   for (int k = 0; k < operands; ++k) key |= static_cast<uint64_t>(inner[k]) << (16 + 2 * k);
-  static_assert(16 + 2 * kOperands < 63);
+  static_assert(16 + 2 * kOperands < 62);
+  if (stepped) {
+    constexpr int kFirst = 16 + 2 * kStepped;
+    static_assert(kFirst + 4 * kStepped < 62 && kLongestStep == 16);
+    for (int k = 0; k < operands; ++k)  // a step of 1 is `unit`, so that 16 takes its place
+      key |= static_cast<uint64_t>(step[k] == 16 ? 1 : step[k]) << (kFirst + 4 * k);
+    key |= uint64_t{1} << 62;
+  }
   return key | static_cast<uint64_t>(streaming) << 63;
 }
 

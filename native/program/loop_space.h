@@ -28,8 +28,16 @@ struct LoopPattern {
   int tile = -1;           // the loop that runs in tiles together with the innermost one; -1: none
   int operands = 0;
   Stride inner[kOperands];
+  // Where short rows are side by side, the constant stride of `any` from row to row, in elements; 0: not such.
+  static constexpr int kStepped = 7, kLongestStep = 16;  // operands; what the key has room for
+  uint8_t step[kStepped]{};
+  bool stepped = false;
 
-  char letter(int k) const noexcept { return (tile >= 0 ? "uzac" : "uzar")[inner[k]]; }
+  // What Operand.inner begins with in weft/expr/kernel.py; C, D ...: a step of 2, 3 ...
+  char letter(int k) const noexcept {
+    if (stepped && step[k]) return static_cast<char>('A' + step[k]);
+    return (tile >= 0 ? "uzac" : "uzar")[inner[k]];
+  }
   uint64_t key() const noexcept;
 };
 

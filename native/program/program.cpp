@@ -47,10 +47,14 @@ class Neighbours {
   std::vector<uintptr_t> begins_, ends_;
 };
 
-// Fresh memory of the shape of `like`, whose dimensions follow each other as its strides say; without gaps.
+// Fresh memory of the shape of `like`, whose dimensions follow each other as its strides say; without gaps. Where
+// elements are repeated there is no order to take: row-major.
 Tensor empty_in_order(const Tensor& like, DType dtype, Device device) {
   Tensor x = Tensor::empty_like(like, dtype, device);
   if (like.contiguous()) return x;
+  for (int d = 0; d < x.ndim; ++d) {
+    if (like.strides[d] == 0 && like.shape[d] != 1) return x;
+  }
   int order[kMaxDims];
   for (int d = 0; d < x.ndim; ++d) order[d] = d;
   std::stable_sort(order, order + x.ndim,

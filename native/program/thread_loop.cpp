@@ -14,10 +14,13 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kAccessBytes = 16;  // the widest access of a thread
-constexpr size_t kGateWords = 2;      // the address of findings, their number
-constexpr int64_t kNarrow = (int64_t{1} << 31) - 1;
+constexpr int64_t kAccessBytes = 16;        // the widest access of a thread
+constexpr size_t kGateWords = 2;            // the address of findings, their number
 constexpr int64_t kBlocksOfProcessor = 16;  // more would wait; those that run stride over what is left
+// Rows are split where they are longer and come to fewer blocks; into at most so many pieces, of at least so
+// many elements.
+constexpr int64_t kLongestWhole = 8192, kFewBlocks = 32, kMostPieces = 512, kLeastPiece = 2048;
+constexpr size_t kPartialBytes = 16;  // of what a piece comes to: as many as the widest type, complex128, has
 // Products of fewer rows, columns or elements would leave most of a tile empty.
 constexpr int64_t kLeastSide = 16, kLeastDepth = 8;
 
@@ -68,10 +71,11 @@ bool pair_up(LoopSpace& space, uint32_t factors, ThreadPattern& pattern) {
 
 ThreadPattern::Key ThreadPattern::key() const noexcept {
   // No loop has a tile, whose bits (11 to 15 of LoopPattern::key) are free.
-  const auto schedule = static_cast<uint64_t>(is_long) | static_cast<uint64_t>(is_narrow) << 1 |
-                        static_cast<uint64_t>(std::bit_width(static_cast<unsigned>(width)) - 1) << 2;
+  const auto schedule = static_cast<uint64_t>(is_narrow) |
+                        static_cast<uint64_t>(std::bit_width(static_cast<unsigned>(width)) - 1) << 1;
   const uint64_t pairs = static_cast<uint64_t>(m_loops) | static_cast<uint64_t>(n_loops) << 8 |
-                         static_cast<uint64_t>(seconds) << 16 | static_cast<uint64_t>(is_gated) << 63;
+                         static_cast<uint64_t>(seconds) << 16 | static_cast<uint64_t>(row_bits) << 48 |
+                         static_cast<uint64_t>(is_gated) << 63;
   return {loop.key() | schedule << 11, pairs, device};
 }
 
@@ -100,7 +104,9 @@ bool ThreadLoop::prepare(const View* operands, Work& work) const {
   if (factors_ != 0 && !form_.fixed()) pair_up(space, factors_, work.pattern);
   work.pattern.loop = space.pattern;
   work.pattern.is_narrow = is_narrow && positions <= kNarrow;
-  work.pattern.is_long = row > ThreadPattern::kShortRow;
+  const int bits = std::bit_width(static_cast<uint64_t>(row - 1));
+  work.pattern.row_bits = keeps_ ? std::max(bits, ThreadPattern::kFirstBits) : ThreadPattern::kShortBits;
+  if (bits > (keeps_ ? ThreadPattern::kLastBits : ThreadPattern::kShortBits)) work.pattern.row_bits = 0;
   if (!may_join_) return true;
   int64_t item_bytes = kAccessBytes;
   for (int k = 0; k < space.operands; ++k) {
@@ -125,8 +131,8 @@ bool ThreadLoop::prepare(const View* operands, Work& work) const {
 
 void ThreadLoop::launch(const Work& work, char* const* data, std::span<const uint64_t> gathered,
                         const uint64_t* parameters, const RunContext& context) const {
-  DeviceBackend* const backend = backend_of(context.device.kind);
-  if (!backend) throw std::logic_error("a loop for threads runs on " + to_string(context.device));
+  if (!backend_of(context.device.kind))
+    throw std::logic_error("a loop for threads runs on " + to_string(context.device));
   const LoopSpace& space = work.space;
   ThreadPattern pattern = work.pattern;
   pattern.device = context.device.index;
@@ -139,8 +145,7 @@ void ThreadLoop::launch(const Work& work, char* const* data, std::span<const uin
       width /= 2;
   }
   pattern.width = static_cast<int>(width);
-  const Findings* const findings = context.is_gated ? context.findings : nullptr;
-  pattern.is_gated = findings && findings->count;
+  pattern.is_gated = is_gated_now(context);
   const DeviceFunction& function = *codes_.find(pattern.key(), [&] { return compile_(pattern); });
 
   uint64_t words[DeviceFunction::kMostWords];
@@ -151,23 +156,92 @@ void ThreadLoop::launch(const Work& work, char* const* data, std::span<const uin
   for (size_t k = 0; k < operands; ++k)
     for (size_t d = 0; d < rank; ++d) words[count++] = static_cast<uint64_t>(space.strides[k][d]);
   for (const uint64_t stride : gathered) words[count++] = stride;
-  const size_t end = function.words - (pattern.is_gated ? kGateWords : 0);
-  if (count > end) throw std::logic_error("a loop's code takes fewer words than its operands have");
-  if (count < end) std::memcpy(words + count, parameters, (end - count) * sizeof *words);
-  if (pattern.is_gated) {
-    words[end] = reinterpret_cast<uint64_t>(findings->memory);
-    words[end + 1] = findings->count;
-  }
+  enqueue_launch(context, function, work.items, words, count, parameters, pattern.is_gated);
+}
 
-  const int64_t blocks = std::min((work.items + function.items - 1) / function.items,
-                                  kBlocksOfProcessor * backend->processors(context.device.index));
-  if (blocks > 0)
-    backend->launch(context.device.index, context.stream, function, static_cast<unsigned>(blocks), words);
+int64_t ThreadLoop::piece_of(const Work& work) const {
+  const LoopSpace& space = work.space;
+  if (!split_.part || work.pattern.m_loops || space.rows != 1 || space.rank > kMaxDims - 1) return 0;
+  const int64_t row = space.sizes[space.rank - 1], rows_of_block = space.pattern.lanes ? 32 : 1;
+  if (row <= kLongestWhole || work.items > kFewBlocks * rows_of_block) return 0;
+  int64_t piece = kLeastPiece;
+  while ((row + piece - 1) / piece > kMostPieces) piece *= 2;
+  return piece;
+}
+
+size_t ThreadLoop::scratch_bytes(const View* operands) const {
+  Work work;
+  if (!split_.part || !prepare(operands, work)) return 0;
+  const int64_t piece = piece_of(work);
+  if (piece == 0) return 0;
+  const int64_t row = work.space.sizes[work.space.rank - 1];
+  return kPartialBytes * split_.dtypes.size() * static_cast<size_t>((row + piece - 1) / piece * work.items);
+}
+
+// The whole pieces of all rows, what is left of each, then what they come to, row by row.
+void ThreadLoop::run_pieces(const Call& call, const LoopSpace& space, int64_t piece) const {
+  const int last = space.rank - 1, inputs = form_.inputs;
+  const int reductions = static_cast<int>(split_.dtypes.size());
+  const int64_t row = space.sizes[last], whole = row / piece, count = (row + piece - 1) / piece;
+  int64_t items = 1;
+  for (int d = 0; d < last; ++d) items *= space.sizes[d];
+  constexpr int kMost = 2 * LoopPattern::kOperands;
+  int64_t sizes[kMaxDims + 1], ones[kMaxDims + 1], strides[kMost][kMaxDims + 1];
+  View views[kMost];
+  const auto partials = [&](int r) {
+    return call.scratch + static_cast<int64_t>(kPartialBytes) * items * count * r;
+  };
+  const auto of_operand = [&](int k, int64_t* to) {
+    const auto size = static_cast<int64_t>(size_of(space.dtypes[k]));
+    for (int d = 0; d <= last; ++d) to[d] = space.strides[k][d] / size;
+  };
+  std::copy_n(space.sizes, last, sizes);
+  const auto run_part = [&](int64_t first, int64_t pieces, int64_t length) {
+    sizes[last] = pieces;
+    sizes[last + 1] = length;
+    std::copy_n(sizes, last + 1, ones);
+    ones[last + 1] = 1;
+    for (int k = 0; k < inputs; ++k) {
+      of_operand(k, strides[k]);
+      strides[k][last + 1] = strides[k][last];
+      strides[k][last] *= piece;
+      views[k] = {call.operands[k].data + first * piece * space.strides[k][last], space.dtypes[k], last + 2,
+                  sizes, strides[k]};
+    }
+    for (int r = 0; r < reductions; ++r) {
+      const DType dtype = split_.dtypes[static_cast<size_t>(r)];
+      int64_t* const steps = strides[inputs + r];
+      int64_t step = count;
+      for (int d = last; d-- > 0; step *= sizes[d]) steps[d] = step;
+      steps[last] = steps[last + 1] = 1;
+      views[inputs + r] = {partials(r) + first * static_cast<int64_t>(size_of(dtype)), dtype, last + 2, ones,
+                           steps};
+    }
+    split_.part->run({views, call.parameters, nullptr, call.context});
+  };
+  if (whole > 0) run_part(0, whole, piece);
+  if (whole < count) run_part(whole, 1, row - whole * piece);
+
+  sizes[last] = count;
+  std::copy_n(sizes, last, ones);
+  ones[last] = 1;
+  for (int r = 0; r < reductions; ++r) {
+    int64_t step = 1;
+    for (int d = last + 1; d-- > 0; step *= sizes[d]) strides[r][d] = step;
+    views[r] = {partials(r), split_.dtypes[static_cast<size_t>(r)], last + 1, sizes, strides[r]};
+  }
+  for (int k = inputs; k < form_.operands; ++k) {
+    int64_t* const steps = strides[reductions + k - inputs];
+    of_operand(k, steps);
+    views[reductions + k - inputs] = {call.operands[k].data, space.dtypes[k], last + 1, ones, steps};
+  }
+  split_.join->run({views, call.parameters, nullptr, call.context});
 }
 
 void ThreadLoop::run(const Call& call, std::span<const uint64_t> gathered) const {
   Work work;
   if (!prepare(call.operands, work)) return;
+  if (const int64_t piece = piece_of(work)) return run_pieces(call, work.space, piece);
   char* data[LoopPattern::kOperands];
   for (int k = 0; k < form_.operands; ++k) data[k] = call.operands[k].data;
   launch(work, data, gathered, call.parameters, call.context);
@@ -177,6 +251,7 @@ class ThreadLoop::BoundLoop final : public Bound {
  public:
   BoundLoop(const ThreadLoop& loop, const View* operands)
       : loop_(loop), runs_(loop.prepare(operands, work_)) {}
+  bool is_split() const { return runs_ && loop_.piece_of(work_); }
   void run(char* const* data, const uint64_t* parameters, const RunContext& context) const override {
     if (runs_) loop_.launch(work_, data, {}, parameters, context);
   }
@@ -188,7 +263,25 @@ class ThreadLoop::BoundLoop final : public Bound {
 };
 
 std::unique_ptr<Bound> ThreadLoop::bind(const View* operands) const {
-  return std::make_unique<BoundLoop>(*this, operands);
+  auto bound = std::make_unique<BoundLoop>(*this, operands);
+  if (bound->is_split()) return nullptr;  // it needs scratch
+  return bound;
+}
+
+void enqueue_launch(const RunContext& context, const DeviceFunction& function, int64_t items, uint64_t* words,
+                    size_t count, const uint64_t* parameters, bool is_gated) {
+  const size_t end = function.words - (is_gated ? kGateWords : 0);
+  if (count > end) throw std::logic_error("a loop's code takes fewer words than its operands have");
+  if (count < end) std::memcpy(words + count, parameters, (end - count) * sizeof *words);
+  if (is_gated) {
+    words[end] = reinterpret_cast<uint64_t>(context.findings->memory);
+    words[end + 1] = context.findings->count;
+  }
+  DeviceBackend& backend = *backend_of(context.device.kind);
+  const int64_t blocks = std::min((items + function.items - 1) / function.items,
+                                  kBlocksOfProcessor * backend.processors(context.device.index));
+  if (blocks > 0)
+    backend.launch(context.device.index, context.stream, function, static_cast<unsigned>(blocks), words);
 }
 
 namespace {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "engine/device_kind.h"
 #include "engine/late_checks.h"
@@ -24,8 +25,8 @@ namespace weft {
 // What code for threads is compiled for; weft.expr.llvm_threads.Schedule has the meaning of the parts.
 struct ThreadPattern {
   LoopPattern loop;
-  int device = 0;        // index of the GPU
-  bool is_long = false;  // rows have more than kShortRow elements
+  int device = 0;    // index of the GPU
+  int row_bits = 0;  // rows have at most 2 ** row_bits elements; 0: they may have more
   bool is_narrow = false;
   int width = 1;
   // Rows are products: of the loops before them, those of n are the last ones, and those of m the ones
@@ -34,7 +35,8 @@ struct ThreadPattern {
   uint32_t seconds = 0;
   bool is_gated = false;  // it looks at Findings first
 
-  static constexpr int64_t kShortRow = 1024;
+  // Of loops that keep rows in registers all from kFirstBits to kLastBits, else kShortBits.
+  static constexpr int kShortBits = 10, kFirstBits = 5, kLastBits = 13;
   struct Key {
     uint64_t pattern, pairs;
     int device;
@@ -48,12 +50,27 @@ class ThreadLoop final : public Kernel {
   // Makes the code of a pattern, and keeps it as long as the process. May throw.
   using Compile = std::function<const DeviceFunction*(const ThreadPattern&)>;
 
+  // How long rows are folded where there are too few of them for a GPU: `part` stores what pieces come to,
+  // one number for each reduction, in these types; `join` reads them as a row, and has the outputs. Null:
+  // not.
+  struct Split {
+    Ref<Kernel> part, join;
+    std::vector<DType> dtypes;
+  };
+
   // may_join: it computes every element by itself, so that a thread may load and store several at once.
-  // factors: bit k, operand k is read where rows are folded, if these may be products, else 0.
-  ThreadLoop(LoopForm form, bool may_join, uint32_t factors, Compile compile)
-      : form_(form), may_join_(may_join), factors_(factors), compile_(std::move(compile)) {}
+  // keeps: its code depends on how long rows are, since threads keep their elements. factors: bit k, operand
+  // k is read where rows are folded, if these may be products, else 0.
+  ThreadLoop(LoopForm form, bool may_join, bool keeps, uint32_t factors, Compile compile, Split split = {})
+      : form_(form),
+        may_join_(may_join),
+        keeps_(keeps),
+        factors_(factors),
+        compile_(std::move(compile)),
+        split_(std::move(split)) {}
 
   void run(const Call& call) const override { run(call, {}); }
+  size_t scratch_bytes(const View* operands) const override;
   // gathered: strides in bytes of the dimensions where code computes positions, operand by operand.
   void run(const Call& call, std::span<const uint64_t> gathered) const;
   const LoopForm* loop_form() const override { return &form_; }
@@ -71,11 +88,28 @@ class ThreadLoop final : public Kernel {
               const uint64_t* parameters, const RunContext& context) const;
 
   const LoopForm form_;
-  const bool may_join_;
+  const bool may_join_, keeps_;
   const uint32_t factors_;
+  // Elements of a piece of a row, which depend on the shape alone; 0: rows are not split.
+  int64_t piece_of(const Work& work) const;
+  void run_pieces(const Call& call, const LoopSpace& space, int64_t piece) const;
+
   const Compile compile_;
+  const Split split_;
   CodeTable<ThreadPattern::Key, const DeviceFunction*> codes_;
 };
+
+inline constexpr int64_t kNarrow = (int64_t{1} << 31) - 1;  // the largest position of narrow code
+
+// Whether what is enqueued has to look at checks first.
+inline bool is_gated_now(const RunContext& context) noexcept {
+  return context.is_gated && context.findings && context.findings->count;
+}
+
+// Enqueues a launch for so many items, whose first `count` words are there: parameters, and for gated code
+// the findings, fill the others that the function takes.
+void enqueue_launch(const RunContext& context, const DeviceFunction& function, int64_t items, uint64_t* words,
+                    size_t count, const uint64_t* parameters, bool is_gated);
 
 // A loop of weft.kernels.gpu.arrays, kept for the process; what makes it is set where the native module is
 // loaded. from: the type of what it reads, if it reads something; rank: where it counts elements.

@@ -15,6 +15,7 @@ from weft.base.errors import DeviceError
 from weft.executor.planner import make_plan
 from weft.expr import threads
 from weft.expr.llvm_products import print_products
+from weft.expr.llvm_tensor_cores import print_tensor_products
 from weft.graph.graph import Graph, graph_of
 from weft.ops.node import constant, input_value
 from weft.ops.types import TensorType
@@ -59,6 +60,57 @@ def test_views_launch_nothing():
     y = x.T[1:3].reshape(2, 5)[::1]
     assert counts()["launches"] == before["launches"]
     assert y.shape == (2, 5)
+
+
+def test_long_rows_are_folded_in_pieces():
+    """Where there are too few of them: pieces, what is left of each row, and what these come to."""
+    for shape, axis, pieces in [
+        ((20000,), None, 3),
+        ((3, 20480), 1, 2),
+        ((9001, 5), 0, 3),
+        ((2, 9000, 3), 1, 3),
+        ((3, 8192), 1, 1),
+        ((64, 9000), 1, 1),
+    ]:
+        for dtype in ("float32", "bfloat16", "int32", "complex64"):
+            a = np.asarray(rng.integers(-9, 10, shape), "float32")
+            x = F.cast(wf.tensor(a), dtype=dtype)
+            total, launched, _, staged = counted(lambda: x.sum(axis=axis))  # noqa: B023
+            assert (launched, staged) == (pieces, 0), (shape, dtype)
+            np.testing.assert_array_equal(
+                F.cast(total, dtype="float32").numpy(),
+                F.cast(
+                    F.cast(wf.tensor(a, device="cpu:0"), dtype=dtype).sum(axis=axis), dtype="float32"
+                ).numpy(),
+            )
+        x = wf.tensor(numbers(*shape))
+        np.testing.assert_allclose(
+            x.mean(axis=axis).numpy(), x.numpy().mean(axis, dtype="float64"), rtol=1e-5, atol=1e-7
+        )
+        np.testing.assert_array_equal(x.max(axis=axis).numpy(), x.numpy().max(axis))
+        np.testing.assert_array_equal(x[..., ::2].min().numpy(), x.numpy()[..., ::2].min())
+        traced = wf.trace(lambda x: F.exp(x).sum(axis=axis) * 2)  # noqa: B023
+        for _ in range(2):
+            want = np.exp(x.numpy().astype("float64")).sum(axis) * 2
+            np.testing.assert_allclose(traced(x).numpy(), want, rtol=1e-5)
+
+
+def test_attention_has_no_array_of_scores():
+    """One launch, and three for its gradients: none makes an array of scores for another one."""
+    q, k, v = (wf.tensor(numbers(1, 2, 200, 8)) for _ in range(3))
+    assert counted(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))[1:] == (1, 1, 0)
+
+    @wf.trace
+    def gradients(q, k, v):
+        return wf.grad(lambda *x: F.scaled_dot_product_attention(*x).sum(), argnums=(0, 1, 2))(q, k, v)
+
+    def call():
+        results = gradients(q, k, v)
+        results[2].wait()
+        return results[0]
+
+    _, launches, _, staged = counted(call)
+    assert (launches, staged) == (5, 0)  # attention, its three passes, and what the sum's gradient is
 
 
 def test_a_traced_step_waits_once():
@@ -421,11 +473,18 @@ class Printed:
     def __init__(self, monkeypatch):
         self.count = 0
 
+        self.tensor_cores = 0
+
         def count(f):
             self.count += 1
             return print_products(f)
 
+        def count_tensor(f):
+            self.tensor_cores += 1
+            return print_tensor_products(f)
+
         monkeypatch.setattr(threads, "print_products", count)
+        monkeypatch.setattr(threads, "print_tensor_products", count_tensor)
 
 
 def matrix(device, values, is_turned, is_cut):
@@ -460,7 +519,8 @@ def test_random_products(monkeypatch):
                 results[-1].append(F.relu(a @ b + b[..., :1, :]).numpy())
         for got, want in zip(*results, strict=True):
             np.testing.assert_array_equal(got, want)
-    assert printed.count >= 5
+    assert printed.count >= 3
+    assert printed.tensor_cores >= 1
 
 
 @pytest.mark.parametrize(
@@ -471,20 +531,21 @@ def test_random_products(monkeypatch):
         ({"groups": 2, "padding": (0, 2)}, 8),
     ],
 )
-def test_convolutions_are_products(options, channels, monkeypatch):
-    """And so are their gradients."""
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_convolutions_are_products(options, channels, dtype, monkeypatch):
+    """And so are their gradients; those of 16-bit floats are for tensor cores."""
     printed = Printed(monkeypatch)
     x = rng.integers(-3, 4, (2, channels, 12, 9)).astype("float32")
     w = rng.integers(-3, 4, (34, channels // options.get("groups", 1), 3, 3)).astype("float32")
     results = []
     for device in ("gpu:0", "cpu:0"):
-        inputs = [wf.tensor(a, device=device) for a in (x, w)]
-        y, pull = wf.vjp(lambda x, w: F.conv2d(x, w, **options), *inputs)
+        inputs = [F.cast(wf.tensor(a, device=device), dtype=dtype) for a in (x, w, np.arange(34) / 4)]
+        y, pull = wf.vjp(lambda *x: F.conv2d(*x, **options), *inputs)
         slope = wf.tensor(np.arange(y.size, dtype="float32").reshape(y.shape) % 5, device=device)
-        results.append([y.numpy(), *(dx.numpy() for dx in pull(slope))])
+        results.append([y.numpy(), *(dx.numpy() for dx in pull(F.cast(slope, dtype=dtype)))])
     for got, want in zip(*results, strict=True):
         np.testing.assert_array_equal(got, want)
-    assert printed.count >= 2
+    assert (printed.count if dtype == "float32" else printed.tensor_cores) >= 2
 
 
 def train(device, is_traced):

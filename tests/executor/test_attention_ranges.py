@@ -6,7 +6,6 @@ import weft as wf
 import weft.functional as F
 
 
-@pytest.mark.processor("other devices have no kernel of attention")
 @pytest.mark.parametrize("axes", [(5, 2), (1, 5, 2), (2, 1, 5, 2), (2, 4, 5, 2)])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_ranges_of_any_form_stay_in_the_kernel(axes, dynamic):

@@ -158,7 +158,7 @@ def test_a_loop_of_more_reductions_than_its_pieces_have_room_for():
     for r in results[1:]:
         total = total + r
     code = LoopCode("many", 1, ("float32",) * 13, (fold, Once((Store(0, total),))), 12, 1, False)
-    assert code.split_row() is None
+    assert code.split_row(LoopCode.native) is None
 
 
 def test_sums_of_more_arrays_than_a_loop_has_operands():

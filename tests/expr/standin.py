@@ -11,6 +11,7 @@ import numpy as np
 from weft.expr.compiler import compile_kernel
 from weft.expr.kernel import parts
 from weft.expr.llvm_products import PRODUCT_THREADS
+from weft.expr.llvm_tensor_cores import halves_of
 from weft.expr.llvm_threads import NO_PAIRS, Schedule, schedule_of, width_of
 from weft.expr.scalar import FLOATS, walk
 from weft.expr.targets import compile_threads, standin_target
@@ -75,7 +76,7 @@ class Gpu:
         Of gated code the last array is the findings, 2 words each.
         """
         self.use(seed)
-        addresses = [self.new("cuMemAlloc_v2", SIZE(a.nbytes)) for a in arrays]
+        addresses = [self.new("cuMemAlloc_v2", SIZE(max(a.nbytes, 1))) for a in arrays]
         try:
             for address, array in zip(addresses, arrays, strict=True):
                 self.call(
@@ -172,11 +173,16 @@ class Trial:
                     found.append(schedule_of(kernel, length, True, width))
                     break
                 width //= 2
+        if first.held:  # the same without it
+            found.append(Schedule("warps" if length <= 1024 else "blocks", 128, 1, True))
         if first.kind == "warps":
-            found.append(first.replaced(kind="blocks", is_narrow=True))
+            held = -(-length // 128) if first.held else 0
+            found.append(Schedule("blocks", 128, 1, True, held=held))
         if self.pairs != NO_PAIRS:
             found += [
-                Schedule("products", PRODUCT_THREADS, 1, narrow, self.pairs) for narrow in (False, True)
+                Schedule(kind, PRODUCT_THREADS, 1, narrow, self.pairs)
+                for kind in ("products", *(["tensor"] if halves_of(kernel, self.pairs[2]) else []))
+                for narrow in (False, True)
             ]
         return found
 

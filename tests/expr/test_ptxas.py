@@ -13,8 +13,14 @@ import pytest
 from weft.expr.llvm_threads import NO_PAIRS
 from weft.expr.targets import compile_threads, ptx_target
 from weft.expr.threads import print_threads
+from weft.kernels.gpu.attention import columns_of
+from weft.kernels.gpu.attention_passes import AttentionPass, operands_of
+from weft.kernels.gpu.attention_tiles import print_pass
 
 from .standin import Trial
+from .test_attention_threads import KINDS as ATTENTION_KINDS
+from .test_attention_threads import OPTIONS as ATTENTION_OPTIONS
+from .test_attention_threads import TYPES
 from .test_threads import POINTWISE, PRODUCTS, ROWS, daily_operators, kernels_of, sizes_of, some
 
 MOST_REGISTERS = 128  # of a thread of a pointwise kernel: half of the threads of a multiprocessor still fit
@@ -63,6 +69,26 @@ def test_schedules_fit_into_registers(chip, request, tmp_path):
 def test_products_fit_into_registers(chip, tmp_path):
     for kernel, sizes, moves, pairs in PRODUCTS:
         check(kernel, sizes, chip, tmp_path, moves, pairs)
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("kind", ATTENTION_KINDS)
+def test_attention_fits_into_registers(chip, kind, request, tmp_path):
+    """With everything and with nothing, and some of what is between."""
+    forms = [
+        (dtype, some_options, columns)
+        for dtype in ("float32", "bfloat16")
+        for some_options in ((), *((name,) for name in ATTENTION_OPTIONS))
+        for columns in (16, 64, 128)
+    ]
+    whole = [("float16", ATTENTION_OPTIONS, columns_of(128, 5)), ("float32", ATTENTION_OPTIONS[1:], 128)]
+    for dtype, options, columns in whole + some(request, f"ptxas {chip} {kind}", forms, 1):
+        names = operands_of(kind, options)
+        types = tuple((name, TYPES.get(name, "bool" if name == "mask" else dtype)) for name in names)
+        for is_narrow in (False, True):
+            code = print_pass(AttentionPass(kind, types, options == ATTENTION_OPTIONS, columns), is_narrow)
+            assert code.shared_bytes <= 48 << 10
+            registers(compile_threads(code, ptx_target(chip)), chip, tmp_path)
 
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90"])

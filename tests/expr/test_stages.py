@@ -353,3 +353,17 @@ def test_stages_become_vectors(case, level):
     }[case]()
     least = 4 if level == "sse4" else 8  # LLVM unrolls less there
     assert vectors(_toolchain().assembly(print_kernel(kernel)), level) >= least
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86's assembly")
+@pytest.mark.parametrize("case", ["max", "min", "argmax and argmin", "scan"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_extremes_of_rows_side_by_side_are_stored_whole(case, dtype, level):
+    """A store under a mask, where the extreme changes, is many instructions of AVX2, and is not forwarded to loads."""
+    x, out = load(0, dtype), Once((Store(1, result(0, dtype)),))
+    fold = Fold((Reduction(0, case[:3], x, start_of(case, dtype)),)) if case in ("max", "min") else None
+    kernel = {
+        "argmax and argmin": lambda: positions_kernel(dtype, lanes=True, inner="unit"),
+        "scan": lambda: scan_kernel(dtype, lanes=True, inner="unit"),
+    }.get(case, lambda: row_kernel("extreme", dtype, (fold, out), [dtype], lanes=True, inner="unit"))()
+    assert "maskmov" not in _toolchain().assembly(print_kernel(kernel))

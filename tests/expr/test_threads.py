@@ -15,6 +15,7 @@ from weft.expr import llvm_threads
 from weft.expr.functions import expand
 from weft.expr.kernel import Each, Fold, Kernel, Once, Operand, Reduction, Scan, Store
 from weft.expr.llvm import print_kernel
+from weft.expr.llvm_tensor_cores import halves_of
 from weft.expr.llvm_threads import Schedule, Threads, schedule_of, width_of
 from weft.expr.scalar import cast, constant, index, load, load_at, parameter, product, result, where
 from weft.expr.targets import compile_threads, ptx_target, standin_target
@@ -217,6 +218,20 @@ PRODUCTS = [
         [(0, 2), (1, 2), None],
         (1, 1, 2),
     ),
+    (
+        products("tensor", ["float16", "float16", "float32"], product(*in_float32("float16")), start=2.0),
+        (130, 20, 80),
+        [(0, 2), (1, 2), None],
+        (1, 1, 2),
+    ),
+    (
+        products(
+            "long_tensor", ["float16", "float16", "float32"], product(*in_float32("float16")), start=2.0
+        ),
+        (18, 20, 530),
+        [(0, 2), (1, 2), None],
+        (1, 1, 2),
+    ),
 ]
 
 
@@ -271,12 +286,36 @@ def test_products_are_the_processors_within_rounding(kernel, sizes, moves, pairs
     trial = Trial(kernel, sizes, 0, moves, pairs)
     want = trial.on_processor()
     for schedule in trial.schedules():
-        if schedule.kind != "products":
+        if schedule.kind not in ("products", "tensor"):
             continue
         results = [trial.on_gpu(schedule, blocks, seed) for blocks, seed in ((1, 0), (3, 1), (50, 2))]
         for got in results:
             trial.assert_same(got, want, exact=False)
             trial.assert_same(got, results[0], exact=True)
+
+
+def test_halves_are_for_tensor_cores():
+    """What is multiplied has to be one 16-bit float of each side, whatever it is computed from."""
+    a, b = in_float32("bfloat16")
+    rounded = expand(cast(cast(a * constant(0.5, "float32"), "bfloat16"), "float32"))
+    mixed = expand(cast(load(1, "float16"), "float32"))
+    types = ["bfloat16", "bfloat16", "float32"]
+    for value, fits in [
+        (product(a, b), True),
+        (a * b, True),
+        (product(rounded, b), True),
+        (product(a * a, b), False),
+    ]:
+        assert bool(halves_of(products("p", types, value), 2)) is fits
+    assert not halves_of(products("p", ["bfloat16", "float16", "float32"], product(a, mixed)), 2)
+    assert not halves_of(products("p", types, product(a, b), op="max"), 2)
+    assert not halves_of(PRODUCTS[0][0], 2)
+    code = print_threads(products("p", types, product(a, b)), Schedule("tensor", 256, 1, True, (1, 1, 2)))
+    assert b"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32" in compile_threads(
+        code, ptx_target("sm_80")
+    )
+    with pytest.raises(ValueError, match="tensor is no schedule"):
+        print_threads(PRODUCTS[0][0], Schedule("tensor", 256, 1, True, (1, 1, 2)))
 
 
 def test_products_that_do_not_fit_into_shared_memory_are_refused():
@@ -327,12 +366,16 @@ OTHERS = [  # everything else that has barriers
     *((k, LONG[k.rank], Schedule("blocks", 128)) for k in FOLDS + SCANS),
     *((k, WIDE[k.rank], Schedule("columns", 128)) for k in COLUMNS if not isinstance(k.stages[0], Scan)),
     *(  # several turns of a tile
-        (k, (*sizes[:-1], 3 * sizes[-1]), Schedule("products", 256, 1, True, pairs), moves)
+        (k, (*sizes[:-1], 3 * sizes[-1]), Schedule(kind, 256, 1, True, pairs), moves)
         for k, sizes, moves, pairs in PRODUCTS
+        for kind in ("products", *(["tensor"] if halves_of(k, pairs[2]) else []))
     ),
 ]
-SHOWN = {(m[0].name, m[2].kind) for m in MUTANTS}
-MUTANTS += [m for m in OTHERS if (m[0].name, m[2].kind) not in SHOWN and not m[0].name.startswith(ALIKE)]
+OTHERS += [(softmax(), (9, 300), schedule_of(softmax(), 300))]
+SHOWN = {(m[0].name, m[2].kind, m[2].held) for m in MUTANTS}
+MUTANTS += [
+    m for m in OTHERS if (m[0].name, m[2].kind, m[2].held) not in SHOWN and not m[0].name.startswith(ALIKE)
+]
 
 
 @pytest.mark.parametrize(
@@ -465,6 +508,27 @@ def test_narrow_positions_need_no_division_of_64_bits():
     )
     assert b"div.u64" in wide
     assert b".u64" not in narrow or b"div.u64" not in narrow
+
+
+def test_rows_that_several_stages_read_are_read_once():
+    kernel = softmax()
+    kinds = [
+        (s.kind, s.threads, s.held)
+        for s in (schedule_of(kernel, n) for n in (30, 256, 257, 1024, 2000, 8192))
+    ]
+    assert kinds == [
+        ("warps", 128, 1),
+        ("warps", 128, 8),
+        ("blocks", 128, 3),
+        ("blocks", 128, 8),
+        ("blocks", 256, 8),
+        ("blocks", 512, 16),
+    ]
+    assert not schedule_of(kernel, 8193).held
+    assert not schedule_of(through_memory(), 100).held
+    for schedule in (schedule_of(kernel, 256), schedule_of(kernel, 1024, True)):
+        ptx = compile_threads(print_threads(kernel, schedule), ptx_target("sm_80"))
+        assert ptx.count(b"ld.global") == schedule.held == 8
 
 
 def test_schedules():

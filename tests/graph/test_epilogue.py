@@ -107,7 +107,7 @@ PRODUCTS = {
     "linear": (lambda x, w: F.linear(x, w), [(32, 24), (40, 24)]),
     "linear of rows": (lambda x, w: F.linear(x, w), [(4, 16, 24), (40, 24)]),
     "batched": (F.matmul, [(4, 32, 24), (4, 24, 40)]),
-    "small": (F.matmul, [(64, 5, 5), (64, 5, 5)]),
+    "small": (F.matmul, [(64, 9, 9), (64, 9, 9)]),
     "of heads": (lambda x, w: F.matmul(x, F.matrix_transpose(w)), [(2, 3, 16, 24), (2, 3, 20, 24)]),
     "gradient": (lambda x, w: F.matmul(F.matrix_transpose(x), w), [(24, 32), (24, 40)]),
     "1d": (lambda x, w: F.conv1d(x, w, padding=1), [(2, 16, 32), (16, 16, 3)]),
@@ -146,6 +146,8 @@ SUMS = [
     ((9, 1, 6), (9, 6, 8)),
     ((9, 1), (1, 9)),
     ((2, 7, 4, 2), (7, 2, 4)),
+    ((4, 4), (9, 4, 4)),
+    ((9, 8, 6), (9, 6, 7)),
 ]
 
 

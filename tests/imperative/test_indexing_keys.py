@@ -1,13 +1,16 @@
 """x[key] and x[key] = value for keys with arrays, lists and masks, against NumPy."""
 
+import warnings
+
 import numpy as np
 import pytest
 import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft as wf
+import weft.functional as F
 from weft.arrays.indexing import check_fits, get, parse, put
 from weft.base.dtype import as_dtype, float64
-from weft.base.errors import ShapeError
+from weft.base.errors import DTypeError, ShapeError
 from weft.graph.graph import graph_of, interpret
 from weft.ops.node import input_value
 from weft.ops.types import TensorType
@@ -277,3 +280,73 @@ def test_indices_that_are_values():
     assert get(x, key).shape == (3, 2)
     scalar = input_value(TensorType((), as_dtype("int64")))
     assert get(x, parse(scalar, x.shape)).shape == (4,)
+
+
+CHOSEN = [
+    (np.float32, (3, 4, 2), (3, 4), 1.5),
+    (np.float32, (3, 4, 2), (3,), np.float32([[1], [2], [3], [4]])),
+    (np.float32, (3, 4, 2), (3, 4), np.float64([7, 8])),
+    (np.int8, (5,), (5,), 2.7),
+    (np.bool_, (5,), (5,), 3),
+    (np.complex64, (2, 3), (2, 3), 2j),
+    (np.float32, (0, 3), (0,), 1),
+    (np.float32, (3, 0), (3,), np.float32([1])),
+]
+
+
+@pytest.mark.parametrize(("dtype", "shape", "of_mask", "value"), CHOSEN)
+@pytest.mark.parametrize("layout", ["whole", "view"])
+def test_values_where_a_mask_is_true(dtype, shape, of_mask, value, layout):
+    """In calls, recorded programs and vmap; nothing looks at the mask."""
+    rng = np.random.default_rng(0)
+    a, mask = rng.uniform(0, 9, shape).astype(dtype), rng.random(of_mask) > 0.5
+    want = a.copy()
+    want[mask] = value
+    given = value if isinstance(value, bool | int | float | complex) else wf.tensor(value)
+
+    def assigned(x, m):
+        x = x.copy() if layout == "whole" else F.concat([x, x], axis=0)[: x.shape[0]]
+        x[m] = given
+        return x
+
+    x, m = wf.tensor(a), wf.tensor(mask)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a program that could not be recorded
+        np.testing.assert_array_equal(assigned(x, m).numpy(), want)
+        np.testing.assert_array_equal(assigned(x, mask).numpy(), want)
+        traced = wf.trace(assigned)
+        for _ in range(2):
+            np.testing.assert_array_equal(traced(x, m).numpy(), want)
+        both = wf.vmap(assigned)(F.stack([x, x]), F.stack([m, F.logical_not(m)]))
+    other = a.copy()
+    other[~mask] = value
+    np.testing.assert_array_equal(both.numpy(), np.stack([want, other]))
+
+
+def test_values_where_a_mask_of_the_array_itself_is_true():
+    a = np.random.default_rng(1).random((6, 6)) > 0.5
+    x, want = wf.tensor(a), a.copy()
+    x[x.T] = False
+    want[want.T.copy()] = False
+    np.testing.assert_array_equal(x.numpy(), want)
+
+
+def test_gradients_of_values_where_a_mask_is_true():
+    x, w = wf.tensor([1.0, 2.0, 3.0]), wf.tensor(5.0)
+
+    def written(x, w):
+        y = x * 2
+        y[y > 3] = w
+        return (y * wf.tensor([1.0, 10.0, 100.0])).sum()
+
+    for function in (wf.grad(written, argnums=(0, 1)), wf.trace(wf.grad(written, argnums=(0, 1)))):
+        dx, dw = function(x, w)
+        assert dx.tolist() == [2, 0, 0]
+        assert dw.item() == 110
+
+
+def test_a_complex_value_where_a_mask_is_true():
+    x = wf.ones(3)
+    with pytest.raises(DTypeError, match="x has no imaginary parts"):
+        x[x > 0] = 1j
+    assert x.tolist() == [1, 1, 1]

@@ -294,6 +294,23 @@ def check_fits(key: IndexKey, shape: Sequence[int]) -> None:
         raise ShapeError(f"index: a value of shape {tuple(shape)} does not fit the shape {key.shape}")
 
 
+def mask_of(x: Any, key: Any, value: Any) -> Any:
+    """The mask of a key that is one, of leading axes of x, if value is the same for each of its true elements; or None.
+
+    Then x[key] = value chooses between value and x, and how many elements are true need not be known.
+    """
+    mask = key[0] if isinstance(key, tuple) and len(key) == 1 else key
+    if str(getattr(mask, "dtype", "")) != "bool" or not 1 <= mask.ndim <= x.ndim:
+        return None
+    if tuple(mask.shape) != tuple(x.shape[: mask.ndim]):
+        return None
+    rest, sizes = tuple(x.shape[mask.ndim :]), tuple(getattr(value, "shape", ()))
+    is_same = len(sizes) <= len(rest) and all(
+        n in (m, 1) for n, m in zip(reversed(sizes), reversed(rest), strict=False)
+    )
+    return mask if is_same else None
+
+
 # Of tensors: what the native type calls for keys that hold arrays, and while it is recorded.
 
 
@@ -329,9 +346,12 @@ def assign(x: Any, key: Any, value: Any) -> None:
     if _core.capture() is not None:  # it is written each time that the function runs
         assign_value(x, key, value)
         return
-    parsed = parse(key, x.shape, _true_indices)
     if not isinstance(value, bool | int | float | _core.Tensor):
         value = asarray(value, _type_for(value, x), x.device)
+    if (mask := mask_of(x, key, value)) is not None:
+        _core.call_into(registry.function("masked_put"), x, (x, value, _as_index(mask, x.device)), {})
+        return
+    parsed = parse(key, x.shape, _true_indices)
     value_shape = getattr(value, "shape", ())
     check_fits(parsed, value_shape)
     if len(value_shape) > len(parsed.shape):
@@ -426,9 +446,12 @@ def assign_value(x: Any, key: Any, value: Any) -> None:
     capture = _core.capture()
     if capture is None:
         raise TypeError("x[key] = value: a value in a graph is written only while a function is recorded")
-    parsed = parse(key, x.shape, _indices_in_graph)
     if not isinstance(value, bool | int | float | _core.Tensor | Value):
         value = asarray(value, _type_for(value, x), x.device)
+    if (mask := mask_of(x, key, value)) is not None:
+        capture.assign(x, F.masked_put(x, value, _as_index_of_value(mask, x.device)))
+        return
+    parsed = parse(key, x.shape, _indices_in_graph)
     content, is_of_view = put(x, parsed, value, lift=partial(_as_index_of_value, device=x.device))
     content = F.basic_put(x, content, items=parsed.items) if is_of_view else content
     capture.assign(x, content)

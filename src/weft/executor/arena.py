@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from weft.base import flags
-from weft.base.typing import Any
 from weft.executor.assembly import Fused
 from weft.executor.buffers import Buffer, BufferView, same_shape
 from weft.executor.memory import ArenaBlock, aligned, largest_live_bytes, lay_out
 from weft.executor.plan_info import Lifetime, MemoryReport
 from weft.executor.steps import NativeStep, Step, written_by
 
-__all__ = ["GUARD_BYTES", "Arena", "in_order"]
+__all__ = ["GUARD_BYTES", "Arena", "in_order", "place_in_results"]
 
 GUARD_BYTES = 64  # between blocks, with WEFT_CHECK=1
 
@@ -88,12 +87,65 @@ def _needs(k: int, step: Step, makers: Mapping[int, list[int]], readers: Mapping
     return needs
 
 
+def place_in_results(steps: Steps, fresh: Iterable[Buffer]) -> None:
+    """Puts what dies where a result is written over it into the memory of the result from the beginning.
+
+    fresh: the outputs in memory of their own, which nothing else needs before they are written.
+    """
+    results = {id(buffer) for buffer in fresh}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for t, step in enumerate(steps):
+        for y in step.writes:
+            first.setdefault(id(y.buffer), t)
+        for view in (*step.reads, *step.writes):
+            last[id(view.buffer)] = t
+    for t in reversed(range(len(steps))):
+        for x, y in overwriting_pairs(steps[t]):
+            a, b = x.buffer, y.buffer
+            if (
+                (id(b) in results or b.within is not None)
+                and not a.in_parts
+                and first[id(b)] == t == last.get(id(a))
+                and x.is_whole
+                and y.is_whole
+                and may_overwrite(steps[t], x, y)
+            ):
+                a.within = b.within or b
+                break
+
+
+def overwriting_pairs(step: Step) -> Sequence[tuple[BufferView, BufferView]]:
+    """What a step reads and writes so that both may be the same memory."""
+    if isinstance(step, Fused):
+        return [(x, y) for y in step.writes for x in step.reads] if step.elementwise else ()
+    assert isinstance(step, NativeStep)
+    return step.in_place
+
+
+def may_overwrite(step: Step, x: BufferView, y: BufferView) -> bool:
+    """Whether y may be written over x, which dies: the same elements at the same addresses, read in no other view."""
+    a, b = x.buffer, y.buffer
+    return (
+        a.is_temporary
+        and a is not b
+        and not b.in_parts
+        and a.size_bytes == b.size_bytes
+        and x.type.dtype is y.type.dtype
+        and same_shape(x.shape, y.shape)
+        and same_shape(x.strides, y.strides)
+        and x.offset == y.offset == 0
+        and all(view.key == x.key for view in step.reads if view.buffer is a)
+    )
+
+
 def lifetimes(steps: Steps) -> dict[int, tuple[Buffer, int, int]]:
     """Of every temporary buffer, by id: in which step it is written first, and used last."""
     spans: dict[int, tuple[Buffer, int, int]] = {}
     for t, step in enumerate(steps):
         for buffer in step.temporaries:
-            spans[id(buffer)] = (buffer, spans.get(id(buffer), (buffer, t, t))[1], t)
+            if buffer.within is None:
+                spans[id(buffer)] = (buffer, spans.get(id(buffer), (buffer, t, t))[1], t)
     return spans
 
 
@@ -156,13 +208,8 @@ class Arena:
     def find_in_place(self, steps: Steps) -> None:
         """Results of elementwise loops, and of kernels that allow it, over inputs that die there."""
         for t, step in enumerate(steps):
-            pairs: Any
-            if isinstance(step, Fused):
-                pairs = [(x, y) for y in step.writes for x in step.reads] if step.elementwise else ()
-            else:
-                pairs = step.in_place
             reused: set[int] = set()
-            for x, y in pairs:
+            for x, y in overwriting_pairs(step):
                 if (
                     self.may_replace(t, step, x, y)
                     and id(x.buffer) not in reused
@@ -172,19 +219,6 @@ class Arena:
                     self.overwritten[id(y.buffer)] = id(x.buffer)
 
     def may_replace(self, t: int, step: Step, x: BufferView, y: BufferView) -> bool:
-        """Whether y may be written over x: the same elements at the same addresses, which no other step needs."""
-        a, b = x.buffer, y.buffer
-        return (
-            a.is_temporary
-            and b.is_temporary
-            and a is not b
-            and not b.in_parts
-            and self.lifetimes[id(a)][2] == t
-            and self.lifetimes[id(b)][1] == t
-            and a.size_bytes == b.size_bytes
-            and x.type.dtype is y.type.dtype
-            and same_shape(x.shape, y.shape)
-            and same_shape(x.strides, y.strides)
-            and x.offset == y.offset == 0
-            and all(view.key == x.key for view in step.reads if view.buffer is a)
-        )
+        """Whether y may be written over x, and both are in the arena."""
+        a, b = self.lifetimes.get(id(x.buffer)), self.lifetimes.get(id(y.buffer))
+        return a is not None and b is not None and a[2] == t == b[1] and may_overwrite(step, x, y)

@@ -20,6 +20,7 @@ __all__ = [
     "BufferView",
     "channels_last",
     "is_one",
+    "is_repeated",
     "is_row_major",
     "like_strides",
     "row_major",
@@ -36,14 +37,15 @@ class Buffer:
     program.
     kept: its content is computed by hoisted steps, and stays from run to run (executor/preparation.py).
     flexible: its strides do not matter to its writers and readers, which all are loops. in_parts: several steps
-    write it.
+    write it. within: the output in whose memory it is, None if it has memory of its own.
     """
 
-    __slots__ = ("flexible", "in_parts", "kept", "like", "number", "output", "strides", "type")
+    __slots__ = ("flexible", "in_parts", "kept", "like", "number", "output", "strides", "type", "within")
 
     def __init__(self, type: TensorType, strides: Sequence[Any], number: int = -1, like: int = -1) -> None:
         self.type, self.strides, self.number, self.like = type, tuple(strides), number, like
         self.output, self.flexible, self.in_parts, self.kept = False, False, False, False
+        self.within: Buffer | None = None
 
     def whole(self) -> BufferView:
         """The view of all of it."""
@@ -144,13 +146,24 @@ def channels_last(shape: Sequence[int]) -> tuple[int, ...]:
     return (inner[0], inner[-1], *inner[1:-1])
 
 
+def is_repeated(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Whether a dimension is known to be one element again and again.
+
+    >>> is_repeated((2, 3), (0, 1)), is_repeated((1, 3), (0, 1))
+    (True, False)
+    """
+    return any(isinstance(s, int) and s == 0 and not is_one(n) for n, s in zip(shape, strides, strict=True))
+
+
 def like_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     """Strides without gaps in the order of dimensions that others have: what native code gives a new array.
 
-    >>> like_strides((2, 3), (1, 100)), like_strides((2, 1), (7, 7))
-    ((1, 2), (1, 1))
+    Where elements are repeated there is no order to take: row-major.
+
+    >>> like_strides((2, 3), (1, 100)), like_strides((2, 1), (7, 7)), like_strides((2, 3), (0, 4))
+    ((1, 2), (1, 1), (3, 1))
     """
-    if is_row_major(shape, strides):
+    if is_row_major(shape, strides) or is_repeated(shape, strides):
         return row_major(shape)
     dense = [0] * len(shape)
     step = 1

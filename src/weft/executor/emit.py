@@ -113,6 +113,7 @@ class _Description:
         kernel = loop_kernel(self.lowering.device, step.code) if isinstance(step, Fused) else step.kernel
         in_place = () if isinstance(step, Fused) else step.in_place
         pairs = [(self.number(x), self.number(y)) for x, y in in_place]
+        pairs = [(x, y) for x, y in pairs if x != y]
         keys = {view.key for view in step.writes}
         written = [k for k, view in enumerate(step.operands) if view.key in keys]
         self.program.add_step(
@@ -171,6 +172,8 @@ class _Description:
     def root(self, buffer: Buffer) -> int:
         if buffer.number >= 0:  # is_input
             return buffer.number
+        if buffer.within is not None:
+            return self.root(buffer.within)
         number = self.number_of.get(id(buffer))
         if number is None:
             whole = buffer.whole()

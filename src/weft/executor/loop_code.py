@@ -64,8 +64,10 @@ class LoopCode(Record):
         )
         kernel = _kernels.get(key)
         if kernel is None:
-            folds = not position_axes & ~GATHERS and not self.ordered and isinstance(self.stages[0], Fold)
-            rows, stage_loops = (self.split_row(), self.split_stages) if folds else (None, None)
+            folds = self.folds
+            rows, stage_loops = (
+                (self.split_row(LoopCode.native), self.split_stages) if folds else (None, None)
+            )
             kernel = _core.make_loop(
                 len(self.dtypes),
                 self.inputs,
@@ -90,6 +92,7 @@ class LoopCode(Record):
         kernel = _kernels.get(key)
         if kernel is None:
             from weft.expr.launches import product_operands
+            from weft.expr.llvm_threads import read_again
 
             joins = (
                 len(self.stages) == 1
@@ -103,17 +106,24 @@ class LoopCode(Record):
                 position_axes,
                 self.ordered,
                 joins,
+                not position_axes and bool(read_again(self.stages)),
                 product_operands(self.stages),
                 self.compile_for_threads,
+                self.split_row(LoopCode.for_threads) if self.folds and not position_axes else None,
             )
             _keep(key, kernel)
         return kernel
 
-    def split_row(self) -> Any:
-        """What folds one long row in pieces, if it can be."""
+    @property
+    def folds(self) -> bool:
+        """Whether rows are folded first, and may be in any order."""
+        return not self.position_axes & ~GATHERS and not self.ordered and isinstance(self.stages[0], Fold)
+
+    def split_row(self, kernel_of: Any) -> Any:
+        """What folds one long row in pieces, if it can be; kernel_of: makes a kernel of a code."""
         from weft.executor import loop_stages
 
-        return loop_stages.split_row(self)
+        return loop_stages.split_row(self, kernel_of)
 
     def split_stages(self) -> Any:
         """The stages as loops of their own, if they can be; the native core calls it when it needs them."""
@@ -133,7 +143,9 @@ class LoopCode(Record):
         nodes = e.walk(*[part.value for stage in self.stages for part in parts(stage)])
         gathered = {node.value for node in nodes if node.op == "load_at"}
         operands = tuple(
-            Operand(d, words[c], int(k in gathered), k in gathered)
+            Operand(d, "step", step=ord(c) - ord("A"))  # LoopPattern::letter of the native core
+            if c.isupper()
+            else Operand(d, words[c], int(k in gathered), k in gathered)
             for k, (d, c) in enumerate(zip(self.dtypes, inner, strict=True))
         )
         row_axes = self.row_axes if self.position_axes else 0
@@ -161,7 +173,7 @@ class LoopCode(Record):
         row_rank: int,
         lanes: bool,
         inner: str,
-        is_long: bool,
+        row_bits: int,
         is_narrow: bool,
         width: int,
         pairs: tuple[int, int, int],
@@ -171,7 +183,7 @@ class LoopCode(Record):
         from weft.expr.launches import launched
 
         kernel = self.kernel(rank, row_rank, lanes, -1, inner)
-        return launched(kernel, chip, is_long, is_narrow, width, pairs, is_gated)
+        return launched(kernel, chip, row_bits, is_narrow, width, pairs, is_gated)
 
 
 def _keep(key: Any, kernel: Any) -> None:

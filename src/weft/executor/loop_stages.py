@@ -22,8 +22,8 @@ _IDENTITY = {"sum": 0, "prod": 1}
 """What must be the start of a reduction that is begun more than once; of others, any."""
 
 
-def split_row(code: Any) -> Any:
-    """The two Loops that fold one long row in pieces, and the types of what a piece comes to; None if it cannot be.
+def split_row(code: Any, kernel_of: Any) -> Any:
+    """The two kernels that fold one long row in pieces, and the types of what a piece comes to; None if it cannot be.
 
     For one Fold, and results that are stored once and need nothing else of the row.
     """
@@ -40,7 +40,7 @@ def split_row(code: Any) -> Any:
         return None
     part = code.row_of((*inputs, *kinds), (fold, _store_partials(fold)), code.inputs)
     join = code.row_of((*kinds, *outputs), (_combine_partials(fold), code.stages[1]), len(kinds))
-    return part.native(), join.native(), kinds
+    return kernel_of(part), kernel_of(join), kinds
 
 
 def split_stages(code: Any, first_output: int) -> list[Any] | None:

@@ -17,6 +17,7 @@ from weft.executor.buffers import (
     Buffer,
     BufferView,
     channels_last,
+    is_repeated,
     is_row_major,
     like_strides,
     row_major,
@@ -278,10 +279,14 @@ class Lowering:
         self.loop(inputs, views, loop, repr(op))
 
     def first_like(self, inputs: Sequence[Value | None], value: Value) -> BufferView | None:
-        """The input whose order in memory an output of a loop takes: the first one of its shape."""
+        """The input whose order in memory an output of a loop takes: the first one of its shape that has one."""
         for source in inputs:
             view = None if source is None else self.views.get(id(source))
-            if view is not None and same_shape(view.shape, value.shape):
+            if (
+                view is not None
+                and same_shape(view.shape, value.shape)
+                and not is_repeated(view.shape, view.strides)
+            ):
                 return view
         return None
 

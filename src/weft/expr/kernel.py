@@ -32,8 +32,8 @@ class Operand(Record):
     """One array: the name of its element type, and what is known of its stride in the loop that becomes vectors.
 
     inner: "unit", one element after the other; "reverse", one element before the other; "zero", always the same one;
-    "any", given when the kernel runs; "cross", given when it runs, while the stride in the loop Kernel.cross is one
-    element.
+    "any", given when the kernel runs; "step", as many elements as step says; "cross", given when it runs, while the
+    stride in the loop Kernel.cross is one element.
     gathered: how many dimensions it has besides the loops, where load_at(operand, type, *positions) reads at the loops'
     position and at computed ones; 0 if none. take(x, indices, axis) has no loop along x's axis, whose stride in the
     loop of the indices is 0, and gathered=1. is_flat: load_at has one position, which counts elements of memory, so
@@ -41,12 +41,13 @@ class Operand(Record):
     """
 
     dtype: str
-    inner: Literal["unit", "reverse", "zero", "any", "cross"] = "unit"
+    inner: Literal["unit", "reverse", "zero", "any", "step", "cross"] = "unit"
     gathered: int = 0
     is_flat: bool = False
+    step: int = 0
 
     def check(self) -> None:
-        if self.dtype not in BITS or self.inner not in ("unit", "reverse", "zero", "any", "cross"):
+        if self.dtype not in BITS or self.inner not in ("unit", "reverse", "zero", "any", "step", "cross"):
             raise ValueError(f"operand: {self.dtype!r} or {self.inner!r} is not known")
         if self.gathered < 0:
             raise ValueError(f"operand: gathered must be at least 0, got {self.gathered}")

@@ -13,20 +13,21 @@ from weft.expr.llvm_products import (
     fits_into_shared_memory,
     operands_of_fold,
 )
-from weft.expr.llvm_threads import NO_PAIRS, Schedule, schedule_of, width_of
-from weft.expr.targets import compile_threads, target_of
+from weft.expr.llvm_tensor_cores import halves_of
+from weft.expr.llvm_threads import NO_PAIRS, Schedule, ThreadCode, schedule_of, width_of
+from weft.expr.targets import compile_threads, has_tensor_cores, target_of
 from weft.expr.threads import print_threads
 
-__all__ = ["launched", "product_operands", "thread_loop"]
+__all__ = ["code_for", "launched", "product_operands", "thread_loop"]
 
 INNER: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross", "r": "reverse"}
-LONG_ROW = 1024  # ThreadPattern::kShortRow of the native core: longer rows are for whole blocks
+LONG_ROW = 1 << 62  # of rows of which nothing is known
 
 
 def launched(
     kernel: Kernel,
     chip: str,
-    is_long: bool,
+    row_bits: int,
     is_narrow: bool,
     width: int,
     pairs: tuple[int, int, int],
@@ -34,13 +35,20 @@ def launched(
 ) -> tuple[bytes, str, int, int, int, int]:
     """Code of a kernel on a kind of GPU: its image, its name, and what a launch has to know (see ThreadCode).
 
-    is_long: rows have more than 1024 elements; is_narrow, width and pairs: of Schedule; is_gated: of ThreadCode.
+    row_bits: rows have at most 2 ** row_bits elements, 0: they may have more; is_narrow, width and pairs: of Schedule;
+    is_gated: of ThreadCode.
     """
     width = min(width, width_of(kernel))  # the grid strides: it may be one for wider accesses
-    schedule = schedule_of(kernel, LONG_ROW + is_long, is_narrow, width)
-    if pairs != NO_PAIRS and fits_into_shared_memory(kernel, pairs[2]):
+    schedule = schedule_of(kernel, 1 << row_bits if row_bits else LONG_ROW, is_narrow, width)
+    if pairs != NO_PAIRS and has_tensor_cores(chip) and halves_of(kernel, pairs[2]):
+        schedule = Schedule("tensor", PRODUCT_THREADS, 1, is_narrow, pairs)
+    elif pairs != NO_PAIRS and fits_into_shared_memory(kernel, pairs[2]):
         schedule = Schedule("products", PRODUCT_THREADS, 1, is_narrow, pairs)
-    code = print_threads(kernel, schedule)
+    return code_for(print_threads(kernel, schedule), chip, is_gated)
+
+
+def code_for(code: ThreadCode, chip: str, is_gated: bool) -> tuple[bytes, str, int, int, int, int]:
+    """Code on a kind of GPU: its image, its name, and what a launch has to know (see ThreadCode)."""
     code = code.gated() if is_gated else code
     image = compile_threads(code, target_of(chip))
     return image, code.name, code.threads, code.shared_bytes, code.words, code.positions
@@ -72,7 +80,7 @@ def thread_loop(
         row_rank: int,
         lanes: bool,
         inner: str,
-        is_long: bool,
+        row_bits: int,
         is_narrow: bool,
         width: int,
         pairs: tuple[int, int, int],
@@ -80,10 +88,12 @@ def thread_loop(
     ) -> tuple[bytes, str, int, int, int, int]:
         operands = tuple(Operand(d, INNER[c], n) for d, c, n in zip(dtypes, inner, counts, strict=True))
         kernel = Kernel(name, rank, operands, stages, row_rank, lanes)
-        return launched(kernel, chip, is_long, is_narrow, width, pairs, is_gated)
+        return launched(kernel, chip, row_bits, is_narrow, width, pairs, is_gated)
 
     joins = is_each and not row_axes and not any(counts)
-    return _core.make_thread_loop(len(dtypes), inputs, row_axes, positions, is_ordered, joins, 0, compile)
+    return _core.make_thread_loop(
+        len(dtypes), inputs, row_axes, positions, is_ordered, joins, False, 0, compile
+    )
 
 
 def product_operands(stages: tuple[Stage, ...]) -> int:

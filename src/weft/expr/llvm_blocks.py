@@ -7,12 +7,13 @@ two, or by the next row; each of them is needed, which a test shows by taking it
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 from weft.expr.kernel import Each, Fold, Once, Scan, Stage
 from weft.expr.llvm_function import Values
 from weft.expr.llvm_rows import SUM_BLOCK, Accumulator, better
-from weft.expr.llvm_threads import WARP, ThreadCode, Threads, reads_stored
+from weft.expr.llvm_threads import WARP, ThreadCode, Threads, read_again, reads_stored
 from weft.expr.llvm_values import number as constant
 
 __all__ = ["print_blocks"]
@@ -22,6 +23,8 @@ LANE_BLOCK = 32  # elements of float32 of a column that are summed in float32
 
 def print_blocks(f: Threads) -> ThreadCode:
     """The rows of a kernel, by the schedule's kind."""
+    if f.schedule.held:
+        return _HeldRows(f).run()
     return _Rows(f).run() if f.schedule.kind != "columns" else _Columns(f).run()
 
 
@@ -277,6 +280,59 @@ class _Rows:
                 following.append(f.emit(f"select i1 {reaches}, {state.kind} {both}, {state.kind} {value}"))
             own, delta = following, delta * 2
         return own
+
+
+class _HeldRows(_Rows):
+    """Rows of which threads keep what several stages read, `held` elements each: it is read from memory once.
+
+    All elements are written one after the other, without loops. What is behind the row's end repeats its last element,
+    and counts for nothing.
+    """
+
+    def _row(self, pointers: list[str], positions: list[str]) -> None:
+        f = self.f
+        last = f.emit(f"sub i64 {self.length}, 1")
+        again = read_again(self.kernel.stages)
+        self.places: list[str] = []
+        self.exist: list[str] = []
+        self.kept: list[dict[int, str]] = []
+        for k in range(f.schedule.held):
+            place = f.emit(f"add i64 {self.begin}, {k * self.step}")
+            self.exist.append(f.emit(f"icmp slt i64 {place}, {self.length}"))
+            self.places.append(f.smaller(place, last))
+            at = super().values(self.places[-1], pointers, positions)
+            self.kept.append({id(node): at[node] for node in again})
+        super()._row(pointers, positions)
+
+    def _element(self, k: int, pointers: list[str], positions: list[str]) -> Values:
+        """The thread's element k."""
+        values = self.values(self.places[k], pointers, positions)
+        values.computed.update(self.kept[k])
+        return values
+
+    def _stage(self, stage: Stage, pointers: list[str], positions: list[str]) -> None:
+        f = self.f
+        if not isinstance(stage, Each):
+            return super()._stage(stage, pointers, positions)
+        for k, exists in enumerate(self.exist):
+            values = self._element(k, pointers, positions)
+            f.branch(exists, functools.partial(values.store, stage.stores), _nothing)
+        return None
+
+    def _own_part(
+        self, states: Sequence[Accumulator], pointers: list[str], positions: list[str]
+    ) -> list[str]:
+        f = self.f
+        totals = [state.neutral for state in states]
+        for k, exists in enumerate(self.exist):
+            values = self._element(k, pointers, positions)
+            for number, state in enumerate(states):
+                new = state.combine(totals[number], values[state.reduction.value])
+                old = totals[number]
+                kind = state.partial_kind
+                totals[number] = f.emit(f"select i1 {exists}, {kind} {new}, {kind} {old}")
+        firsts = [first for _, first in _carried(states)]
+        return [state.join(a, b) for state, a, b in zip(states, firsts, totals, strict=True)]
 
 
 class _Columns(_Rows):

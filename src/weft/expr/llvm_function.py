@@ -187,6 +187,10 @@ class Values:
             return self._element(pointer, layout.dtype)
         if layout.inner == "reverse":
             return self._element(pointer, layout.dtype, self.function.emit(f"sub i64 0, {self.inner}"))
+        if layout.inner == "step":
+            return self._element(
+                pointer, layout.dtype, self.function.emit(f"mul nuw nsw i64 {self.inner}, {layout.step}")
+            )
         step = self.function.emit(
             f"mul i64 {self.inner}, {self.function.strides[operand][self.function.vector_loop]}"
         )

@@ -197,7 +197,10 @@ class _Lanes:
         def step(values: Values) -> None:
             news = [values[state.reduction.value] for state in states]
             for (state, array), new in zip(both, news, strict=True):
-                total = state.join(values.array_load(array, state.total_dtype), new)
+                old = f.emit(
+                    f"freeze {state.kind} {values.array_load(array, state.total_dtype)}"
+                )  # see _LaneSum
+                total = state.join(old, new)
                 values.array_store(array, state.total_dtype, total)
                 values.set_result(state.reduction, state.finish(total))
             values.store(stage.stores)
@@ -227,7 +230,8 @@ class _LaneSum:
 
     def add(self, values: Values, new: str, position: str) -> None:
         old = values.array_load(self.partial, self.state.dtype)
-        values.array_store(self.partial, self.state.dtype, self.state.combine(old, new))
+        # New first: where an extreme may stay old, LLVM stores under a mask, which AVX2 does slowly.
+        values.array_store(self.partial, self.state.dtype, self.state.combine(new, old))
 
     def end_block(self, values: Values) -> None:
         if self.state.wide:
@@ -256,9 +260,10 @@ class _LaneExtreme(_LaneSum):
         f, state = values.function, self.state
         old = values.array_load(self.total, state.dtype)
         is_better = better(f, state.op, state.dtype, new, old)
+        old = f.emit(f"freeze {state.kind} {old}")
         extreme = f.emit(f"select i1 {is_better}, {state.kind} {new}, {state.kind} {old}")
         values.array_store(self.total, state.dtype, extreme)
-        before = values.array_load(self.result, "int64")
+        before = f.emit(f"freeze i64 {values.array_load(self.result, 'int64')}")  # as above
         values.array_store(
             self.result, "int64", f.emit(f"select i1 {is_better}, i64 {position}, i64 {before}")
         )

@@ -20,10 +20,20 @@ from weft.expr.kernel import Fold, Kernel, Once, Reduction, Stage, values
 from weft.expr.llvm_function import Values
 from weft.expr.llvm_rows import Accumulator
 from weft.expr.llvm_threads import ThreadCode, Threads
+from weft.expr.llvm_values import number as constant
 from weft.expr.llvm_writer import llvm_type
 from weft.expr.scalar import BITS, COMPLEX, Scalar, walk
 
-__all__ = ["PRODUCT_THREADS", "are_products", "fits_into_shared_memory", "print_products"]
+__all__ = [
+    "PRODUCT_THREADS",
+    "Part",
+    "Side",
+    "Tiles",
+    "are_products",
+    "fits_into_shared_memory",
+    "parts_of_sides",
+    "print_products",
+]
 
 SIDE = 16  # threads of a block along m, and along n
 PRODUCT_THREADS = SIDE * SIDE
@@ -58,28 +68,31 @@ def fits_into_shared_memory(kernel: Kernel, seconds: int) -> bool:
     return _Layout.of(kernel, seconds).bytes <= SHARED_BYTES
 
 
-class _Part(Record):
-    """A part of the expression in shared memory: [part of a complex number, element of the row, m or n]."""
+class Part(Record):
+    """A part of the expression in shared memory: for each part of a complex number, places and elements of the row."""
 
     node: Scalar
     begin: int  # bytes
     pitch: int  # from an element of the row to the next, bytes
+    step: int  # from a place, of m or n, to the next
+    bytes: int  # of one part of a complex number
 
     @property
     def kinds(self) -> tuple[str, ...]:
         dtype = self.node.dtype
         return (llvm_type(COMPLEX[dtype]),) * 2 if dtype in COMPLEX else (llvm_type(dtype),)
 
-    @property
-    def item_bytes(self) -> int:
-        return _item_bytes(self.node.dtype)
+    def address(self, f: Threads, k: int, depth: str, place: str, more: int = 0) -> str:
+        begin = f.offset(f.emit("call ptr @weft_shared()"), self.begin + k * self.bytes + more)
+        row = f.offset(begin, f.emit(f"mul i64 {depth}, {self.pitch}"))
+        return f.offset(row, f.emit(f"mul i64 {place}, {self.step}"))
 
 
 class _Layout(Record):
     """How many results of a tile are a thread's, and what of which side is stored where: [of m, of n]."""
 
     counts: tuple[int, int]
-    sides: tuple[tuple[_Part, ...], tuple[_Part, ...]]
+    sides: tuple[tuple[Part, ...], tuple[Part, ...]]
     bytes: int
 
     @classmethod
@@ -89,12 +102,12 @@ class _Layout(Record):
         words = sum(_words_of_sum(reduction) for reduction in fold.reductions)
         counts = (4, 4) if words <= 4 else (4, 2) if words <= 8 else (2, 2)  # so that sums take 64 registers
         begin, sides = 0, []
-        for count, nodes in zip(counts, _parts_of_sides(values(fold), seconds), strict=True):
+        for count, nodes in zip(counts, parts_of_sides(values(fold), seconds), strict=True):
             parts = []
             for node in nodes:
                 item = _item_bytes(node.dtype)
                 pitch = SIDE * count * item + 16  # so that neighbours along the row are in other banks
-                parts.append(_Part(node, begin, pitch))
+                parts.append(Part(node, begin, pitch, item, pitch * DEPTH))
                 begin += pitch * DEPTH * (2 if node.dtype in COMPLEX else 1)
             sides.append(tuple(parts))
         return cls(counts, (sides[0], sides[1]), begin)
@@ -111,7 +124,7 @@ def _words_of_sum(reduction: Reduction) -> int:
     return max(BITS[dtype], 32) // 32 + 2 * (dtype == "float32" and reduction.op == "sum")
 
 
-def _parts_of_sides(roots: Sequence[Scalar], seconds: int) -> tuple[list[Scalar], list[Scalar]]:
+def parts_of_sides(roots: Sequence[Scalar], seconds: int) -> tuple[list[Scalar], list[Scalar]]:
     """The largest parts of the expressions that depend on m alone, and on n alone, in a fixed order.
 
     What depends on neither, such as an operand that repeats along both, counts as m's; constants are no parts.
@@ -139,38 +152,58 @@ def _parts_of_sides(roots: Sequence[Scalar], seconds: int) -> tuple[list[Scalar]
     return parts
 
 
-class _Side:
-    """m or n in the text: its loops, its parts, and what of them a thread writes and reads."""
+class Side:
+    """m or n in the text: its loops, and what of its parts a thread writes.
 
-    def __init__(self, f: Threads, number: int, layout: _Layout, first_loop: int, loops: int) -> None:
-        self.f, self.number = f, number
-        self.parts, self.count = layout.sides[number], layout.counts[number]
+    span: places of a tile; depth: elements of the row in a turn; places: of the thread's results, from the tile's
+    first one. fills: elements behind the row's last one count as 0; else they repeat it, and are not read.
+    """
+
+    fills = False
+
+    def __init__(
+        self, f: Threads, parts: Sequence[Part], span: int, depth: int, first_loop: int, loops: int
+    ) -> None:
+        self.f, self.parts, self.span, self.depth = f, parts, span, depth
         self.first_loop, self.end_loop = first_loop, first_loop + loops
-        self.span = SIDE * self.count  # of a tile
         self.size = f.product(f.sizes[first_loop : self.end_loop])
         self.tiles = f.turns("0", self.span, self.size)
         # Threads are neighbours along what is stored side by side: elements of the row, or m or n.
-        loads = [node.value for part in self.parts for node in walk(part.node) if node.op == "load"]
-        self.along_row = all(f.kernel.operands[k].inner == "unit" for k in loads)
-        self.own = f.divided(f.thread, str(SIDE))[number]
+        self.loads = sorted({n.value for part in parts for n in walk(part.node) if n.op == "load"})
+        self.along_row = all(f.kernel.operands[k].inner == "unit" for k in self.loads)
+        self.places: list[str] = []
 
     def enter(self, tile: str, pointers: list[str]) -> None:
         """Begins a tile: where the thread's elements of it are, those that it writes and those that it combines."""
         f = self.f
         begin = f.emit(f"mul i64 {tile}, {self.span}")
-        last = f.emit(f"sub i64 {self.size}, 1")
-        self.written: list[tuple[str, str, list[str]]] = []  # place in the tile, in the turn; pointers
-        for k in range(self.span * DEPTH // PRODUCT_THREADS):
+        self.find(begin, f.emit(f"sub i64 {self.size}, 1"), pointers)
+        self.positions = [f.emit(f"add i64 {begin}, {place}") for place in self.places]
+        self.inside = [f.emit(f"icmp slt i64 {position}, {self.size}") for position in self.positions]
+
+    def find(self, begin: str, last: str, pointers: list[str]) -> None:
+        """Finds the pointers of the places of a tile that the thread reads."""
+        f = self.f
+        self.own_pointers = [
+            self.pointers_at(pointers, f.smaller(f.emit(f"add i64 {begin}, {place}"), last))
+            for place, _ in self.written()
+        ]
+
+    def written(self) -> list[tuple[str, str]]:
+        """What the thread writes: the place in the tile and the element of the turn."""
+        f, places = self.f, []
+        for k in range(self.span * self.depth // PRODUCT_THREADS):
             number = f.emit(f"add i64 {f.thread}, {k * PRODUCT_THREADS}")
             if self.along_row:
-                place, depth = f.divided(number, str(DEPTH))
+                places.append(f.divided(number, str(self.depth)))
             else:
                 depth, place = f.divided(number, str(self.span))
-            at = f.smaller(f.emit(f"add i64 {begin}, {place}"), last)
-            self.written.append((place, depth, self.pointers_at(pointers, at)))
-        first = f.emit(f"add i64 {begin}, {f.emit(f'mul i64 {self.own}, {self.count}')}")
-        self.positions = [first, *(f.emit(f"add i64 {first}, {k}") for k in range(1, self.count))]
-        self.inside = [f.emit(f"icmp slt i64 {position}, {self.size}") for position in self.positions]
+                places.append((place, depth))
+        return places
+
+    def pointers_of(self, number: int, place: str) -> list[str]:
+        """The pointers of the place that the thread writes as its number `number`."""
+        return self.own_pointers[number]
 
     def pointers_at(self, pointers: list[str], number: str) -> list[str]:
         positions = self.f.positions(number, self.first_loop, self.end_loop)
@@ -179,68 +212,73 @@ class _Side:
     def write(self, begin: str, last: str) -> None:
         """The thread's share of the parts, for the elements of the row from `begin` on."""
         f = self.f
-        outer, rank = self.end_of_outer, f.kernel.rank
-        for place, depth, pointers in self.written:
-            i = f.smaller(f.emit(f"add i64 {begin}, {depth}"), last)
+        outer, rank = f.kernel.rank - f.kernel.row_rank, f.kernel.rank
+        for number, (place, depth) in enumerate(self.written()):
+            element = f.emit(f"add i64 {begin}, {depth}")
+            i = f.smaller(element, last)
             inner = f.positions(i, outer, rank)
+            pointers = self.pointers_of(number, place)
             at = Values(f, f.pointers_at(pointers, outer, inner[:-1]), [], inner[-1], "")
             for part in self.parts:
                 value = at[part.node]
                 for k, kind in enumerate(part.kinds):
                     x = f.part(part.node.dtype, value, k) if len(part.kinds) > 1 else value
-                    f.lines.append(f"  store {kind} {x}, ptr {self._address(part, k, depth, place)}")
+                    if self.fills:
+                        exists = f.emit(f"icmp sle i64 {element}, {last}")
+                        x = f.emit(f"select i1 {exists}, {kind} {x}, {kind} {constant(0, part.node.dtype)}")
+                    f.lines.append(f"  store {kind} {x}, ptr {part.address(f, k, depth, place)}")
+
+
+class _FloatSide(Side):
+    """A side whose neighbouring places are side by side, of which a thread combines a few."""
+
+    def __init__(self, f: Threads, number: int, layout: _Layout, first_loop: int, loops: int) -> None:
+        self.count = layout.counts[number]
+        super().__init__(f, layout.sides[number], SIDE * self.count, DEPTH, first_loop, loops)
+        own = f.divided(f.thread, str(SIDE))[number]
+        first = f.emit(f"mul i64 {own}, {self.count}")
+        self.places = [first, *(f.emit(f"add i64 {first}, {k}") for k in range(1, self.count))]
 
     def read(self, depth: str) -> list[dict[int, str]]:
         """For each of the thread's own m or n the parts, by id, of an element of the turn."""
         f = self.f
         found: list[dict[int, str]] = [{} for _ in range(self.count)]
-        first = f.emit(f"mul i64 {self.own}, {self.count}")
         for part in self.parts:
-            columns = [self._several(part, k, depth, first) for k in range(len(part.kinds))]
+            columns = [self._several(part, k, depth) for k in range(len(part.kinds))]
             for one, values_of in zip(found, zip(*columns, strict=True), strict=True):
                 whole = f.pair(part.node.dtype, *values_of) if len(columns) > 1 else values_of[0]
                 one[id(part.node)] = whole
         return found
 
-    def _several(self, part: _Part, k: int, depth: str, first: str) -> list[str]:
+    def _several(self, part: Part, k: int, depth: str) -> list[str]:
         """Neighbours in shared memory, by accesses of up to 16 bytes."""
         f, kind = self.f, part.kinds[k]
-        width = min(self.count, 16 // part.item_bytes) if part.item_bytes >= 4 else 1
+        width = min(self.count, 16 // part.step) if part.step >= 4 else 1
         loaded = []
         for begin in range(0, self.count, width):
-            address = self._address(part, k, depth, first, begin * part.item_bytes)
+            address = part.address(f, k, depth, self.places[0], begin * part.step)
             if width == 1:
                 loaded.append(f.emit(f"load {kind}, ptr {address}"))
                 continue
-            vector = f.emit(f"load <{width} x {kind}>, ptr {address}, align {width * part.item_bytes}")
+            vector = f.emit(f"load <{width} x {kind}>, ptr {address}, align {width * part.step}")
             loaded += [f.emit(f"extractelement <{width} x {kind}> {vector}, i64 {j}") for j in range(width)]
         return loaded
 
-    def _address(self, part: _Part, k: int, depth: str, place: str, more: int = 0) -> str:
-        f = self.f
-        begin = f.offset(f.emit("call ptr @weft_shared()"), part.begin + k * part.pitch * DEPTH + more)
-        row = f.offset(begin, f.emit(f"mul i64 {depth}, {part.pitch}"))
-        return f.offset(row, f.emit(f"mul i64 {place}, {part.item_bytes}"))
 
-    @property
-    def end_of_outer(self) -> int:
-        return self.f.kernel.rank - self.f.kernel.row_rank
+class Tiles:
+    """Tiles of results, one after the other: what is the same however sums grow."""
 
+    m: Side
+    n: Side
 
-class _Products:
     def __init__(self, f: Threads) -> None:
         self.f, self.kernel = f, f.kernel
-        firsts, seconds, mask = f.schedule.pairs
-        layout = _Layout.of(f.kernel, mask)
-        f.shared_words = (layout.bytes + 7) // 8
+        self.firsts, self.seconds, self.mask = f.schedule.pairs
         self.outer = f.kernel.rank - f.kernel.row_rank
-        self.batch = self.outer - firsts - seconds
-        self.m = _Side(f, 0, layout, self.batch, firsts)
-        self.n = _Side(f, 1, layout, self.batch + firsts, seconds)
+        self.batch = self.outer - self.firsts - self.seconds
         (fold, *self.last) = f.kernel.stages
         assert isinstance(fold, Fold)
         self.reductions = fold.reductions
-        self.states = [Accumulator(f, reduction) for reduction in fold.reductions]
 
     def run(self) -> ThreadCode:
         f = self.f
@@ -253,36 +291,86 @@ class _Products:
             pointers = f.pointers_at(f.bases, 0, f.positions(batch, 0, self.batch))
             self.m.enter(m, pointers)
             self.n.enter(n, pointers)
-            self._store(self._sums(), pointers)
+            self.entered()
+            self._store(self.sums(), pointers)
 
         f.strided(f.block_number, f.block_count, count, tile)
         return f.code(self.m.span * self.n.span)
 
-    def _sums(self) -> list[str]:
+    def entered(self) -> None:
+        """After both sides have begun with a tile."""
+
+    def sums(self) -> list[str]:
         """The results of the Fold for the thread's pairs, reduction by reduction of each."""
+        raise NotImplementedError
+
+    def write(self, turn: str, depth: int) -> str:
+        """Writes both sides' elements of a turn; where these begin."""
+        f = self.f
+        begin, last = f.emit(f"mul i64 {turn}, {depth}"), f.emit(f"sub i64 {self.length}, 1")
+        self.m.write(begin, last)
+        self.n.write(begin, last)
+        return begin
+
+    def _store(self, results: list[str], pointers: list[str]) -> None:
+        f = self.f
+        for m, is_m in zip(self.m.positions, self.m.inside, strict=True):
+            row = self.m.pointers_at(pointers, m)
+            for n, is_n in zip(self.n.positions, self.n.inside, strict=True):
+                own = [results.pop(0) for _ in self.reductions]
+                f.branch(f.emit(f"and i1 {is_m}, {is_n}"), self._storing(own, row, n), lambda: None)
+
+    def _storing(self, own: list[str], row: list[str], n: str) -> Callable[[], None]:
+        def store() -> None:
+            f = self.f
+            f.results = {r.number: value for r, value in zip(self.reductions, own, strict=True)}
+            pointers = self.n.pointers_at(row, n)
+            for stage in self.last:
+                assert isinstance(stage, Once)
+                Values(f, pointers, [], "0", "").store(stage.stores)
+
+        return store
+
+
+class _Products(Tiles):
+    """Sums in registers, of any expression: 16 threads along m and along n, a few neighbours of each."""
+
+    m: _FloatSide
+    n: _FloatSide
+
+    def __init__(self, f: Threads) -> None:
+        super().__init__(f)
+        layout = _Layout.of(f.kernel, self.mask)
+        f.shared_words = (layout.bytes + 7) // 8
+        self.m = _FloatSide(f, 0, layout, self.batch, self.firsts)
+        self.n = _FloatSide(f, 1, layout, self.batch + self.firsts, self.seconds)
+        self.states = [Accumulator(f, reduction) for reduction in self.reductions]
+
+    def sums(self) -> list[str]:
         f = self.f
         pairs = self.m.count * self.n.count
         turns = f.turns("0", DEPTH, self.length)
-        last = f.emit(f"sub i64 {self.length}, 1")
         totals = [(state.kind, state.first) for state in self.states] * pairs
         if not any(state.wide for state in self.states):
-            return f.loop(turns, lambda turn: self._turn(turn, last), totals)
+            return self._finished(f.loop(turns, self._turn, totals))
         parts = [(state.partial_kind, state.neutral) for state in self.states] * pairs
 
         def piece(begin: str, length: str) -> list[str]:
             so_far = list(f.carried)
-            sums = f.loop(length, lambda turn: self._turn(f.emit(f"add i64 {begin}, {turn}"), last), parts)
+            sums = f.loop(length, lambda turn: self._turn(f.emit(f"add i64 {begin}, {turn}")), parts)
             states = self.states * pairs
             return [state.join(a, b) for state, a, b in zip(states, so_far, sums, strict=True)]
 
-        return f.blocks(turns, DEPTHS_OF_SUM, piece, totals)
+        return self._finished(f.blocks(turns, DEPTHS_OF_SUM, piece, totals))
 
-    def _turn(self, turn: str, last: str) -> list[str]:
+    def _finished(self, totals: list[str]) -> list[str]:
+        states = self.states * (len(totals) // len(self.states))
+        return [state.finish(total) for state, total in zip(states, totals, strict=True)]
+
+    def _turn(self, turn: str) -> list[str]:
         f = self.f
         before = list(f.carried)
-        begin = f.emit(f"mul i64 {turn}, {DEPTH}")
-        self.m.write(begin, last)
-        self.n.write(begin, last)
+        begin = self.write(turn, DEPTH)
         f.barrier()
         kinds = [state.partial_kind for state in self.states] * (self.m.count * self.n.count)
         depth = f.smaller(f.emit(f"sub i64 {self.length}, {begin}"), DEPTH)
@@ -300,22 +388,3 @@ class _Products:
                 news = [at[reduction.value] for reduction in self.reductions]
                 following += [s.combine(before.pop(0), new) for s, new in zip(self.states, news, strict=True)]
         return following
-
-    def _store(self, totals: list[str], pointers: list[str]) -> None:
-        f = self.f
-        for m, is_m in zip(self.m.positions, self.m.inside, strict=True):
-            row = self.m.pointers_at(pointers, m)
-            for n, is_n in zip(self.n.positions, self.n.inside, strict=True):
-                own = [state.finish(totals.pop(0)) for state in self.states]
-                f.branch(f.emit(f"and i1 {is_m}, {is_n}"), self._storing(own, row, n), lambda: None)
-
-    def _storing(self, own: list[str], row: list[str], n: str) -> Callable[[], None]:
-        def store() -> None:
-            f = self.f
-            f.results = {r.number: value for r, value in zip(self.reductions, own, strict=True)}
-            pointers = self.n.pointers_at(row, n)
-            for stage in self.last:
-                assert isinstance(stage, Once)
-                Values(f, pointers, [], "0", "").store(stage.stores)
-
-        return store

@@ -9,16 +9,29 @@ the same bits there.
 Schedules, which weft.expr.llvm_blocks shares: "elements", a thread for `width` elements of a kernel with one Each;
 "warps" and "blocks", a row for 32 or all threads of a block; "columns", rows side by side, a lane for each and its
 warps along the rows; "serial", a thread for each row, for stores at computed positions. weft.expr.llvm_products has
-"products", tiles of rows for pairs of positions.
+"products", tiles of rows for pairs of positions, weft.expr.llvm_tensor_cores "tensor", those of 16-bit floats. Code
+that is written for its operands has "tiles" (weft.kernels.gpu.attention_tiles).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from weft.base.record import Record
 from weft.base.typing import Literal
-from weft.expr.kernel import Each, Kernel, Scan, Store, parts, values
+from weft.expr.kernel import (
+    POSITIONS,
+    Each,
+    Kernel,
+    Once,
+    Reduction,
+    Scan,
+    Stage,
+    Store,
+    parts,
+    values,
+)
 from weft.expr.llvm_function import Function, Values
 from weft.expr.llvm_values import from_memory, to_memory
 from weft.expr.llvm_writer import memory_type
@@ -33,6 +46,7 @@ __all__ = [
     "is_pointwise",
     "print_elements",
     "print_serial",
+    "read_again",
     "reads_stored",
     "schedule_of",
     "stores_anywhere",
@@ -43,6 +57,7 @@ WARP = 32
 NO_PAIRS = (0, 0, 0)
 MOST_SIDE_BY_SIDE = 1024  # operations of all elements of a turn
 ACCESS_BITS = 128  # the widest access of a thread
+HELD_WORDS = 32  # registers for what a thread keeps of a row
 
 
 class Schedule(Record):
@@ -51,24 +66,29 @@ class Schedule(Record):
     threads: of a block, a multiple of 32. width: elements of a thread's turn ("elements" only); every operand that is
     "unit" has to be aligned to width elements at each turn of the outer loops, and the innermost size to be a multiple
     of width unless the kernel has one loop. is_narrow: all positions, and offsets in bytes along each loop, fit into
-    31 bits. pairs ("products" only): how many of the loops before the row are those of m, how many behind them those
-    of n, and bit k: operand k, which the Fold loads, moves along those of n (weft.expr.llvm_products).
+    31 bits. pairs (of products only): how many of the loops before the row are those of m, how many behind them those
+    of n, and bit k: operand k, which the Fold loads, moves along those of n (weft.expr.llvm_products). held: so many
+    elements of a row, as all of it is for its threads, stay in a thread's registers from stage to stage ("warps" and
+    "blocks" only); 0: each stage reads them from memory.
     Raises ValueError for numbers that are not of these kinds.
     """
 
-    kind: Literal["elements", "warps", "blocks", "columns", "serial", "products"]
+    kind: Literal["elements", "warps", "blocks", "columns", "serial", "products", "tensor", "tiles"]
     threads: int = 128
     width: int = 1
     is_narrow: bool = False
     pairs: tuple[int, int, int] = NO_PAIRS
+    held: int = 0
 
     def check(self) -> None:
         if self.threads % WARP or not WARP <= self.threads <= 1024:
             raise ValueError(f"schedule: threads must be a multiple of {WARP} up to 1024, got {self.threads}")
         if self.width not in (1, 2, 4, 8, 16) or (self.width > 1 and self.kind != "elements"):
             raise ValueError(f"schedule: width {self.width} of {self.kind}")
-        if (self.kind == "products") != (min(self.pairs[:2]) > 0):
+        if (self.kind in ("products", "tensor")) != (min(self.pairs[:2]) > 0):
             raise ValueError(f"schedule: pairs {self.pairs} of {self.kind}")
+        if self.held < 0 or (self.held and self.kind not in ("warps", "blocks")):
+            raise ValueError(f"schedule: held {self.held} of {self.kind}")
 
 
 class ThreadCode(Record):
@@ -77,7 +97,8 @@ class ThreadCode(Record):
     words: of its arguments. shared_bytes: of shared memory for a block. A block's turn covers `positions` elements,
     rows or columns; any number of blocks from 1 on is right. is_gated: it does nothing if a check has found a failure.
     Then its last words are the address of findings, 16 bytes each, and their number; one is a failure if its first
-    8 bytes are not negative.
+    8 bytes are not negative. in_flight: threads that a multiprocessor is to run at the same time, which limits their
+    registers: 128 for 512.
     """
 
     name: str
@@ -87,6 +108,7 @@ class ThreadCode(Record):
     shared_bytes: int
     positions: int
     is_gated: bool = False
+    in_flight: int = 512
 
     def gated(self) -> ThreadCode:
         """The same code behind a gate."""
@@ -118,7 +140,8 @@ def is_pointwise(kernel: Kernel) -> bool:
 def schedule_of(kernel: Kernel, row_length: int, is_narrow: bool = False, width: int = 1) -> Schedule:
     """The schedule for rows of this length.
 
-    A warp has up to 1024 elements of a row, if no stage reads what another thread has stored.
+    A warp has up to 1024 elements of a row, if no stage reads what another thread has stored. Where stages read the
+    same elements (read_again), threads keep them: up to 8 of each operand, or 16 of rows of more than 4096.
     """
     if stores_anywhere(kernel):
         return Schedule("serial", 128, 1, is_narrow)
@@ -126,10 +149,41 @@ def schedule_of(kernel: Kernel, row_length: int, is_narrow: bool = False, width:
         return Schedule("elements", 128, width, is_narrow)
     if kernel.lanes:
         return Schedule("columns", 128, 1, is_narrow)
-    is_short = row_length <= 1024 and not any(reads_stored(kernel, k) for k in range(len(kernel.stages)))
+    is_alone = not any(reads_stored(kernel, k) for k in range(len(kernel.stages)))
+    if is_alone and (held := _held(kernel, row_length, is_narrow)):
+        return held
+    is_short = row_length <= 1024 and is_alone
     if is_short and not any(isinstance(stage, Scan) for stage in kernel.stages):
         return Schedule("warps", 128, 1, is_narrow)
     return Schedule("blocks", 256 if row_length > 1024 else 128, 1, is_narrow)
+
+
+def _held(kernel: Kernel, row_length: int, is_narrow: bool) -> Schedule | None:
+    """The schedule where threads keep what several stages read; None: there is no such thing, or too much of it."""
+    words = sum(max(BITS[node.dtype], 32) // 32 for node in read_again(kernel.stages))
+    if not words or row_length > 8192:
+        return None
+    threads = WARP if row_length <= 256 else 128 if row_length <= 1024 else 256 if row_length <= 2048 else 512
+    held = -(-row_length // threads)
+    if held * words > HELD_WORDS:
+        return None
+    if threads == WARP:
+        return Schedule("warps", 128, 1, is_narrow, NO_PAIRS, held)
+    return Schedule("blocks", threads, 1, is_narrow, NO_PAIRS, held)
+
+
+def read_again(stages: Sequence[Stage]) -> list[Scalar]:
+    """The elements that several stages load, which Folds, Each and Once in any order of positions may keep."""
+    if any(isinstance(stage, Scan) for stage in stages):
+        return []
+    reductions = [p for stage in stages for p in parts(stage) if isinstance(p, Reduction)]
+    if any(reduction.op in POSITIONS for reduction in reductions):
+        return []
+    counts: Counter[Scalar] = Counter()
+    for stage in stages:
+        if not isinstance(stage, Once):
+            counts.update({node for node in walk(*values(stage)) if node.op == "load"})
+    return sorted((node for node, count in counts.items() if count > 1), key=lambda node: node.value)
 
 
 def stores_anywhere(kernel: Kernel) -> bool:
@@ -150,12 +204,13 @@ class Threads(Function):
 
     divides_by_floats = False  # threads divide numbers one by one
 
-    def __init__(self, kernel: Kernel, schedule: Schedule) -> None:
+    def __init__(self, kernel: Kernel, schedule: Schedule, more: Sequence[Scalar] = ()) -> None:
+        """more: expressions beside those of the kernel's stages, for their parameters."""
         self.schedule = schedule
         self.shared_words = self.barriers = 0
         self.is_settled = True
         computed = [value for stage in kernel.stages for value in values(stage)]
-        slots = [node.value + 1 for node in walk(*computed) if node.op == "parameter"]
+        slots = [node.value + 1 for node in walk(*computed, *more) if node.op == "parameter"]
         n, rank = len(kernel.operands), kernel.rank
         begins = [
             0,
@@ -174,6 +229,9 @@ class Threads(Function):
         self.thread, self.block_number, self.block_count = (
             self.emit(f"call i64 @weft_{name}()") for name in ("thread", "block", "blocks")
         )
+        for node in walk(*more):
+            if node.op == "parameter":
+                self.parameter(node)
         self.lane = self.emit(f"and i64 {self.thread}, {WARP - 1}")
         self.warp = self.emit(f"lshr i64 {self.thread}, 5")
 

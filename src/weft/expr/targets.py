@@ -16,8 +16,17 @@ import threading
 from weft.base.typing import Any
 from weft.expr import compiler
 from weft.expr.llvm_threads import ThreadCode
+from weft.expr.scalar import HALVES
 
-__all__ = ["PTX_FEATURES", "Target", "compile_threads", "ptx_target", "standin_target", "target_of"]
+__all__ = [
+    "PTX_FEATURES",
+    "Target",
+    "compile_threads",
+    "has_tensor_cores",
+    "ptx_target",
+    "standin_target",
+    "target_of",
+]
 
 PTX_FEATURES = "+ptx80"  # the oldest version that every driver of CUDA 12 and 13 compiles
 
@@ -80,6 +89,11 @@ def target_of(chip: str) -> Target:
     if chip == "stand-in":
         return standin_target()
     return ptx_target(f"sm_{min(int(chip.removeprefix('sm_')), 90)}")
+
+
+def has_tensor_cores(chip: str) -> bool:
+    """Whether code for a chip may multiply fragments (weft.expr.llvm_tensor_cores)."""
+    return chip == "stand-in" or int(chip.removeprefix("sm_")) >= 80
 
 
 @functools.cache
@@ -163,14 +177,82 @@ def _standin_text(code: ThreadCode) -> str:
     ]
     for how in _SHUFFLES:
         lines += [f"declare i{b} @weft_shuffle_{how}_i{b}(i{b}, i32) convergent nounwind" for b in (32, 64)]
+    lines += [_fragments_by_shuffles(dtype) for dtype in HALVES if f"@weft_mma_{dtype}(" in code.text]
     return "\n".join([*lines, ""])
+
+
+FRAGMENTS = ", ".join(
+    [*(f"i32 %a{k}" for k in range(4)), "i32 %b0, i32 %b1", *(f"float %c{k}" for k in range(4))]
+)
+SUMS = "{ float, float, float, float }"
+
+
+def _fragments_by_shuffles(dtype: str) -> str:
+    """A product of fragments where there is no instruction for it: each lane reads the elements that its sums need.
+
+    With g = lane / 4, t = lane % 4: rows g and g + 8 are of the lanes 4 g ... 4 g + 3, column 2 t of 8 t ... 8 t + 3,
+    column 2 t + 1 of the four behind them.
+    """
+    lines: list[str] = []
+
+    def emit(instruction: str) -> str:
+        lines.append(f"  %x{len(lines)} = {instruction}")
+        return f"%x{len(lines) - 1}"
+
+    def shuffled(word: str, lane: str) -> str:
+        return emit(f"call i32 @weft_shuffle_index_i32(i32 {word}, i32 {lane})")
+
+    def halves(word: str) -> list[str]:
+        if dtype == "bfloat16":
+            words = [emit(f"shl i32 {word}, 16"), emit(f"and i32 {word}, -65536")]
+            return [emit(f"bitcast i32 {x} to float") for x in words]
+        pair = emit(f"bitcast i32 {word} to <2 x half>")
+        parts = [emit(f"extractelement <2 x half> {pair}, i64 {k}") for k in (0, 1)]
+        return [emit(f"call float @from_float16(half {x})") for x in parts]
+
+    thread = emit(f"trunc i64 {emit('call i64 @weft_thread()')} to i32")
+    rows = emit(f"and i32 {thread}, 28")
+    columns = emit(f"shl i32 {emit(f'and i32 {thread}, 3')}, 3")
+    sums = [f"%c{k}" for k in range(4)]
+    for upper in (0, 1):  # the elements from 8 on
+        for t in range(4):
+            row, column = emit(f"add i32 {rows}, {t}"), emit(f"add i32 {columns}, {t}")
+            a = [halves(shuffled(f"%a{2 * upper + k}", row)) for k in (0, 1)]
+            b = [halves(shuffled(f"%b{upper}", x)) for x in (column, emit(f"add i32 {column}, 4"))]
+            for k in range(4):
+                for x, y in zip(a[k // 2], b[k % 2], strict=True):
+                    sums[k] = emit(f"call float @fma_float32(float {x}, float {y}, float {sums[k]})")
+    result = "poison"
+    for k, x in enumerate(sums):
+        result = emit(f"insertvalue {SUMS} {result}, float {x}, {k}")
+    body = "\n".join([*lines, f"  ret {SUMS} {result}"])
+    return f"define internal {SUMS} @weft_mma_{dtype}({FRAGMENTS}) convergent {{\n{body}\n}}"
+
+
+def _fragments_by_instruction(dtype: str) -> str:
+    """A product of fragments as PTX's instruction."""
+    kind, name = {"bfloat16": ("i32", "bf16"), "float16": ("<2 x half>", "f32.f32")}[dtype]
+    intrinsic = f"llvm.nvvm.mma.m16n8k16.row.col.{name}"
+    words = [f"%{x}" for x in ("a0", "a1", "a2", "a3", "b0", "b1")]
+    lines = []
+    if dtype == "float16":
+        lines = [f"  {x}.pair = bitcast i32 {x} to {kind}" for x in words]
+        words = [f"{x}.pair" for x in words]
+    arguments = ", ".join([*(f"{kind} {x}" for x in words), *(f"float %c{k}" for k in range(4))])
+    body = "\n".join([*lines, f"  %r = call {SUMS} @{intrinsic}({arguments})", f"  ret {SUMS} %r"])
+    types = ", ".join([kind] * 6 + ["float"] * 4)
+    return (
+        f"declare {SUMS} @{intrinsic}({types}) convergent\n"
+        f"define internal {SUMS} @weft_mma_{dtype}({FRAGMENTS}) alwaysinline convergent {{\n{body}\n}}"
+    )
 
 
 def _ptx_text(code: ThreadCode) -> str:
     """The entry, and the functions as intrinsics of PTX."""
     argument = f"ptr byval([{max(code.words, 1)} x i64]) align 8 %arguments"
-    # 512 threads in flight, 128 registers for each: without a number the assembler spills to have more of them.
-    bounds = f'"nvvm.reqntid"="{code.threads}" "nvvm.minctasm"="{max(512 // code.threads, 1)}"'
+    # Without a number of blocks in flight the assembler spills to have more of them.
+    blocks = max(code.in_flight // code.threads, 1)
+    bounds = f'"nvvm.reqntid"="{code.threads}" "nvvm.minctasm"="{blocks}"'
     lines = [
         _entry(code, f"ptx_kernel void @{code.name}({argument}) convergent {bounds}"),
         "@weft_shared_memory = external addrspace(3) global [0 x i8], align 16",
@@ -223,4 +305,5 @@ def _ptx_text(code: ThreadCode) -> str:
             "%r = or i64 %c, %e",
             "ret i64 %r",
         )
+    lines += [_fragments_by_instruction(dtype) for dtype in HALVES if f"@weft_mma_{dtype}(" in code.text]
     return "\n".join(["", *lines, ""])

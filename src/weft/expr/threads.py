@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.expr.kernel import Kernel, Operand, Scan
 from weft.expr.llvm_blocks import print_blocks
 from weft.expr.llvm_products import PRODUCT_THREADS, are_products, fits_into_shared_memory, print_products
+from weft.expr.llvm_tensor_cores import halves_of, print_tensor_products
 from weft.expr.llvm_threads import (
     Schedule,
     ThreadCode,
@@ -43,7 +44,7 @@ def print_threads(kernel: Kernel, schedule: Schedule) -> ThreadCode:
         (schedule.kind == "columns") != kernel.lanes
         or (schedule.kind == "serial") != stores_anywhere(kernel)
         or (schedule.kind == "elements" and not is_pointwise(kernel))
-        or (schedule.kind == "products" and not _is_of_products(kernel, schedule))
+        or (schedule.kind in ("products", "tensor") and not _is_of_products(kernel, schedule))
     ):
         raise ValueError(f"{kernel.name}: {schedule.kind} is no schedule for its stages")
     alone = not any(reads_stored(kernel, k) for k in range(len(kernel.stages)))
@@ -58,14 +59,17 @@ def print_threads(kernel: Kernel, schedule: Schedule) -> ThreadCode:
         return print_serial(f)
     if schedule.kind == "elements":
         return print_elements(f)
+    if schedule.kind == "tensor":
+        return print_tensor_products(f)
     return print_products(f) if schedule.kind == "products" else print_blocks(f)
 
 
 def _is_of_products(kernel: Kernel, schedule: Schedule) -> bool:
-    loops = sum(schedule.pairs[:2])
+    loops, seconds = sum(schedule.pairs[:2]), schedule.pairs[2]
+    fits = fits_into_shared_memory if schedule.kind == "products" else halves_of
     return (
         are_products(kernel.stages)
         and loops <= kernel.rank - kernel.row_rank
         and schedule.threads == PRODUCT_THREADS
-        and fits_into_shared_memory(kernel, schedule.pairs[2])
+        and bool(fits(kernel, seconds))
     )

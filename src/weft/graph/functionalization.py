@@ -124,6 +124,8 @@ class Storage:
         if self.is_all(x):
             sizes, axes = in_memory_order(x)
             return _permuted(_reshaped(row, sizes), axes)
+        if (items := self._block(x)) is not None:
+            return F.basic_index(self.value, items=items)
         return F.as_strided(row, shape=x.shape, strides=x.strides, offset=self._offset(x))
 
     def write(self, x: Geometry, value: Value) -> None:
@@ -132,6 +134,9 @@ class Storage:
         self.version += 1
         if self.is_base(x):
             self.value = value
+            return
+        if not self.is_all(x) and (items := self._block(x)) is not None:
+            self.value = F.basic_put(self.value, value, items=items)
             return
         if self.is_all(x):
             row = _permuted(value, _inverse(in_memory_order(x)[1]))
@@ -156,6 +161,26 @@ class Storage:
             and x.extent() == (self.first, self.end)
             and is_dense(x.shape, x.strides)
         )
+
+    def _block(self, x: Geometry) -> tuple[tuple[int, int, int], ...] | None:
+        """The basic key of a window that is a block of base, with its dimensions: (first index, size, 1) for each.
+
+        A view by such a key has the strides of the array that it is of, whichever these are in a program.
+        """
+        base = self.base
+        numbers = (*x.shape, *x.strides, *base.shape, *base.strides, x.address)
+        if x.dtype is not base.dtype or len(x.shape) != len(base.shape) or {*map(type, numbers)} != {int}:
+            return None
+        rest, firsts = self._offset(x), [0] * len(base.shape)
+        for d in sorted(range(len(base.shape)), key=lambda d: -base.strides[d]):
+            n, whole, step = x.shape[d], base.shape[d], base.strides[d]
+            if whole > 1:
+                if step < 1 or (n > 1 and x.strides[d] != step):
+                    return None
+                firsts[d], rest = divmod(rest, step)
+            if not 0 < n <= whole - firsts[d]:
+                return None
+        return None if rest else tuple([(first, n, 1) for first, n in zip(firsts, x.shape, strict=True)])
 
     def _offset(self, x: Geometry) -> int:
         if x.dtype is not self.base.dtype:

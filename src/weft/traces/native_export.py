@@ -221,7 +221,11 @@ class _Variant:
         return compile_graph(program.graph, self.name, program.strides, program.visible, stable_inputs=stable)
 
     def _run_on_zeros(self, written: set[int]) -> None:
-        """Make the code of what is decided when steps run: all of it, on copies of what it writes."""
+        """Make the code of what is decided when steps run: all of it, on copies of what it writes.
+
+        Raises NotImplementedError before that for a kernel that has no stored form, which zeros may not suit, either.
+        """
+        _core.exported_plans(self.name, "", b"", 0, [], [(self.plan, [], [], [], [])], lambda *_: "")
         spec, program = self.program.spec, self.program
         arrays = []
         for k, (find, value) in enumerate(zip(spec.arrays, program.graph.inputs, strict=False)):

@@ -1,12 +1,14 @@
-"""The views that basic keys (numbers, slices, new dimensions) mean, and writing to them."""
+"""The views that basic keys (numbers, slices, new dimensions) mean, and writing to them and where masks are true."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from weft.base.errors import ShapeError
+from weft.base.dtype import bool_
+from weft.base.errors import DTypeError, ShapeError
 from weft.ops import functions as F
+from weft.ops.composed import Composed
 from weft.ops.families.shape import Viewing
 from weft.ops.kernels import Parts
 from weft.ops.op import Op, op
@@ -80,3 +82,16 @@ class BasicPut(Op, rule="x, value -> y: x", primitive=True, public=False, fitted
         if not value.dtype.is_differentiable or value.type.weak:  # takes no gradient
             return dx, None
         return dx, F.cast(unbroadcast(F.basic_index(dy, items=self.items), value), dtype=value.dtype)
+
+
+@op
+class MaskedPut(
+    Composed, rule="x, value, mask: bool -> y: x", family="indexing", public=False, fitted=("value",)
+):
+    """x, but its slices where a mask of the leading axes is true are value, repeated and converted to x's type."""
+
+    def decompose(self, x: Any, value: Any, mask: Any) -> Any:
+        if value.dtype.is_complex and not x.dtype.is_complex and x.dtype is not bool_:
+            raise self.fail(DTypeError, "x has no imaginary parts", x=x.type, value=value.type)
+        mask = F.reshape(mask, shape=(*mask.shape, *(1,) * (x.ndim - mask.ndim)))
+        return F.where(mask, F.cast(value, dtype=x.dtype), x)

@@ -9,7 +9,7 @@ from weft.ops import functions as F
 from weft.ops.families.matrix import recast
 from weft.ops.families.window import Spatial, Windows, set_per_dimension, windows_of
 from weft.ops.op import op
-from weft.ops.pointwise import conj
+from weft.ops.pointwise import cast_to, conj
 from weft.ops.types import TensorType
 
 
@@ -101,8 +101,10 @@ class Convolution(
 
     def decompose(self, x: Any, weight: Any, bias: Any = None) -> Any:
         cast = recast(getattr(F, self.name), (x, weight, bias), **self.values())
-        if cast is not None:
-            return cast
+        return self.of_windows(x, weight, bias) if cast is None else cast
+
+    def of_windows(self, x: Any, weight: Any, bias: Any) -> Any:
+        """As products of windows of x; 16-bit floats are rounded once."""
         windows = self.windows(weight)
         count = windows.number(x.shape[2:])
         n, channels = x.shape[:2]
@@ -112,8 +114,12 @@ class Convolution(
             weight, shape=(g, weight.shape[0] // g, channels // g, *(1,) * dims, *windows.size)
         )
         axes = (3, *range(4 + dims, 4 + 2 * dims))
-        y = F.reshape(F.sum_of_products(patches, kernels, axis=axes), shape=(n, weight.shape[0], *count))
-        return y if bias is None else y + F.reshape(bias, shape=(-1, *(1,) * dims))
+        is_wide = bias is not None and x.dtype.accumulation is not x.dtype
+        y = F.sum_of_products(patches, kernels, axis=axes, is_wide=is_wide)
+        y = F.reshape(y, shape=(n, weight.shape[0], *count))
+        if bias is None:
+            return y
+        return cast_to(y + F.reshape(cast_to(bias, y.dtype), shape=(-1, *(1,) * dims)), x.dtype)
 
     def vjp(self, x: Any, weight: Any, bias: Any, dy: Any) -> Any:
         keywords = gradient_attributes(self.windows(weight), self.groups)

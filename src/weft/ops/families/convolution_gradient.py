@@ -68,10 +68,11 @@ class ConvolutionInputGradient(ConvolutionGradient, outputs=("dx",)):
         return dy.like((dy.shape[0], channels, *self.spatial_size), promote(dy, weight))
 
     def decompose(self, dy: Any, weight: Any) -> Any:
-        """Windows that count backwards over dy, spread by the stride."""
         cast = recast(F.convolution_input_gradient, (dy, weight), **self.values())
-        if cast is not None:
-            return cast
+        return self.of_windows(dy, weight) if cast is None else cast
+
+    def of_windows(self, dy: Any, weight: Any) -> Any:
+        """Windows that count backwards over dy, spread by the stride."""
         windows = self.windows_of_size(weight.shape[2:])
         n, g, dims = dy.shape[0], self.groups, len(self.stride)
         outputs, channels = weight.shape[0] // g, weight.shape[1]
@@ -162,8 +163,10 @@ class ConvolutionWeightGradient(ConvolutionGradient, outputs=("dw",)):
         if self.unfolds(x, dy):
             return self.unfolded(x, dy)
         cast = recast(F.convolution_weight_gradient, (x, dy), **self.values())
-        if cast is not None:
-            return cast
+        return self.of_windows(x, dy) if cast is None else cast
+
+    def of_windows(self, x: Any, dy: Any) -> Any:
+        """As products of windows of x with dy."""
         windows = self.windows_of_size(self.kernel_size)
         n, g, dims = x.shape[0], self.groups, len(self.stride)
         outputs, channels = dy.shape[1] // g, x.shape[1] // g

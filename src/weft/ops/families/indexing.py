@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from weft.base.dtype import DType, bool_, int64
+from weft.base.dtype import DType, bool_, int32, int64
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.expr.kernel import Each, Store
@@ -351,12 +351,14 @@ class Gather(Op, public=False, rule="x, checked: int, *indices: int -> y: x"):
         return [table, checked, *placed], around(shape, points)
 
     def kernels(self, x: TensorType, checked: TensorType, *indices: TensorType) -> Iterator[Loop]:
-        zero, offset = e.constant(0, "int64"), e.load(1, "int64")
-        for k, t in enumerate(indices):
-            size, stride = e.parameter(2 * k, "int64"), e.parameter(2 * k + 1, "int64")
-            index = e.cast(e.load(2 + k, t.dtype.name), "int64")
+        offset = e.load(1, "int64")
+        for k, (t, axis) in enumerate(zip(indices, self.axes, strict=True)):
+            n = x.shape[axis]
+            kind = "int32" if t.dtype is int32 and isinstance(n, int) and n < 1 << 31 else "int64"
+            size, stride = e.parameter(2 * k, kind), e.parameter(2 * k + 1, "int64")
+            index, zero = e.cast(e.load(2 + k, t.dtype.name), kind), e.constant(0, kind)
             index = e.where(index < zero, index + size, index)
-            offset = offset + e.maximum(e.minimum(index, size - 1), zero) * stride
+            offset = offset + e.cast(e.maximum(e.minimum(index, size - 1), zero), "int64") * stride
         stages = (Each((Store(2 + len(indices), e.load_at(0, x.dtype.name, offset)),)),)
 
         def place(operands: Sequence[Any]) -> tuple[Sequence[Any], tuple[Any, ...]]:

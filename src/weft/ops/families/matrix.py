@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from weft.base.dtype import DType
 from weft.base.errors import DTypeError, ShapeError
 from weft.expr import scalar as e
 from weft.ops import functions as F
@@ -43,7 +44,7 @@ def is_one_row(x: TensorType) -> bool:
     return all(is_one(n) for n in x.shape[:-1])
 
 
-FEW_TERMS, FEW_TERMS_OF_TINY, FEW_TERMS_OF_VECTORS = 3, 4, 6
+FEW_TERMS, FEW_TERMS_OF_TINY, FEW_TERMS_OF_VECTORS = 3, 8, 6
 
 
 def is_sum_of_few(a: TensorType, b: TensorType) -> bool:
@@ -52,7 +53,7 @@ def is_sum_of_few(a: TensorType, b: TensorType) -> bool:
     Outer products and those with up to 3 terms; of many tiny matrices, or of many matrices with vectors, more.
 
     >>> from weft.base.dtype import float32
-    >>> shapes = [((9, 4, 4), (9, 4, 4)), ((4, 4), (4, 4)), ((9, 1), (1, 9)), ((9, 1, 6), (9, 6, 9))]
+    >>> shapes = [((4, 4), (9, 4, 4)), ((9, 4, 4), (4, 4)), ((9, 1), (1, 9)), ((9, 1, 6), (9, 6, 9))]
     >>> [is_sum_of_few(TensorType(a, float32), TensorType(b, float32)) for a, b in shapes]
     [True, False, True, True]
     """
@@ -61,7 +62,7 @@ def is_sum_of_few(a: TensorType, b: TensorType) -> bool:
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if k <= FEW_TERMS:
         return k > 0
-    if min(a.ndim, b.ndim) == 2:
+    if b.ndim == 2:  # one product of all rows of a
         return False
     if is_one(m) or is_one(n):
         return k <= FEW_TERMS_OF_VECTORS
@@ -102,6 +103,17 @@ def recast(function: Any, values: Sequence[Any], **attributes: Any) -> Any:
     return F.cast(result, dtype=common)
 
 
+def are_halves(*types: TensorType | None) -> bool:
+    """Whether all are 16-bit floats of one type.
+
+    >>> from weft.base.dtype import bfloat16, float16
+    >>> x, y = TensorType((), float16), TensorType((), bfloat16)
+    >>> are_halves(x, None, x), are_halves(x, y)
+    (True, False)
+    """
+    return is_matrix_float(*types) and all(t.dtype.bits == 16 for t in types if t is not None)
+
+
 class Product(Op, family="matrix"):
     """Base of operators on numbers whose operands are promoted."""
 
@@ -122,22 +134,28 @@ class Dot(Product, rule="x1, x2 -> y: promote"):
     def axes(self, ndim: int) -> tuple[int, ...]:
         raise NotImplementedError
 
+    def result_dtype(self, common: DType) -> DType:
+        """The result's type where that of the operands is `common`."""
+        return common
+
     def infer(self, x1: TensorType, x2: TensorType) -> TensorType:
         full = broadcast_shapes(self.name, {"x1": x1, "x2": x2})
-        axes = self.axes(len(full))
-        return self.promoted(x1=x1, x2=x2).like([n for d, n in enumerate(full) if d not in axes])
+        axes, promoted = self.axes(len(full)), self.promoted(x1=x1, x2=x2)
+        shape = [n for d, n in enumerate(full) if d not in axes]
+        return promoted.like(shape, self.result_dtype(promoted.dtype))
 
     def kernels(self, x1: TensorType, x2: TensorType) -> Iterator[Loop]:
-        common = promote(x1, x2).name
+        common = promote(x1, x2)
         row = Row(inputs=2)
-        a, b = (to_accumulation(e.cast(e.load(k, t.dtype.name), common)) for k, t in enumerate((x1, x2)))
-        row.once(0, e.cast(row.dot(a, b), common))
+        a, b = (to_accumulation(e.cast(e.load(k, t.dtype.name), common.name)) for k, t in enumerate((x1, x2)))
+        row.once(0, e.cast(row.dot(a, b), self.result_dtype(common).name))
         yield row.loop(self.axes(max(x1.ndim, x2.ndim)))
 
     def decompose(self, x1: Any, x2: Any) -> Any:
         common = promote(x1.type, x2.type)
         a, b = (F.cast(F.cast(x, dtype=common), dtype=common.accumulation) for x in (x1, x2))
-        return F.cast(F.sum(a * b, axis=self.axes(max(x1.ndim, x2.ndim))), dtype=common)
+        total = F.sum(a * b, axis=self.axes(max(x1.ndim, x2.ndim)))
+        return F.cast(total, dtype=self.result_dtype(common))
 
     def vjp(self, x1: Any, x2: Any, dy: Any) -> Any:
         dy = F.expand_dims(dy, axis=self.axes(max(x1.ndim, x2.ndim)))
@@ -189,9 +207,16 @@ class Vecdot(Dot):
 
 @op
 class SumOfProducts(Dot, public=False):
-    """The sum of x1 * x2 over several axes of their broadcast shape; what products of other types are made of."""
+    """The sum of x1 * x2 over several axes of their broadcast shape; what products of other types are made of.
+
+    is_wide: 16-bit floats give the float32 that they are summed in.
+    """
 
     axis: tuple[int, ...]
+    is_wide: bool = False
+
+    def result_dtype(self, common: DType) -> DType:
+        return common.accumulation if self.is_wide and common.is_floating else common
 
     def axes(self, ndim: int) -> tuple[int, ...]:
         return normalize_axes(self.name, self.axis, ndim)

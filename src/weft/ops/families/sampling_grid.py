@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from weft.base.dtype import int64
+from weft.base.dtype import DType, int32, int64
 from weft.base.errors import ShapeError
 from weft.ops import functions as F
 from weft.ops.composed import Composed, weighted_sum
@@ -21,6 +21,11 @@ PADDINGS = ("zeros", "border", "reflection")
 def component(x: Any, k: int) -> Any:
     """x[..., k]."""
     return F.squeeze(F.slice(x, starts=(k,), stops=(k + 1,), axes=(-1,)), axis=-1)
+
+
+def place_dtype(sizes: Sequence[Any]) -> DType:
+    """The integers that count the elements of an image: short ones take half of the memory and time."""
+    return int32 if all(isinstance(n, int) for n in sizes) and math.prod(sizes) < 1 << 31 else int64
 
 
 def elements_at(x: Any, indices: Sequence[Any], zeros_beyond: bool) -> Any:
@@ -39,7 +44,8 @@ def elements_at(x: Any, indices: Sequence[Any], zeros_beyond: bool) -> Any:
     assert flat is not None
     n, c = x.shape[:2]
     rows = F.reshape(x, shape=(n, c, x.size // max(n * c, 1)))
-    y = F.take_along_axis(rows, F.expand_dims(flat, axis=1), axis=-1)
+    flat = F.broadcast_to(F.expand_dims(flat, axis=1), shape=(n, c, flat.shape[-1]))
+    y = F.gather(rows, 0, flat, axes=(2,), position=0, along=True)  # nothing to check: places are clipped
     return y if inside is None else F.where(F.expand_dims(inside, axis=1), y, 0)
 
 
@@ -80,13 +86,14 @@ def samples(
         return F.clip(place, 0, size - 1)
 
     sizes = x.shape[2:]
+    integer = place_dtype(sizes)
     is_open = padding_mode == "zeros"
     if is_open:  # there is nothing beyond, at infinity as well, whose share between two elements would be NaN
         places = [F.clip(place, -3.0, n + 2.0) for place, n in zip(places, sizes, strict=True)]
     if mode != "bicubic":
         places = [kept(place, n) for place, n in zip(places, sizes, strict=True)]
     if mode == "nearest":
-        indices = [F.cast(F.round(place), dtype=int64) for place in places]
+        indices = [F.cast(F.round(place), dtype=integer) for place in places]
         return F.reshape(elements_at(x, indices, is_open), shape=shape)
     axes: list[list[tuple[Any, Any]]] = []  # of each axis (weight, index) of the elements around a place
     for place, n in zip(places, sizes, strict=True):
@@ -97,7 +104,7 @@ def samples(
         else:
             beyond = first + 1
             around = [(1 - share, first), (share, beyond if is_open else F.minimum(beyond, n - 1))]
-        axes.append([(weight, F.cast(index, dtype=int64)) for weight, index in around])
+        axes.append([(weight, F.cast(index, dtype=integer)) for weight, index in around])
     parts = []
     for corner in itertools.product(*axes):
         weight = corner[0][0]

@@ -1,0 +1,123 @@
+"""Reductions over short rows: the loop over rows becomes vectors, with constant steps from row to row."""
+
+import numpy as np
+import pytest
+
+import weft as wf
+import weft.functional as F
+from weft.executor.loop_code import LoopCode
+
+ROWS = 700  # more than from where rows are taken side by side, and no multiple of a vector
+
+
+def softmax(a):
+    powers = np.exp(a - a.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+OF_ROWS = {
+    "sum": (lambda x: F.sum(x, axis=-1), lambda a: a.sum(-1)),
+    "product": (lambda x: F.prod(x, axis=-1), lambda a: a.prod(-1)),
+    "max": (lambda x: F.max(x, axis=-1), lambda a: a.max(-1)),
+    "argmin": (lambda x: F.argmin(x, axis=-1), lambda a: a.argmin(-1)),
+    "any": (lambda x: F.any(x > 0, axis=-1), lambda a: (a > 0).any(-1)),
+    "cumulative sum": (lambda x: F.cumulative_sum(x, axis=-1), lambda a: a.cumsum(-1)),
+    "softmax": (lambda x: F.softmax(x, axis=-1), softmax),
+    "variance": (lambda x: F.var(x, axis=-1), lambda a: a.var(-1)),
+}
+OF_FLOATS = ("softmax", "variance")
+LAYOUTS = {
+    "whole": lambda a: a,
+    "part": lambda a: np.concatenate([a, a], axis=-1)[:, : a.shape[1]],
+    "far apart": lambda a: np.concatenate([a] * 9, axis=-1)[:, : a.shape[1]],
+    "every second": lambda a: np.repeat(a, 2, axis=-1)[:, ::2],
+    "backward": lambda a: a[:, ::-1],
+    "columns": lambda a: np.asfortranarray(a),
+}
+
+
+def patterns(monkeypatch):
+    """Letters of the operands of all code that is made from now on."""
+    found, kernel = [], LoopCode.kernel
+
+    def noted(self, rank, row_rank, lanes, tile, inner, streaming=False):
+        found.append((lanes, inner))
+        return kernel(self, rank, row_rank, lanes, tile, inner, streaming)
+
+    monkeypatch.setattr(LoopCode, "kernel", noted)
+    return found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int64"])
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_against_numpy(name, dtype, layout):
+    ours, numpys = OF_ROWS[name]
+    if name in OF_FLOATS and not dtype.startswith("float"):
+        pytest.skip("of floats")
+    rng = np.random.default_rng(len(name))
+    for length in (1, 2, 3, 5, 8, 9):
+        a = rng.integers(-3, 4, (ROWS, length)).astype(dtype)
+        a[:3] = 0
+        if dtype.startswith("float") and name != "argmin":
+            a[5] = np.nan
+        given = LAYOUTS[layout](a)
+        want = numpys(given.astype("float64") if dtype.startswith("float") else given)
+        x = wf.tensor(np.ascontiguousarray(given)) if layout == "whole" else strided(given)
+        found = ours(x).numpy()
+        if np.asarray(want).dtype.kind == "f":
+            np.testing.assert_allclose(
+                found.astype("float64"), want, rtol=3e-3 if dtype == "float16" else 2e-6
+            )
+        else:
+            np.testing.assert_array_equal(found, want)
+
+
+def strided(a):
+    """a as a view with the same strides."""
+    base = a
+    while base.base is not None:
+        base = base.base
+    whole = wf.tensor(np.ascontiguousarray(base) if base.flags.c_contiguous else np.ascontiguousarray(base.T))
+    whole = whole if base.flags.c_contiguous else whole.T
+    if base.shape == a.shape and base.strides == a.strides:
+        return whole
+    if a.strides[1] < 0:
+        return whole[:, ::-1]
+    step = a.strides[1] // a.itemsize
+    return whole[:, : a.shape[1] * step : step]
+
+
+@pytest.mark.parametrize("length", [2, 3, 4])
+def test_matrices_by_vectors(length):
+    rng = np.random.default_rng(length)
+    a = rng.standard_normal((ROWS, length, length)).astype("float32")
+    v = rng.standard_normal((ROWS, length)).astype("float32")
+    want = np.einsum("nij,nj->ni", a, v)
+    x, y = wf.tensor(a), wf.tensor(v)
+    np.testing.assert_allclose((x @ y[..., None])[..., 0].numpy(), want, rtol=1e-5, atol=1e-6)
+    fused = wf.trace(lambda x, y: F.relu(F.sum(x * y[:, None, :], axis=-1) + 1.5))
+    np.testing.assert_allclose(fused(x, y).numpy(), np.maximum(want + 1.5, 0), rtol=1e-5, atol=1e-5)
+
+
+def test_steps_are_constants(monkeypatch):
+    found = patterns(monkeypatch)
+    x = wf.tensor(np.ones((ROWS, 7), "float32"))
+    F.sum(F.exp(F.sin(x)), axis=-1).wait()
+    wf.trace(lambda x: F.sum(F.cosh(x) * 3.25, axis=-1))(x).wait()
+    assert (True, "Hu") in found
+
+
+def test_few_rows_and_long_ones_stay_as_they_are(monkeypatch):
+    found = patterns(monkeypatch)
+    for shape in ((64, 3), (ROWS, 9), (3, ROWS)):
+        wf.trace(lambda x: F.sum(F.sinh(x) * 1.75, axis=-1))(wf.ones(shape)).wait()
+    assert found
+    assert not any(letter.isupper() for _, inner in found for letter in inner)
+
+
+def test_complex_rows():
+    rng = np.random.default_rng(0)
+    a = (rng.standard_normal((ROWS, 3)) + 1j * rng.standard_normal((ROWS, 3))).astype("complex64")
+    np.testing.assert_allclose(F.sum(wf.tensor(a), axis=-1).numpy(), a.sum(-1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(F.prod(wf.tensor(a), axis=-1).numpy(), a.prod(-1), rtol=1e-5, atol=1e-6)
