@@ -65,8 +65,8 @@ void find_reversed(LoopSpace& space) noexcept {
       space.pattern.inner[k] = LoopPattern::other;
 }
 
-// Many short rows, one behind the other: the loop over them becomes vectors, which are taken apart and put together
-// with constant steps, instead of a loop of a few turns for each.
+// Many short rows, one behind the other: the loop over them becomes vectors, which are taken apart and put
+// together with constant steps, instead of a loop of a few turns for each.
 void find_short_rows(LoopSpace& space, const LoopForm& form) noexcept {
   constexpr int64_t kShort = 8, kMany = 512;
   LoopPattern& pattern = space.pattern;

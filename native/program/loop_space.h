@@ -28,7 +28,8 @@ struct LoopPattern {
   int tile = -1;           // the loop that runs in tiles together with the innermost one; -1: none
   int operands = 0;
   Stride inner[kOperands];
-  // Where short rows are side by side, the constant stride of `any` from row to row, in elements; 0: not such.
+  // Where short rows are side by side, the constant stride of `any` from row to row, in elements; 0: not
+  // such.
   static constexpr int kStepped = 7, kLongestStep = 16;  // operands; what the key has room for
   uint8_t step[kStepped]{};
   bool stepped = false;

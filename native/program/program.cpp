@@ -47,8 +47,8 @@ class Neighbours {
   std::vector<uintptr_t> begins_, ends_;
 };
 
-// Fresh memory of the shape of `like`, whose dimensions follow each other as its strides say; without gaps. Where
-// elements are repeated there is no order to take: row-major.
+// Fresh memory of the shape of `like`, whose dimensions follow each other as its strides say; without gaps.
+// Where elements are repeated there is no order to take: row-major.
 Tensor empty_in_order(const Tensor& like, DType dtype, Device device) {
   Tensor x = Tensor::empty_like(like, dtype, device);
   if (like.contiguous()) return x;
