@@ -167,6 +167,14 @@ void bind_kernels(nb::module_& m) {
       "x -> y, on a GPU. Parameters: key, stream, offset.");
   def(m, "make_checked_labels", &make_checked_labels, "function"_a, "find"_a, "copy"_a,
       "integers -> int64. Parameters: classes, ignored.");
+  def(
+      m, "make_checked_numbers",
+      [](const std::vector<std::tuple<int, std::string, Ref<Kernel>>>& checks, const Ref<Kernel>& loop) {
+        std::vector<NumberCheck> all;
+        for (const auto& [operand, fact, find] : checks) all.push_back({operand, fact, find});
+        return make_checked_numbers(std::move(all), loop);
+      },
+      "checks"_a, "loop"_a, "A loop on a GPU behind checks of its operands: kernels/indexed_threads.h.");
   def(m, "kernel_bincount", &Described<&make_bincount>::call, "x[n] -> int64 [length].");
   def(m, "kernel_searchsorted", &Described<&make_searchsorted>::call, "right"_a = false,
       "sorted[.., n], values[.., m] -> int64[.., m].");

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "engine/device_kind.h"
 #include "engine/error.h"
@@ -45,6 +46,12 @@ struct LabelRule {
     throw IndexError(function + ": target " + text_of(value, dtype) + " is none of the " +
                      std::to_string(classes) + " classes, nor ignore_index, " + std::to_string(ignored));
   }
+};
+
+// A number of a distribution is refused; value: the bits of a float64.
+struct NumberRule {
+  std::string fact;  // up to the number
+  void raise(int64_t value) const { throw ValueError(fact + std::to_string(std::bit_cast<double>(value))); }
 };
 
 template <class Rule>
@@ -208,6 +215,31 @@ class CheckedLabels final : public Kernel {
   const Ref<Kernel> find_, copy_;
 };
 
+class CheckedNumbers final : public Kernel {
+ public:
+  CheckedNumbers(std::vector<NumberCheck> checks, Ref<Kernel> loop)
+      : checks_(std::move(checks)), loop_(std::move(loop)) {}
+
+  bool reaches_devices() const override { return true; }
+  size_t late_checks() const override { return checks_.size(); }
+  size_t scratch_bytes(const View*) const override { return kPlace * checks_.size(); }
+
+  void run(const Call& call) const override {
+    for (size_t k = 0; k < checks_.size(); ++k) {
+      const View& x = call.operands[checks_[k].operand];
+      if (std::find(x.shape, x.shape + x.ndim, 0) != x.shape + x.ndim) continue;
+      const Check one(call, k, call.context.late != nullptr);
+      one.look(*checks_[k].find, x, {});
+      one.settle(NumberRule{checks_[k].fact});
+    }
+    loop_->run({call.operands, call.parameters, nullptr, call.context});
+  }
+
+ private:
+  const std::vector<NumberCheck> checks_;
+  const Ref<Kernel> loop_;
+};
+
 // The host draws the order, since each step of Fisher and Yates needs the one before.
 class PermutedThreads final : public Kernel {
  public:
@@ -240,6 +272,10 @@ class PermutedThreads final : public Kernel {
 
 Ref<Kernel> make_permuted_threads(Ref<Kernel> gather) {
   return Ref<Kernel>(new PermutedThreads(std::move(gather)));
+}
+
+Ref<Kernel> make_checked_numbers(std::vector<NumberCheck> checks, Ref<Kernel> loop) {
+  return Ref<Kernel>(new CheckedNumbers(std::move(checks), std::move(loop)));
 }
 
 Ref<Kernel> make_indexed_threads(IndexedForm form) {

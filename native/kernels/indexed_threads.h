@@ -46,4 +46,13 @@ Ref<Kernel> make_permuted_threads(Ref<Kernel> gather);
 // ignored. find: as above, with these parameters first.
 Ref<Kernel> make_checked_labels(std::string function, Ref<Kernel> find, Ref<Kernel> copy);
 
+// The loop on its operands, behind checks of their numbers, which raise ValueError of a fact and the number.
+// find: as above, without parameters but the sizes; its value is the bits of a float64.
+struct NumberCheck {
+  int operand;
+  std::string fact;
+  Ref<Kernel> find;
+};
+Ref<Kernel> make_checked_numbers(std::vector<NumberCheck> checks, Ref<Kernel> loop);
+
 }  // namespace weft

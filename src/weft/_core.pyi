@@ -1156,6 +1156,11 @@ def make_permuted_threads(gather: Kernel) -> Kernel:
 def make_checked_labels(function: str, find: Kernel, copy: Kernel) -> Kernel:
     """integers -> int64. Parameters: classes, ignored."""
 
+def make_checked_numbers(checks: Sequence[tuple[int, str, Kernel]], loop: Kernel) -> Kernel:
+    """
+    A loop on a GPU behind checks of its operands: kernels/indexed_threads.h.
+    """
+
 def kernel_bincount() -> Kernel:
     """x[n] -> int64 [length]."""
 

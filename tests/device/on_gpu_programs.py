@@ -1,6 +1,7 @@
 """Calls and programs on a GPU, counted. test_gpu_programs.py runs this file in processes that have one."""
 
 import os
+import re
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from weft.expr import threads
 from weft.expr.llvm_products import print_products
 from weft.expr.llvm_tensor_cores import print_tensor_products
 from weft.graph.graph import Graph, graph_of
+from weft.ops import functions as O
 from weft.ops.node import constant, input_value
 from weft.ops.types import TensorType
 
@@ -60,6 +62,54 @@ def test_views_launch_nothing():
     y = x.T[1:3].reshape(2, 5)[::1]
     assert counts()["launches"] == before["launches"]
     assert y.shape == (2, 5)
+
+
+def on_both(function, *arrays):
+    """What a function of values gives on the GPU and on the processor."""
+    return [wf.trace(function)(*(wf.tensor(a, device=d) for a in arrays)).numpy() for d in ("gpu:0", "cpu:0")]
+
+
+def test_numbers_that_are_drawn_by_rejection():
+    """Counts and float32 are the processor's bit for bit, float64 to rounding."""
+    draws = np.random.default_rng(SEED)
+    bits = draws.integers(0, 1 << 63, 300, np.uint64)
+    alpha = np.concatenate(
+        [draws.random(140) * 3, draws.random(150) * 1000, [0, 1, np.inf, np.nan, -1, 2e5, 1, 9, 9, 9]]
+    )
+    for dtype in ("float32", "float64"):
+        got, want = on_both(lambda a, b: O.gamma_of_bits(a, b, dtype=a.dtype), alpha.astype(dtype), bits)
+        np.testing.assert_allclose(got, want, rtol=0 if dtype == "float32" else 1e-14)
+        y = np.where(np.isfinite(want), want, 1.0)
+        got, want = on_both(lambda a, y: O.gamma_slope(a, y, dtype=a.dtype), alpha.astype(dtype), y)
+        np.testing.assert_allclose(got, want, rtol=1e-6 if dtype == "float32" else 1e-11)
+    rate = np.concatenate([draws.random(150) * 12, draws.random(147) * 1e4, [0, 10, 1e18]])
+    np.testing.assert_array_equal(*on_both(O.poisson_of_bits, rate, bits))
+    trials = np.concatenate([draws.integers(0, 50, 200), draws.integers(0, 10**6, 98), [0, 10**18]]).astype(
+        "float64"
+    )
+    p = np.where(np.arange(300) % 50, draws.random(300), np.arange(300) // 50 % 2)
+    np.testing.assert_array_equal(*on_both(O.binomial_of_bits, trials, p, bits))
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "said"),
+    [
+        ("poisson_of_bits", ([1.0, -2.0, 1e19],), "poisson: rate must be in [0, 1e18], got -2.000000"),
+        (
+            "binomial_of_bits",
+            ([1.0, 2.5, -1.0], [0.5] * 3),
+            "trials must be an integer in [0, 1e18], got 2.500000",
+        ),
+        ("binomial_of_bits", ([1.0] * 3, [0.5, np.nan, 2.0]), "binomial: p must be in [0, 1], got nan"),
+    ],
+)
+def test_parameters_of_distributions_are_checked(name, numbers, said):
+    """As on the processor, but found later."""
+    for device in ("gpu:0", "cpu:0"):
+        arrays = [wf.tensor(np.array(x), device=device) for x in numbers]
+        bits = wf.tensor(np.arange(3, dtype=np.uint64), device=device)
+        with pytest.raises(ValueError, match=re.escape(said)):
+            wf.trace(getattr(O, name))(*arrays, bits).numpy()
 
 
 def test_long_rows_are_folded_in_pieces():

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from weft.expr import scalar as e
 
-__all__ = ["integer", "item32", "item64", "normal", "place", "reservation", "unit"]
+__all__ = ["integer", "item32", "item64", "normal", "philox", "place", "reservation", "unit"]
 
 Scalar = e.Scalar
 ROUNDS = 10
@@ -35,7 +35,7 @@ def reservation() -> Sequence[Scalar]:
     return [e.parameter(k, "uint64") for k in range(3)]
 
 
-def _philox(position: Scalar, key: Scalar, stream: Scalar) -> list[Scalar]:
+def philox(position: Scalar, key: Scalar, stream: Scalar) -> list[Scalar]:
     """The four words of the block at a position, each in the lower half of 64 bits."""
     low, half = _word(MASK), _word(32)
     x0, x1, x2, x3 = position & low, position >> half, stream & low, stream >> half
@@ -52,7 +52,7 @@ def _block(half: Scalar, source: Sequence[Scalar]) -> tuple[list[Scalar], Scalar
     group, rest = half >> _word(5), half & _word(31)
     key, stream, offset = source
     position = offset + group * _word(LANES) + (rest & _word(LANES - 1))
-    return _philox(position, key, stream), rest >= _word(LANES)
+    return philox(position, key, stream), rest >= _word(LANES)
 
 
 def item64(number: Scalar, source: Sequence[Scalar] | None = None) -> Scalar:

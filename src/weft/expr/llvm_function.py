@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from weft.expr.kernel import Kernel, Reduction, Store, values
 from weft.expr.llvm_values import binary, cast, compare, from_memory, number, to_memory, unary
 from weft.expr.llvm_writer import Writer, llvm_type, memory_type
-from weft.expr.scalar import BITS, COMPARISONS, COMPLEX, PARTS, Scalar, walk
+from weft.expr.scalar import BITS, COMPARISONS, COMPLEX, PARTS, Scalar, state, walk
 
 __all__ = ["Function", "Values"]
 
@@ -274,6 +274,20 @@ class Values:
             )
         return binary(self.function, "add", dtype, a, b)
 
+    def _repeated(self, node: Scalar, starts: list[str]) -> str:
+        f = self.function
+        news, done = node.value
+        states = [state(k, start.dtype) for k, start in enumerate(node.args)]
+
+        def turn(values: list[str]) -> tuple[str, list[str]]:
+            known = {id(s): value for s, value in zip(states, values, strict=True)}
+            inside = Values(f, [], [], "", "", computed=known)
+            following = [inside[new] for new in news]
+            return inside[done], following
+
+        kinds = [llvm_type(start.dtype) for start in node.args]
+        return f.until(turn, list(zip(kinds, starts, strict=True)))[0]
+
     def _value(self, node: Scalar) -> str:
         f = self.function
         args = [self.computed[id(arg)] for arg in node.args]
@@ -295,6 +309,8 @@ class Values:
             return f.part(node.args[0].dtype, args[0], PARTS.index(node.op))
         if node.op == "complex":
             return f.pair(node.dtype, *args)
+        if node.op == "repeated":
+            return self._repeated(node, args)
         if node.op == "cast":
             return cast(f, args[0], node.args[0].dtype, node.dtype)
         if node.op == "bitcast":

@@ -165,7 +165,8 @@ def _held(kernel: Kernel, row_length: int, is_narrow: bool) -> Schedule | None:
         return None
     threads = WARP if row_length <= 256 else 128 if row_length <= 1024 else 256 if row_length <= 2048 else 512
     held = -(-row_length // threads)
-    if held * words > HELD_WORDS:
+    longest = max(sum(1 for _ in walk(*values(stage))) for stage in kernel.stages)
+    if held * words > HELD_WORDS or held * longest > MOST_SIDE_BY_SIDE:
         return None
     if threads == WARP:
         return Schedule("warps", 128, 1, is_narrow, NO_PAIRS, held)

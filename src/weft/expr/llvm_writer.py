@@ -208,6 +208,27 @@ class Writer:
         self.label(after)
         return f"%i{number}", value
 
+    def until(
+        self, body: Callable[[list[str]], tuple[str, list[str]]], carried: Sequence[tuple[str, str]]
+    ) -> list[str]:
+        """A loop until body(values) says that it is done: the values that it gave last. carried: as in `loop`."""
+        self.count += 1
+        number = self.count
+        before, head, after = self.block, f"head{number}", f"after{number}"
+        self.lines.append(f"  br label %{head}")
+        self.label(head)
+        names = [f"%c{number}.{k}" for k in range(len(carried))]
+        phis = len(self.lines)
+        self.lines.extend([""] * len(carried))
+        done, news = body(names)
+        for k, (kind, first) in enumerate(carried):
+            self.lines[phis + k] = (
+                f"  {names[k]} = phi {kind} [ {first}, %{before} ], [ {news[k]}, %{self.block} ]"
+            )
+        self.lines.append(f"  br i1 {done}, label %{after}, label %{head}")
+        self.label(after)
+        return news
+
     def reduce(self, name: str, kind: str, vector: str, value: str) -> str:
         """llvm.vector.reduce.NAME of a vector, without NaN if it is of floats."""
         full = f"llvm.vector.reduce.{name}"

@@ -43,7 +43,9 @@ __all__ = [
     "parameter",
     "product",
     "real",
+    "repeated",
     "result",
+    "state",
     "substitute",
     "walk",
     "where",
@@ -70,7 +72,7 @@ LOGICAL = ("and", "or", "xor")
 ARITHMETIC = ("add", "sub", "mul", "product", "div", "rem", "minimum", "maximum", "copysign")
 BINARY = ARITHMETIC + LOGICAL + SHIFTS
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-LEAVES = ("constant", "load", "load_at", "parameter", "index", "result")
+LEAVES = ("constant", "load", "load_at", "parameter", "index", "result", "state")
 FLOATS_ONLY = ("sqrt", "rint", "floor", "ceil", "trunc", "copysign", "product")
 BITWISE = ("not", *LOGICAL, *SHIFTS)
 # Of complex numbers: their parts, the number of two parts, and what else they have (weft.expr.functions.complex_parts).
@@ -132,8 +134,8 @@ class Scalar:
     """One expression: an operation, its operands, and for leaves what they stand for. Made by this module's functions.
 
     op: a name of UNARY, BINARY, COMPARISONS, FUNCTIONS, PARTS or LEAVES, or where, fma, cast, bitcast, conj, or complex
-    (the number of two parts). dtype: the name of its type. args: the operands. value: the number of a constant,
-    operand, parameter, dimension or result.
+    (the number of two parts), or repeated. dtype: the name of its type. args: the operands. value: the number of a
+    constant, operand, parameter, dimension, result or state, or what is repeated.
     """
 
     __slots__ = ("__weakref__", "args", "dtype", "op", "value")
@@ -183,7 +185,14 @@ class Scalar:
         if self.op == "constant":
             return repr(self.value)
         if self.op in LEAVES:
-            letter = {"load": "x", "load_at": "at", "parameter": "p", "index": "i", "result": "r"}[self.op]
+            letter = {
+                "load": "x",
+                "load_at": "at",
+                "parameter": "p",
+                "index": "i",
+                "result": "r",
+                "state": "s",
+            }[self.op]
             inside = f"({', '.join(map(repr, self.args))})" if self.args else ""
             return f"{letter}{self.value}{inside}"
         name = f"{self.op}[{self.dtype}]" if self.op in ("cast", "bitcast") else self.op
@@ -284,6 +293,30 @@ def index(dimension: int) -> Scalar:
 def result(number: int, dtype: str) -> Scalar:
     """What an earlier reduction of the kernel found for the current row."""
     return Scalar("result", dtype, (), number)
+
+
+def state(number: int, dtype: str) -> Scalar:
+    """Inside of what `repeated` does in a turn: a value that the turn begins with."""
+    return Scalar("state", dtype, (), number)
+
+
+def repeated(starts: tuple[Scalar, ...], news: tuple[Scalar, ...], done: Scalar) -> Scalar:
+    """A loop of at least one turn: the first new value of the turn in which `done` holds.
+
+    state(k) is starts[k] in the first turn, what news[k] was after it in the next one. news and done, in basic
+    operations, are made of states and constants alone: what else they need is a start. Only code for threads has such
+    loops.
+
+    >>> n = state(0, "int64")
+    >>> repeated((load(0, "int64"),), (n * 2,), n * 2 > 100)
+    repeated(x0)
+    """
+    if [x.dtype for x in starts] != [x.dtype for x in news] or done.dtype != "bool":
+        raise TypeError("repeated: news need the types of starts, and done is a bool")
+    leaves = {node.op for node in walk(*news, done) if node.op in LEAVES}
+    if not leaves <= {"constant", "state"}:
+        raise ValueError(f"repeated: news and done are made of states and constants, not of {leaves}")
+    return Scalar("repeated", starts[0].dtype, starts, (news, done))
 
 
 def _lift(value: Any, like: Scalar) -> Scalar:

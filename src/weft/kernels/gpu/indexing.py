@@ -35,8 +35,12 @@ from weft.ops.types import TensorType, normalize_axes
 Scalar = e.Scalar
 
 
-def first_refused(dtype: str, rank: int, refused: Scalar, name: str, first_size: int) -> Any:
+def first_refused(
+    dtype: str, rank: int, refused: Scalar, name: str, first_size: int, value: Scalar | None = None
+) -> Any:
     """A loop from an array to the place, in row-major order, of the first element that is refused, and to its value.
+
+    value: int64, of the element; None: the element itself.
 
     The place is -1 if none is. The array's sizes are parameters from first_size on.
     """
@@ -47,7 +51,8 @@ def first_refused(dtype: str, rank: int, refused: Scalar, name: str, first_size:
     axes = (1 << max(rank, 1)) - 1
     number = e.cast(draws.place([e.parameter(first_size + d, "int64") for d in range(rank)]), "int64")
     is_first = number == e.result(0, "int64")
-    value = e.where(is_first, e.cast(e.load(0, dtype), "int64"), e.constant(0, "int64"))
+    value = e.cast(e.load(0, dtype), "int64") if value is None else value
+    value = e.where(is_first, value, e.constant(0, "int64"))
     stages = (
         fold,
         Fold((Reduction(2, "sum", value),)),
