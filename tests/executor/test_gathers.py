@@ -217,6 +217,7 @@ def test_sums_of_what_is_read(form, dtype):
     assert any("Gather" in text and "Sum" in text for text in texts), texts
 
 
+@pytest.mark.processor("how its loops are compiled")
 def test_sums_along_what_is_far_apart_run_side_by_side(monkeypatch):
     """The loop becomes vectors along the indices, which are then read once for all channels."""
     seen = []

@@ -100,6 +100,7 @@ def test_matrices_by_vectors(length):
     np.testing.assert_allclose(fused(x, y).numpy(), np.maximum(want + 1.5, 0), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.processor("patterns of its loops")
 def test_steps_are_constants(monkeypatch):
     found = patterns(monkeypatch)
     x = wf.tensor(np.ones((ROWS, 7), "float32"))
@@ -108,6 +109,7 @@ def test_steps_are_constants(monkeypatch):
     assert (True, "Hu") in found
 
 
+@pytest.mark.processor("patterns of its loops")
 def test_few_rows_and_long_ones_stay_as_they_are(monkeypatch):
     found = patterns(monkeypatch)
     for shape in ((64, 3), (ROWS, 9), (3, ROWS)):
