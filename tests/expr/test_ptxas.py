@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from weft.expr.llvm_threads import NO_PAIRS
+from weft.expr import rejection
+from weft.expr.functions import expand
+from weft.expr.kernel import Each, Kernel, Operand, Store
+from weft.expr.llvm_threads import NO_PAIRS, Schedule, width_of
+from weft.expr.scalar import cast, load
 from weft.expr.targets import compile_threads, ptx_target
 from weft.expr.threads import print_threads
 from weft.kernels.gpu.attention import columns_of
@@ -89,6 +93,25 @@ def test_attention_fits_into_registers(chip, kind, request, tmp_path):
             code = print_pass(AttentionPass(kind, types, options == ATTENTION_OPTIONS, columns), is_narrow)
             assert code.shared_bytes <= 48 << 10
             registers(compile_threads(code, ptx_target(chip)), chip, tmp_path)
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
+@pytest.mark.parametrize(
+    ("draw", "dtypes"),
+    [
+        (rejection.gamma, ("float64", "uint64", "float64")),
+        (rejection.gamma_slope, ("float64", "float64", "float64")),
+        (rejection.poisson, ("float64", "uint64", "int64")),
+        (rejection.binomial, ("float64", "float64", "uint64", "int64")),
+    ],
+)
+def test_loops_of_draws_fit_into_registers(chip, draw, dtypes, tmp_path):
+    *inputs, result = dtypes
+    value = expand(cast(draw(*(load(k, dtype) for k, dtype in enumerate(inputs))), result))
+    kernel = Kernel("drawn", 1, tuple(map(Operand, dtypes)), (Each((Store(len(inputs), value),)),))
+    for width in {1, width_of(kernel)}:
+        code = print_threads(kernel, Schedule("elements", 128, width, True))
+        assert registers(compile_threads(code, ptx_target(chip)), chip, tmp_path) <= MOST_REGISTERS
 
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
