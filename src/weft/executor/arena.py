@@ -13,7 +13,7 @@ from weft.executor.memory import ArenaBlock, aligned, largest_live_bytes, lay_ou
 from weft.executor.plan_info import Lifetime, MemoryReport
 from weft.executor.steps import NativeStep, Step, written_by
 
-__all__ = ["GUARD_BYTES", "Arena", "in_order", "place_in_results"]
+__all__ = ["GUARD_BYTES", "Arena", "in_order", "placed_in_order"]
 
 GUARD_BYTES = 64  # between blocks, with WEFT_CHECK=1
 
@@ -85,6 +85,17 @@ def _needs(k: int, step: Step, makers: Mapping[int, list[int]], readers: Mapping
         needs.update(of_array[place - 1 : place] if place else ())
         needs.update(of_readers[bisect_left(of_readers, begin) : bisect_left(of_readers, k)])
     return needs
+
+
+def placed_in_order(
+    steps: list[Fused | NativeStep], outputs: Iterable[Buffer], written: Mapping[int, Sequence[Buffer]]
+) -> list[Fused | NativeStep]:
+    """The steps in order, with what dies where a result is written over it in the memory of the result."""
+    if len(steps) < 2:
+        return steps
+    steps = in_order(steps, written)
+    place_in_results(steps, [b for b in outputs if b.output and id(b) not in written])
+    return steps
 
 
 def place_in_results(steps: Steps, fresh: Iterable[Buffer]) -> None:

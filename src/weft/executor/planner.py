@@ -96,12 +96,9 @@ def make_plan(
         raise NeedsSizes(f"{name}: a plan of several steps")
     arena = None
     if exact:
-        from weft.executor.arena import Arena, in_order, place_in_results  # patterns have no memory plan
+        from weft.executor.arena import Arena, placed_in_order  # patterns have no memory plan
 
-        if len(steps) > 1:
-            written = written_inputs(lowering, buffers)
-            steps = in_order(steps, written)
-            place_in_results(steps, [b for b in buffers if b.output and id(b) not in written])
+        steps = placed_in_order(steps, buffers, written_inputs(lowering, buffers))
         arena = Arena([*hoisted, *steps], naive_bytes([*stable, *lowered], [*buffers, *kept]), kept)
     program = emit(lowering, hoisted, steps, outputs, arena)
     info = PlanInfo(
