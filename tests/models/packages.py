@@ -32,3 +32,9 @@ def transformers():
     with contextlib.suppress(pytest.skip.Exception):
         torchvision()
     return pytest.importorskip("transformers")
+
+
+def timm():
+    """The package, which imports torchvision."""
+    torchvision()
+    return pytest.importorskip("timm")

@@ -1,4 +1,4 @@
-"""With the same weights the models compute what the definitions of torchvision and transformers do, in float64.
+"""With the same weights the models compute what the definitions of torchvision, timm and transformers do, in float64.
 
 Names and shapes of their states are the same, too. Where a package is missing, its models are skipped.
 """
@@ -12,7 +12,7 @@ import pytest
 import weft as wf
 from weft import models
 
-from .packages import torchvision, transformers
+from .packages import timm, torchvision, transformers
 from .small import BERT, GPT2, LLAMA, SMALL, VIT
 
 pytestmark = pytest.mark.full
@@ -21,6 +21,10 @@ IMAGE = (2, 3, 64, 64)
 
 def vision(make):
     return lambda: make(torchvision().models)
+
+
+def of_timm(name, **sizes):
+    return lambda: timm().create_model(name, num_classes=10, **sizes)
 
 
 def text(architecture, configuration, **sizes):
@@ -108,6 +112,14 @@ PAIRS = {
         lambda: models.InceptionV3(10),
         (1, 3, 80, 75),
     ),
+    "timm-resnet-18": (of_timm("resnet18"), lambda: models.resnet18(10), (2, 3, 65, 50)),
+    "timm-resnet-50": (of_timm("resnet50"), lambda: models.resnet50(10), (1, 3, 64, 64)),
+    "timm-densenet": (of_timm("densenet121"), lambda: models.densenet121(10), (1, 3, 64, 64)),
+    "timm-vit": (
+        of_timm("vit_tiny_patch16_224", img_size=16, patch_size=4, embed_dim=24, depth=2, num_heads=3),
+        lambda: models.ViT(models.ViTConfig(24, 2, 3, 96, 16, 4, num_labels=10, layer_norm_eps=1e-6)),
+        (2, 3, 16, 16),
+    ),
     "llama": (text("LlamaForCausalLM", "LlamaConfig", **LLAMA), None, None),
     "llama-3": (
         text("LlamaForCausalLM", "LlamaConfig", **LLAMA, rope_parameters=LLAMA_3, tie_word_embeddings=True),
@@ -149,6 +161,35 @@ VIT_NAMES = {
 VECTORS = {"q": "query", "k": "key", "v": "value"}
 
 
+# What timm calls the parts of a ViT; its queries, keys and values are one matrix.
+TIMM_VIT_NAMES = {
+    r"^cls_token": "vit.embeddings.cls_token",
+    r"^pos_embed": "vit.embeddings.position_embeddings",
+    r"^patch_embed\.proj": "vit.embeddings.patch_embeddings.projection",
+    r"^blocks\.(\d+)": r"vit.encoder.layer.\1",
+    r"norm1": "layernorm_before",
+    r"norm2": "layernorm_after",
+    r"attn\.proj": "attention.output.dense",
+    r"mlp\.fc1": "intermediate.dense",
+    r"mlp\.fc2": "output.dense",
+    r"^norm\.": "vit.layernorm.",
+    r"^head\.": "classifier.",
+}
+
+
+def timm_vit_state(state):
+    found = {}
+    for name, x in state.items():
+        for pattern, replacement in TIMM_VIT_NAMES.items():
+            name = re.sub(pattern, replacement, name)
+        if "attn.qkv" not in name:
+            found[name] = x
+            continue
+        for word, part in zip(VECTORS.values(), np.split(x, 3), strict=True):
+            found[name.replace("attn.qkv", f"attention.attention.{word}")] = part
+    return found
+
+
 def saved_name(name):
     if name.startswith("vit."):
         for pattern, replacement in VIT_NAMES.items():
@@ -176,7 +217,8 @@ def test_same_names_and_results(name):
         for key, x in other.state_dict().items():
             if key in state:
                 x.copy_(torch.from_numpy(state[key]))
-    own.load_state_dict({saved_name(key): x.numpy() for key, x in other.state_dict().items()})
+    given = {saved_name(key): x.numpy() for key, x in other.state_dict().items()}
+    own.load_state_dict(timm_vit_state(given) if name == "timm-vit" else given)
     rng = np.random.default_rng(1)
     x = rng.integers(0, 50, (2, 7)) if shape is None else rng.standard_normal(shape)
     with torch.no_grad():
