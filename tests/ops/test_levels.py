@@ -41,10 +41,12 @@ def difference(got, want, dtype, tolerance):
     """The largest difference beyond the bound of a float type, as a text; None if there is none."""
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"{want.dtype}{want.shape} and {got.dtype}{got.shape}"
-    if as_dtype(got.dtype).kind != "float":
+    kind = as_dtype(got.dtype).kind
+    if kind not in ("float", "complex"):
         return None if np.array_equal(got, want) else f"{want} and {got}"
     bound = max(TOLERANCE[str(got.dtype)], TOLERANCE.get(dtype, 0)) * tolerance
-    a, b = want.astype("float64"), got.astype("float64")
+    wide = "complex128" if kind == "complex" else "float64"
+    a, b = want.astype(wide), got.astype(wide)
     with np.errstate(all="ignore"):
         near = np.isclose(b, a, rtol=bound, atol=bound, equal_nan=True)
     return None if near.all() else f"{a[~near][:3]} and {b[~near][:3]}, at most {bound:g} allowed"

@@ -1,5 +1,6 @@
 """The memory tool: snapshots, marks, leaks, its page and its server, which only this machine can read."""
 
+import gc
 import http.client
 import json
 import subprocess
@@ -51,6 +52,8 @@ def test_leaks_between_two_marks():
 
 
 def test_the_curve_is_what_was_in_use():
+    gc.collect()  # what other tests left, which would go meanwhile
+    wf.waitall()
     with memory.watch() as w:
         kept = [wf.ones((256, 256)) for _ in range(3)]
         during = w.document(live=True)

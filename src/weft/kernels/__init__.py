@@ -151,8 +151,8 @@ def registered(cls: type[Op], device: str = "cpu") -> Sequence[Registered]:
     """The entries of an operator's class for a kind of device, in the order that they are tried.
 
     >>> from weft.ops.registry import get
-    >>> [entry.provider for entry in registered(get("matmul"))], registered(get("matmul"), "gpu")
-    (['onednn', 'blas'], ())
+    >>> [[entry.provider for entry in registered(get("matmul"), kind)] for kind in ("cpu", "gpu")]
+    [['onednn', 'blas'], ['native']]
     """
     for base in cls.__mro__:
         if (device, base.__module__) not in _LOADED:

@@ -44,8 +44,7 @@ def elements_at(x: Any, indices: Sequence[Any], zeros_beyond: bool) -> Any:
     assert flat is not None
     n, c = x.shape[:2]
     rows = F.reshape(x, shape=(n, c, x.size // max(n * c, 1)))
-    flat = F.broadcast_to(F.expand_dims(flat, axis=1), shape=(n, c, flat.shape[-1]))
-    y = F.gather(rows, 0, flat, axes=(2,), position=0, along=True)  # nothing to check: places are clipped
+    y = F.take_along_axis(rows, F.expand_dims(flat, axis=1), axis=-1)
     return y if inside is None else F.where(F.expand_dims(inside, axis=1), y, 0)
 
 
