@@ -10,8 +10,11 @@ uint64_t LoopPattern::key() const noexcept {
   if (stepped) {
     constexpr int kFirst = 16 + 2 * kStepped;
     static_assert(kFirst + 4 * kStepped < 62 && kLongestStep == 16);
-    for (int k = 0; k < operands; ++k)  // a step of 1 is `unit`, so that 16 takes its place
-      key |= static_cast<uint64_t>(step[k] == 16 ? 1 : step[k]) << (kFirst + 4 * k);
+    int shift = kFirst;
+    for (const uint64_t n : step) {  // a step of 1 is `unit`, so that 16 takes its place
+      key |= (n == kLongestStep ? 1 : n) << shift;
+      shift += 4;
+    }
     key |= uint64_t{1} << 62;
   }
   return key | static_cast<uint64_t>(streaming) << 63;
