@@ -6,38 +6,8 @@ import tests.ops.material  # noqa: F401  (references of operators)
 
 import weft as wf
 import weft.ops.functions as F
-from weft import _core
-from weft.base.dtype import float32
-from weft.executor.loop_code import LoopCode
-from weft.executor.planner import make_plan
-from weft.graph.graph import graph_of, interpret
-from weft.ops.types import TensorType
 
 pytestmark = pytest.mark.processor("the order in which its threads run loops")
-
-
-@pytest.fixture
-def patterns(monkeypatch):
-    """(lanes, how the operands move) of the loops that a function of arrays runs; its values are the reference's."""
-    seen = []
-    compile_loop = LoopCode.compile
-
-    def recorded(self, rank, row_rank, lanes, tile, inner, streaming):
-        seen.append((lanes, inner))
-        return compile_loop(self, rank, row_rank, lanes, tile, inner, streaming)
-
-    monkeypatch.setattr(LoopCode, "compile", recorded)
-    monkeypatch.setattr("weft.executor.loop_code._kernels", {})  # a loop that is known has its code already
-
-    def run(function, *arrays):
-        graph = graph_of(function, [TensorType(a.shape, float32) for a in arrays])
-        tensors = [wf.tensor(a) for a in arrays]
-        plan = make_plan(graph, "test", exact=True)
-        (found,) = _core.run_plan(plan, tensors)
-        np.testing.assert_allclose(found.numpy(), interpret(graph, arrays)[0], rtol=1e-4, atol=1e-5)
-        return seen
-
-    return run
 
 
 def drawn(*shape):
@@ -101,3 +71,19 @@ def test_the_first_operand_decides_between_equals(patterns):
         lambda x, y: F.sum(F.permute_dims(x, (1, 0)) * y, axis=1), drawn(80, 70), drawn(70, 80)
     )
     assert lanes
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_results_are_row_major_beside_what_is_repeated(traced):
+    """A row that is repeated says nothing of an order; written column by column a result takes ten times as long."""
+    x = wf.ones((20, 30), "float32")
+    row, column = F.broadcast_to(wf.ones(30), shape=x.shape), F.broadcast_to(wf.ones((20, 1)), shape=x.shape)
+    for function in (
+        lambda: row * x,
+        lambda: column * x,
+        lambda: row + 1,
+        lambda: column * x.T.copy().T + x,
+        lambda: wf.vjp(lambda v: F.max(v, axis=0), x)[1](wf.ones(30))[0],
+        lambda: wf.vjp(lambda v: F.sum(v, axis=1), x)[1](wf.ones(20))[0] * 2,
+    ):
+        assert (wf.trace(function) if traced else function)().strides == (30 * 4, 4)

@@ -5,7 +5,6 @@ import pytest
 
 import weft as wf
 import weft.functional as F
-from weft.executor.loop_code import LoopCode
 
 ROWS = 700  # more than from where rows are taken side by side, and no multiple of a vector
 
@@ -34,18 +33,6 @@ LAYOUTS = {
     "backward": lambda a: a[:, ::-1],
     "columns": lambda a: np.asfortranarray(a),
 }
-
-
-def patterns(monkeypatch):
-    """Letters of the operands of all code that is made from now on."""
-    found, kernel = [], LoopCode.kernel
-
-    def noted(self, rank, row_rank, lanes, tile, inner, streaming=False):
-        found.append((lanes, inner))
-        return kernel(self, rank, row_rank, lanes, tile, inner, streaming)
-
-    monkeypatch.setattr(LoopCode, "kernel", noted)
-    return found
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -101,19 +88,14 @@ def test_matrices_by_vectors(length):
 
 
 @pytest.mark.processor("patterns of its loops")
-def test_steps_are_constants(monkeypatch):
-    found = patterns(monkeypatch)
-    x = wf.tensor(np.ones((ROWS, 7), "float32"))
-    F.sum(F.exp(F.sin(x)), axis=-1).wait()
-    wf.trace(lambda x: F.sum(F.cosh(x) * 3.25, axis=-1))(x).wait()
-    assert (True, "Hu") in found
+def test_steps_are_constants(patterns):
+    x = np.ones((ROWS, 7), "float32")
+    assert patterns(lambda x: F.sum(F.exp(x) * 3.25, axis=-1), x) == [(True, "Hu")]
 
 
-@pytest.mark.processor("patterns of its loops")
-def test_few_rows_and_long_ones_stay_as_they_are(monkeypatch):
-    found = patterns(monkeypatch)
-    for shape in ((64, 3), (ROWS, 9), (3, ROWS)):
-        wf.trace(lambda x: F.sum(F.sinh(x) * 1.75, axis=-1))(wf.ones(shape)).wait()
+@pytest.mark.parametrize("shape", [(64, 3), (ROWS, 9), (3, ROWS)])
+def test_few_rows_and_long_ones_stay_as_they_are(patterns, shape):
+    found = patterns(lambda x: F.sum(F.sinh(x) * 1.75, axis=-1), np.ones(shape, "float32"))
     assert found
     assert not any(letter.isupper() for _, inner in found for letter in inner)
 

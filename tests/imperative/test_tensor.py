@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import weft as wf
-import weft.functional as F
 from weft.base.dtype import DTYPES, as_dtype
 from weft.base.errors import DeviceError, DTypeError, ShapeError
 
@@ -255,22 +254,6 @@ def test_sixteen_dimensions_work():
     assert wf.tensor(nested).shape == (1,) * 16
     assert pickle.loads(pickle.dumps(x)).shape == x.shape
     assert memoryview(x).ndim == 16
-
-
-@pytest.mark.parametrize("traced", [False, True])
-def test_results_are_row_major_beside_what_is_repeated(traced):
-    """A row that is repeated says nothing of an order; written column by column a result takes ten times as long."""
-    x = wf.ones((20, 30), "float32")
-    row, column = F.broadcast_to(wf.ones(30), shape=x.shape), F.broadcast_to(wf.ones((20, 1)), shape=x.shape)
-    for function in (
-        lambda: row * x,
-        lambda: column * x,
-        lambda: row + 1,
-        lambda: column * x.T.copy().T + x,
-        lambda: wf.vjp(lambda v: F.max(v, axis=0), x)[1](wf.ones(30))[0],
-        lambda: wf.vjp(lambda v: F.sum(v, axis=1), x)[1](wf.ones(20))[0] * 2,
-    ):
-        assert (wf.trace(function) if traced else function)().strides == (30 * 4, 4)
 
 
 def test_seventeen_dimensions_are_refused():

@@ -287,11 +287,15 @@ def check_fits(key: IndexKey, shape: Sequence[int]) -> None:
     sizes = tuple(shape)
     while len(sizes) > len(key.shape) and sizes[0] == 1:
         sizes = sizes[1:]
-    fits = len(sizes) <= len(key.shape) and all(
-        n in (m, 1) for n, m in zip(reversed(sizes), reversed(key.shape), strict=False)
-    )
-    if not fits:
+    if not _fits(sizes, key.shape):
         raise ShapeError(f"index: a value of shape {tuple(shape)} does not fit the shape {key.shape}")
+
+
+def _fits(sizes: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether an array of these sizes can be repeated to be of this shape."""
+    return len(sizes) <= len(shape) and all(
+        n in (m, 1) for n, m in zip(reversed(sizes), reversed(shape), strict=False)
+    )
 
 
 def mask_of(x: Any, key: Any, value: Any) -> Any:
@@ -300,15 +304,11 @@ def mask_of(x: Any, key: Any, value: Any) -> Any:
     Then x[key] = value chooses between value and x, and how many elements are true need not be known.
     """
     mask = key[0] if isinstance(key, tuple) and len(key) == 1 else key
-    if str(getattr(mask, "dtype", "")) != "bool" or not 1 <= mask.ndim <= x.ndim:
+    if not hasattr(mask, "shape") or _kind(mask) != "bool" or not 1 <= mask.ndim <= x.ndim:
         return None
     if tuple(mask.shape) != tuple(x.shape[: mask.ndim]):
         return None
-    rest, sizes = tuple(x.shape[mask.ndim :]), tuple(getattr(value, "shape", ()))
-    is_same = len(sizes) <= len(rest) and all(
-        n in (m, 1) for n, m in zip(reversed(sizes), reversed(rest), strict=False)
-    )
-    return mask if is_same else None
+    return mask if _fits(getattr(value, "shape", ()), x.shape[mask.ndim :]) else None
 
 
 # Of tensors: what the native type calls for keys that hold arrays, and while it is recorded.

@@ -49,6 +49,8 @@ class Operand(Record):
     def check(self) -> None:
         if self.dtype not in BITS or self.inner not in ("unit", "reverse", "zero", "any", "step", "cross"):
             raise ValueError(f"operand: {self.dtype!r} or {self.inner!r} is not known")
+        if (self.inner == "step") != (self.step > 1):
+            raise ValueError(f"operand: {self.inner!r} with a step of {self.step}")
         if self.gathered < 0:
             raise ValueError(f"operand: gathered must be at least 0, got {self.gathered}")
 

@@ -135,11 +135,11 @@ class Storage:
         if self.is_base(x):
             self.value = value
             return
-        if not self.is_all(x) and (items := self._block(x)) is not None:
-            self.value = F.basic_put(self.value, value, items=items)
-            return
         if self.is_all(x):
             row = _permuted(value, _inverse(in_memory_order(x)[1]))
+        elif (items := self._block(x)) is not None:
+            self.value = F.basic_put(self.value, value, items=items)
+            return
         else:
             row = F.put_strided(self.row(), value, shape=x.shape, strides=x.strides, offset=self._offset(x))
         sizes, axes = in_memory_order(self.base)
