@@ -4,7 +4,8 @@
 // Every element of the destination belongs to one thread, which applies all of its updates in their order: so
 // the result does not depend on the number of threads, to the last bit. Threads share the destination by
 // lanes that do not meet, by columns, or, where there are neither, by ranges of offsets: then each looks at
-// all indices and takes its own.
+// all indices and takes its own. Where many updates meet in few elements, index_put combines runs of them in
+// tables of their own, as many as the sizes say, and then the tables, in order.
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "kernels/indices.h"
 #include "kernels/kernels.h"
 #include "kernels/keys.h"
+#include "tensor/tensor.h"
 
 namespace weft {
 namespace {
@@ -174,6 +176,27 @@ class Updates {
   const int64_t to_size_, from_size_;
   char buffer_[kIndexChunk * 16];
 };
+
+// What changes nothing that it is combined with.
+template <class T>
+T neutral(Combine mode) {
+  if constexpr (is_pair<T>) {
+    return {neutral<decltype(T::re)>(mode), neutral<decltype(T::im)>(mode)};
+  } else if constexpr (std::integral<T>) {
+    using Limits = std::numeric_limits<T>;
+    return mode == Combine::add ? T{} : mode == Combine::max ? Limits::min() : Limits::max();
+  } else {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    return convert<T>(mode == Combine::add ? -0.0f : mode == Combine::max ? -kInfinity : kInfinity);
+  }
+}
+
+void fill_neutral(char* to, DType dtype, int64_t count, Combine mode) {
+  with_element(dtype, [=]<class T>(std::type_identity<T>) {
+    const T value = neutral<T>(mode);
+    for (int64_t k = 0; k < count; ++k) store_as(to + k * static_cast<int64_t>(sizeof(T)), value);
+  });
+}
 
 // The offsets that a thread owns: [low, high).
 struct OffsetRange {
@@ -352,7 +375,9 @@ class IndexPut final : public Kernel {
       : dims_(std::move(dims)), position_(position), mode_(mode) {}
 
   size_t scratch_bytes(const View* operands) const override {
-    return Indexed::scratch_bytes(operands[0], operands + 1, dims_, true);
+    const View& y = operands[2 + dims_.size()];
+    const int64_t others = tables_of(operands[1 + dims_.size()], y) - 1;
+    return offset_bytes(operands) + static_cast<size_t>(others * bytes_of(y));
   }
 
   int64_t moved_bytes(const View* x) const override {
@@ -370,10 +395,69 @@ class IndexPut final : public Kernel {
     if (count_of(values) == 0) return;
     Indexed plan(y, indices, dims_, position_, values);
     plan.find_offsets(y, indices, dims_, call.scratch, true);
-    put(plan, values, y);
+    if (const int64_t tables = tables_of(values, y); tables > 1)
+      put_in_tables(plan, values, y, call.scratch + offset_bytes(call.operands), tables);
+    else
+      put(plan, values, y);
   }
 
  private:
+  static constexpr int64_t kMostTables = 8;
+  static constexpr int64_t kMeetings = 8;  // of updates in an element of a table, at least
+
+  // Which of the points: some of their lines, and of each the elements from `first` to `last`.
+  struct Points {
+    int64_t first_line, last_line, first, last;
+  };
+
+  static int64_t bytes_of(const View& y) { return count_of(y) * static_cast<int64_t>(size_of(y.dtype)); }
+
+  size_t offset_bytes(const View* operands) const {
+    constexpr size_t kAlignment = 64;
+    const size_t bytes = Indexed::scratch_bytes(operands[0], operands + 1, dims_, true);
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+
+  // How many tables are filled apart; the first one is y.
+  int64_t tables_of(const View& values, const View& y) const {
+    const int64_t updates = count_of(values), elements = count_of(y);
+    if (mode_ == Combine::set || updates < kParallelElements || size_of(y.dtype) == 1) return 1;
+    int64_t dense[kMaxDims];
+    row_major(Dims(y.shape, static_cast<size_t>(y.ndim)), dense);
+    for (int d = 0; d < y.ndim; ++d)
+      if (y.shape[d] > 1 && y.strides[d] != dense[d]) return 1;
+    return std::clamp<int64_t>(updates / (kMeetings * (elements + 1)), 1, kMostTables);
+  }
+
+  void put_in_tables(Indexed& plan, const View& values, const View& y, char* others, int64_t tables) const {
+    const Pair::Dim inner = plan.after.take_last(), along = plan.point_dims.take_last();
+    const int64_t lines = plan.point_dims.count(), units = plan.before.count(), elements = count_of(y);
+    const auto size = static_cast<int64_t>(size_of(y.dtype));
+    const Functions functions = functions_of(y.dtype, mode_);
+    const auto table = [&](int64_t k) { return k == 0 ? y.data : others + (k - 1) * elements * size; };
+    parallel_for(tables, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) {
+        const auto edge = [=](int64_t count, int64_t i) { return count * i / tables; };
+        const Points points = lines > along.size
+                                  ? Points{edge(lines, k), edge(lines, k + 1), 0, along.size}
+                                  : Points{0, lines, edge(along.size, k), edge(along.size, k + 1)};
+        if (k > 0) fill_neutral(table(k), y.dtype, elements, mode_);
+        for (int64_t unit = 0; unit < units; ++unit) {
+          const auto [y_base, v_base] = plan.before.at(unit);
+          put_part(plan, along, points, inner, {}, functions, values.data + v_base, values.dtype,
+                   table(k) + y_base, y.dtype);
+        }
+      }
+    });
+    constexpr int64_t kRun = 2048, kOffset = 0;
+    parallel_for(elements, kRun, [&](int64_t begin, int64_t end) {
+      for (int64_t start = begin; start < end; start += kRun)
+        for (int64_t k = 1; k < tables; ++k)
+          functions.combine_rows(y.data + start * size, &kOffset, nullptr, table(k) + start * size, 0, 1,
+                                 std::min(kRun, end - start));
+    });
+  }
+
   void put(Indexed& plan, const View& values, const View& y) const {
     const Pair::Dim inner = plan.after.take_last();
     const int64_t units = plan.before.count();
@@ -398,23 +482,23 @@ class IndexPut final : public Kernel {
         } else if (by_ranges) {
           range = part_of(bounds.first, bounds.second, part, parts);
         }
-        put_part(plan, along, columns, range, functions, values.data + v_base, values.dtype, y.data + y_base,
-                 y.dtype);
+        put_part(plan, along, {0, plan.point_dims.count(), 0, along.size}, columns, range, functions,
+                 values.data + v_base, values.dtype, y.data + y_base, y.dtype);
       }
     });
   }
 
-  static void put_part(const Indexed& plan, const Pair::Dim& along, const Pair::Dim& columns,
-                       const OffsetRange& range, const Functions& functions, const char* values,
+  static void put_part(const Indexed& plan, const Pair::Dim& along, const Points& points,
+                       const Pair::Dim& columns, const OffsetRange& range, const Functions& functions, const char* values,
                        DType value_type, char* y, DType y_type) {
     Updates updates(y_type, value_type);
     const int64_t rows = plan.after.count();
     const auto y_size = static_cast<int64_t>(size_of(y_type));
     int64_t buffer[kIndexChunk];
-    for (int64_t line = 0; line < plan.point_dims.count(); ++line) {
+    for (int64_t line = points.first_line; line < points.last_line; ++line) {
       const auto [first, v_line] = plan.point_dims.at(line);
-      for (int64_t start = 0; start < along.size; start += kIndexChunk) {
-        const int64_t count = std::min(kIndexChunk, along.size - start);
+      for (int64_t start = points.first; start < points.last; start += kIndexChunk) {
+        const int64_t count = std::min(kIndexChunk, points.last - start);
         const int64_t* offsets =
             plan.offsets(first / static_cast<int64_t>(sizeof(int64_t)) + start, count, buffer);
         const char* now = values + v_line + start * along.second;

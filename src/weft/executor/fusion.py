@@ -212,7 +212,7 @@ class _Fusion:
         """Whether a step that reads a group is left to the loop that reduces it along other axes.
 
         That loop reads what the step reads, instead of a result that this one would write. A step that needs a number
-        of a row stays, since only this loop has it before it ends.
+        of a row stays, since only this loop has it before it ends; unless that is all it would read from memory.
         """
         reduced_axes = self.reduction_axes[self.index[id(step)]]
         if (
@@ -222,19 +222,19 @@ class _Fusion:
             or group.space.axes in reduced_axes
         ):
             return False
-        passes = 0  # over memory, which take the place of two
+        passes, most = 0, 2  # over memory
         for x in step.reads:
             output = group.outputs.get(id(x.buffer))
             if output is not None and output[1] != WHOLE:
-                return False
-            if output is not None:
+                most = 0
+            elif output is not None:
                 members = {id(step), *(id(member) for member, _ in group.members)}
                 passes += 1 if self.is_needed(x.buffer, members) else 2
-                continue
-            source = next((g for g in sources if id(x.buffer) in g.outputs), None)
-            reads = [x] if source is None else operands_of(source)
-            passes += len({r.key for r in reads if same_shape(r.shape, step.shape)})
-        return passes <= 2
+            else:
+                source = next((g for g in sources if id(x.buffer) in g.outputs), None)
+                reads = [x] if source is None else operands_of(source)
+                passes += len({r.key for r in reads if same_shape(r.shape, step.shape)})
+        return passes <= most
 
     # Joining.
 

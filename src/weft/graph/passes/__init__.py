@@ -3,7 +3,7 @@
 >>> [each.name for each in PASSES]  # doctest: +NORMALIZE_WHITESPACE
 ['marks', 'batch_norm', 'decompose', 'updates', 'constant_folding', 'algebraic_simplify', 'views',
  'common_subexpressions', 'regions', 'assembled', 'contracted', 'row_products',
- 'requests', 'epilogues', 'gathers', 'recompute']
+ 'requests', 'epilogues', 'gathers', 'expansions', 'recompute']
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from weft.graph.passes.constant_folding import constant_folding
 from weft.graph.passes.contracted import contracted
 from weft.graph.passes.decompose import decompose
 from weft.graph.passes.epilogues import epilogues
+from weft.graph.passes.expansions import expansions
 from weft.graph.passes.gathers import gathers
 from weft.graph.passes.marks import marks, regions
 from weft.graph.passes.recompute import recompute
@@ -137,6 +138,11 @@ PASSES: tuple[Pass, ...] = (
             "common_subexpressions",
             "epilogues",
         ),  # a value that turns out to have two readers stays
+    ),
+    Pass(
+        expansions,
+        "what broadcasting makes large is computed where it is read, which is less work than to store it",
+        after=("common_subexpressions", "epilogues"),  # which would find the copies equal; who reads it is known only now
     ),
     Pass(
         recompute,

@@ -374,9 +374,12 @@ def _operations(result: Value, node: Node) -> int:
     """How many operations a computation does on an element; a function is many."""
     boundary = {*map(id, node.reads), *map(id, node.outputs)}
     loops = [first_choice(v.node) for v in _within(result, boundary) if id(v) not in boundary]
-    roots = [
-        s.value for loop in loops if isinstance(loop, Loop) for stage in loop.stages for s in parts(stage)
-    ]
+    return sum(operations_of(loop) for loop in loops if isinstance(loop, Loop))
+
+
+def operations_of(loop: Loop) -> int:
+    """How many operations a loop does on an element; a function is many."""
+    roots = [s.value for stage in loop.stages for s in parts(stage)]
     return sum(_instructions(part) for root in roots for part in e.walk(root))
 
 

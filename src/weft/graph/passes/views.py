@@ -20,7 +20,7 @@ import math
 
 from weft.graph.passes.geometry import Geometry, permutation, same_strides, see_of
 from weft.graph.rewrite import Rewriting, from_operands
-from weft.ops.families.shape import PermuteDims, Reshape
+from weft.ops.families.shape import BroadcastLike, BroadcastTo, PermuteDims, Reshape
 from weft.ops.families.strided import AsStrided
 from weft.ops.node import Node, Value, make_node
 from weft.ops.shapes import row_major
@@ -31,6 +31,10 @@ __all__ = ["views"]
 @from_operands
 def views(node: Node, graph: Rewriting) -> Value | None:
     """The source of a view, or a reshape or a permutation of it, where the view or two in a row come to that."""
+    if isinstance(node.op, BroadcastLike) and all(isinstance(n, int) for n in node.outputs[0].shape):
+        # The array whose shape it takes need not be there.
+        view = make_node(BroadcastTo(shape=node.outputs[0].shape), [graph.new(node.inputs[0])], like=node)
+        return view.outputs[0]
     outer = see_of(node)
     source = node.inputs[0] if outer is not None else None
     if outer is None or source is None or not all(isinstance(n, int) for n in source.shape):

@@ -540,6 +540,8 @@ class VectorNorm(Reduction, rule="x: float|complex -> y: result()", positional=(
     def vjp(self, x: Any, y: Any, dy: Any) -> Any:
         if self.ord == 0:
             return None
+        if self.ord == 2:
+            return x * self.spread(_quotient(dy, y), x)
         along, norm = self.spread(dy, x), self.spread(y, x)
         if abs(self.ord) == float("inf"):
             axes = normalize_axes(self.name, self.axis, x.ndim)
@@ -547,8 +549,6 @@ class VectorNorm(Reduction, rule="x: float|complex -> y: result()", positional=(
             return along * F.sign(x) * mask / F.sum(mask, axis=axes, keepdims=True)
         if self.ord == 1:
             return along * F.sign(x)
-        if self.ord == 2:
-            return _quotient(along * x, norm)
         return along * F.sign(x) * F.pow(_quotient(F.abs(x), norm), float(self.ord - 1))
 
 
