@@ -11,6 +11,7 @@ namespace weft {
 namespace {
 
 constexpr int64_t kPieceBytes = 64 << 10;
+constexpr int64_t kShortRow = 256, kBlockBytes = 16;  // a call of memcpy takes longer than to copy a short row
 
 // to[k * to_step] = from[k * step], offsets[k] bytes further; steps in elements.
 template <class Word>
@@ -157,7 +158,12 @@ class IndexGet final : public Kernel {
   static void copy_run(char* to, const char* from, const Pair::Dim& inner) {
     constexpr auto kSize = static_cast<int64_t>(sizeof(Word));
     if (inner.first == kSize && inner.second == kSize) {
-      std::memcpy(to, from, static_cast<size_t>(inner.size * kSize));
+      const int64_t bytes = inner.size * kSize;
+      if (bytes % kBlockBytes != 0 || bytes > kShortRow) {
+        std::memcpy(to, from, static_cast<size_t>(bytes));
+        return;
+      }
+      for (int64_t k = 0; k < bytes; k += kBlockBytes) std::memcpy(to + k, from + k, kBlockBytes);
     } else {
       for (int64_t i = 0; i < inner.size; ++i)
         store_as(to + i * inner.second, load_as<Word>(from + i * inner.first));

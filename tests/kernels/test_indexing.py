@@ -128,6 +128,14 @@ def test_sums_are_the_same_for_any_number_of_threads():
     np.add.at(summed, rows, gradient)
     narrow = np.zeros((30, 5), np.float32)
     np.add.at(narrow, rows, gradient[:, :5])
+
+    def in_tables(shape, at, updates):
+        """Eight runs of the updates, each added up by itself."""
+        tables = np.zeros((8, *shape), np.float32)
+        for table, *one_run in zip(tables, np.split(at, 8), np.split(updates, 8), strict=True):
+            np.add.at(table, *one_run)
+        return np.add.accumulate(tables)[-1]
+
     before = _core.set_team_size(1)
     try:
         for threads in (1, 2, 3, 8):
@@ -137,10 +145,10 @@ def test_sums_are_the_same_for_any_number_of_threads():
             same(y, wanted)
             y = np.ones(50, np.float32)
             run(_core.kernel_index_put([0], 0, "add"), np.zeros_like(y), at, updates, y)
-            same(y, wanted)
+            same(y, in_tables((50,), at, updates))
             y = np.zeros((30, 300), np.float32)
             run(_core.kernel_index_put([0], 0, "add"), y, rows, gradient, y)
-            same(y, summed)
+            same(y, in_tables((30, 300), rows, gradient))
             y = np.zeros((30, 5), np.float32)
             run(_core.kernel_index_put([0], 0, "add"), y, rows, gradient[:, :5], y)
             same(y, narrow)
@@ -151,6 +159,41 @@ def test_sums_are_the_same_for_any_number_of_threads():
             same(y, summed)
     finally:
         _core.set_team_size(before)
+
+
+@pytest.mark.parametrize("mode", MODES[1:])
+@pytest.mark.parametrize("name", ALL)
+def test_many_updates_of_few_elements(name, mode):
+    at_once = {"add": np.add, "max": np.maximum, "min": np.minimum}[mode].at
+    for x_shape, points, dims in [
+        ((3, 7), (2600,), [0]),
+        ((2, 3, 5), (16_000,), [1]),
+        ((5, 3), (300, 70), [0, 1]),
+    ]:
+        inner = tuple(n for d, n in enumerate(x_shape) if d > max(dims))
+        outer = tuple(n for d, n in enumerate(x_shape) if d < min(dims))
+        x, updates = random(x_shape, name, 1, few=True), random(outer + points + inner, name, 2, few=True)
+        if mode == "add" and name in FLOATS:  # sums of small integers are exact, whatever their order
+            x, updates = (
+                np.random.default_rng(3).integers(-1, 2, a.shape).astype(a.dtype) for a in (x, updates)
+            )
+        at = [indices(points, x_shape[d], seed=d) for d in dims]
+        key = (slice(None),) * min(dims) + tuple(at)
+        wanted = x.astype(np.float32) if name in FLOATS and name != "float64" else x.copy()
+        if mode == "add" and name == "bool":
+            np.logical_or.at(wanted, key, updates)
+        else:
+            at_once(wanted, key, updates.astype(wanted.dtype))
+        for y in (np.empty(x.shape, x.dtype), strided_like(x.shape, x.dtype)):
+            run(_core.kernel_index_put(dims, min(dims), mode), x, *at, updates, y)
+            same(y, wanted.astype(x.dtype))
+
+
+def test_zeros_keep_their_sign_among_many_updates():
+    y = np.full(2, -0.0, np.float32)
+    at = np.zeros(20_000, np.int64)
+    run(_core.kernel_index_put([0], 0, "add"), y, at, np.full(20_000, -0.0, np.float32), y)
+    assert np.signbit(y).all()
 
 
 def test_updates_of_another_type():

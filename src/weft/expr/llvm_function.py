@@ -21,6 +21,7 @@ class Function(Writer):
         rows = kernel.rank - kernel.row_rank
         self.vector_loop = rows - 1 if kernel.lanes else kernel.rank - 1
         self.results: dict[int, str] = {}
+        self.staged: set[int] = set()  # operands whose elements are in arrays now, one behind the other
         self.sizes = [self.load_word("sizes", d) for d in range(kernel.rank)]
         self.strides = [
             [self.load_word("strides", k * kernel.rank + d) for d in range(kernel.rank)]
@@ -178,12 +179,16 @@ class Values:
             self.computed[id(node)] = self._value(node)
         return self.computed[id(root)]
 
+    def address(self, operand: int) -> str:
+        """Where this position is in an operand's memory."""
+        return self._address(operand, self.pointers[operand])
+
     def _address(self, operand: int, pointer: str) -> str:
         """The element of this position in the loop of vectors."""
         layout = self.function.kernel.operands[operand]
         if layout.inner == "zero":
             return pointer
-        if layout.inner in ("unit", "cross"):  # "cross": in a tile's array
+        if layout.inner in ("unit", "cross") or operand in self.function.staged:  # "cross": in a tile's array
             return self._element(pointer, layout.dtype)
         if layout.inner == "reverse":
             return self._element(pointer, layout.dtype, self.function.emit(f"sub i64 0, {self.inner}"))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from weft.expr.kernel import POSITIONS, Each, Fold, Reduction, Scan, Store
 from weft.expr.llvm_function import Function, Values
+from weft.expr.llvm_staging import STAGED_BLOCK, apart, staged
 from weft.expr.llvm_values import binary, combine_vectors, number, splat
 from weft.expr.llvm_writer import llvm_type
 from weft.expr.scalar import BITS, COMPLEX, FLOATS, Scalar
@@ -38,8 +39,11 @@ def _row(f: Function, pointers: list[str], positions: list[str]) -> None:
 
 
 def _each(f: Function, stage: Each, pointers: list[str], positions: list[str]) -> None:
-    streams = bool(f.kernel.streaming_operands & {store.operand for store in stage.stores})
-    body = _stream_row if streams else _store_row
+    body = _store_row
+    if f.kernel.streaming_operands & {store.operand for store in stage.stores}:
+        body = _stream_row
+    elif apart(f, [store.value for store in stage.stores], stage.stores):
+        body = _stage_row
     f.nest(len(positions), f.kernel.rank - 1, pointers, positions, lambda *at: body(f, stage, *at))
 
 
@@ -70,6 +74,19 @@ def _stream_row(f: Function, stage: Each, pointers: list[str], positions: list[s
         return []
 
     f.blocks(f.sizes[-1], STREAMING_BLOCK, block)
+
+
+def _stage_row(f: Function, stage: Each, pointers: list[str], positions: list[str]) -> None:
+    operands = apart(f, [store.value for store in stage.stores], stage.stores)
+
+    def block(begin: str, length: str) -> list[str]:
+        def compute(pointers: list[str]) -> list[str]:
+            _store_row(f, stage, pointers, positions, begin, length)
+            return []
+
+        return staged(f, operands, pointers, positions, begin, length, compute)
+
+    f.blocks(f.sizes[-1], STAGED_BLOCK, block)
 
 
 def innermost(
@@ -195,6 +212,7 @@ def _fold_loops(
     # The innermost loop in blocks: each is folded from its start, then joins the total.
     roots = [state.reduction.value for state in states]
     combined = [state for state in states if not state.position]
+    operands = apart(f, roots)
 
     def block(begin: str, length: str) -> list[str]:
         so_far = list(f.carried)
@@ -208,16 +226,19 @@ def _fold_loops(
             rest = [new for state, new in zip(states, news, strict=True) if not state.position]
             return [state.combine(a, b) for state, a, b in zip(combined, partial, rest, strict=True)]
 
-        partials = innermost(
-            f,
-            length,
-            pointers,
-            positions,
-            element,
-            roots,
-            position=lambda j: f.emit(f"add nuw nsw i64 {begin}, {j}"),
-            carried=[(state.partial_kind, state.neutral) for state in combined],
-        )
+        def folded(pointers: list[str]) -> list[str]:
+            return innermost(
+                f,
+                length,
+                pointers,
+                positions,
+                element,
+                roots,
+                position=lambda j: f.emit(f"add nuw nsw i64 {begin}, {j}"),
+                carried=[(state.partial_kind, state.neutral) for state in combined],
+            )
+
+        partials = staged(f, operands, pointers, positions, begin, length, folded)
         first = f.row_position([*positions[f.kernel.rank - f.kernel.row_rank :], begin]) if extremes else ""
         following = []
         for state in states:
@@ -228,7 +249,8 @@ def _fold_loops(
                 following.append(state.join(total, partials.pop(0)))
         return following
 
-    return f.blocks(f.sizes[d], POSITION_BLOCK if extremes else SUM_BLOCK, block, carried)
+    most = STAGED_BLOCK if operands else POSITION_BLOCK if extremes else SUM_BLOCK
+    return f.blocks(f.sizes[d], most, block, carried)
 
 
 class _Extreme:

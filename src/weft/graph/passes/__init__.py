@@ -142,7 +142,10 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         expansions,
         "what broadcasting makes large is computed where it is read, which is less work than to store it",
-        after=("common_subexpressions", "epilogues"),  # which would find the copies equal; who reads it is known only now
+        after=(
+            "common_subexpressions",
+            "epilogues",
+        ),  # which would find the copies equal; who reads it is known only now
     ),
     Pass(
         recompute,

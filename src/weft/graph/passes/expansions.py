@@ -1,7 +1,7 @@
 """Computes what broadcasting makes large again for each loop that needs it, instead of storing it for all of them.
 
-Differences of all pairs of points are an example: distances read them, and the gradients of the two sets of points, which
-are sums over different axes. A loop has the rows of one set of axes, so one of these would have to store them.
+Differences of all pairs of points are an example: distances read them, and the gradients of the two sets of points,
+which are sums over different axes. A loop has the rows of one set of axes, so one of these would have to store them.
 
 An *expansion* is a value of at least LEAST_BYTES that takes a few operations on each element, of values that are much
 smaller and of other expansions. Its readers are told apart by the axes that they, or what follows from them, reduce it
@@ -43,7 +43,8 @@ LEAST_BYTES = 1 << 20  # what is smaller stays in the cache
 TIMES_LARGER = 4  # than each value that it is computed from
 STORED = (-1,)  # in place of axes: a reader stores it, or what follows from it
 
-Axes = frozenset[tuple[int, ...]]
+Axes = frozenset[tuple[int, ...]]  # sets of axes that something is reduced along
+Readers = Mapping[Value, Collection[Axes]]  # of each value, those of its readers
 
 
 @complete
@@ -56,22 +57,22 @@ def expansions(node: Node, graph: Rewriting) -> Sequence[Value] | None:
 
 
 class _Copies:
-    """The copies of one round. expanded: the nodes whose results are expansions; axes: of each result."""
+    """The copies of one round. expanded: the nodes whose results are expansions."""
 
     def __init__(self, graph: Rewriting) -> None:
         self.graph = graph
         self.expanded = _expanded(graph)
-        self.axes = _reduction_axes(graph.graph) if self.expanded else {}
+        self.readers = _axes_of_readers(graph.graph) if self.expanded else {}
         self.made: dict[tuple[Node, Axes], Node] = {}
 
     def reader(self, node: Node) -> Sequence[Value] | None:
         if not any(map(self.is_apart, node.reads)) or any(map(self.is_apart, node.outputs)):
             return None
-        return self.on_copies(node, _axes_of_reader(node, self.axes)).outputs
+        return self.on_copies(node, _reduction_axes(node, self.readers)).outputs
 
     def is_apart(self, value: Value) -> bool:
-        """Whether it is an expansion with readers along several axes: each has a copy of it."""
-        return value.node in self.expanded and len(self.axes.get(value, ())) > 1
+        """Whether it is an expansion with readers of several sets of axes: each has a copy of it."""
+        return value.node in self.expanded and len(self.readers.get(value, ())) > 1
 
     def on_copies(self, node: Node, axes: Axes) -> Node:
         """The node, which reads copies for these axes."""
@@ -85,7 +86,9 @@ class _Copies:
             return self.made[key].outputs[v.index]
 
         runtime = {name: self.graph.new(v) for name, v in node.runtime.items()}
-        return Node(node.op, [read(v) for v in node.inputs], [v.type for v in node.outputs], runtime, like=node)
+        return Node(
+            node.op, [read(v) for v in node.inputs], [v.type for v in node.outputs], runtime, like=node
+        )
 
 
 def _expanded(graph: Rewriting) -> set[Node]:
@@ -93,7 +96,11 @@ def _expanded(graph: Rewriting) -> set[Node]:
     kept = {v for v in graph.graph.outputs if v is not None}
     operations: dict[Node, int] = {}
     for node in graph.graph.nodes:
-        if node.op is None or size_bytes_of(node.outputs[0]) < LEAST_BYTES or not kept.isdisjoint(node.outputs):
+        if (
+            node.op is None
+            or size_bytes_of(node.outputs[0]) < LEAST_BYTES
+            or not kept.isdisjoint(node.outputs)
+        ):
             continue
         choice = first_choice(node)
         if not _is_pointwise(choice) or node.op.random or graph.is_stable(node.outputs[0]):
@@ -105,7 +112,9 @@ def _expanded(graph: Rewriting) -> set[Node]:
             count = operations_of(choice) + sum(operations[source] for source in dict.fromkeys(large))
             if count <= CHEAP:
                 operations[node] = count
-    read = {v.node for node in graph.graph.nodes if not isinstance(first_choice(node), Loop) for v in node.reads}
+    read = {
+        v.node for node in graph.graph.nodes if not isinstance(first_choice(node), Loop) for v in node.reads
+    }
     return operations.keys() - read
 
 
@@ -120,20 +129,22 @@ def _is_pointwise(choice: object) -> bool:
     return isinstance(choice, Loop) and not choice.axes and not choice.ordered and choice.place is None
 
 
-def _reduction_axes(graph: Graph) -> dict[Value, Axes]:
-    """For each value the sets of axes that it, or what pointwise operators make of it, is reduced along."""
-    axes: dict[Value, set[tuple[int, ...]]] = {}
+def _axes_of_readers(graph: Graph) -> Readers:
+    readers: dict[Value, set[Axes]] = {}
     for node in reversed(graph.nodes):
-        of_reader = _axes_of_reader(node, axes)
+        axes = _reduction_axes(node, readers)
         for v in node.reads:
-            axes.setdefault(v, set()).update(of_reader)
-    return {v: frozenset(found) for v, found in axes.items()}
+            readers.setdefault(v, set()).add(axes)
+    return readers
 
 
-def _axes_of_reader(node: Node, axes: Mapping[Value, Collection[tuple[int, ...]]]) -> Axes:
+def _reduction_axes(node: Node, readers: Readers) -> Axes:
+    """The axes that a node, or what pointwise operators make of its results, reduces along."""
     choice = first_choice(node) if node.op is not None else None
     if not isinstance(choice, Loop):
         return frozenset({STORED})
     if choice.axes:
         return frozenset({choice.axes})
-    return frozenset(a for v in node.outputs for a in axes.get(v, (STORED,)))
+    return frozenset(
+        axes for v in node.outputs for of_reader in readers.get(v, [{STORED}]) for axes in of_reader
+    )

@@ -21,7 +21,7 @@ class AdaptivePooling(
     rule="x[n,c,i^spatial]: float -> y[n,c,*output_size]: x",
     positional=("output_size",),
 ):
-    """Base: windows over x's last `spatial` dimensions, one axis after the other, the last one first."""
+    """Base: windows over x's last `spatial` dimensions, one axis after the other."""
 
     output_size: int | tuple[int, ...]
 
@@ -73,7 +73,9 @@ class AdaptiveAveraging(AdaptivePooling):
             is_all = window == tuple(x.shape[2:])
             return F.mean(x, axis=axes, keepdims=True) if is_all else self.pooled(x, window)
         y = cast_to(x, x.dtype.accumulation)
-        for axis in range(x.ndim - 1, 1, -1):
+        for axis in range(
+            2, x.ndim
+        ):  # the first one first: whole rows are read, and fewer are left for the others
             first, stop, largest = windows_along(x, int(x.shape[axis]), size[axis - 2])
             share = 1 / cast_to(stop - first, y.dtype)
             taps = [F.minimum(first + k, stop - 1) for k in range(largest)]
@@ -107,7 +109,7 @@ class AdaptiveMaximum(AdaptivePooling, rule="x[n,c,i^spatial]: number -> y[n,c,*
         self.require_image(x)
         if (window := self.regular(x)) is not None:
             return getattr(F, f"max_pool{self.spatial}d")(x, kernel_size=window)
-        for axis in range(x.ndim - 1, 1, -1):
+        for axis in range(2, x.ndim):
             x = F.max(self.windowed(x, axis), axis=axis + 1)
         return x
 
