@@ -11,7 +11,8 @@ namespace weft {
 namespace {
 
 constexpr int64_t kPieceBytes = 64 << 10;
-constexpr int64_t kShortRow = 256, kBlockBytes = 16;  // a call of memcpy takes longer than to copy a short row
+constexpr int64_t kShortRow = 256,
+                  kBlockBytes = 16;  // a call of memcpy takes longer than to copy a short row
 
 // to[k * to_step] = from[k * step], offsets[k] bytes further; steps in elements.
 template <class Word>

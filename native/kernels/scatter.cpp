@@ -489,8 +489,8 @@ class IndexPut final : public Kernel {
   }
 
   static void put_part(const Indexed& plan, const Pair::Dim& along, const Points& points,
-                       const Pair::Dim& columns, const OffsetRange& range, const Functions& functions, const char* values,
-                       DType value_type, char* y, DType y_type) {
+                       const Pair::Dim& columns, const OffsetRange& range, const Functions& functions,
+                       const char* values, DType value_type, char* y, DType y_type) {
     Updates updates(y_type, value_type);
     const int64_t rows = plan.after.count();
     const auto y_size = static_cast<int64_t>(size_of(y_type));

@@ -39,7 +39,7 @@ def _row(f: Function, pointers: list[str], positions: list[str]) -> None:
 
 
 def _each(f: Function, stage: Each, pointers: list[str], positions: list[str]) -> None:
-    body = _store_row
+    body: Callable[[Function, Each, list[str], list[str]], None] = _store_row
     if f.kernel.streaming_operands & {store.operand for store in stage.stores}:
         body = _stream_row
     elif apart(f, [store.value for store in stage.stores], stage.stores):

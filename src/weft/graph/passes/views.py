@@ -31,12 +31,11 @@ __all__ = ["views"]
 @from_operands
 def views(node: Node, graph: Rewriting) -> Value | None:
     """The source of a view, or a reshape or a permutation of it, where the view or two in a row come to that."""
-    if isinstance(node.op, BroadcastLike) and all(isinstance(n, int) for n in node.outputs[0].shape):
+    shape, source = node.outputs[0].shape, node.inputs[0] if node.inputs else None
+    if isinstance(node.op, BroadcastLike) and source is not None and all(isinstance(n, int) for n in shape):
         # The array whose shape it takes need not be there.
-        view = make_node(BroadcastTo(shape=node.outputs[0].shape), [graph.new(node.inputs[0])], like=node)
-        return view.outputs[0]
+        return make_node(BroadcastTo(shape=shape), [graph.new(source)], like=node).outputs[0]
     outer = see_of(node)
-    source = node.inputs[0] if outer is not None else None
     if outer is None or source is None or not all(isinstance(n, int) for n in source.shape):
         return None
     inner = see_of(source.node)
