@@ -14,6 +14,7 @@
 #include "bindings/convert.h"
 #include "engine/team.h"
 #include "kernels/indexed_threads.h"
+#include "kernels/matrix_threads.h"
 #include "kernels/lapack.h"
 #include "kernels/level.h"
 #include "kernels/linalg.h"
@@ -175,6 +176,15 @@ void bind_kernels(nb::module_& m) {
         return make_checked_numbers(std::move(all), loop);
       },
       "checks"_a, "loop"_a, "A loop on a GPU behind checks of its operands: kernels/indexed_threads.h.");
+  def(
+      m, "make_matrix_threads",
+      [](std::string function, std::string operand, std::vector<std::string> facts, int64_t first, int stack,
+         int own_axes, const Ref<Kernel>& launches, const Ref<Kernel>& find) {
+        return make_matrix_threads({std::move(function), std::move(operand), std::move(facts), first, stack,
+                                    own_axes, launches, find});
+      },
+      "function"_a, "operand"_a, "facts"_a, "first"_a, "stack"_a, "own_axes"_a, "launches"_a, "find"_a,
+      "Matrices of a stack, on a GPU: kernels/matrix_threads.h.");
   def(m, "kernel_bincount", &Described<&make_bincount>::call, "x[n] -> int64 [length].");
   def(m, "kernel_searchsorted", &Described<&make_searchsorted>::call, "right"_a = false,
       "sorted[.., n], values[.., m] -> int64[.., m].");

@@ -69,7 +69,7 @@ class PythonThreadCompiler {
                 std::make_tuple(pattern.m_loops, pattern.n_loops, pattern.seconds), pattern.is_gated);
   }
   const DeviceFunction* operator()(const LaunchPattern& pattern) {
-    return made(pattern.device, pattern.is_narrow, pattern.is_gated);
+    return made(pattern.device, pattern.memory, pattern.is_narrow, pattern.is_gated);
   }
 
  private:
@@ -345,14 +345,16 @@ void bind_program(nb::module_& m) {
       },
       "operands"_a, "inputs"_a, "row_axes"_a, "position_axes"_a, "ordered"_a, "joins"_a, "keeps"_a,
       "factors"_a, "compile"_a, "split"_a = nb::none());
-  // loops: (operand, dimension) that gives the size of each; scratch: (operand whose shape it has, type);
-  // launches: ((operand, its dimension in each loop or -1), (loop, elements of a turn), compile) each.
+  // loops: (operand, dimension) that gives the size of each; scratch, work: (loops, type); launches:
+  // ((operand, its dimension in each loop or -1), (loop, elements of a turn), compile) each.
   def(
       m, "make_thread_launches",
       [](int operands, std::vector<std::pair<int, int>> loops,
-         const std::vector<std::pair<int, std::string>>& scratch, const nb::list& launches) {
-        LaunchesForm form{operands, std::move(loops), {}, {}};
-        for (const auto& [like, dtype] : scratch) form.scratch.emplace_back(like, as_dtype(nb::cast(dtype)));
+         const std::vector<std::pair<std::vector<int>, std::string>>& scratch, const nb::list& launches,
+         const std::vector<std::pair<std::vector<int>, std::string>>& work, std::vector<int64_t> limits) {
+        LaunchesForm form{operands, std::move(loops), {}, {}, {}, std::move(limits)};
+        for (const auto& [of, dtype] : scratch) form.scratch.push_back({of, as_dtype(nb::cast(dtype))});
+        for (const auto& [of, dtype] : work) form.work.push_back({of, as_dtype(nb::cast(dtype))});
         for (const nb::handle launch : launches) {
           LaunchForm one;
           for (auto& [operand, dims] : nb::cast<std::vector<std::pair<int, std::vector<int>>>>(launch[0]))
@@ -365,6 +367,7 @@ void bind_program(nb::module_& m) {
         return make_thread_launches(std::move(form));
       },
       "operands"_a, "loops"_a, "scratch"_a, "launches"_a,
+      "work"_a = std::vector<std::pair<std::vector<int>, std::string>>{}, "limits"_a = std::vector<int64_t>{},
       "Launches of code for threads: program/thread_launches.h.");
   // Kernels that run the programs of plans (program/control.h). saved: for each state, whether its stack is
   // an output.

@@ -10,7 +10,8 @@ Schedules, which weft.expr.llvm_blocks shares: "elements", a thread for `width` 
 "warps" and "blocks", a row for 32 or all threads of a block; "columns", rows side by side, a lane for each and its
 warps along the rows; "serial", a thread for each row, for stores at computed positions. weft.expr.llvm_products has
 "products", tiles of rows for pairs of positions, weft.expr.llvm_tensor_cores "tensor", those of 16-bit floats. Code
-that is written for its operands has "tiles" (weft.kernels.gpu.attention_tiles).
+that is written for its operands has "tiles" (weft.kernels.gpu.attention_tiles) and "matrices", a block for each matrix
+of a stack (weft.expr.llvm_matrices).
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Schedule(Record):
     Raises ValueError for numbers that are not of these kinds.
     """
 
-    kind: Literal["elements", "warps", "blocks", "columns", "serial", "products", "tensor", "tiles"]
+    kind: Literal["elements", "warps", "blocks", "columns", "serial", "products", "tensor", "tiles", "matrices"]
     threads: int = 128
     width: int = 1
     is_narrow: bool = False

@@ -40,6 +40,19 @@ def in_phase(torch, vectors, wanted):
     return vectors * inner.sgn()
 
 
+def with_phases(vectors, wanted):
+    """Columns, each with the sign or phase that it has in an array, and the numbers that they are multiplied by."""
+    inner = (np.conj(vectors) * wanted).sum(-2, keepdims=True)
+    size = np.abs(inner)
+    factors = np.where(size == 0, 1, inner / np.where(size == 0, 1, size)).astype(vectors.dtype)
+    return vectors * factors, factors
+
+
+def of_same_space(vectors, wanted):
+    """Columns that span the same space as those of an array, turned in it to be the same."""
+    return vectors @ (turned(vectors) @ wanted)
+
+
 def square_errors(name):
     yield ShapeError, f"{name}: x has 2 rows, x expects 3", Sample(arrays((2, 3)))
     yield ShapeError, "at least 2 dimensions", Sample(arrays((3,)))
@@ -201,6 +214,16 @@ class _:
         u, s, vh = np.linalg.svd(np.swapaxes(x, -1, -2), self.full_matrices)
         return np.swapaxes(vh, -1, -2), s, np.swapaxes(u, -1, -2)
 
+    def aligned(self, got, want):
+        """A vector and its partner have one sign; of full matrices, the vectors beyond the values any basis."""
+        (u, s, vh), k = got, got[1].shape[-1]
+        u, vh = u.copy(), vh.copy()
+        u[..., :k], factors = with_phases(u[..., :k], want[0][..., :k])
+        vh[..., :k, :] *= turned(factors)
+        u[..., k:] = of_same_space(u[..., k:], want[0][..., k:])
+        vh[..., k:, :] = turned(of_same_space(turned(vh[..., k:, :]), turned(want[2][..., k:, :])))
+        return u, s, vh
+
     def torch_reference(self, torch, x):
         if self.full_matrices and x.shape[-1] != x.shape[-2]:
             return NotImplemented  # some vectors are any basis of what is left
@@ -229,6 +252,9 @@ class _:
         values, vectors = np.linalg.eigh(np.conj(x + turned(x)) / 2, "U")
         return values, np.conj(vectors)
 
+    def aligned(self, got, want):
+        return got[0], with_phases(got[1], want[1])[0]
+
     def torch_reference(self, torch, x):
         values, vectors = torch.linalg.eigh((x + x.mH) / 2)
         return values, in_phase(torch, vectors, self.reference(x.detach().numpy())[1])
@@ -248,6 +274,16 @@ class _:
     def reference(self, x):
         values, vectors = np.linalg.eig(x)
         return values + 0j, vectors + 0j
+
+    def aligned(self, got, want):
+        """Values in the reference's order."""
+        values, vectors = (np.zeros_like(x) for x in got)
+        for index in np.ndindex(values.shape[:-1]):
+            left = [*range(values.shape[-1])]
+            for k, wanted in enumerate(want[0][index]):
+                j = left.pop(np.argmin([abs(got[0][index][i] - wanted) for i in left]))
+                values[index][k], vectors[index][:, k] = got[0][index][j], got[1][index][:, j]
+        return values, with_phases(vectors, want[1])[0]
 
     def torch_reference(self, torch, x):
         values, vectors = torch.linalg.eig(x)

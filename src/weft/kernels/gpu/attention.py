@@ -61,12 +61,15 @@ def launches(
         column = "feature" if kind in ("dq", "dk") else "column"
         tiles = [("batch", 1), (head, 1), (row, TILE), (column, form.columns)]
 
-        def compile(chip: str, is_narrow: bool, is_gated: bool, form: AttentionPass = form) -> Any:
+        def compile(
+            chip: str, memory: int, is_narrow: bool, is_gated: bool, form: AttentionPass = form
+        ) -> Any:
             return code_for(print_pass(form, is_narrow), chip, is_gated)
 
         parts.append((ways, [(LOOPS.index(loop), n) for loop, n in tiles], compile))
     loops = [(numbers[sizes[loop][0]], sizes[loop][1]) for loop in LOOPS]
-    scratch = [(numbers["logs"], "float32")] if "dq" in kinds else []
+    of_queries = [LOOPS.index(loop) for loop in MOVES["means"]]
+    scratch = [(of_queries, "float32")] if "dq" in kinds else []
     return _core.make_thread_launches(len(names), loops, scratch, parts)
 
 
