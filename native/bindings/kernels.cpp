@@ -14,10 +14,10 @@
 #include "bindings/convert.h"
 #include "engine/team.h"
 #include "kernels/indexed_threads.h"
-#include "kernels/matrix_threads.h"
 #include "kernels/lapack.h"
 #include "kernels/level.h"
 #include "kernels/linalg.h"
+#include "kernels/matrix_threads.h"
 #include "kernels/named.h"
 
 namespace weft {

@@ -17,8 +17,9 @@ struct MatrixRule {
     std::string fact = form->facts[form->facts.size() == 1 ? 0 : static_cast<size_t>(first.value - 1)];
     if (const size_t at = fact.find('#'); at != std::string::npos)
       fact.replace(at, 1, std::to_string(first.value - 1 + form->first));
-    const std::string which = count == 1 ? "" : "matrix " + std::to_string(first.place) + " of the " +
-                                                    std::to_string(count) + " of ";
+    const std::string which =
+        count == 1 ? ""
+                   : "matrix " + std::to_string(first.place) + " of the " + std::to_string(count) + " of ";
     throw ValueError(form->function + ": " + which + form->operand + " " + fact);
   }
 };

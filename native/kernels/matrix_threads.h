@@ -15,7 +15,7 @@ struct MatrixForm {
   // its # stands for the number, counted from `first`.
   std::vector<std::string> facts;
   int64_t first;
-  int stack, own_axes;  // the operand whose leading axes are the stack, and how many others it has
+  int stack, own_axes;   // the operand whose leading axes are the stack, and how many others it has
   Ref<Kernel> launches;  // operands, int32 failures of the stack's shape, 0 for none
   Ref<Kernel> find;      // failures in one dimension -> as of IndexedForm
 };

@@ -546,7 +546,7 @@ def make_loop(operands: int, inputs: int, row_axes: int, position_axes: int, ord
 
 def make_thread_loop(operands: int, inputs: int, row_axes: int, position_axes: int, ordered: bool, joins: bool, keeps: bool, factors: int, compile: object, split: object | None = None) -> Kernel: ...
 
-def make_thread_launches(operands: int, loops: Sequence[tuple[int, int]], scratch: Sequence[tuple[int, str]], launches: list) -> Kernel:
+def make_thread_launches(operands: int, loops: Sequence[tuple[int, int]], scratch: Sequence[tuple[Sequence[int], str]], launches: list, work: Sequence[tuple[Sequence[int], str]] = [], limits: Sequence[int] = []) -> Kernel:
     """Launches of code for threads: program/thread_launches.h."""
 
 def kernel_foreach(body: Plan, sequences: int, rest: int, items: int, saved: Sequence[bool], reverse: bool, counted: bool) -> Kernel: ...
@@ -1160,6 +1160,9 @@ def make_checked_numbers(checks: Sequence[tuple[int, str, Kernel]], loop: Kernel
     """
     A loop on a GPU behind checks of its operands: kernels/indexed_threads.h.
     """
+
+def make_matrix_threads(function: str, operand: str, facts: Sequence[str], first: int, stack: int, own_axes: int, launches: Kernel, find: Kernel) -> Kernel:
+    """Matrices of a stack, on a GPU: kernels/matrix_threads.h."""
 
 def kernel_bincount() -> Kernel:
     """x[n] -> int64 [length]."""

@@ -70,7 +70,9 @@ class Example:
 
 def near(got, want, dtype, scale=1.0):
     bound = (3e-5 if np.dtype(dtype).itemsize == (8 if "complex" in dtype else 4) else 1e-12) * scale
-    np.testing.assert_allclose(got, want, rtol=bound, atol=bound * max(abs(np.asarray(want)).max(initial=0), 1e-300))
+    np.testing.assert_allclose(
+        got, want, rtol=bound, atol=bound * max(abs(np.asarray(want)).max(initial=0), 1e-300)
+    )
 
 
 def positive(n, dtype):
@@ -143,8 +145,9 @@ def solve(dtype, n, m, is_vector=False, is_inverse=False):
         sides = wide(b)[..., None] if is_vector else np.eye(n) if is_inverse else wide(b)
         found = wide(a) @ (y[..., None] if is_vector else y)
         size = np.linalg.norm(a, axis=(-2, -1)).max(initial=1) * abs(y).max(initial=1)
-        near((found - sides) / size, 0 * found, dtype, 1e300)
-        assert abs(found - sides).max(initial=0) <= size * (1e-5 if dtype in ("float32", "complex64") else 1e-13)
+        assert abs(found - sides).max(initial=0) <= size * (
+            1e-5 if dtype in ("float32", "complex64") else 1e-13
+        )
         assert not got["failures"].any()
 
     inputs = {"x": a} if is_inverse else {"a": a, "b": b}
@@ -283,7 +286,9 @@ def test_values(kind, dtype):
             assert all(first[name].tobytes() == again[name].tobytes() for name in first), (n, m, memory, how)
 
 
-MUTATED = list(itertools.product(KINDS, range(len(MEMORY) - 1)))
+# Others have the same code, some of which does nothing for their matrices.
+WHOLE = [kind for kind in KINDS if kind not in ("svd", "svd left", "svd deficient", "svd deficient full")]
+MUTATED = list(itertools.product(WHOLE, range(len(MEMORY) - 1)))
 
 
 @pytest.mark.parametrize(

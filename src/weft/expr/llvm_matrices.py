@@ -4,8 +4,8 @@ The work of one matrix is a function of a Block, which gives it the operands as 
 threads share, and what all threads agree on. Memory to work in is shared memory where it fits, by the sizes of a run
 (MEMORY), else an operand or scratch in global memory; the same function writes the code of both.
 
-Between two barriers a thread reads nothing that another one writes. Loops with barriers in them have the same number of
-turns for all threads.
+Between two barriers a thread reads nothing that another one writes; the work on the next matrix of a block follows that
+on one without a barrier of its own. Loops with barriers in them have the same number of turns for all threads.
 """
 
 from __future__ import annotations
@@ -152,12 +152,9 @@ class Block:
         )
         self.f = f = Threads(kernel, Schedule("matrices", self.threads, 1, is_narrow))
         f.shared_words = (FOUND_BYTES + shared) // 8
-        self.size = {
-            name: self.index(f.sizes[d]) for d, name in enumerate(code.loops, code.lead)
-        }
+        self.size = {name: self.index(f.sizes[d]) for d, name in enumerate(code.loops, code.lead)}
         self.thread, self.lane, self.warp = (self.index(x) for x in (f.thread, f.lane, f.warp))
         self.warps = self.threads // WARP
-        self.is_found_read = False
 
     # Values.
 
@@ -189,8 +186,6 @@ class Block:
                 self.operands[name] = Matrix(self, dtype, pointers[k], steps)
             self._place_work()
             work()
-            if self.memory:  # the next matrix takes the place of this one
-                self.barrier()
 
         f.strided(f.block_number, f.block_count, f.product(f.sizes[:lead]), turn)
 
@@ -229,7 +224,9 @@ class Block:
         texts = f.loop(size.text, turn, [(x.kind, x.text) for x in carried], simple=True)
         return [Register(f, x.dtype, text) for x, text in zip(carried, texts, strict=True)]
 
-    def repeat(self, body: Callable[..., tuple[Register, Any]], carried: Sequence[Register]) -> list[Register]:
+    def repeat(
+        self, body: Callable[..., tuple[Register, Any]], carried: Sequence[Register]
+    ) -> list[Register]:
         """body(*carried), which returns whether that was all and what is carried on, until it was."""
         f = self.f
 
@@ -341,8 +338,8 @@ class Block:
     # Threads together.
 
     def barrier(self) -> None:
+        """What threads have written before is read after it."""
         self.f.barrier()
-        self.is_found_read = False
 
     def of_warp(
         self, values: Sequence[Register], combine: Callable[[list[Register], list[Register]], list[Register]]
@@ -359,7 +356,7 @@ class Block:
     ) -> list[Register]:
         """What all threads' values come to, known to all of them; real ones. One barrier.
 
-        There has to be another one before the next call: see that barriers of the work are.
+        Before the next call, for the next matrix, too, there has to be another one.
         """
         f = self.f
         own = self.of_warp(values, combine)

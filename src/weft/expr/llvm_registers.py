@@ -143,9 +143,7 @@ class Register:
     # Comparisons and truths.
 
     def _compare(self, op: str, other: Any) -> Register:
-        return Register(
-            self.f, "bool", compare(self.f, op, self.dtype, self.text, self.like(other).text)
-        )
+        return Register(self.f, "bool", compare(self.f, op, self.dtype, self.text, self.like(other).text))
 
     def __lt__(self, other: Any) -> Register:
         return self._compare("lt", other)

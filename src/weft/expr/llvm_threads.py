@@ -74,7 +74,9 @@ class Schedule(Record):
     Raises ValueError for numbers that are not of these kinds.
     """
 
-    kind: Literal["elements", "warps", "blocks", "columns", "serial", "products", "tensor", "tiles", "matrices"]
+    kind: Literal[
+        "elements", "warps", "blocks", "columns", "serial", "products", "tensor", "tiles", "matrices"
+    ]
     threads: int = 128
     width: int = 1
     is_narrow: bool = False

@@ -6,8 +6,9 @@ it to the operator's class, where subclasses find them:
     samples(cls)               weft.ops.samples.Sample objects: calls that all generated tests run
     errors(cls)                (exception, words of its message, Sample): calls that must fail
     reference(self, *inputs)   the same in NumPy; without one it is derived from the loop or the decomposition
-    aligned(self, got, want)   on other devices than processors: what a call gave, where results may be others that are
-                               as right as the reference's, with what may differ as it is there
+    in_reference_form(self, got, want)
+                               what a call gave on another device than a processor, where other results are as right as
+                               the reference's: with what may differ, such as signs, as it is there
     opaque                     names of outputs whose content only kernels know
     torch_reference(self, torch, *inputs)
                                the same in PyTorch, where its function of that name is missing or is another one
@@ -39,7 +40,7 @@ def material(cls):
 class _:  # where a class has none
     opaque = ()
 
-    def aligned(self, got, want):
+    def in_reference_form(self, got, want):
         return got
 
     @classmethod

@@ -214,7 +214,7 @@ class _:
         u, s, vh = np.linalg.svd(np.swapaxes(x, -1, -2), self.full_matrices)
         return np.swapaxes(vh, -1, -2), s, np.swapaxes(u, -1, -2)
 
-    def aligned(self, got, want):
+    def in_reference_form(self, got, want):
         """A vector and its partner have one sign; of full matrices, the vectors beyond the values any basis."""
         (u, s, vh), k = got, got[1].shape[-1]
         u, vh = u.copy(), vh.copy()
@@ -252,7 +252,7 @@ class _:
         values, vectors = np.linalg.eigh(np.conj(x + turned(x)) / 2, "U")
         return values, np.conj(vectors)
 
-    def aligned(self, got, want):
+    def in_reference_form(self, got, want):
         return got[0], with_phases(got[1], want[1])[0]
 
     def torch_reference(self, torch, x):
@@ -275,7 +275,7 @@ class _:
         values, vectors = np.linalg.eig(x)
         return values + 0j, vectors + 0j
 
-    def aligned(self, got, want):
+    def in_reference_form(self, got, want):
         """Values in the reference's order."""
         values, vectors = (np.zeros_like(x) for x in got)
         for index in np.ndindex(values.shape[:-1]):

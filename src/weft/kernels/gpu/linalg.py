@@ -24,7 +24,9 @@ from weft.ops.families.linalg import Cholesky, Eig, Eigh, Inv, LuFactor, Qr, Sol
 from weft.ops.kernels import Native
 from weft.ops.types import TensorType
 
-Sizes = tuple[tuple[str, str, int], ...]  # of each loop of a matrix: its name, an operand, and a dimension from the end
+Sizes = tuple[
+    tuple[str, str, int], ...
+]  # of each loop of a matrix: its name, an operand, and a dimension from the end
 SQUARE: Sizes = (("rows", "x", -2), ("across", "x", -1))
 
 

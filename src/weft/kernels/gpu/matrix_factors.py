@@ -77,7 +77,8 @@ def _solve_triangular(b: Block, is_vector: bool, is_upper: bool, is_unit: bool) 
     a, n = b["a"], b.size["rows"]
     right, y, w, columns = _columns(b, is_vector, "b", "y", "w")
     b.each_pair(n, columns, lambda i, j: w.put((i, j), right[i, j]))
-    b.barrier()
+    if is_upper or is_unit:  # else what is read first, row 0, is read by the threads that have written it
+        b.barrier()
     failure = b.index(0)
     if not is_unit:
         failure = _first_zero(b, a, n)
@@ -99,7 +100,11 @@ def _first_zero(b: Block, a: Matrix, n: Register) -> Register:
 def _substitute(
     b: Block, a: Matrix, w: Matrix, n: Register, columns: Register, is_upper: bool, is_unit: bool
 ) -> None:
-    """w becomes x of t x = w, t being a triangle of a; ends with a barrier if there are rows."""
+    """w becomes x of t x = w, t being a triangle of a.
+
+    The row that is next is the first one of an update, so its elements are divided by the threads that have updated
+    them, and the barrier behind that is the only one of a step. If there are rows, there is one behind the last update.
+    """
 
     def step(k: Register) -> None:
         i = n - 1 - k if is_upper else k
@@ -107,15 +112,14 @@ def _substitute(
             pivot = a[i, i]
             b.each(columns, lambda j: w.put((i, j), w[i, j] / pivot))
             b.barrier()
-        first = b.index(0) if is_upper else i + 1
-        count = i if is_upper else n - 1 - i
 
         def update(r: Register, j: Register) -> None:
-            r = r + first
+            r = i - 1 - r if is_upper else i + 1 + r
             w[r, j] = less_product(w[r, j], a[r, i], w[i, j])
 
-        b.each_pair(count, columns, update)
-        b.barrier()
+        b.each_pair(n - 1 - k, columns, update)
+        if is_unit:
+            b.barrier()
 
     b.loop(n, step)
 
@@ -277,7 +281,7 @@ def _columns(b: Block, is_vector: bool, *names: str) -> list[Any]:
 
 
 def _give(b: Block, w: Matrix, y: Matrix, rows: Register, columns: Register) -> None:
-    """Writes the result, unless it is where it belongs."""
+    """Writes the result, unless it is where it belongs; as each_pair of the same sizes wrote what it began with."""
     if b.memory:
         b.each_pair(rows, columns, lambda i, j: y.put((i, j), w[i, j]))
 

@@ -33,6 +33,8 @@ def _qr(b: Block) -> None:
     reflect(b, w, b["taus"], rows, columns, count)
     b.each_pair(width, columns, lambda i, j: r.put((i, j), where(j >= i, w[i, j], 0)))
     form_columns(b, w, b["taus"], count, q, rows, b.index(0), width)
+    if b.memory:  # the next matrix takes the place of this one
+        b.barrier()
 
 
 def reflect(b: Block, w: Matrix, taus: Matrix, rows: Register, columns: Register, count: Register) -> None:

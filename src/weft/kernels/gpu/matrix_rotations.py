@@ -62,6 +62,7 @@ def _eigh(b: Block, has_vectors: bool) -> None:
 
     b.each_by_warp(n, result)
     b.once(lambda: b["failures"].put((), failure))
+    b.barrier()  # `unit_of` the next matrix writes to where the last sweep has read
 
 
 def _two_sided(b: Block, n: Register, round: Register, found: Register, has_vectors: bool) -> Register:
@@ -108,7 +109,9 @@ def _two_sided(b: Block, n: Register, round: Register, found: Register, has_vect
 # Rotations.
 
 
-def _counts(first: Register, second: Register, across: Register, tolerance: Register | None = None) -> Register:
+def _counts(
+    first: Register, second: Register, across: Register, tolerance: Register | None = None
+) -> Register:
     """Whether the element `across` of two diagonal ones is more than their rounding."""
     wide = [x.cast("float64") for x in across.parts]
     size = _root_of_squares(wide)
@@ -253,23 +256,18 @@ def _svd(b: Block, is_full: bool, has_u: bool, has_vh: bool) -> None:
         size = norms[j]
         (rank,) = _rank(b, least, j, lambda i: (norms[i] > size, norms[i].same(size)))
         b.when(b.lane.same(0), lambda: b["s"].put(rank, size * unit))
-        if left and right and v:
-            safe = where(size > 0, size, 1)
-            for to, has, count, value in (
-                (left[0], left[1], longer, lambda i: w[i, j] / safe),
-                (right[0], right[1], least, lambda i: v[i, j]),
-            ):
-                _copy_by_lanes(b, has, count, lambda i, to=to, value=value: to.put((i, rank), value(i)))
+        if not v:
+            return
+        safe = where(size > 0, size, 1)
+        of_left, of_right = (where(has, count, 0) for (_, has), count in ((left, longer), (right, least)))
+        b.each_by_lane(of_left, lambda i: left[0].put((i, rank), w[i, j] / safe))
+        b.each_by_lane(of_right, lambda i: right[0].put((i, rank), v[i, j]))
 
     b.each_by_warp(least, result)
     if left:
         width = longer if is_full else least
         _complete(b, w, left[0], left[1], longer, width)
     b.once(lambda: b["failures"].put((), failure))
-
-
-def _copy_by_lanes(b: Block, has: Register, count: Register, copy: Callable[[Register], None]) -> None:
-    b.each_by_lane(where(has, count, 0), copy)
 
 
 def _chosen(condition: Register, a: Matrix, b: Matrix) -> Matrix:
@@ -307,9 +305,7 @@ def _sides(b: Block, is_wide: Register, u: Matrix | None, vh: Matrix | None) -> 
     )
 
 
-def _products(
-    b: Block, w: Matrix, rows: Register, pairs: list[tuple[Register, Register]]
-) -> list[Register]:
+def _products(b: Block, w: Matrix, rows: Register, pairs: list[tuple[Register, Register]]) -> list[Register]:
     """conj(w[:, i]) . w[:, j] for pairs of columns, by a warp."""
     zero = w.zero
 
@@ -355,9 +351,7 @@ def _one_sided(
     return found
 
 
-def _complete(
-    b: Block, w: Matrix, left: Matrix, has_left: Register, rows: Register, width: Register
-) -> None:
+def _complete(b: Block, w: Matrix, left: Matrix, has_left: Register, rows: Register, width: Register) -> None:
     """The left vectors that singular values do not give, of values that are 0 and of rows beyond them.
 
     They are what the reflections of the others' QR decomposition make of further columns of the identity.

@@ -46,7 +46,9 @@ def _eig(b: Block, has_vectors: bool) -> None:
     unit, is_bad = unit_of(b, x, n, n)
 
     def begin(i: Register, j: Register) -> None:
-        h[i, j] = h.zero.of_parts(*((x[i, j] / unit).parts if x.dtype in COMPLEX else (x[i, j] / unit, unit.like(0))))
+        h[i, j] = h.zero.of_parts(
+            *((x[i, j] / unit).parts if x.dtype in COMPLEX else (x[i, j] / unit, unit.like(0)))
+        )
 
     b.each_pair(n, n, begin)
     b.barrier()
@@ -60,7 +62,7 @@ def _eig(b: Block, has_vectors: bool) -> None:
 
 
 def _hessenberg(b: Block, h: Matrix, z: Matrix | None, n: Register) -> None:
-    """h becomes z^H h z with zeros below its first lower diagonal."""
+    """h becomes z^H h z, whose elements below the first lower diagonal are 0, and have other contents."""
     taus, norm = b["tops"], Norm(b, h.dtype)
     count = where(n > 2, n - 2, 0)
 
@@ -75,9 +77,6 @@ def _hessenberg(b: Block, h: Matrix, z: Matrix | None, n: Register) -> None:
     b.loop(count, column)
     if z:
         form_columns(b, h, taus, count, z, n, b.index(0), n, offset=1)
-        b.barrier()
-    b.each_pair(n, n, lambda i, j: b.when(i > j + 1, lambda: h.put((i, j), h.zero)))
-    b.barrier()
 
 
 def _triangle(b: Block, h: Matrix, z: Matrix | None, n: Register) -> Register:
@@ -140,7 +139,9 @@ def _shift(b: Block, h: Matrix, end: Register, since: Register, is_alone: Regist
         is_other = half.real * root.real + half.imag * root.imag < 0
         divisor = half + where(is_other, -root, root)
         is_nothing = divisor.same(0)
-        near = corner - where(is_nothing, divisor.like(0), product / where(is_nothing, divisor.like(1), divisor))
+        near = corner - where(
+            is_nothing, divisor.like(0), product / where(is_nothing, divisor.like(1), divisor)
+        )
         tenth = since - (since / 10) * 10
         other = corner + corner.of_parts(_size(low) * 0.75, low.real.like(0))
         return where(tenth.same(9), other, near).parts
@@ -150,9 +151,7 @@ def _shift(b: Block, h: Matrix, end: Register, since: Register, is_alone: Regist
     return zero.of_parts(*parts)
 
 
-def _rotate_rows(
-    b: Block, h: Matrix, n: Register, begin: Register, turns: Register, shift: Register
-) -> None:
+def _rotate_rows(b: Block, h: Matrix, n: Register, begin: Register, turns: Register, shift: Register) -> None:
     """h - shift becomes a triangle, row by row; ends with a barrier."""
     cosines, sines, tops = b["cosines"], b["sines"], b["tops"]
 
@@ -275,7 +274,9 @@ def _vectors(b: Block, h: Matrix, z: Matrix, vectors: Matrix, n: Register) -> No
     b.each_by_warp(n, solve)
     b.barrier()
 
-    def multiply(k: Register) -> None:
+    def multiply(number: Register) -> None:
+        k = n - 1 - number  # the longest ones first
+
         def row(r: Register, *old: Register) -> list[Register]:
             def term(j: Register, *parts: Register) -> list[Register]:
                 return (h.zero.of_parts(*parts) + z[r, j] * h[k, j]).parts
