@@ -76,6 +76,7 @@ def test_checks_of_indices_wait_for_nothing():
     good = wf.tensor([[0, -5], [4, 2]], device="gpu:0")
     column, updates = good[:, :1].copy(), wf.ones((2, 1), device="gpu:0")
     labels = wf.tensor([0, 2, 1, 1, 0], device="gpu:0")
+    matrix = wf.eye(3, device="gpu:0") + x[:3] * 0.01
     for call in (
         lambda: wf.take(x, good, axis=0),
         lambda: F.embedding(good, x),
@@ -83,6 +84,9 @@ def test_checks_of_indices_wait_for_nothing():
         lambda: F.put_along_axis(x, column, updates, axis=0),
         lambda: F.cross_entropy(x, labels, reduction="none"),
         lambda: F.nll_loss(x, labels),
+        lambda: F.cholesky(matrix),
+        lambda: F.solve(matrix, matrix),
+        lambda: F.eigvalsh(matrix),
         lambda: several_steps(x, good, good)[0],
     ):
         call().wait()
@@ -126,6 +130,38 @@ def test_a_copy_to_the_host_and_an_update_in_place_are_not_made_in_vain():
     assert [outcome(x)[1].splitlines()[0] for x in (kept, other)] == [outcome(bad)[1].splitlines()[0]] * 2
     with pytest.raises(wf.EngineErrorGroup, match="2 operations failed"):
         wf.waitall()
+
+
+def test_matrices_without_a_result_fail_as_on_a_processor():
+    """Calls, what depends on them, and weights of traced steps, which keep their content."""
+    x = np.stack([np.eye(4)] * 6)
+    x[2, 1, 1], x[4, 0, 0] = 0, np.nan
+
+    def run(device):
+        with wf.device(device):
+            a, good = wf.tensor(x), wf.tensor(x[:2] + np.ones((4, 4)))
+            results = [F.cholesky(a), F.inv(a), F.solve(a[:3], a[:3]), F.solve_triangular(a, a), F.det(a)[:4]]
+            results += [F.eigvalsh(a[:4]), F.eigvalsh(a), F.svdvals(a), F.qr(a[:4])[1], F.slogdet(a[:4])[1]]
+            results += [results[1] + 1, F.inv(good).sum(), F.lu_factor(a[:4])[0]]
+            weights = [wf.tensor(np.eye(4) * k) for k in (0.0, 2.0)]
+
+            @wf.trace
+            def step(w):
+                loss = F.solve(w, wf.ones(4, dtype="float64")).sum()
+                w -= 0.1 * w * loss
+                return loss
+
+            results += [step(w) for w in weights] + weights
+            return [outcome(y) for y in results]
+
+    got, want = run("gpu:0"), run("cpu:0")
+    with contextlib.suppress(wf.EngineErrorGroup, ValueError):
+        wf.waitall()
+    for k, (a, b) in enumerate(zip(got, want, strict=True)):
+        is_same = (
+            isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.allclose(a, b, equal_nan=True)
+        )
+        assert is_same or same(a, b), (k, a, b)
 
 
 def random_run(device, seed):

@@ -341,6 +341,16 @@ def test_failures(memory):
     assert failures(cholesky, x[:1], memory) == [3]
 
 
+def test_pivots_beside_nan():
+    """NaN is greater than nothing, and nothing than a NaN that is there first, as in LAPACK's search."""
+    trial = lu("float64", 5, 5)
+    x = drawn((2, 5, 5), "float64")
+    x[0, 0, 0] = x[1, 3, 0] = np.nan
+    trial.inputs["x"], trial.count = x, 2
+    others = [0, 1, 2, 4]
+    assert trial.run(1)["pivots"][:, 0].tolist() == [0, others[np.argmax(abs(x[1, others, 0]))]]
+
+
 SCALES = {
     "huge": (1e300, 1e38),
     "tiny": (1e-300, 1e-38),

@@ -3,6 +3,7 @@
 ./dev test --ci ptxas installs it; elsewhere these tests are skipped.
 """
 
+import itertools
 import re
 import subprocess
 from importlib import metadata
@@ -13,6 +14,7 @@ import pytest
 from weft.expr import rejection
 from weft.expr.functions import expand
 from weft.expr.kernel import Each, Kernel, Operand, Store
+from weft.expr.llvm_matrices import MEMORY
 from weft.expr.llvm_threads import NO_PAIRS, Schedule, width_of
 from weft.expr.scalar import cast, load
 from weft.expr.targets import compile_threads, ptx_target
@@ -25,6 +27,8 @@ from .standin import Trial
 from .test_attention_threads import KINDS as ATTENTION_KINDS
 from .test_attention_threads import OPTIONS as ATTENTION_OPTIONS
 from .test_attention_threads import TYPES
+from .test_matrix_threads import DTYPES, example
+from .test_matrix_threads import KINDS as MATRIX_KINDS
 from .test_threads import POINTWISE, PRODUCTS, ROWS, daily_operators, kernels_of, sizes_of, some
 
 MOST_REGISTERS = 128  # of a thread of a pointwise kernel: half of the threads of a multiprocessor still fit
@@ -93,6 +97,15 @@ def test_attention_fits_into_registers(chip, kind, request, tmp_path):
             code = print_pass(AttentionPass(kind, types, options == ATTENTION_OPTIONS, columns), is_narrow)
             assert code.shared_bytes <= 48 << 10
             registers(compile_threads(code, ptx_target(chip)), chip, tmp_path)
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
+def test_matrices_fit_into_registers(chip, request, tmp_path):
+    every = itertools.product(MATRIX_KINDS, DTYPES, range(len(MEMORY)), (False, True))
+    for kind, dtype, memory, is_narrow in some(request, f"ptxas matrices {chip}", list(every), 24):
+        code = example(kind, dtype, 3, 3).code.code(memory, is_narrow)
+        assert code.shared_bytes <= 48 << 10
+        registers(compile_threads(code, ptx_target(chip)), chip, tmp_path)
 
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90"])

@@ -44,7 +44,7 @@ class MatrixCode(Record):
     """What code is written for. operands: (name, type, its loops behind the leading ones) of each.
 
     loops: names of the sizes of matrices; lead: how many loops go over the stack before them; work: memory;
-    print(block, *options) writes the work on one matrix.
+    print(block, *options) writes the work on one matrix; in_flight: of ThreadCode.
     """
 
     name: str
@@ -54,6 +54,7 @@ class MatrixCode(Record):
     loops: tuple[str, ...]
     operands: tuple[tuple[str, str, tuple[str, ...]], ...]
     work: tuple[Work, ...]
+    in_flight: int = 512
 
     @property
     def scratch(self) -> list[Work]:
@@ -64,7 +65,7 @@ class MatrixCode(Record):
         """memory: an index of MEMORY."""
         block = Block(self, memory, is_narrow)
         block.each_matrix(lambda: self.print(block, *self.options))
-        return block.f.code(1)
+        return block.f.code(1).replaced(in_flight=self.in_flight)
 
 
 def shared_bytes(dtype: str, rows: int, columns: int = 1) -> int:

@@ -225,7 +225,8 @@ def svd_code(dtype: str, lead: int, is_full: bool, has_u: bool, has_vh: bool) ->
     if has_u or has_vh:
         work += [Work("v", dtype, ("least", "columns")), Work("taus", dtype, of_values)]
     options = (is_full, has_u, has_vh)
-    return MatrixCode("svd", _svd, options, lead, loops, operands, tuple(work))
+    in_flight = 256 if has_u or has_vh else 512  # with vectors it needs more than 128 registers
+    return MatrixCode("svd", _svd, options, lead, loops, operands, tuple(work), in_flight)
 
 
 def _svd(b: Block, is_full: bool, has_u: bool, has_vh: bool) -> None:
@@ -258,9 +259,8 @@ def _svd(b: Block, is_full: bool, has_u: bool, has_vh: bool) -> None:
         b.when(b.lane.same(0), lambda: b["s"].put(rank, size * unit))
         if not v:
             return
-        safe = where(size > 0, size, 1)
         of_left, of_right = (where(has, count, 0) for (_, has), count in ((left, longer), (right, least)))
-        b.each_by_lane(of_left, lambda i: left[0].put((i, rank), w[i, j] / safe))
+        b.each_by_lane(of_left, lambda i: left[0].put((i, rank), w[i, j] / size))  # of 0: completed
         b.each_by_lane(of_right, lambda i: right[0].put((i, rank), v[i, j]))
 
     b.each_by_warp(least, result)

@@ -37,7 +37,7 @@ def eig_code(dtype: str, lead: int, has_vectors: bool) -> MatrixCode:
     work = [Work("h", pair, SQUARE), Work("cosines", real, of_rows), Work("sines", pair, of_rows)]
     work += [Work("tops", pair, of_rows)]
     work += [Work("z", pair, SQUARE)] if has_vectors else []
-    return MatrixCode("eig", _eig, (has_vectors,), lead, SQUARE, operands, tuple(work))
+    return MatrixCode("eig", _eig, (has_vectors,), lead, SQUARE, operands, tuple(work), in_flight=256)
 
 
 def _eig(b: Block, has_vectors: bool) -> None:
