@@ -16,6 +16,7 @@ import pytest
 
 import weft
 import weft.functional as F
+from weft.kernels import without
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -157,6 +158,9 @@ def test_the_reference_says_dtypes_gradients_and_devices():
     assert facts["argmax"] == "Dtypes: bool, integers, floats.\nIt has no gradient.\nDevices: cpu, gpu."
     assert facts["matmul"].startswith("Dtypes: integers, floats, complex numbers.\nIts gradient is a rule")
     assert facts["cholesky"].startswith("Dtypes: float32, float64, complex numbers.")
+    assert all(facts[name].endswith("Devices: cpu, gpu.") for name in ("det", "matrix_norm"))
+    with without("native"):  # kernels of GPUs that are no loops
+        facts = facts_in_reference(["det", "matrix_norm"])
     assert facts["det"].endswith("Devices: cpu; `lu_factor` has no kernel for a gpu.")
     assert facts["matrix_norm"].endswith("Devices: cpu, gpu except where it needs `svd`.")
     text = reference().markdown(F.matmul.__doc__)

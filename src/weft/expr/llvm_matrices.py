@@ -383,9 +383,10 @@ class Block:
 
 
 def sums(a: list[Register], b: list[Register]) -> list[Register]:
+    """To combine by addition."""
     return [x + y for x, y in zip(a, b, strict=True)]
 
 
 def greatest(a: list[Register], b: list[Register]) -> list[Register]:
-    """Of numbers that are no NaN."""
+    """To combine by maxima, of numbers that are no NaN."""
     return [where(x < y, y, x) for x, y in zip(a, b, strict=True)]
