@@ -163,6 +163,28 @@ def test_attention_has_no_array_of_scores():
     assert (launches, staged) == (5, 0)  # attention, its three passes, and what the sum's gradient is
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_matrices_of_all_kinds_of_memory(dtype):
+    """Sizes around those that shared memory holds; a launch for all of a stack, and one for what it finds."""
+    size = np.dtype(dtype).itemsize
+    for n in {int((bytes / size) ** 0.5) + more for bytes in (8 << 10, 40 << 10) for more in (-2, 0, 2)}:
+        x = rng.standard_normal((2, n, n)).astype(dtype)
+        x += 1j * rng.standard_normal(x.shape) if dtype == "complex128" else 0
+        a, b = wf.tensor(x + n * np.eye(n, dtype=dtype), device="gpu:0"), wf.tensor(x, device="gpu:0")
+        before = _core.device_kind_counters("gpu")["launches"]
+        y = F.solve(a, b[..., :7])
+        assert _core.device_kind_counters("gpu")["launches"] == before + 2
+        near = {"rtol": 0, "atol": 1e-5 if dtype == "float32" else 1e-13}
+        np.testing.assert_allclose((a @ y).numpy() / n, x[..., :7] / n, **near)
+        p, lower, upper = F.lu(b)
+        np.testing.assert_allclose((p @ lower @ upper).numpy() / n, x / n, **near)
+        q, r = F.qr(b.mT)
+        np.testing.assert_allclose((q @ r).mT.numpy() / n, x / n, **near)
+        lower = F.cholesky(a @ F.conj(a.mT))
+        whole = (lower @ F.conj(lower.mT) - a @ F.conj(a.mT)).numpy()
+        assert abs(whole).max() < n * n * near["atol"]
+
+
 def test_a_traced_step_waits_once():
     w = wf.tensor(numbers(7, 7))
 
