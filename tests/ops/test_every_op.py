@@ -9,7 +9,6 @@ import operator
 
 import numpy as np
 import pytest
-from tests.on_device import DEVICE
 
 import weft as wf
 from weft import _core
@@ -32,6 +31,7 @@ from .support import (
     case_of,
     cases,
     floats,
+    in_reference_form,
     listed,
     made,
     normal,
@@ -62,13 +62,6 @@ def assert_is(case, got, want=None, dtype=None):
     want = case.want() if want is None else want
     for y, w in zip(in_reference_form(case, got, want), want, strict=True):
         assert_near(y, w, case.sample.tolerance, repr(case), dtype or case.dtype)
-
-
-def in_reference_form(case, got, want):
-    """What a call gave; on other devices than processors with what may differ, such as signs, as in the reference."""
-    if not DEVICE or type(case.node.op).in_reference_form is Op.in_reference_form:
-        return got
-    return case.node.op.in_reference_form([y.numpy() for y in got], want)
 
 
 def assert_same(got, want, what):
