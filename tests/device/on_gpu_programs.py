@@ -18,6 +18,7 @@ from weft.expr import threads
 from weft.expr.llvm_products import print_products
 from weft.expr.llvm_tensor_cores import print_tensor_products
 from weft.graph.graph import Graph, graph_of
+from weft.kernels import without
 from weft.ops import functions as O
 from weft.ops.node import constant, input_value
 from weft.ops.types import TensorType
@@ -330,7 +331,8 @@ def test_arrays_of_float_arguments_are_made_where_they_are_needed(lazy, dtype):
 def test_errors_name_the_operator():
     x = wf.tensor([[3.0, 1.0], [1.0, 2.0]])
     factor = wf.trace(lambda x: wf.linalg.cholesky(x))
-    with pytest.raises(NotImplementedError, match=r"cholesky: no kernel for these operands on gpu devices"):
+    said = r"cholesky: no kernel for these operands on gpu devices"
+    with without("native"), pytest.raises(NotImplementedError, match=said):
         factor(x)
     assert (x + 1).tolist() == [[4.0, 2.0], [2.0, 3.0]]
 
