@@ -8,7 +8,7 @@ import weft.functional as F
 from weft.expr.functions import expand
 from weft.expr.kernel import Each, Fold, Kernel, Once, Operand, Reduction, Store
 from weft.expr.llvm import print_kernel
-from weft.expr.llvm_staging import STAGED_BLOCK
+from weft.expr.llvm_rows import STAGED_BLOCK
 from weft.expr.scalar import COMPLEX, call, constant, load, result, where
 
 from .support import NUMPY, Runner, assert_same, special

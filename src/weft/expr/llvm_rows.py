@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterable, Sequence
 
 from weft.expr.kernel import POSITIONS, Each, Fold, Reduction, Scan, Store
 from weft.expr.llvm_function import Function, Values
-from weft.expr.llvm_staging import STAGED_BLOCK, apart, staged
 from weft.expr.llvm_values import binary, combine_vectors, number, splat
 from weft.expr.llvm_writer import llvm_type
-from weft.expr.scalar import BITS, COMPLEX, FLOATS, Scalar
+from weft.expr.scalar import BITS, COMPLEX, FLOATS, Scalar, walk
 
-__all__ = ["SUM_BLOCK", "Accumulator", "better", "first_extreme", "print_rows"]
+__all__ = ["STAGED_BLOCK", "SUM_BLOCK", "Accumulator", "apart", "better", "first_extreme", "print_rows"]
 
 SUM_BLOCK = 4096  # elements of float32 that are summed in float32 before the sum goes on in float64
 POSITION_BLOCK = 1024  # elements whose extreme is found before its index is searched
 SCAN_BLOCK = 1024  # elements that are scanned in the first-level cache
+STAGED_BLOCK = 512  # elements that are copied there, as they are apart in memory
+STAGED_WORTH = 8  # operations on an element, at least
+STAGED_DEAR = ("div", "sqrt")  # each is worth it by itself
 STREAMING_BLOCK = 1024  # elements that are computed there before they are stored past the cache
 
 
@@ -76,7 +78,22 @@ def _stream_row(f: Function, stage: Each, pointers: list[str], positions: list[s
     f.blocks(f.sizes[-1], STREAMING_BLOCK, block)
 
 
+def apart(f: Function, roots: Sequence[Scalar], stores: Iterable[Store] = ()) -> dict[int, tuple[bool, bool]]:
+    """The operands that go through arrays: whether each is read, and whether it is written."""
+    nodes = walk(*roots)
+    if sum(STAGED_WORTH if node.op in STAGED_DEAR else bool(node.args) for node in nodes) < STAGED_WORTH:
+        return {}
+    stores = list(stores)
+    gathered = {node.value for node in nodes if node.op == "load_at"}
+    read = {node.value for node in nodes if node.op == "load"} | {s.operand for s in stores if s.add}
+    written = {store.operand for store in stores}
+    far = {k for k, x in enumerate(f.kernel.operands) if x.inner == "any"} - gathered
+    return {k: (k in read, k in written) for k in sorted(far & (read | written))}
+
+
 def _stage_row(f: Function, stage: Each, pointers: list[str], positions: list[str]) -> None:
+    from weft.expr.llvm_staging import staged  # when first needed
+
     operands = apart(f, [store.value for store in stage.stores], stage.stores)
 
     def block(begin: str, length: str) -> list[str]:
@@ -238,7 +255,12 @@ def _fold_loops(
                 carried=[(state.partial_kind, state.neutral) for state in combined],
             )
 
-        partials = staged(f, operands, pointers, positions, begin, length, folded)
+        if operands:
+            from weft.expr.llvm_staging import staged  # when first needed
+
+            partials = staged(f, operands, pointers, positions, begin, length, folded)
+        else:
+            partials = folded(pointers)
         first = f.row_position([*positions[f.kernel.rank - f.kernel.row_rank :], begin]) if extremes else ""
         following = []
         for state in states:

@@ -6,32 +6,13 @@ operations that is right. An exponential of every second element takes eight tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 
-from weft.expr.kernel import Store
 from weft.expr.llvm_function import Function, Values
+from weft.expr.llvm_rows import STAGED_BLOCK
 from weft.expr.llvm_streaming import byte_size
-from weft.expr.scalar import Scalar, walk
 
-__all__ = ["STAGED_BLOCK", "apart", "staged"]
-
-STAGED_BLOCK = 512  # elements in an array
-WORTH = 8  # operations on an element, at least
-DEAR = ("div", "sqrt")  # each is worth it by itself
-LEAVES = ("load", "load_at", "constant", "parameter", "result", "index")
-
-
-def apart(f: Function, roots: Sequence[Scalar], stores: Iterable[Store] = ()) -> dict[int, tuple[bool, bool]]:
-    """The operands that go through arrays: whether each is read, and whether it is written."""
-    nodes = walk(*roots)
-    if sum(WORTH if node.op in DEAR else node.op not in LEAVES for node in nodes) < WORTH:
-        return {}
-    stores = list(stores)
-    gathered = {node.value for node in nodes if node.op == "load_at"}
-    read = {node.value for node in nodes if node.op == "load"} | {s.operand for s in stores if s.add}
-    written = {store.operand for store in stores}
-    far = {k for k, x in enumerate(f.kernel.operands) if x.inner == "any"} - gathered
-    return {k: (k in read, k in written) for k in sorted(far & (read | written))}
+__all__ = ["staged"]
 
 
 def staged(
@@ -43,7 +24,10 @@ def staged(
     length: str,
     compute: Callable[[list[str]], list[str]],
 ) -> list[str]:
-    """compute(pointers) on elements [begin, begin + length) of the innermost loop, those of the operands in arrays."""
+    """compute(pointers) on elements [begin, begin + length) of the innermost loop, those of the operands in arrays.
+
+    operands: as llvm_rows.apart gives them. length: at most STAGED_BLOCK.
+    """
     moved, arrays = list(pointers), {}
     for k, (is_read, _) in operands.items():
         arrays[k] = f.array(f.kernel.operands[k].dtype, STAGED_BLOCK)
