@@ -168,12 +168,16 @@ void bind_kernels(nb::module_& m) {
       "x -> y, on a GPU. Parameters: key, stream, offset.");
   def(m, "make_checked_labels", &make_checked_labels, "function"_a, "find"_a, "copy"_a,
       "integers -> int64. Parameters: classes, ignored.");
+  using Checks = std::vector<std::tuple<int, std::string, Ref<Kernel>>>;
+  static constexpr auto number_checks = [](const Checks& checks) {
+    std::vector<NumberCheck> all;
+    for (const auto& [operand, fact, find] : checks) all.push_back({operand, fact, find});
+    return all;
+  };
   def(
       m, "make_checked_numbers",
-      [](const std::vector<std::tuple<int, std::string, Ref<Kernel>>>& checks, const Ref<Kernel>& loop) {
-        std::vector<NumberCheck> all;
-        for (const auto& [operand, fact, find] : checks) all.push_back({operand, fact, find});
-        return make_checked_numbers(std::move(all), loop);
+      [](const Checks& checks, const Ref<Kernel>& loop) {
+        return make_checked_numbers(number_checks(checks), loop);
       },
       "checks"_a, "loop"_a, "A loop on a GPU behind checks of its operands: kernels/indexed_threads.h.");
   def(
@@ -185,6 +189,13 @@ void bind_kernels(nb::module_& m) {
       },
       "function"_a, "operand"_a, "facts"_a, "first"_a, "stack"_a, "own_axes"_a, "launches"_a, "find"_a,
       "Matrices of a stack, on a GPU: kernels/matrix_threads.h.");
+  def(
+      m, "make_multinomial_threads",
+      [](const Checks& checks, const Ref<Kernel>& without, const Ref<Kernel>& rows) {
+        return make_multinomial_threads(number_checks(checks), without, rows);
+      },
+      "checks"_a, "without"_a, "rows"_a,
+      "trials, chances, bits -> counts, on a GPU: kernels/indexed_threads.h.");
   def(m, "kernel_bincount", &Described<&make_bincount>::call, "x[n] -> int64 [length].");
   def(m, "kernel_searchsorted", &Described<&make_searchsorted>::call, "right"_a = false,
       "sorted[.., n], values[.., m] -> int64[.., m].");

@@ -110,9 +110,8 @@ LoopForm loop_form(int operands, int inputs, uint32_t row_axes, uint32_t positio
 }
 
 // (part, join, types) of rows that are folded in pieces, or None.
-template <class Split>
-Split split_of(const nb::object& split) {
-  Split parts;
+Loop::Split split_of(const nb::object& split) {
+  Loop::Split parts;
   if (split.is_none()) return parts;
   parts.part = nb::cast<PyKernel&>(split[0]).kernel;
   parts.join = nb::cast<PyKernel&>(split[1]).kernel;
@@ -142,14 +141,25 @@ class PythonStages {
       using Kind = Loop::Stage::Kind;
       const auto kind = nb::cast<std::string>(one[0]);
       Loop::Stage stage;
-      if (kind != "fold" && kind != "each" && kind != "once")
-        throw ValueError("loop: a stage cannot be '" + kind + "'; accepted are fold, each, once");
-      stage.kind = kind == "fold" ? Kind::fold : kind == "each" ? Kind::each : Kind::once;
+      if (kind != "fold" && kind != "each" && kind != "once" && kind != "scan")
+        throw ValueError("loop: a stage cannot be '" + kind + "'; accepted are fold, each, once, scan");
+      stage.kind = kind == "fold"   ? Kind::fold
+                   : kind == "each" ? Kind::each
+                   : kind == "scan" ? Kind::scan
+                                    : Kind::once;
       stage.loop = nb::cast<PyKernel&>(one[1]).kernel;
       if (stage.kind == Kind::fold) {
         stage.join = nb::cast<PyKernel&>(one[2]).kernel;
         for (nb::handle dtype : one[3]) stage.pieces.push_back(as_dtype(dtype));
         for (nb::handle dtype : one[4]) stage.numbers.push_back(as_dtype(dtype));
+      }
+      if (stage.kind != Kind::scan)
+        stage.outputs = nb::cast<std::vector<int>>(one[stage.kind == Kind::fold ? 5 : 2]);
+      if (stage.kind == Kind::scan) {
+        stage.part = nb::cast<PyKernel&>(one[2]).kernel;
+        stage.join = nb::cast<PyKernel&>(one[3]).kernel;
+        for (nb::handle dtype : one[4]) stage.pieces.push_back(as_dtype(dtype));
+        stage.is_reverse = nb::cast<bool>(one[5]);
       }
       stages.push_back(std::move(stage));
     }
@@ -158,6 +168,12 @@ class PythonStages {
 
   PyObject* const make_;
 };
+
+Loop::MakeStages stages_of(nb::object make) {
+  if (make.is_none()) return {};
+  auto maker = std::make_shared<PythonStages>(std::move(make));
+  return [maker] { return (*maker)(); };
+}
 
 // What the planner makes of a description.
 Ref<Plan> plan_of(ProgramBuilder& builder, int visible, bool as_tuple, nb::object info, int64_t serial,
@@ -322,29 +338,24 @@ void bind_program(nb::module_& m) {
          nb::object compile, nb::object split, nb::object apart) {
         const LoopForm form = loop_form(operands, inputs, row_axes, position_axes, ordered);
         auto compiler = std::make_shared<PythonCompiler>(std::move(compile));
-        Loop::MakeStages stages;
-        if (!apart.is_none()) {
-          auto maker = std::make_shared<PythonStages>(std::move(apart));
-          stages = [maker] { return (*maker)(); };
-        }
         return Ref<Kernel>(new Loop(
-            form, [compiler](const LoopPattern& p) { return (*compiler)(p); }, split_of<Loop::Split>(split),
-            stages, compiler->source()));
+            form, [compiler](const LoopPattern& p) { return (*compiler)(p); }, split_of(split),
+            stages_of(std::move(apart)), compiler->source()));
       },
       "operands"_a, "inputs"_a, "row_axes"_a, "position_axes"_a, "ordered"_a, "compile"_a,
       "split"_a = nb::none(), "apart"_a = nb::none());
   def(
       m, "make_thread_loop",
       [](int operands, int inputs, uint32_t row_axes, uint32_t position_axes, bool ordered, bool joins,
-         bool keeps, uint32_t factors, nb::object compile, nb::object split) {
+         bool keeps, uint32_t factors, nb::object compile, nb::object split, nb::object apart) {
         const LoopForm form = loop_form(operands, inputs, row_axes, position_axes, ordered);
         auto compiler = std::make_shared<PythonThreadCompiler>(std::move(compile));
         return Ref<Kernel>(new ThreadLoop(
             form, joins, keeps, factors, [compiler](const ThreadPattern& p) { return (*compiler)(p); },
-            split_of<ThreadLoop::Split>(split)));
+            split_of(split), stages_of(std::move(apart))));
       },
       "operands"_a, "inputs"_a, "row_axes"_a, "position_axes"_a, "ordered"_a, "joins"_a, "keeps"_a,
-      "factors"_a, "compile"_a, "split"_a = nb::none());
+      "factors"_a, "compile"_a, "split"_a = nb::none(), "apart"_a = nb::none());
   // loops: (operand, dimension) that gives the size of each; scratch, work: (loops, type); launches:
   // ((operand, its dimension in each loop or -1), (loop, elements of a turn), compile) each.
   def(

@@ -37,7 +37,7 @@ PinnedRing::Piece& GpuBackend::free_piece(PinnedRing& ring, size_t k) const {
 GpuBackend::Way GpuBackend::way(Gpu& device, Gpu::LaneKind otherwise) {
   enter(device);
   const Running* const here = context().running;
-  const Queue* const queue = here && here->op ? here->op->queue : nullptr;
+  const Queue* const queue = here ? here->queue : nullptr;
   if (!queue || !queue->stream_number) return {device.lanes[otherwise], true};
   if (queue->device->device == Device{DeviceKind::gpu, device.index})
     return {lane(queue->stream_number), false};

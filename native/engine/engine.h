@@ -115,6 +115,25 @@ struct Running {
   const Op* op;
   Engine* engine;
   Running* outer;
+  const Queue* queue;  // on whose stream it works: the operation's, or another one's for a while (OtherQueue)
+};
+
+// While it lives, what the calling thread's operation does goes on the stream of another queue; null: of its
+// own. The caller orders the streams.
+class OtherQueue {
+ public:
+  explicit OtherQueue(const Queue* queue) noexcept
+      : here_(context().running), own_(here_ ? here_->queue : nullptr) {
+    if (here_ && queue) here_->queue = queue;
+  }
+  ~OtherQueue() {
+    if (here_) here_->queue = own_;
+  }
+  OtherQueue(const OtherQueue&) = delete;
+
+ private:
+  Running* const here_;
+  const Queue* const own_;
 };
 
 class Engine : public std::enable_shared_from_this<Engine> {
@@ -123,6 +142,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Engine(const Engine&) = delete;
 
   const Options& options() const noexcept { return options_; }
+  // A queue of a device, whose streams are made when one is asked for first. Raises DeviceError.
+  Queue& queue_of(Device device, QueueKind kind);
 
   // Variables. The caller holds one reference; `delete_variable` may come with a function to run afterwards.
   Ref<Var> new_variable();
@@ -298,7 +319,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool park(Worker& worker, Deadline deadline, Session& s);
   void consider_standby(Worker& worker, std::chrono::nanoseconds tiny, Session& s);
   void stand_by(Worker& worker, Session& s);
-  Queue& queue_of(Device device, QueueKind kind);
 
   // Waiting (wait.cpp)
   void submit_marker(OpKind kind, Var& var, Mode mode, Waiter* waiter, Session& s);

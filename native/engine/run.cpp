@@ -10,7 +10,8 @@ namespace {
 
 class RunningScope {
  public:
-  RunningScope(const Op* op, Engine* engine, Context& here) : here_(here), frame_{op, engine, here.running} {
+  RunningScope(const Op* op, Engine* engine, Context& here)
+      : here_(here), frame_{op, engine, here.running, op ? op->queue : nullptr} {
     here_.running = &frame_;
   }
   ~RunningScope() { here_.running = frame_.outer; }

@@ -243,14 +243,15 @@ class Multinomial final : public Kernel {
         load_trials(reinterpret_cast<char*>(&left), 1, count, 1, 1);
         check_trials("multinomial", left);
         load(reinterpret_cast<char*>(chances.data()), 1, from, lines.step[1], lines.length[0]);
-        double sum = 0;
-        for (size_t j = k; j-- > 0;) {
-          if (!(chances[j] >= 0) || std::isinf(chances[j]))
+        for (const double chance : chances)
+          if (!(chance >= 0) || std::isinf(chance))
             throw ValueError("multinomial: chances must be finite and at least 0, got " +
-                             std::to_string(chances[j]));
-          rest[j] = sum += chances[j];
-        }
-        if (sum == 0 && left > 0) throw ValueError("multinomial: all chances of a row are 0");
+                             std::to_string(chance));
+        double sum = 0;
+        for (size_t j = k; j-- > 0;) rest[j] = sum += chances[j];
+        if (sum == 0 && left > 0)
+          throw ValueError("multinomial: all chances of a row are 0, and its trials are " +
+                           std::to_string(left));
         Source source(load_as<uint64_t>(key));
         for (size_t j = 0; j < k; ++j) {
           const double share = chances[j] == 0 ? 0 : std::min(chances[j] / rest[j], 1.0);

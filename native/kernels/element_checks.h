@@ -70,12 +70,14 @@ class Check {
     if (!found_) found_ = call.scratch + kPlace * k;
   }
 
-  // Enqueues the check of x, whatever others have found; parameters: of its code, before the sizes.
-  void look(const Kernel& find, const View& x, std::vector<uint64_t> parameters) const {
-    for (int d = 0; d < x.ndim; ++d) parameters.push_back(static_cast<uint64_t>(x.shape[d]));
-    const View place{found_, DType::int64, 0, nullptr, nullptr};
-    const View value{found_ + sizeof(int64_t), DType::int64, 0, nullptr, nullptr};
-    const std::array operands{x, place, value};
+  // Enqueues the check of x, and of others of its shape, whatever earlier checks have found; parameters: of
+  // its code, before the sizes.
+  void look(const Kernel& find, std::vector<View> x, std::vector<uint64_t> parameters) const {
+    const View& first = x.front();
+    for (int d = 0; d < first.ndim; ++d) parameters.push_back(static_cast<uint64_t>(first.shape[d]));
+    std::vector<View> operands = std::move(x);
+    operands.push_back({found_, DType::int64, 0, nullptr, nullptr});
+    operands.push_back({found_ + sizeof(int64_t), DType::int64, 0, nullptr, nullptr});
     RunContext context = context_;
     context.is_gated = false;
     find.run({operands.data(), parameters.data(), nullptr, context});

@@ -16,6 +16,8 @@ std::string text_of(int64_t value, DType dtype) {
   return dtype == DType::uint64 ? std::to_string(static_cast<uint64_t>(value)) : std::to_string(value);
 }
 
+bool is_empty(const View& x) { return std::find(x.shape, x.shape + x.ndim, 0) != x.shape + x.ndim; }
+
 // The element `value` of an array of this type is refused.
 struct IndexRule {
   std::string function;
@@ -76,9 +78,9 @@ class IndexedThreads final : public Kernel {
   void check(const Call& call, size_t k, uint64_t size, bool may_be_late) const {
     const IndexedForm::Check& check = form_.checks[k];
     const View& indices = call.operands[check.indices];
-    if (std::find(indices.shape, indices.shape + indices.ndim, 0) != indices.shape + indices.ndim) return;
+    if (is_empty(indices)) return;
     const Check one(call, k, may_be_late);
-    one.look(*form_.find[k], indices, {size});
+    one.look(*form_.find[k], {indices}, {size});
     one.settle(IndexRule{form_.function, indices.dtype, check.dim, size});
   }
 
@@ -122,7 +124,7 @@ class CheckedLabels final : public Kernel {
     const View& labels = call.operands[0];
     const auto classes = load_as<int64_t>(call.parameters), ignored = load_as<int64_t>(call.parameters + 1);
     const Check one(call, 0, call.context.late && classes > 0);  // of no classes none can be taken instead
-    one.look(*find_, labels, {call.parameters[0], call.parameters[1]});
+    one.look(*find_, {labels}, {call.parameters[0], call.parameters[1]});
     one.settle(LabelRule{function_, labels.dtype, classes, ignored});
     copy_->run({call.operands, call.parameters, nullptr, call.context});
   }
@@ -144,9 +146,9 @@ class CheckedNumbers final : public Kernel {
   void run(const Call& call) const override {
     for (size_t k = 0; k < checks_.size(); ++k) {
       const View& x = call.operands[checks_[k].operand];
-      if (std::find(x.shape, x.shape + x.ndim, 0) != x.shape + x.ndim) continue;
+      if (is_empty(x)) continue;
       const Check one(call, k, call.context.late != nullptr);
-      one.look(*checks_[k].find, x, {});
+      one.look(*checks_[k].find, {x}, {});
       one.settle(NumberRule{checks_[k].fact});
     }
     loop_->run({call.operands, call.parameters, nullptr, call.context});
@@ -155,6 +157,45 @@ class CheckedNumbers final : public Kernel {
  private:
   const std::vector<NumberCheck> checks_;
   const Ref<Kernel> loop_;
+};
+
+// Rows are computed whatever they have; of refused numbers no draws are made.
+class MultinomialThreads final : public Kernel {
+ public:
+  MultinomialThreads(std::vector<NumberCheck> checks, Ref<Kernel> without, Ref<Kernel> rows)
+      : checks_(std::move(checks)), without_(std::move(without)), rows_(std::move(rows)) {}
+
+  int operand_count() const override { return 4; }
+  bool reaches_devices() const override { return true; }
+  size_t late_checks() const override { return checks_.size() + 1; }
+  size_t scratch_bytes(const View* operands) const override {
+    size_t bytes = sizeof(double);
+    for (int d = 0; d < operands[1].ndim; ++d) bytes *= static_cast<size_t>(operands[1].shape[d]);
+    return kPlace * late_checks() + bytes;
+  }
+
+  void run(const Call& call) const override {
+    const View &trials = call.operands[0], &p = call.operands[1];
+    if (is_empty(p)) return;
+    const bool may_be_late = call.context.late != nullptr;
+    for (size_t k = 0; k < checks_.size(); ++k) {
+      const Check one(call, k, may_be_late);
+      one.look(*checks_[k].find, {call.operands[checks_[k].operand]}, {});
+      one.settle(NumberRule{checks_[k].fact});
+    }
+    int64_t steps[kMaxDims];
+    row_major({p.shape, static_cast<size_t>(p.ndim)}, steps);
+    const View sums{call.scratch + kPlace * late_checks(), DType::float64, p.ndim, p.shape, steps};
+    const std::array operands{trials, p, call.operands[2], sums, call.operands[3]};
+    rows_->run({operands.data(), nullptr, nullptr, call.context});
+    const Check empty(call, checks_.size(), may_be_late);
+    empty.look(*without_, {trials, {sums.data, sums.dtype, trials.ndim, trials.shape, steps}}, {});
+    empty.settle(NumberRule{"multinomial: all chances of a row are 0, and its trials are "});
+  }
+
+ private:
+  const std::vector<NumberCheck> checks_;
+  const Ref<Kernel> without_, rows_;
 };
 
 // The host draws the order, since each step of Fisher and Yates needs the one before.
@@ -193,6 +234,10 @@ Ref<Kernel> make_permuted_threads(Ref<Kernel> gather) {
 
 Ref<Kernel> make_checked_numbers(std::vector<NumberCheck> checks, Ref<Kernel> loop) {
   return Ref<Kernel>(new CheckedNumbers(std::move(checks), std::move(loop)));
+}
+
+Ref<Kernel> make_multinomial_threads(std::vector<NumberCheck> checks, Ref<Kernel> without, Ref<Kernel> rows) {
+  return Ref<Kernel>(new MultinomialThreads(std::move(checks), std::move(without), std::move(rows)));
 }
 
 Ref<Kernel> make_indexed_threads(IndexedForm form) {

@@ -55,4 +55,9 @@ struct NumberCheck {
 };
 Ref<Kernel> make_checked_numbers(std::vector<NumberCheck> checks, Ref<Kernel> loop);
 
+// trials[.., 1], p[.., k], bits[.., 1] -> counts[.., k]. checks: of the first two; without: as theirs, of
+// trials and of the sums of the rows' chances. rows: a ThreadLoop of trials, p, bits, the sums of chances
+// from each to the row's end (float64, like p), and counts.
+Ref<Kernel> make_multinomial_threads(std::vector<NumberCheck> checks, Ref<Kernel> without, Ref<Kernel> rows);
+
 }  // namespace weft

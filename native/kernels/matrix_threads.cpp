@@ -46,7 +46,7 @@ class MatrixThreads final : public Kernel {
     form_.launches->run(
         {stack.operands.data(), nullptr, call.scratch + kPlace + stack.bytes(), call.context});
     const int64_t step = 1;
-    check.look(*form_.find, {call.scratch + kPlace, DType::int32, 1, &stack.count, &step}, {});
+    check.look(*form_.find, {{call.scratch + kPlace, DType::int32, 1, &stack.count, &step}}, {});
     check.settle(MatrixRule{&form_, Ref<const Kernel>(this), stack.count});
   }
 

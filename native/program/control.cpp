@@ -5,27 +5,12 @@
 #include <stdexcept>
 
 #include "engine/engine.h"
-#include "program/step_log.h"
+#include "program/inner.h"
 #include "tensor/staging.h"
 
 namespace weft {
 namespace {
 
-constexpr size_t kAlign = 64;
-size_t aligned(size_t bytes) noexcept { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
-int64_t elements(const View& x) noexcept {
-  int64_t size = 1;
-  for (int d = 0; d < x.ndim; ++d) size *= x.shape[d];
-  return size;
-}
-size_t bytes_of(const View& x) noexcept { return static_cast<size_t>(elements(x)) * size_of(x.dtype); }
-bool same_geometry(const View& a, const View& b) noexcept {
-  bool same = a.dtype == b.dtype && a.ndim == b.ndim;
-  for (int d = 0; same && d < a.ndim; ++d)
-    same = a.shape[d] == b.shape[d] && (a.shape[d] == 1 || a.strides[d] == b.strides[d]);
-  return same;
-}
 View at(const View& x, char* data) noexcept { return {data, x.dtype, x.ndim, x.shape, x.strides}; }
 // x[p]
 View slice(const View& x, int64_t p) noexcept {
@@ -36,9 +21,6 @@ void clear(const View& x, const RunContext& context) {
   Scalar zero{Scalar::Kind::integer, {}};
   zero.integer = 0;
   fill_elements(x, context.device, zero);
-}
-void copy_here(const View& to, const View& from, const RunContext& context) {
-  copy_elements(to, context.device, from, context.device);
 }
 // An element that decides what runs: on a device with memory of its own, the host waits for it here.
 Scalar read(const View& x, const RunContext& context) {
@@ -52,146 +34,6 @@ void check_interrupts(const char* loop, int64_t turns, const RunContext& context
   } catch (const LoopEnded& ended) {
     throw LoopEnded(std::string(loop) + " after " + std::to_string(turns) + " turns: " + ended.what());
   }
-}
-
-// A program of exact sizes, run on memory that its caller owns.
-class Inner {
- public:
-  explicit Inner(Ref<const Program> program);
-
-  // Working memory of runs, reused from one to the next.
-  struct Frame {
-    std::vector<View> views, operands;
-  };
-
-  bool wide() const noexcept { return program_->wide; }
-  // inputs: with their geometry; data need not be there.
-  size_t scratch_bytes(const View* inputs) const;
-  // Outputs are written as their views say, not as the program would choose. scratch: scratch_bytes().
-  void run(Frame& frame, const View* inputs, const View* outputs, char* scratch,
-           const RunContext& context) const;
-
- private:
-  void bind_values(Frame& frame, const View* inputs, const View* outputs, char* scratch) const;
-  const View* gather(Frame& frame, const Program::Step& step) const;
-  bool is_memory(int value) const noexcept {
-    return value >= inputs_ &&
-           program_->values[static_cast<size_t>(value - inputs_)].kind == Program::Value::Kind::output;
-  }
-
-  Ref<const Program> program_;
-  int inputs_;
-  std::vector<uint64_t> slots_;
-  std::vector<std::vector<int64_t>> sizes_, strides_;  // of the values behind the inputs
-  std::vector<int64_t> offsets_;                       // of views in elements, else in bytes of scratch
-  size_t owned_ = 0;                                   // bytes of temporaries and outputs
-  size_t operands_ = 0;                                // of the step that has most
-};
-
-Inner::Inner(Ref<const Program> program)
-    : program_(std::move(program)), inputs_(static_cast<int>(program_->uses.size())) {
-  const Program& p = *program_;
-  if (!p.loads.empty() || !p.randoms.empty() ||
-      std::ranges::any_of(p.outputs, [](const Program::Output& o) { return o.writes >= 0; }))
-    throw std::logic_error(p.name + ": cannot run inside of another program");
-  std::vector<int64_t> registers(static_cast<size_t>(p.registers) + 1);
-  p.compute_registers({}, registers.data());
-  const auto get = [&](int reg) { return registers[static_cast<size_t>(reg)]; };
-  for (const Program::Slot& slot : p.slots) {
-    Scalar value{Scalar::Kind::integer, {}};
-    if (slot.from == Program::Slot::From::constant)
-      value = {.kind = Scalar::Kind::real, .real = slot.value};
-    else if (slot.from == Program::Slot::From::reg)
-      value.integer = get(slot.index);
-    else
-      throw std::logic_error(p.name + ": numbers of a call cannot reach a program inside of another one");
-    slots_.push_back(0);
-    store(reinterpret_cast<char*>(&slots_.back()), slot.dtype, value);
-  }
-  owned_ = p.arena_bytes < 0 ? 0 : aligned(static_cast<size_t>(get(p.arena_bytes)));
-  for (const Program::Value& value : p.values) {
-    auto& sizes = sizes_.emplace_back();
-    auto& strides = strides_.emplace_back();
-    for (const int reg : value.sizes) sizes.push_back(get(reg));
-    for (const int reg : value.strides) strides.push_back(get(reg));
-    if (strides.size() != sizes.size()) {  // as it likes
-      strides.resize(sizes.size());
-      row_major(sizes, strides.data());
-    }
-    if (value.kind == Program::Value::Kind::output) {
-      offsets_.push_back(static_cast<int64_t>(owned_));
-      owned_ += aligned(
-          bytes_of({nullptr, value.dtype, static_cast<int>(sizes.size()), sizes.data(), strides.data()}));
-    } else {
-      offsets_.push_back(get(value.offset));
-    }
-  }
-  for (const Program::Step& step : p.steps) operands_ = std::max(operands_, step.operands.size());
-}
-
-// Gives all values their memory. An output that is memory of its own is written to its destination, if that
-// has its geometry; without outputs, nothing but geometry matters.
-void Inner::bind_values(Frame& frame, const View* inputs, const View* outputs, char* scratch) const {
-  auto& views = frame.views;
-  views.assign(inputs, inputs + inputs_);
-  const auto& values = program_->values;
-  for (size_t i = 0; i < values.size(); ++i)
-    views.push_back({values[i].kind == Program::Value::Kind::view ? nullptr : scratch + offsets_[i],
-                     values[i].dtype, static_cast<int>(sizes_[i].size()), sizes_[i].data(),
-                     strides_[i].data()});
-  for (size_t j = 0; outputs && j < program_->outputs.size(); ++j) {
-    const int number = program_->outputs[j].value;
-    View& view = views[static_cast<size_t>(number)];
-    if (is_memory(number) && same_geometry(view, outputs[j])) view.data = outputs[j].data;
-  }
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (values[i].kind != Program::Value::Kind::view) continue;
-    const View& base = views[static_cast<size_t>(values[i].base)];
-    views[static_cast<size_t>(inputs_) + i].data =
-        base.data + offsets_[i] * static_cast<int64_t>(size_of(base.dtype));
-  }
-}
-
-const View* Inner::gather(Frame& frame, const Program::Step& step) const {
-  frame.operands.resize(operands_);
-  for (size_t k = 0; k < step.operands.size(); ++k)
-    frame.operands[k] = frame.views[static_cast<size_t>(step.operands[k])];
-  return frame.operands.data();
-}
-
-size_t Inner::scratch_bytes(const View* inputs) const {
-  Frame frame;
-  bind_values(frame, inputs, nullptr, nullptr);
-  size_t most = 0;
-  for (const Program::Step& step : program_->steps)
-    most = std::max(most, step.kernel->scratch_bytes(gather(frame, step)));
-  return owned_ + aligned(most);
-}
-
-void Inner::run(Frame& frame, const View* inputs, const View* outputs, char* scratch,
-                const RunContext& context) const {
-  const Program& p = *program_;
-  if (p.device.kind != context.device.kind)
-    throw DeviceError("a graph inside of another one was planned for " + to_string(p.device) +
-                      " and runs on " + to_string(context.device));
-  bind_values(frame, inputs, outputs, scratch);
-  try {
-    for (size_t t = 0; t < p.steps.size(); ++t) {
-      const Program::Step& step = p.steps[t];
-      const View* operands = gather(frame, step);
-      StepLog::run(
-          p, t, [operands](size_t k) { return operands[k]; },
-          [&] { step.kernel->run({operands, slots_.data() + step.first_slot, scratch + owned_, context}); });
-    }
-  } catch (...) {
-    if (auto* const hook = abandoned.load(std::memory_order_acquire)) hook();
-    throw;
-  }
-  for (size_t j = 0; j < p.outputs.size(); ++j) {
-    const View& result = frame.views[static_cast<size_t>(p.outputs[j].value)];
-    if (result.data != outputs[j].data) copy_here(outputs[j], result, context);
-  }
-  Program::kernels.fetch_add(p.steps.size(), std::memory_order_relaxed);
 }
 
 // Where each run of a body finds the states: slices of a stack, or two buffers in turn.
@@ -335,7 +177,7 @@ class While final : public Kernel {
     const RowMajor states(operands, count(form_.states));
     std::vector<View> all;
     gather(all, operands, states.get());
-    return States::bytes(states.get(), count(form_.states)) + kAlign +
+    return States::bytes(states.get(), count(form_.states)) + kInnerAlign +
            std::max(condition_.scratch_bytes(all.data()), body_.scratch_bytes(all.data()));
   }
 
@@ -345,7 +187,7 @@ class While final : public Kernel {
     const RowMajor shapes(call.operands, count(form_.states));
     const States states(shapes.get(), stacks_of(form_.saved, stacks), call.scratch);
     char* flag = call.scratch + States::bytes(shapes.get(), count(form_.states));
-    char* scratch = flag + kAlign;
+    char* scratch = flag + kInnerAlign;
     const View holds{flag, DType::bool_, 0, nullptr, nullptr};
     const auto position = [&](int64_t t) { return t < form_.limit ? t : -1; };
     for (size_t k = 0; k < count(form_.states); ++k)
@@ -434,7 +276,7 @@ Ref<Kernel> make_control(ControlForm control) {
       return std::accumulate(counts.begin(), counts.end(), int64_t{0});
     };
     const Program& program = *programs[k];
-    if (!program.exact || !program.parts.empty() || static_cast<int64_t>(program.uses.size()) != sum(taken) ||
+    if (!program.exact || static_cast<int64_t>(program.uses.size()) != sum(taken) ||
         static_cast<int64_t>(program.outputs.size()) != sum(given))
       throw std::invalid_argument("control flow: " + program.name + " takes " +
                                   std::to_string(program.uses.size()) + " arrays and gives " +

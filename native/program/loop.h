@@ -39,10 +39,14 @@ class Loop final : public Kernel {
   // One stage of rows that are side by side, as a Loop on the inputs, the numbers of rows that earlier stages
   // made, and what it makes itself: of a fold what a piece comes to, one number for each row and reduction,
   // which `join` makes numbers of rows of; of the others all outputs. Once: not for each piece.
+  // A scan, of GPUs alone (thread_pieces.cpp): `part` stores what pieces come to, `join` scans that, `loop`
+  // scans a piece behind what those before it come to; rows go the other way round if it is reverse.
   struct Stage {
-    enum class Kind : uint8_t { fold, each, once } kind = Kind::each;
-    Ref<Kernel> loop, join;
-    std::vector<DType> pieces, numbers;  // of a fold: what its pieces come to, what `join` makes
+    enum class Kind : uint8_t { fold, each, once, scan } kind = Kind::each;
+    Ref<Kernel> loop, join, part;
+    std::vector<DType> pieces, numbers;  // what its pieces come to, what a fold's `join` makes
+    std::vector<int> outputs{};          // that are read behind the inputs, of GPUs alone
+    bool is_reverse = false;
   };
   using Stages = std::vector<Stage>;
   // Makes the stages of a Loop, none if it cannot be taken apart. May throw.

@@ -17,10 +17,6 @@ namespace {
 constexpr int64_t kAccessBytes = 16;        // the widest access of a thread
 constexpr size_t kGateWords = 2;            // the address of findings, their number
 constexpr int64_t kBlocksOfProcessor = 16;  // more would wait; those that run stride over what is left
-// Rows are split where they are longer and come to fewer blocks; into at most so many pieces, of at least so
-// many elements.
-constexpr int64_t kLongestWhole = 8192, kFewBlocks = 32, kMostPieces = 512, kLeastPiece = 2048;
-constexpr size_t kPartialBytes = 16;  // of what a piece comes to: as many as the widest type, complex128, has
 // Products of fewer rows, columns or elements would leave most of a tile empty.
 constexpr int64_t kLeastSide = 16, kLeastDepth = 8;
 
@@ -78,14 +74,6 @@ ThreadPattern::Key ThreadPattern::key() const noexcept {
                          static_cast<uint64_t>(is_gated) << 63;
   return {loop.key() | schedule << 11, pairs, device};
 }
-
-// A launch without its addresses and parameters.
-struct ThreadLoop::Work {
-  LoopSpace space;
-  ThreadPattern pattern;
-  int64_t items = 0;       // elements, rows or columns
-  int64_t most_width = 1;  // elements of a thread's turn, if the addresses allow it
-};
 
 // False: there is nothing to do.
 bool ThreadLoop::prepare(const View* operands, Work& work) const {
@@ -157,85 +145,6 @@ void ThreadLoop::launch(const Work& work, char* const* data, std::span<const uin
     for (size_t d = 0; d < rank; ++d) words[count++] = static_cast<uint64_t>(space.strides[k][d]);
   for (const uint64_t stride : gathered) words[count++] = stride;
   enqueue_launch(context, function, work.items, words, count, parameters, pattern.is_gated);
-}
-
-int64_t ThreadLoop::piece_of(const Work& work) const {
-  const LoopSpace& space = work.space;
-  if (!split_.part || work.pattern.m_loops || space.rows != 1 || space.rank > kMaxDims - 1) return 0;
-  const int64_t row = space.sizes[space.rank - 1], rows_of_block = space.pattern.lanes ? 32 : 1;
-  if (row <= kLongestWhole || work.items > kFewBlocks * rows_of_block) return 0;
-  int64_t piece = kLeastPiece;
-  while ((row + piece - 1) / piece > kMostPieces) piece *= 2;
-  return piece;
-}
-
-size_t ThreadLoop::scratch_bytes(const View* operands) const {
-  Work work;
-  if (!split_.part || !prepare(operands, work)) return 0;
-  const int64_t piece = piece_of(work);
-  if (piece == 0) return 0;
-  const int64_t row = work.space.sizes[work.space.rank - 1];
-  return kPartialBytes * split_.dtypes.size() * static_cast<size_t>((row + piece - 1) / piece * work.items);
-}
-
-// The whole pieces of all rows, what is left of each, then what they come to, row by row.
-void ThreadLoop::run_pieces(const Call& call, const LoopSpace& space, int64_t piece) const {
-  const int last = space.rank - 1, inputs = form_.inputs;
-  const int reductions = static_cast<int>(split_.dtypes.size());
-  const int64_t row = space.sizes[last], whole = row / piece, count = (row + piece - 1) / piece;
-  int64_t items = 1;
-  for (int d = 0; d < last; ++d) items *= space.sizes[d];
-  constexpr int kMost = 2 * LoopPattern::kOperands;
-  int64_t sizes[kMaxDims + 1], ones[kMaxDims + 1], strides[kMost][kMaxDims + 1];
-  View views[kMost];
-  const auto partials = [&](int r) {
-    return call.scratch + static_cast<int64_t>(kPartialBytes) * items * count * r;
-  };
-  const auto of_operand = [&](int k, int64_t* to) {
-    const auto size = static_cast<int64_t>(size_of(space.dtypes[k]));
-    for (int d = 0; d <= last; ++d) to[d] = space.strides[k][d] / size;
-  };
-  std::copy_n(space.sizes, last, sizes);
-  const auto run_part = [&](int64_t first, int64_t pieces, int64_t length) {
-    sizes[last] = pieces;
-    sizes[last + 1] = length;
-    std::copy_n(sizes, last + 1, ones);
-    ones[last + 1] = 1;
-    for (int k = 0; k < inputs; ++k) {
-      of_operand(k, strides[k]);
-      strides[k][last + 1] = strides[k][last];
-      strides[k][last] *= piece;
-      views[k] = {call.operands[k].data + first * piece * space.strides[k][last], space.dtypes[k], last + 2,
-                  sizes, strides[k]};
-    }
-    for (int r = 0; r < reductions; ++r) {
-      const DType dtype = split_.dtypes[static_cast<size_t>(r)];
-      int64_t* const steps = strides[inputs + r];
-      int64_t step = count;
-      for (int d = last; d-- > 0; step *= sizes[d]) steps[d] = step;
-      steps[last] = steps[last + 1] = 1;
-      views[inputs + r] = {partials(r) + first * static_cast<int64_t>(size_of(dtype)), dtype, last + 2, ones,
-                           steps};
-    }
-    split_.part->run({views, call.parameters, nullptr, call.context});
-  };
-  if (whole > 0) run_part(0, whole, piece);
-  if (whole < count) run_part(whole, 1, row - whole * piece);
-
-  sizes[last] = count;
-  std::copy_n(sizes, last, ones);
-  ones[last] = 1;
-  for (int r = 0; r < reductions; ++r) {
-    int64_t step = 1;
-    for (int d = last + 1; d-- > 0; step *= sizes[d]) strides[r][d] = step;
-    views[r] = {partials(r), split_.dtypes[static_cast<size_t>(r)], last + 1, sizes, strides[r]};
-  }
-  for (int k = inputs; k < form_.operands; ++k) {
-    int64_t* const steps = strides[reductions + k - inputs];
-    of_operand(k, steps);
-    views[reductions + k - inputs] = {call.operands[k].data, space.dtypes[k], last + 1, ones, steps};
-  }
-  split_.join->run({views, call.parameters, nullptr, call.context});
 }
 
 void ThreadLoop::run(const Call& call, std::span<const uint64_t> gathered) const {

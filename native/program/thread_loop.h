@@ -18,6 +18,7 @@
 #include "engine/late_checks.h"
 #include "program/code_table.h"
 #include "program/kernel.h"
+#include "program/loop.h"
 #include "program/loop_space.h"
 
 namespace weft {
@@ -50,24 +51,24 @@ class ThreadLoop final : public Kernel {
   // Makes the code of a pattern, and keeps it as long as the process. May throw.
   using Compile = std::function<const DeviceFunction*(const ThreadPattern&)>;
 
-  // How long rows are folded where there are too few of them for a GPU: `part` stores what pieces come to,
-  // one number for each reduction, in these types; `join` reads them as a row, and has the outputs. Null:
-  // not.
-  struct Split {
-    Ref<Kernel> part, join;
-    std::vector<DType> dtypes;
-  };
+  // How long rows are gone through where there are too few of them for a GPU (thread_pieces.cpp): folded by
+  // the parts of a Split, whose `join` reads what pieces come to as a row, and has the outputs; or stage by
+  // stage. Null: not.
+  using Split = Loop::Split;
+  using MakeStages = Loop::MakeStages;
 
   // may_join: it computes every element by itself, so that a thread may load and store several at once.
   // keeps: its code depends on how long rows are, since threads keep their elements. factors: bit k, operand
   // k is read where rows are folded, if these may be products, else 0.
-  ThreadLoop(LoopForm form, bool may_join, bool keeps, uint32_t factors, Compile compile, Split split = {})
+  ThreadLoop(LoopForm form, bool may_join, bool keeps, uint32_t factors, Compile compile, Split split = {},
+             MakeStages make_stages = {})
       : form_(form),
         may_join_(may_join),
         keeps_(keeps),
         factors_(factors),
         compile_(std::move(compile)),
-        split_(std::move(split)) {}
+        split_(std::move(split)),
+        make_stages_(std::move(make_stages)) {}
 
   void run(const Call& call) const override { run(call, {}); }
   size_t scratch_bytes(const View* operands) const override;
@@ -81,8 +82,15 @@ class ThreadLoop final : public Kernel {
   bool heeds_gate() const override { return true; }
 
  private:
-  struct Work;
+  // A launch without its addresses and parameters.
+  struct Work {
+    LoopSpace space;
+    ThreadPattern pattern;
+    int64_t items = 0;       // elements, rows or columns
+    int64_t most_width = 1;  // elements of a thread's turn, if the addresses allow it
+  };
   class BoundLoop;
+  class LongRows;
   bool prepare(const View* operands, Work& work) const;
   void launch(const Work& work, char* const* data, std::span<const uint64_t> gathered,
               const uint64_t* parameters, const RunContext& context) const;
@@ -93,9 +101,14 @@ class ThreadLoop final : public Kernel {
   // Elements of a piece of a row, which depend on the shape alone; 0: rows are not split.
   int64_t piece_of(const Work& work) const;
   void run_pieces(const Call& call, const LoopSpace& space, int64_t piece) const;
+  const Loop::Stages& stages() const;
 
   const Compile compile_;
   const Split split_;
+  const MakeStages make_stages_;
+  mutable std::atomic<const Loop::Stages*> stages_{nullptr};  // when they have been requested
+  mutable std::unique_ptr<const Loop::Stages> owned_stages_;
+  mutable ForkMutex mutex_;  // of owned_stages_
   CodeTable<ThreadPattern::Key, const DeviceFunction*> codes_;
 };
 

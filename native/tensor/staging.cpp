@@ -52,8 +52,7 @@ bool same_bytes(const View& to, const View& from) noexcept {
 bool run_by_loop(const char* what, std::span<const View> operands, Device device,
                  const uint64_t* parameters) {
   const Running* const here = context().running;
-  const Op* const op = here ? here->op : nullptr;
-  const Queue* const queue = op ? op->queue : nullptr;
+  const Queue* const queue = here ? here->queue : nullptr;
   if (!queue || !queue->stream_number || queue->device->device != device || !has_array_loops(device))
     return false;
   RunContext stream = outside_engine;
@@ -61,7 +60,7 @@ bool run_by_loop(const char* what, std::span<const View> operands, Device device
   stream.device = device;
   stream.queue = queue->kind;
   stream.stream = queue->stream;
-  stream.op = op;
+  stream.op = here->op;
   stream.stream_number = queue->stream_number;
   run_array_loop.load(std::memory_order_acquire)(what, operands, parameters, stream);
   return true;

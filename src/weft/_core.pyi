@@ -544,7 +544,7 @@ class ProgramBuilder:
 
 def make_loop(operands: int, inputs: int, row_axes: int, position_axes: int, ordered: bool, compile: object, split: object | None = None, apart: object | None = None) -> Kernel: ...
 
-def make_thread_loop(operands: int, inputs: int, row_axes: int, position_axes: int, ordered: bool, joins: bool, keeps: bool, factors: int, compile: object, split: object | None = None) -> Kernel: ...
+def make_thread_loop(operands: int, inputs: int, row_axes: int, position_axes: int, ordered: bool, joins: bool, keeps: bool, factors: int, compile: object, split: object | None = None, apart: object | None = None) -> Kernel: ...
 
 def make_thread_launches(operands: int, loops: Sequence[tuple[int, int]], scratch: Sequence[tuple[Sequence[int], str]], launches: list, work: Sequence[tuple[Sequence[int], str]] = [], limits: Sequence[int] = []) -> Kernel:
     """Launches of code for threads: program/thread_launches.h."""
@@ -1163,6 +1163,9 @@ def make_checked_numbers(checks: Sequence[tuple[int, str, Kernel]], loop: Kernel
 
 def make_matrix_threads(function: str, operand: str, facts: Sequence[str], first: int, stack: int, own_axes: int, launches: Kernel, find: Kernel) -> Kernel:
     """Matrices of a stack, on a GPU: kernels/matrix_threads.h."""
+
+def make_multinomial_threads(checks: Sequence[tuple[int, str, Kernel]], without: Kernel, rows: Kernel) -> Kernel:
+    """trials, chances, bits -> counts, on a GPU: kernels/indexed_threads.h."""
 
 def kernel_bincount() -> Kernel:
     """x[n] -> int64 [length]."""

@@ -11,7 +11,7 @@ import weft.functional as F
 import weft.module as M
 import weft.optimizer as optim
 from weft import _core
-from weft.base.dtype import float32
+from weft.base.dtype import as_dtype, float32
 from weft.base.errors import DeviceError
 from weft.executor.planner import make_plan
 from weft.expr import threads
@@ -92,6 +92,90 @@ def test_numbers_that_are_drawn_by_rejection():
     np.testing.assert_array_equal(*on_both(O.binomial_of_bits, trials, p, bits))
 
 
+def multinomial_numbers(rows, k, most):
+    """Trials, chances (some 0, first, last and between) and bits of rows."""
+    draws = np.random.default_rng(k)
+    p = draws.random((*rows, k)) ** 3
+    p[draws.random(p.shape) < 0.2] = 0
+    p[..., k // 2] = 1e-3
+    trials = draws.integers(0, most, (*rows, 1)).astype("float64")
+    return trials, p, draws.integers(0, 1 << 63, (*rows, 1), np.uint64)
+
+
+@pytest.mark.parametrize(
+    ("rows", "k"), [((), 1), ((), 5), ((40,), 3), ((3, 1, 50), 7), ((2,), 300), ((0,), 4)]
+)
+def test_multinomial_draws_are_the_processors(rows, k):
+    """Few trials and many, so that places in a row's stream become odd; rows, and chances, that are not contiguous."""
+    for most in (1, 12, 1000, 10**6):
+        trials, p, bits = multinomial_numbers(rows, k, most)
+        got, want = on_both(O.multinomial_of_bits, trials, p, bits)
+        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(got.sum(-1, keepdims=True), trials)
+        for dtype in ("int32", "float32", "float64"):
+            few = np.minimum(trials, 10**6)
+            np.testing.assert_array_equal(
+                *on_both(lambda *x: O.multinomial_of_bits(*x, dtype=as_dtype(dtype)), few, p, bits)  # noqa: B023
+            )
+    if len(rows) == 1 and rows[0]:
+        trials, p, bits = multinomial_numbers(rows, k, 100)
+
+        def of_columns(t, p, b):
+            return O.multinomial_of_bits(t, O.swapaxes(p, axis1=0, axis2=1), b)
+
+        np.testing.assert_array_equal(*on_both(of_columns, trials, np.ascontiguousarray(p.T), bits))
+
+
+def test_multinomial_of_distributions_is_the_processors():
+    key = wf.random.key(SEED)
+    for n, p in ((20, [0.2, 0.3, 0.5]), ([[3], [1000]], [[0.0, 1.0, 3.0], [1.0, 0.0, 0.0]])):
+        found = []
+        for device in ("gpu:0", "cpu:0"):
+            with wf.device(device):
+                call = lambda: wf.random.multinomial(wf.tensor(n), wf.tensor(p), key=key.to_device(device))  # noqa: B023, E731
+                found += [call().numpy(), wf.trace(call)().numpy()]
+        for other in found[1:]:
+            np.testing.assert_array_equal(found[0], other)
+
+
+def test_draws_of_distributions_without_a_key_are_the_processors():
+    """Numbers of Python and arrays without dimensions as parameters; keys are drawn from the device's stream."""
+
+    def draw():
+        trials = wf.random.binomial(wf.tensor(20), wf.tensor([0.2, 0.3, 0.5]))
+        return (
+            trials,
+            wf.random.poisson(wf.tensor(3.0), (2,)),
+            wf.random.multinomial(trials, wf.tensor([1.0, 2.0])),
+        )
+
+    found = []
+    for device in ("gpu:0", "cpu:0"):
+        with wf.device(device):
+            for call in (draw, wf.trace(draw)):
+                wf.random.seed(SEED, device=device)
+                found.append([y.numpy() for _ in range(3) for y in call()])
+    for other in found[1:]:
+        for one, another in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(one, another)
+
+
+@pytest.mark.parametrize("number", [20, 2.5, True])
+def test_numbers_of_python_become_arrays_of_the_device(number):
+    """In a traced function, where its content is known, too."""
+    for call in (
+        lambda: wf.tensor(number),
+        lambda: wf.tensor(number) * 2,
+        lambda: F.broadcast_to(wf.tensor(number), shape=(3,)),
+        lambda: wf.tensor(number) + wf.ones(2) * wf.tensor(number).item(),
+    ):
+        traced = wf.trace(call, strict=True)
+        for got in (call(), traced(), traced()):
+            assert str(got.device) == "gpu:0"
+            with wf.device("cpu:0"):
+                np.testing.assert_array_equal(got.numpy(), call().numpy())
+
+
 @pytest.mark.parametrize(
     ("name", "numbers", "said"),
     [
@@ -102,48 +186,35 @@ def test_numbers_that_are_drawn_by_rejection():
             "trials must be an integer in [0, 1e18], got 2.500000",
         ),
         ("binomial_of_bits", ([1.0] * 3, [0.5, np.nan, 2.0]), "binomial: p must be in [0, 1], got nan"),
+        (
+            "multinomial_of_bits",
+            ([1.5], [0.5] * 3),
+            "multinomial: trials must be an integer in [0, 1e18], got 1.5",
+        ),
+        (
+            "multinomial_of_bits",
+            ([1.0], [0.5, -1.0, np.inf]),
+            "chances must be finite and at least 0, got -1.0",
+        ),
+        (
+            "multinomial_of_bits",
+            ([1.0], [0.5, 1.0, np.inf]),
+            "chances must be finite and at least 0, got inf",
+        ),
+        (
+            "multinomial_of_bits",
+            ([7.0], [0.0] * 3),
+            "multinomial: all chances of a row are 0, and its trials are 7.0",
+        ),
     ],
 )
 def test_parameters_of_distributions_are_checked(name, numbers, said):
     """As on the processor, but found later."""
     for device in ("gpu:0", "cpu:0"):
         arrays = [wf.tensor(np.array(x), device=device) for x in numbers]
-        bits = wf.tensor(np.arange(3, dtype=np.uint64), device=device)
+        bits = wf.tensor(np.arange(len(numbers[0]), dtype=np.uint64), device=device)
         with pytest.raises(ValueError, match=re.escape(said)):
             wf.trace(getattr(O, name))(*arrays, bits).numpy()
-
-
-def test_long_rows_are_folded_in_pieces():
-    """Where there are too few of them: pieces, what is left of each row, and what these come to."""
-    for shape, axis, pieces in [
-        ((20000,), None, 3),
-        ((3, 20480), 1, 2),
-        ((9001, 5), 0, 3),
-        ((2, 9000, 3), 1, 3),
-        ((3, 8192), 1, 1),
-        ((64, 9000), 1, 1),
-    ]:
-        for dtype in ("float32", "bfloat16", "int32", "complex64"):
-            a = np.asarray(rng.integers(-9, 10, shape), "float32")
-            x = F.cast(wf.tensor(a), dtype=dtype)
-            total, launched, _, staged = counted(lambda: x.sum(axis=axis))  # noqa: B023
-            assert (launched, staged) == (pieces, 0), (shape, dtype)
-            np.testing.assert_array_equal(
-                F.cast(total, dtype="float32").numpy(),
-                F.cast(
-                    F.cast(wf.tensor(a, device="cpu:0"), dtype=dtype).sum(axis=axis), dtype="float32"
-                ).numpy(),
-            )
-        x = wf.tensor(numbers(*shape))
-        np.testing.assert_allclose(
-            x.mean(axis=axis).numpy(), x.numpy().mean(axis, dtype="float64"), rtol=1e-5, atol=1e-7
-        )
-        np.testing.assert_array_equal(x.max(axis=axis).numpy(), x.numpy().max(axis))
-        np.testing.assert_array_equal(x[..., ::2].min().numpy(), x.numpy()[..., ::2].min())
-        traced = wf.trace(lambda x: F.exp(x).sum(axis=axis) * 2)  # noqa: B023
-        for _ in range(2):
-            want = np.exp(x.numpy().astype("float64")).sum(axis) * 2
-            np.testing.assert_allclose(traced(x).numpy(), want, rtol=1e-5)
 
 
 def test_attention_has_no_array_of_scores():

@@ -322,8 +322,95 @@ def chain():
     return all((g == want).all() for g, want in zip(got, (2 * (a + 1), b + 5, 0 * a + 5, b), strict=True))
 
 
+def loop_over(there):
+    """A loop whose body copies to another device, computes there, and copies back, beside work on its own."""
+
+    def body(item, total):
+        away = (total + item).to_device(there) * 2
+        return away.to_device(total.device) - total, (away - 1).to_device(total.device)
+
+    return wf.trace(lambda x, start: wf.foreach(body, x, start))
+
+
+LOOP = loop_over("gpu:1")
+
+
+def looped():
+    """Two turns of a loop over two devices, behind work on both; whether all is right."""
+    a, start = numbers(2, 40, 40), numbers(40, 40)
+    work = [busy(wf.zeros((2, 2), device=device)) for device in ("gpu:0", "gpu:1")]
+    items, last = LOOP(wf.tensor(a, device="gpu:0") * 1, wf.tensor(start, device="gpu:0") * 1)
+    got = [t.numpy() for t in (items, last)]
+    for w in work:
+        w.wait()
+    total, want = start, []
+    for item in a:
+        away = (total + item) * 2
+        want.append(away - total)
+        total = away - 1
+    return (got[0] == np.stack(want)).all() and (got[1] == total).all()
+
+
+@pytest.mark.parametrize("there", ["gpu:1", "cpu:0", "cpu:1"])
+@pytest.mark.parametrize("here", ["gpu:0", "cpu:0"])
+def test_loops_over_several_devices(here, there):
+    traced = loop_over(there)
+    for n in (1, 5, 5):
+        a, total = numbers(n, 33, 7), numbers(33, 7)
+        items, last = traced(wf.tensor(a, device=here), wf.tensor(total, device=here))
+        for k, item in enumerate(a):
+            away = (total + item) * 2
+            np.testing.assert_array_equal(items[k].numpy(), away - total)
+            total = away - 1
+        np.testing.assert_array_equal(last.numpy(), total)
+    assert str(last.device) == here
+
+
+def test_loops_and_branches_that_decide_on_another_device():
+    def double(x, n):
+        return (x.to_device("gpu:1") * 2).to_device("gpu:0"), n + 1
+
+    @wf.trace
+    def run(x):
+        y, n = wf.while_loop(lambda x, n: x.to_device("gpu:1").sum() < 100, double, x, wf.tensor(0))
+        there = lambda y: (y.to_device("gpu:1") - 1).to_device("gpu:0")  # noqa: E731
+        return y, n, wf.cond(y.sum() > 130, there, lambda y: y + 1, y)
+
+    with wf.device("gpu:0"):
+        for start in (1.0, 3.0, 1.0):
+            y, n, z = run(wf.full((2,), start))
+            value, turns = start, 0
+            while 2 * value < 100:
+                value, turns = value * 2, turns + 1
+            assert (y.tolist(), n.item()) == ([value] * 2, turns)
+            assert z.tolist() == [value - 1 if 2 * value > 130 else value + 1] * 2
+
+
+def test_gradients_of_loops_over_several_devices():
+    a, s = numbers(4, 5, 6) / 9, numbers(5, 6) / 9
+
+    def loss(there):
+        def body(item, total):
+            away = F.tanh((total * item).to_device(there))
+            return away.to_device(total.device) * total, (away * away).to_device(total.device) + item
+
+        def run(x, start):
+            items, last = wf.foreach(body, x, start)
+            return (items * items).sum() + last.sum()
+
+        return wf.trace(wf.grad(run, argnums=(0, 1)))
+
+    want = [t.numpy() for t in loss("cpu:0")(wf.tensor(a, device="cpu:0"), wf.tensor(s, device="cpu:0"))]
+    slopes = loss("gpu:1")
+    for _ in range(3):
+        got = slopes(wf.tensor(a, device="gpu:0"), wf.tensor(s, device="gpu:0"))
+        for one, other in zip(got, want, strict=True):
+            np.testing.assert_allclose(one.numpy(), other, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.skipif(not LATE, reason="streams that are never late show nothing")
-def test_each_wait_between_streams_is_needed():
+@pytest.mark.parametrize(("chain", "least"), [(chain, 4), (looped, 4)])
+def test_each_wait_between_streams_is_needed(chain, least):
     driver = ctypes.CDLL(os.environ["WEFT_GPU_DRIVER"])
     driver.weft_standin_skip_wait.argtypes = [ctypes.c_uint64]
     waits = [ctypes.c_uint64() for _ in range(3)]
@@ -338,7 +425,7 @@ def test_each_wait_between_streams_is_needed():
     assert chain()
     wf.waitall()
     per_run = number_of_waits() - before
-    assert per_run >= 4
+    assert per_run >= least
     for k in range(1, per_run + 1):
         left_out = 0
         for _ in range(600):

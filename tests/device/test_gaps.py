@@ -51,13 +51,3 @@ def test_every_operator_has_a_kernel(family, missing):
         "CONTRIBUTING.md, 'A kernel for GPUs', has one; (3) if it cannot be done now, a line for this test in "
         "tests/known_gaps.txt. See it by: WEFT_TEST_DEVICE=gpu:0 ./dev test tests/ops -k NAME"
     )
-
-
-def test_multinomial_draws():
-    code = (
-        "import weft as wf\n"
-        "with wf.device('gpu:0'):\n"
-        "    wf.random.multinomial(5, wf.tensor([0.2, 0.8]), (3, 2), key=wf.random.key(1)).wait()\n"
-    )
-    result = run("-c", code, WEFT_GPU_DRIVER=standin_path())
-    assert result.returncode == 0, result.stderr[-2000:]

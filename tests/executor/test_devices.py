@@ -401,12 +401,149 @@ def test_symbols_copied_by_hand():
     assert exe.grad_dict["x"].device is HERE
 
 
-# What is missing.
+# Graphs inside of others.
 
 
-def test_a_loop_over_several_devices():
+def accumulate(there):
+    """A body whose state goes to the other device and back, beside work here."""
+
     def body(item, total):
-        return total, (total.to_device(THERE) + item.to_device(THERE)).to_device(HERE)
+        away = F.tanh(total.to_device(there) + item.to_device(there) * 2)
+        back = (away @ away).to_device(total.device)
+        return F.exp(-back * back), back + total * 0.5
 
-    _, last = wf.trace(lambda x: wf.foreach(body, x, wf.zeros(2)), strict=True)(wf.ones((3, 2)))
-    assert last.numpy().tolist() == [3, 3]
+    return body
+
+
+def numbers_of_loop():
+    x = np.linspace(-1, 1, 6 * 9, dtype="float32").reshape(6, 3, 3)
+    total, items = np.zeros((3, 3), "float32"), []
+    for item in x:
+        away = np.tanh(total + item * 2)
+        back = away @ away
+        items.append(np.exp(-back * back))
+        total = back + total * 0.5
+    return x, np.stack(items), total
+
+
+@pytest.mark.parametrize("there", [THERE, wf.cpu(2)])
+def test_a_loop_over_several_devices(there):
+    x, items, last = numbers_of_loop()
+    traced = wf.trace(lambda x: wf.foreach(accumulate(there), x, wf.zeros((3, 3))), strict=True)
+    for _ in range(3):
+        got = traced(wf.tensor(x))
+        np.testing.assert_allclose(got[0].numpy(), items, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(got[1].numpy(), last, rtol=1e-5, atol=1e-6)
+        assert got[0].device is got[1].device is HERE
+    eager = wf.foreach(accumulate(there), wf.tensor(x), wf.zeros((3, 3)))
+    np.testing.assert_allclose(eager[1].numpy(), last, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_of_loops_over_several_devices():
+    x = wf.tensor(numbers_of_loop()[0])
+
+    def loss(x, start, there):
+        items, last = wf.foreach(accumulate(there), x, start)
+        return (items * last).sum()
+
+    start = wf.tensor(np.eye(3, dtype="float32"))
+    found = []
+    for there in (HERE, THERE):
+        slopes = wf.grad(lambda x, s: loss(x, s, there), argnums=(0, 1))  # noqa: B023
+        found += [slopes(x, start), wf.trace(slopes)(x, start)]
+    for other in found[1:]:
+        for one, another in zip(found[0], other, strict=True):
+            np.testing.assert_allclose(one.numpy(), another.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_while_and_cond_over_several_devices():
+    def double(x, n):
+        away = x.to_device(THERE) * 2
+        return away.to_device(HERE), n + 1
+
+    def run(x):
+        n = wf.tensor(0)
+        y, n = wf.while_loop(lambda x, n: x.to_device(THERE).sum() < 100, double, x, n)
+        z = wf.cond(y.sum() > 130, lambda y: (y.to_device(THERE) - 1).to_device(HERE), lambda y: y + 1, y)
+        return y, n, z
+
+    traced = wf.trace(run, strict=True)
+    for _ in range(2):
+        for start in (1.0, 3.0):
+            y, n, z = traced(wf.full((2,), start))
+            value, turns = start, 0
+            while 2 * value < 100:
+                value, turns = value * 2, turns + 1
+            assert (y.tolist(), n.item()) == ([value] * 2, turns)
+            assert z.tolist() == [value - 1 if 2 * value > 130 else value + 1] * 2
+
+
+def test_loops_inside_of_loops_on_another_device():
+    def inner(item, total):
+        return total, total + (item.to_device(HERE) * 3).to_device(THERE)
+
+    def outer(row, total):
+        away = wf.foreach(inner, row.to_device(THERE), wf.zeros((2,), device=THERE))[1]
+        return total, total + away.to_device(HERE)
+
+    x = np.arange(24, dtype="float32").reshape(3, 4, 2)
+    for transformed in (lambda f: f, wf.trace):
+        run = transformed(lambda x: wf.foreach(outer, x, wf.zeros((2,)))[1])
+        for _ in range(2):
+            np.testing.assert_allclose(run(wf.tensor(x)).numpy(), 3 * x.sum((0, 1)), rtol=1e-6)
+
+
+def test_an_error_of_a_body_names_its_step():
+    def body(item, total):
+        return total, total + F.take(item.to_device(THERE), wf.tensor([7], device=THERE)).to_device(HERE)
+
+    traced = wf.trace(lambda x: wf.foreach(body, x, wf.zeros(1))[1], strict=True)
+    result = traced(wf.ones((2, 3)))
+    with pytest.raises(IndexError, match="index 7 is out of range"):
+        result.numpy()
+
+
+def test_what_bodies_take_and_give_may_be_anywhere():
+    """States, items, what is captured, and what a body writes; as eagerly."""
+    w, seen = wf.full((2,), 3.0, device=THERE), wf.zeros(2, device=THERE)
+
+    def body(item, state):
+        total, away = state
+        away = away + item.to_device(THERE) * w
+        seen[...] = away
+        return away * 2, (total + away.to_device(HERE), away)
+
+    x = wf.tensor(np.arange(8, dtype="float32").reshape(4, 2))
+    found = []
+    for transformed in (lambda f: f, lambda f: wf.trace(f, strict=True)):
+        run = transformed(lambda x: wf.foreach(body, x, (wf.zeros(2), wf.ones(2, device=THERE))))
+        for _ in range(2):
+            seen[...] = 0
+            items, (total, away) = run(x)
+            assert [y.device for y in (items, total, away)] == [THERE, HERE, THERE]
+            found.append([y.numpy() for y in (items, total, away, seen)])
+    for other in found[1:]:
+        for one, another in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(one, another)
+
+    def last(w):
+        add = lambda i, t: (t, t + (i.to_device(THERE) * w).to_device(HERE))  # noqa: E731
+        return wf.foreach(add, x, wf.zeros(2))[1].sum()
+
+    slope = wf.grad(last)
+    for transformed in (slope, wf.trace(slope, strict=True)):
+        got = transformed(w)
+        assert got.device is THERE
+        np.testing.assert_array_equal(got.numpy(), x.numpy().sum(0))
+
+
+def test_a_branch_is_taken_where_its_arrays_are():
+    def run(x, y):
+        return wf.cond(x.sum() > 0, lambda y: y * 2, lambda y: y - 1, y)
+
+    y = wf.ones(2, device=THERE)
+    for call in (run, wf.trace(run, strict=True)):
+        for sign, want in ((1.0, 2.0), (-1.0, 0.0)):
+            got = call(wf.full((2,), sign), y)
+            assert got.device is THERE
+            assert got.tolist() == [want] * 2

@@ -99,7 +99,7 @@ def test_numbers_of_rows_are_computed_once():
     mean = TOTAL / 4
     scale = e.call("rsqrt", e.result(1, "float32") + mean)
     stages = fold(0, X), fold(1, X - mean), Each((Store(0, (X - mean) * scale),))
-    first, second, last = loop_stages.split_stages(code(*stages), OUTPUTS)
+    first, second, last = loop_stages.split_stages(code(*stages), OUTPUTS, LoopCode.native)
     assert [first[0], second[0], last[0]] == ["fold", "fold", "each"]
     assert [len(one[3]) for one in (first, second)] == [1, 1]
     assert [len(one[4]) for one in (first, second)] == [
@@ -122,14 +122,16 @@ def test_numbers_of_rows_are_computed_once():
 )
 def test_what_stays_whole(stages):
     """Nothing to fold; folds behind stores; a start pieces lack; places; order; what was stored; positions."""
-    assert loop_stages.split_stages(code(*stages), OUTPUTS) is None
+    assert loop_stages.split_stages(code(*stages), OUTPUTS, LoopCode.native) is None
 
 
 def test_too_many_operands_stay_whole():
     for inputs, whole in ((20, False), (21, True)):
         many = sum((e.load(k, "float32") for k in range(1, inputs)), X)
         stages = fold(0, many), Once((Store(0, TOTAL),))
-        assert (loop_stages.split_stages(code(*stages, inputs=inputs), OUTPUTS) is None) == whole
+        assert (
+            loop_stages.split_stages(code(*stages, inputs=inputs), OUTPUTS, LoopCode.native) is None
+        ) == whole
 
 
 @pytest.mark.parametrize("count", [11, 12, 40])

@@ -22,6 +22,7 @@ from weft.expr.threads import print_threads
 from weft.kernels.gpu.attention import columns_of
 from weft.kernels.gpu.attention_passes import AttentionPass, operands_of
 from weft.kernels.gpu.attention_tiles import print_pass
+from weft.kernels.gpu.rejection import multinomial_stages
 
 from .standin import Trial
 from .test_attention_threads import KINDS as ATTENTION_KINDS
@@ -125,6 +126,17 @@ def test_loops_of_draws_fit_into_registers(chip, draw, dtypes, tmp_path):
     for width in {1, width_of(kernel)}:
         code = print_threads(kernel, Schedule("elements", 128, width, True))
         assert registers(compile_threads(code, ptx_target(chip)), chip, tmp_path) <= MOST_REGISTERS
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
+def test_multinomial_draws_fit_into_registers(chip, tmp_path):
+    dtypes = ("float64", "float64", "uint64", "float64", "int64")
+    kernel = Kernel(
+        "multinomial", 2, tuple(map(Operand, dtypes)), multinomial_stages("float64", "float64", "int64")
+    )
+    for is_narrow in (False, True):
+        code = print_threads(kernel, Schedule("serial", 128, 1, is_narrow))
+        registers(compile_threads(code, ptx_target(chip)), chip, tmp_path)
 
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90"])

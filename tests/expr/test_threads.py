@@ -13,11 +13,23 @@ from weft.executor.aot import _patterns
 from weft.executor.planner import loops_of
 from weft.expr import llvm_threads
 from weft.expr.functions import expand
-from weft.expr.kernel import Each, Fold, Kernel, Once, Operand, Reduction, Scan, Store
+from weft.expr.kernel import Chain, Each, Fold, Kernel, Once, Operand, Reduction, Scan, Store
 from weft.expr.llvm import print_kernel
 from weft.expr.llvm_tensor_cores import halves_of
 from weft.expr.llvm_threads import Schedule, Threads, schedule_of, width_of
-from weft.expr.scalar import cast, constant, index, load, load_at, parameter, product, result, where
+from weft.expr.scalar import (
+    cast,
+    constant,
+    index,
+    load,
+    load_at,
+    parameter,
+    product,
+    repeated,
+    result,
+    state,
+    where,
+)
 from weft.expr.targets import compile_threads, ptx_target, standin_target
 from weft.expr.threads import print_threads
 
@@ -292,6 +304,73 @@ def test_products_are_the_processors_within_rounding(kernel, sizes, moves, pairs
         for got in results:
             trial.assert_same(got, want, exact=False)
             trial.assert_same(got, results[0], exact=True)
+
+
+CHAIN_SIZES = [(5, 7), (1, 1), (300, 3), (2, 1031), (4, 0), (0, 4)]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("rows", "length"), CHAIN_SIZES)
+def test_chains_go_through_rows_in_their_order(rows, length, reverse):
+    """Two chains: what the first one stores is read by the second; numbers begin with the row's first element."""
+    total, turn = state(0, "float32"), state(1, "int64")
+    news = (total * parameter(0, "float32") + x, turn + constant(1, "int64"))
+    first = Chain((y, constant(5, "int64")), news, (Store(2, news[0]),), reverse)
+    last, way = state(0, "float32"), load(2, "float32")
+    second = Chain(
+        (constant(0.0, "float32"),), (way,), (Store(3, way - last), Store(4, index(1))), not reverse
+    )
+    dtypes = ("float32", "float32", "float32", "float32", "int64")
+    kernel = Kernel("chained", 2, operands(*dtypes, inner="uzuuu"), (first, second))
+    trial = Trial(kernel, (rows, length))
+    factor = np.frombuffer(trial.parameters, "float32")[0]
+    a, starts = trial.arrays[0][: rows * length].reshape(rows, length), trial.arrays[1]
+    sums, steps = np.empty((rows, length), "float32"), np.empty((rows, length), "float32")
+    order = range(length)[::-1] if reverse else range(length)
+    for row in range(rows):
+        value, before = starts[row], np.float32(0)
+        for k in order:
+            value = sums[row, k] = np.float32(value * factor) + a[row, k]
+        for k in reversed(order):
+            steps[row, k], before = sums[row, k] - before, sums[row, k]
+    (schedule, narrow) = trial.schedules()
+    assert schedule.kind == "serial"
+    for one, blocks, seed in ((schedule, 1, 0), (narrow, 3, 1), (schedule, 2, 2)):
+        got = trial.on_gpu(one, blocks, seed)
+        np.testing.assert_array_equal(got[2][: rows * length].reshape(rows, length), sums)
+        np.testing.assert_array_equal(got[3][: rows * length].reshape(rows, length), steps)
+        np.testing.assert_array_equal(got[4][: rows * length], np.tile(np.arange(length), rows))
+    with pytest.raises(NotImplementedError, match="chained: stores at computed positions, and chains"):
+        print_kernel(kernel)
+
+
+def test_chains_are_checked():
+    with pytest.raises(TypeError, match="chain: news need the types of starts"):
+        Chain((x,), (constant(1, "int64"),), ())
+    with pytest.raises(ValueError, match="chained: operand 0 is int32, not float32"):
+        Kernel("chained", 1, operands("int32", "float32"), (Chain((x,), (x,), (Store(1, x),)),))
+
+
+def test_values_of_a_loop_share_it():
+    n, total = state(0, "int64"), state(1, "int64")
+    parts = (load(0, "int64"), constant(0, "int64")), (n * 2, total + n), n * 2 > 100
+    stores = tuple(Store(1 + k, repeated(*parts, k)) for k in (0, 1))
+    kernel = Kernel("shared_loop", 1, operands("int64", "int64", "int64"), (Each(stores),))
+    trial = Trial(kernel, (50,))
+    trial.arrays[0][:] = np.arange(1, len(trial.arrays[0]) + 1)
+    schedule = schedule_of(kernel, 50)
+    alone = Kernel("one_value", 1, kernel.operands, (Each(stores[:1]),))
+    assert len({print_threads(k, schedule).text.count(" phi ") for k in (kernel, alone)}) == 1
+    got = trial.on_gpu(schedule)
+    for first, number, summed in zip(
+        *(a[:50].tolist() for a in (trial.arrays[0], got[1], got[2])), strict=True
+    ):
+        value, so_far = first, 0
+        while True:
+            value, so_far = value * 2, so_far + value
+            if value > 100:
+                break
+        assert (number, summed) == (value, so_far)
 
 
 def test_halves_are_for_tensor_cores():

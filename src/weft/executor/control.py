@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 
 from weft import _core
 from weft.base.dtype import bool_, int64
-from weft.base.errors import DTypeError, ShapeError
+from weft.base.errors import DeviceError, DTypeError, ShapeError
 from weft.executor.compile import compile_graph
 from weft.executor.planner import row_major
 from weft.graph.capture import no_capture
 from weft.graph.gradient import joint_graph
 from weft.graph.graph import Graph, graph_of
 from weft.graph.passes import skipped
-from weft.graph.placement import devices, spans_devices
 from weft.graph.subgraph import Subgraph
 from weft.kernels import first_choice, left_out
 from weft.ops import functions as F
@@ -59,7 +58,18 @@ class Control(Op, family="control", primitive=True, public=False, outputs=("*y",
         return len(self.bodies()[-1].graph.outputs)
 
     def check_inputs(self, graph: Graph, types: Sequence[TensorType]) -> None:
-        """Raises TypeError unless these are the types that the graph was made for."""
+        """Raises TypeError unless these are the types that the graph was made for.
+
+        Inside it may use other devices; what it takes and gives is on the operator's own.
+        """
+        places = {v.node.device for v in (*graph.inputs, *graph.outputs) if v is not None} - {None}
+        if len(places) > 1:
+            names = " and ".join(sorted(map(str, places)))
+            raise self.fail(
+                DeviceError,
+                f"what its graph takes and gives must be on one device, got {names}",
+                **_short(types),
+            )
         if len(types) != len(graph.inputs):
             raise TypeError(f"{self.name}: {len(types)} inputs for a graph of {len(graph.inputs)}")
         for actual, expected in zip(types, (v.type for v in graph.inputs), strict=True):
@@ -71,6 +81,11 @@ class Control(Op, family="control", primitive=True, public=False, outputs=("*y",
                 raise self.fail(ShapeError, f"{expected} was expected", x=actual)
 
 
+def _short(types: Sequence[TensorType]) -> dict[str, TensorType]:
+    """The first operands, by what errors call them."""
+    return {f"x{k}": t for k, t in enumerate(types[:3])}
+
+
 @cached(maxsize=512)
 def has_effects(*bodies: Subgraph) -> bool:
     """Whether one of their kernels has (Native.ordered), as those that call Python functions may have."""
@@ -79,12 +94,7 @@ def has_effects(*bodies: Subgraph) -> bool:
 
 
 def program(name: str, subgraph: Subgraph, strides: Sequence[Any]) -> Any:
-    """The plan of a subgraph whose inputs have these strides. Raises NotImplementedError for several devices."""
-    if spans_devices(subgraph.graph):
-        names = ", ".join(map(str, devices(subgraph.graph)))
-        raise NotImplementedError(
-            f"{name}: a graph inside another one can run on one device only, this one runs on {names}"
-        )
+    """The plan of a subgraph whose inputs have these strides."""
     for value, steps in zip(subgraph.graph.inputs, strides, strict=True):
         if any(isinstance(n, Size) for n in (*value.shape, *(steps or ()))):  # a size of 1 has any stride
             raise NeedsSizes(f"{name}: a graph inside another one is planned for exact sizes")

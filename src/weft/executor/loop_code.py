@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from weft import _core
 from weft.base import events
 from weft.base.exact import Same
@@ -81,14 +83,17 @@ class LoopCode(Record):
             _keep(key, kernel)
         return kernel
 
-    def for_threads(self) -> Any:
-        """The native ThreadLoop, which launches the code on a GPU; equal codes have one."""
+    def for_threads(self, is_whole: bool = True) -> Any:
+        """The native ThreadLoop, which launches the code on a GPU; equal codes have one.
+
+        is_whole: few long rows are several launches' work, whose codes are not split up further.
+        """
         stages = tuple(map(_stage_key, self.stages))
         position_axes = self.position_axes
         if position_axes & GATHERS:  # strides of gathered dimensions are given for the dimensions as they are
             position_axes += (1 << self.rank) - GATHERS
         rank = self.rank if position_axes else 0
-        key = ("threads", rank, self.dtypes, stages, self.inputs, self.row_axes, self.ordered)
+        key = ("threads", is_whole, rank, self.dtypes, stages, self.inputs, self.row_axes, self.ordered)
         kernel = _kernels.get(key)
         if kernel is None:
             from weft.expr.launches import product_operands
@@ -109,10 +114,25 @@ class LoopCode(Record):
                 not position_axes and bool(read_again(self.stages)),
                 product_operands(self.stages),
                 self.compile_for_threads,
-                self.split_row(LoopCode.for_threads) if self.folds and not position_axes else None,
+                *(self.pieces_for_threads() if is_whole and not position_axes else (None, None)),
             )
             _keep(key, kernel)
         return kernel
+
+    def pieces_for_threads(self) -> tuple[Any, Any]:
+        """What folds long rows in pieces, or else a function that makes what goes through them stage by stage.
+
+        The native core calls that when it needs it.
+        """
+        if self.folds and (rows := self.split_row(LoopCode.part_for_threads)):
+            return rows, None
+        if self.folds:
+            return None, functools.partial(LoopCode.split_stages, self, LoopCode.part_for_threads, True)
+        return None, self.split_scan if isinstance(self.stages[0], Scan) else None
+
+    def part_for_threads(self) -> Any:
+        """The native ThreadLoop of a part of the work on long rows."""
+        return self.for_threads(is_whole=False)
 
     @property
     def folds(self) -> bool:
@@ -125,11 +145,17 @@ class LoopCode(Record):
 
         return loop_stages.split_row(self, kernel_of)
 
-    def split_stages(self) -> Any:
+    def split_stages(self, kernel_of: Any = None, in_any_order: bool = False) -> Any:
         """The stages as loops of their own, if they can be; the native core calls it when it needs them."""
         from weft.executor import loop_stages
 
-        return loop_stages.split_stages(self, OUTPUTS)
+        return loop_stages.split_stages(self, OUTPUTS, kernel_of or LoopCode.native, in_any_order)
+
+    def split_scan(self) -> Any:
+        """What scans long rows in pieces on a GPU, if it can be; the native core calls it when it needs it."""
+        from weft.executor import loop_stages
+
+        return loop_stages.split_scan(self, LoopCode.part_for_threads)
 
     def row_of(self, dtypes: tuple[str, ...], stages: tuple[Any, ...], inputs: int) -> LoopCode:
         """A part of the work on a row, which is not split up further."""

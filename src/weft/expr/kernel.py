@@ -21,7 +21,7 @@ from weft.base.record import Record
 from weft.base.typing import Any, Literal
 from weft.expr.scalar import BITS, Scalar, walk
 
-__all__ = ["Each", "Fold", "Kernel", "Once", "Operand", "Reduction", "Scan", "Stage", "Store"]
+__all__ = ["Chain", "Each", "Fold", "Kernel", "Once", "Operand", "Reduction", "Scan", "Stage", "Store"]
 
 SCANS = ("sum", "prod", "max", "min")
 POSITIONS = ("argmax", "argmin")
@@ -118,13 +118,32 @@ class Once(Record):
     stores: tuple[Store, ...]
 
 
-Stage = Each | Fold | Scan | Once
+class Chain(Record):
+    """Goes through the row in its order with numbers that it carries from position to position, and stores at each.
+
+    state(k) is starts[k] at the first position, and what news[k] was at the one before at others; starts are computed
+    at the first position. reverse: from the row's end. Only code for threads has it, a thread for each row; then all
+    stages of the kernel are such.
+    """
+
+    starts: tuple[Scalar, ...]
+    news: tuple[Scalar, ...]
+    stores: tuple[Store, ...]
+    reverse: bool = False
+
+    def check(self) -> None:
+        if [x.dtype for x in self.starts] != [x.dtype for x in self.news]:
+            raise TypeError("chain: news need the types of starts")
+
+
+Stage = Each | Fold | Scan | Once | Chain
 
 
 def values(stage: Stage) -> tuple[Scalar, ...]:
-    """What a stage computes: values of its reductions and stores, and where it stores."""
+    """What a stage computes: values of its reductions and stores, where it stores, and what it carries."""
     positions = (p for part in parts(stage) if isinstance(part, Store) for p in part.at)
-    return (*(part.value for part in parts(stage)), *positions)
+    carried = (*stage.starts, *stage.news) if isinstance(stage, Chain) else ()
+    return (*(part.value for part in parts(stage)), *positions, *carried)
 
 
 def parts(stage: Stage) -> tuple[Reduction | Store, ...]:
@@ -169,8 +188,8 @@ class Kernel(Record):
     @property
     def only_stored(self) -> frozenset[int]:
         """The operands that one Each stores, once, and that nothing else touches."""
-        values = [part.value for stage in self.stages for part in parts(stage)]
-        read = {node.value for node in walk(*values) if node.op in ("load", "load_at")}
+        computed = [value for stage in self.stages for value in values(stage)]
+        read = {node.value for node in walk(*computed) if node.op in ("load", "load_at")}
         stores = [(stage, part) for stage in self.stages for part in parts(stage) if isinstance(part, Store)]
         count = Counter(store.operand for _, store in stores)
         return frozenset(
@@ -192,8 +211,16 @@ class Kernel(Record):
     @property
     def indexed(self) -> frozenset[int]:
         """The loops whose position index() reads: a caller that splits one of them would have it start at 0 again."""
-        values = (part.value for stage in self.stages for part in parts(stage))
-        return frozenset(node.value for node in walk(*values) if node.op == "index")
+        computed = (value for stage in self.stages for value in values(stage))
+        return frozenset(node.value for node in walk(*computed) if node.op == "index")
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether a thread goes through each row in its order: it stores at computed positions, or carries numbers."""
+        return any(
+            isinstance(stage, Chain) or any(isinstance(p, Store) and p.at for p in parts(stage))
+            for stage in self.stages
+        )
 
     def check(self) -> None:
         if not (self.name.isidentifier() and self.name.isascii()):
@@ -206,6 +233,9 @@ class Kernel(Record):
         result_types: dict[int, str] = {}
         for stage in self.stages:
             before = dict(result_types)
+            if isinstance(stage, Chain):
+                for value in (*stage.starts, *stage.news):
+                    self._check(value, result_types)
             for part in parts(stage):
                 self._check(part.value, before if isinstance(part, Reduction) else result_types)
                 if isinstance(part, Store):

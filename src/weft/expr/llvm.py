@@ -17,7 +17,7 @@ store large results past the cache (llvm_streaming).
 
 from __future__ import annotations
 
-from weft.expr.kernel import Kernel, Store, parts
+from weft.expr.kernel import Kernel
 from weft.expr.llvm_function import Function
 from weft.expr.llvm_rows import print_rows
 
@@ -37,8 +37,10 @@ def print_kernel(kernel: Kernel, checked: bool = False) -> str:
     >>> text.splitlines()[0]
     'define void @twice(ptr %data, ptr %sizes, ptr %strides, ptr %parameters) nounwind {'
     """
-    if any(isinstance(p, Store) and p.at for stage in kernel.stages for p in parts(stage)):
-        raise NotImplementedError(f"{kernel.name}: stores at computed positions are for threads of GPUs")
+    if kernel.is_serial:
+        raise NotImplementedError(
+            f"{kernel.name}: stores at computed positions, and chains, are for threads of GPUs"
+        )
     function = Function(kernel)
     arguments = len(function.lines)
     if kernel.cross is not None:

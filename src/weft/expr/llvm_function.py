@@ -172,6 +172,7 @@ class Values:
         self.arrays = arrays  # of results, with one value for each lane
         self.access = f", !llvm.access.group {group}" if group else ""
         self.computed = dict(computed or {})
+        self.loops: dict[tuple[int, ...], list[str]] = {}  # what repetitions come to, by ids of their parts
         self.scanned: list[Scalar] = []  # results of scans; their ids are keys of computed
 
     def __getitem__(self, root: Scalar) -> str:
@@ -281,7 +282,10 @@ class Values:
 
     def _repeated(self, node: Scalar, starts: list[str]) -> str:
         f = self.function
-        news, done = node.value
+        news, done, which = node.value
+        loop = (*map(id, (*node.args, *news)), id(done))
+        if loop in self.loops:
+            return self.loops[loop][which]
         states = [state(k, start.dtype) for k, start in enumerate(node.args)]
 
         def turn(values: list[str]) -> tuple[str, list[str]]:
@@ -291,7 +295,8 @@ class Values:
             return inside[done], following
 
         kinds = [llvm_type(start.dtype) for start in node.args]
-        return f.until(turn, list(zip(kinds, starts, strict=True)))[0]
+        self.loops[loop] = f.until(turn, list(zip(kinds, starts, strict=True)))
+        return self.loops[loop][which]
 
     def _value(self, node: Scalar) -> str:
         f = self.function

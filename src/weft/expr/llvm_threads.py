@@ -8,10 +8,10 @@ the same bits there.
 
 Schedules, which weft.expr.llvm_blocks shares: "elements", a thread for `width` elements of a kernel with one Each;
 "warps" and "blocks", a row for 32 or all threads of a block; "columns", rows side by side, a lane for each and its
-warps along the rows; "serial", a thread for each row, for stores at computed positions. weft.expr.llvm_products has
-"products", tiles of rows for pairs of positions, weft.expr.llvm_tensor_cores "tensor", those of 16-bit floats. Code
-that is written for its operands has "tiles" (weft.kernels.gpu.attention_tiles) and "matrices", a block for each matrix
-of a stack (weft.expr.llvm_matrices).
+warps along the rows; "serial", a thread for each row, for stores at computed positions and chains.
+weft.expr.llvm_products has "products", tiles of rows for pairs of positions, weft.expr.llvm_tensor_cores "tensor",
+those of 16-bit floats. Code that is written for its operands has "tiles" (weft.kernels.gpu.attention_tiles) and
+"matrices", a block for each matrix of a stack (weft.expr.llvm_matrices).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from weft.base.record import Record
 from weft.base.typing import Literal
 from weft.expr.kernel import (
     POSITIONS,
+    Chain,
     Each,
     Kernel,
     Once,
@@ -35,8 +36,8 @@ from weft.expr.kernel import (
 )
 from weft.expr.llvm_function import Function, Values
 from weft.expr.llvm_values import from_memory, to_memory
-from weft.expr.llvm_writer import memory_type
-from weft.expr.scalar import BITS, COMPLEX, Scalar, walk
+from weft.expr.llvm_writer import llvm_type, memory_type
+from weft.expr.scalar import BITS, COMPLEX, Scalar, state, walk
 
 __all__ = [
     "NO_PAIRS",
@@ -50,7 +51,6 @@ __all__ = [
     "read_again",
     "reads_stored",
     "schedule_of",
-    "stores_anywhere",
     "width_of",
 ]
 
@@ -146,7 +146,7 @@ def schedule_of(kernel: Kernel, row_length: int, is_narrow: bool = False, width:
     A warp has up to 1024 elements of a row, if no stage reads what another thread has stored. Where stages read the
     same elements (read_again), threads keep them: up to 8 of each operand, or 16 of rows of more than 4096.
     """
-    if stores_anywhere(kernel):
+    if kernel.is_serial:
         return Schedule("serial", 128, 1, is_narrow)
     if is_pointwise(kernel):
         return Schedule("elements", 128, width, is_narrow)
@@ -188,11 +188,6 @@ def read_again(stages: Sequence[Stage]) -> list[Scalar]:
         if not isinstance(stage, Once):
             counts.update({node for node in walk(*values(stage)) if node.op == "load"})
     return sorted((node for node, count in counts.items() if count > 1), key=lambda node: node.value)
-
-
-def stores_anywhere(kernel: Kernel) -> bool:
-    """Whether it stores at computed positions, where elements of a row may meet."""
-    return any(isinstance(p, Store) and p.at for stage in kernel.stages for p in parts(stage))
 
 
 def reads_stored(kernel: Kernel, number: int) -> bool:
@@ -405,7 +400,7 @@ def _part_kinds(kind: str) -> list[str]:
 
 
 def print_serial(f: Threads) -> ThreadCode:
-    """A thread for each row, whose elements it goes through in their order."""
+    """A thread for each row, whose elements it goes through in their order: of Chains once for each."""
     rank, threads = f.kernel.rank, f.schedule.threads
     outer = rank - f.kernel.row_rank
     first = f.emit(f"add i64 {f.emit(f'mul i64 {f.block_number}, {threads}')}, {f.thread}")
@@ -416,17 +411,44 @@ def print_serial(f: Threads) -> ThreadCode:
         positions = f.positions(number, 0, outer)
         pointers = f.pointers_at(f.bases, 0, positions)
 
-        def element(i: str) -> None:
+        def at(i: str, computed: dict[int, str] | None = None) -> Values:
             inner = f.positions(i, outer, rank)
-            at = f.pointers_at(pointers, outer, inner[:-1])
+            here = f.pointers_at(pointers, outer, inner[:-1])
+            return Values(f, here, [*positions, *inner], inner[-1], "", computed=computed)
+
+        def element(i: str) -> None:
             for stage in f.kernel.stages:
                 assert isinstance(stage, Each)
-                Values(f, at, [*positions, *inner], inner[-1], "").store(stage.stores)
+                at(i).store(stage.stores)
 
-        f.strided("0", 1, length, element)
+        if not isinstance(f.kernel.stages[0], Chain):
+            return f.strided("0", 1, length, element)
+        for stage in f.kernel.stages:
+            assert isinstance(stage, Chain)
+            _chain(f, stage, length, at)
 
     f.strided(first, step, f.product(f.sizes[:outer]), row)
     return f.code(threads)
+
+
+def _chain(f: Threads, stage: Chain, length: str, at: Callable[..., Values]) -> None:
+    """A Chain over a row; at(i, computed): values at its element i."""
+    states = [state(k, start.dtype) for k, start in enumerate(stage.starts)]
+    last = f.emit(f"sub i64 {length}, 1")
+
+    def element(turn: str) -> list[str]:
+        carried = {id(s): value for s, value in zip(states, f.carried, strict=True)}
+        values = at(f.emit(f"sub i64 {last}, {turn}") if stage.reverse else turn, carried)
+        following = [values[new] for new in stage.news]
+        values.store(stage.stores)
+        return following
+
+    def row() -> None:
+        first = at(last if stage.reverse else "0")
+        starts = [(llvm_type(s.dtype), first[s]) for s in stage.starts]
+        f.loop(length, element, starts, simple=True)
+
+    f.branch(f.emit(f"icmp sgt i64 {length}, 0"), row, lambda: None)
 
 
 def print_elements(f: Threads) -> ThreadCode:

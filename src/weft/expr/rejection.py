@@ -12,7 +12,7 @@ from weft.expr import draws
 from weft.expr import scalar as e
 from weft.expr.functions import expand
 
-__all__ = ["LARGEST", "binomial", "gamma", "gamma_slope", "poisson"]
+__all__ = ["LARGEST", "binomial", "gamma", "gamma_slope", "multinomial", "poisson"]
 
 Scalar = e.Scalar
 LEAST_CHANGE = 1e-16
@@ -179,45 +179,73 @@ def _many_events(rate: Scalar, bits: Scalar, is_idle: Scalar) -> Scalar:
 
 def _candidate(key: Scalar, block: Scalar) -> tuple[Scalar, Scalar, Scalar]:
     """u in -1/2 ... 1/2, v, and how far u is from the ends."""
-    u, v = pair(key, block)
+    return _centred(*pair(key, block))
+
+
+def _centred(u: Scalar, v: Scalar) -> tuple[Scalar, Scalar, Scalar]:
     u = u - _real(0.5)
     return u, v, _real(0.5) - abs(u)
 
 
 def binomial(trials: Scalar, p: Scalar, bits: Scalar) -> Scalar:
     """The number of successes; 0 for trials and p that there are not (Hoermann 1993; few: geometric distances)."""
+    return _binomial(trials, p, bits, None)[0]
+
+
+def multinomial(
+    chance: Scalar, rest: Scalar, left: Scalar, bits: Scalar, place: Scalar
+) -> tuple[Scalar, Scalar]:
+    """A category's number of the trials that are left, and how far the row's stream has been read then.
+
+    rest: its chance and those behind it. place: how far the categories before have read the stream.
+    """
+    zero, one = _real(0.0), _real(1.0)
+    share = e.where(chance == zero, zero, e.minimum(chance / rest, one))
+    return _binomial(left, share, bits, place)
+
+
+def _binomial(trials: Scalar, p: Scalar, bits: Scalar, place: Scalar | None) -> tuple[Scalar, Scalar]:
+    """The number of successes, and the place in the stream behind what was read; place: where it begins, None: at 0."""
     one, zero, ten = _real(1.0), _real(0.0), _real(10.0)
     is_most = p > _real(0.5)
     share = e.where(is_most, one - p, p)
     is_any = (trials > zero) & (trials <= _real(LARGEST)) & (share > zero) & (share <= _real(0.5))
     is_few = trials * share < ten
-    few = _successes(trials, share, bits, ~is_any | ~is_few)
-    many = _many_successes(trials, share, bits, ~is_any | is_few)
+    begin = _word(0) if place is None else place
+    few, after_few = _successes(trials, share, bits, ~is_any | ~is_few, begin)
+    many, after_many = _many_successes(trials, share, bits, ~is_any | is_few, place)
     count = e.where(is_any, e.where(is_few, few, many), zero)
-    return e.where(is_most, trials - count, count)
+    after = e.where(is_any, e.where(is_few, after_few, after_many), begin)
+    return e.where(is_most, trials - count, count), after
 
 
-def _successes(trials: Scalar, p: Scalar, bits: Scalar, is_idle: Scalar) -> Scalar:
+def _successes(
+    trials: Scalar, p: Scalar, bits: Scalar, is_idle: Scalar, place: Scalar
+) -> tuple[Scalar, Scalar]:
     one, zero = _real(1.0), _real(0.0)
     count, at, limit, failure, idle = (e.state(k, "float64") for k in range(5))
     key, position = e.state(5, "uint64"), e.state(6, "uint64")
     (u,) = uniforms(key, position, 1)
     at = at + (e.call("floor", e.call("log", u) / failure) + one)
     news = (count + one, at, limit, failure, idle, key, position + _word(1))
-    starts = (-one, zero, trials, e.call("log1p", -p), e.where(is_idle, one, zero), bits, _word(0))
-    return _loop(starts, news, ~(at <= limit) | (idle != zero))
+    starts = (-one, zero, trials, e.call("log1p", -p), e.where(is_idle, one, zero), bits, place)
+    count, *_, after = _loop_of_all(starts, news, ~(at <= limit) | (idle != zero))
+    return count, after
 
 
-def _many_successes(trials: Scalar, p: Scalar, bits: Scalar, is_idle: Scalar) -> Scalar:
+def _many_successes(
+    trials: Scalar, p: Scalar, bits: Scalar, is_idle: Scalar, place: Scalar | None
+) -> tuple[Scalar, Scalar]:
+    """place None: candidates are blocks of the stream, which is not read before; the place after is in blocks, too."""
     one, zero = _real(1.0), _real(0.0)
     n, q, top, odds, idle = (e.state(k, "float64") for k in range(1, 6))
-    key, block = e.state(6, "uint64"), e.state(7, "uint64")
+    key, at = e.state(6, "uint64"), e.state(7, "uint64")
     spread = e.call("sqrt", n * q * (one - q))
     b = _real(1.15) + _real(2.53) * spread
     a = _real(-0.0873) + _real(0.0248) * b + _real(0.01) * q
     c, at_once = n * q + _real(0.5), _real(0.92) - _real(4.2) / b
     scale, mode = (_real(2.83) + _real(5.1) / b) * spread, e.call("floor", (n + one) * q)
-    u, v, us = _candidate(key, block)
+    u, v, us = _candidate(key, at) if place is None else _centred(*uniforms(key, at, 2))
     k = e.call("floor", (_real(2.0) * a / us + b) * u + c)
     density = top - e.call("lgamma", k + one) - e.call("lgamma", n - k + one) + (k - mode) * odds
     fits = e.call("log", v * scale / (a / (us * us) + b)) <= density
@@ -232,10 +260,18 @@ def _many_successes(trials: Scalar, p: Scalar, bits: Scalar, is_idle: Scalar) ->
         e.call("log", p / (one - p)),
         e.where(is_idle, one, zero),
         bits,
-        _word(0),
+        _word(0) if place is None else place,
     )
-    return _loop(starts, (k, n, q, top, odds, idle, key, block + _word(1)), is_taken | (idle != zero))
+    news = (k, n, q, top, odds, idle, key, at + _word(1 if place is None else 2))
+    count, *_, after = _loop_of_all(starts, news, is_taken | (idle != zero))
+    return count, after
 
 
 def _loop(starts: tuple[Scalar, ...], news: tuple[Scalar, ...], done: Scalar) -> Scalar:
-    return e.repeated(starts, tuple(map(expand, news)), expand(done))
+    return _loop_of_all(starts, news, done)[0]
+
+
+def _loop_of_all(starts: tuple[Scalar, ...], news: tuple[Scalar, ...], done: Scalar) -> list[Scalar]:
+    """All values of the turn in which it is done."""
+    news, done = tuple(map(expand, news)), expand(done)
+    return [e.repeated(starts, news, done, k) for k in range(len(starts))]

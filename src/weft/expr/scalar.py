@@ -296,16 +296,16 @@ def result(number: int, dtype: str) -> Scalar:
 
 
 def state(number: int, dtype: str) -> Scalar:
-    """Inside of what `repeated` does in a turn: a value that the turn begins with."""
+    """Inside of what `repeated` does in a turn, or a Chain at a position: a value that it begins with."""
     return Scalar("state", dtype, (), number)
 
 
-def repeated(starts: tuple[Scalar, ...], news: tuple[Scalar, ...], done: Scalar) -> Scalar:
-    """A loop of at least one turn: the first new value of the turn in which `done` holds.
+def repeated(starts: tuple[Scalar, ...], news: tuple[Scalar, ...], done: Scalar, which: int = 0) -> Scalar:
+    """A loop of at least one turn: new value number `which` of the turn in which `done` holds.
 
     state(k) is starts[k] in the first turn, what news[k] was after it in the next one. news and done, in basic
     operations, are made of states and constants alone: what else they need is a start. Only code for threads has such
-    loops.
+    loops. Values of one loop share it.
 
     >>> n = state(0, "int64")
     >>> repeated((load(0, "int64"),), (n * 2,), n * 2 > 100)
@@ -316,7 +316,7 @@ def repeated(starts: tuple[Scalar, ...], news: tuple[Scalar, ...], done: Scalar)
     leaves = {node.op for node in walk(*news, done) if node.op in LEAVES}
     if not leaves <= {"constant", "state"}:
         raise ValueError(f"repeated: news and done are made of states and constants, not of {leaves}")
-    return Scalar("repeated", starts[0].dtype, starts, (news, done))
+    return Scalar("repeated", starts[which].dtype, starts, (news, done, which))
 
 
 def _lift(value: Any, like: Scalar) -> Scalar:

@@ -14,7 +14,6 @@ from weft.expr.llvm_threads import (
     print_elements,
     print_serial,
     reads_stored,
-    stores_anywhere,
     width_of,
 )
 
@@ -42,7 +41,7 @@ def print_threads(kernel: Kernel, schedule: Schedule) -> ThreadCode:
         kernel = Kernel(kernel.name, kernel.rank, operands, kernel.stages, kernel.row_rank)
     if (
         (schedule.kind == "columns") != kernel.lanes
-        or (schedule.kind == "serial") != stores_anywhere(kernel)
+        or (schedule.kind == "serial") != kernel.is_serial
         or (schedule.kind == "elements" and not is_pointwise(kernel))
         or (schedule.kind in ("products", "tensor") and not _is_of_products(kernel, schedule))
     ):

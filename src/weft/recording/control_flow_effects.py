@@ -26,6 +26,7 @@ from weft.ops.families.random import RandomIntegers
 from weft.ops.node import Tracer, Value, created, value_of
 from weft.ops.op import Op
 from weft.ops.sizes import Size
+from weft.recording.loop_devices import at_home
 
 __all__ = [
     "applied",
@@ -100,7 +101,15 @@ def positions(leaves: Sequence[Any], count: int | None, step: Any) -> Any:
 def applied(op: Op, operands: Sequence[Any]) -> Any:
     """The operator on operands; where a graph is being written down, it becomes part of that whatever they are."""
     here = _core.capture()
-    return op(*operands) if here is None else here.applied(op, operands)
+    op, operands, places = at_home(op, operands)
+    results = op(*operands) if here is None else here.applied(op, operands)
+    if all(device is None for device in places):
+        return results
+    given = results if isinstance(results, tuple | list) else (results,)
+    return [
+        x if device is None else F.to_device(x, device=device)
+        for x, device in zip(given, places, strict=True)
+    ]
 
 
 def may_share_memory(x: Any, y: Any) -> bool:

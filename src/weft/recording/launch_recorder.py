@@ -181,7 +181,7 @@ class LaunchRecorder(Recorder):
         if not self._is_new(x):
             self.add_source(tensor, x)
         elif x.shape == () and x.dtype.kind in ("float", "int", "bool"):
-            self.storages.add(x, constant(tensor.item(), x.dtype))
+            self.storages.add(x, _scalar(tensor.item(), x))
         elif any(_is_within(x, Geometry(*_core.geometry(array))) for array in self.captured):
             self.add_source(tensor, x)
         else:  # its content came from the host
@@ -516,9 +516,19 @@ def _make(op: Any) -> Value:
     return make_node(op, ()).outputs[0]
 
 
+def _scalar(number: Any, x: Geometry) -> Value:
+    """A number as an array without dimensions: by itself it has no device, and would be computed on cpu:0."""
+    value = constant(number, x.dtype)
+    if value.type.device is x.device:
+        return value
+    return _make(Full(shape=(), value=number, dtype=x.dtype, device=x.device))
+
+
 def is_constant(storage: Storage) -> bool:
     """Whether it holds what it held from the beginning, and always will."""
-    return storage.value.is_constant or (storage.source is not None and storage.source.is_constant)
+    node = storage.value.node
+    is_number = storage.value.is_constant or (isinstance(node.op, Full) and not node.runtime)
+    return is_number or (storage.source is not None and storage.source.is_constant)
 
 
 def _is_dense(x: Geometry) -> bool:

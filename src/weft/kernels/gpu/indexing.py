@@ -36,14 +36,22 @@ Scalar = e.Scalar
 
 
 def first_refused(
-    dtype: str, rank: int, refused: Scalar, name: str, first_size: int, value: Scalar | None = None
+    dtype: str,
+    rank: int,
+    refused: Scalar,
+    name: str,
+    first_size: int,
+    value: Scalar | None = None,
+    others: tuple[str, ...] = (),
 ) -> Any:
     """A loop from an array to the place, in row-major order, of the first element that is refused, and to its value.
 
-    value: int64, of the element; None: the element itself.
+    value: int64, of the element; None: the element itself. others: types of other arrays of its shape, which refused
+    and value may read.
 
     The place is -1 if none is. The array's sizes are parameters from first_size on.
     """
+    inputs = 1 + len(others)
     flag = e.where(refused, e.constant(1, "int32"), e.constant(0, "int32"))
     fold = Fold((Reduction(0, "argmax", flag), Reduction(1, "max", flag)))
     none = e.result(1, "int32") == e.constant(0, "int32")
@@ -56,11 +64,10 @@ def first_refused(
     stages = (
         fold,
         Fold((Reduction(2, "sum", value),)),
-        Once((Store(1, place), Store(2, e.result(2, "int64")))),
+        Once((Store(inputs, place), Store(inputs + 1, e.result(2, "int64")))),
     )
-    return thread_loop(
-        name, (dtype, "int64", "int64"), stages, inputs=1, row_axes=axes, positions=axes, is_ordered=True
-    )
+    dtypes = (dtype, *others, "int64", "int64")
+    return thread_loop(name, dtypes, stages, inputs=inputs, row_axes=axes, positions=axes, is_ordered=True)
 
 
 @functools.cache
