@@ -155,7 +155,8 @@ def parts(stage: Stage) -> tuple[Reduction | Store, ...]:
 def with_parts(
     stage: Any, reduction: Callable[[Reduction], Reduction], store: Callable[[Store], Store]
 ) -> Any:
-    """The stage with other reductions and stores."""
+    """The stage with other reductions and stores; not for a Chain, which has more."""
+    assert not isinstance(stage, Chain), "a chain's numbers would stay as they are"
     if isinstance(stage, Fold):
         return Fold(tuple(map(reduction, stage.reductions)))
     if isinstance(stage, Scan):

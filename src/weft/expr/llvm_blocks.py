@@ -86,6 +86,7 @@ class _Rows:
                 is_first = f.emit(f"and i1 {is_first}, {self.inside}")
             f.branch(is_first, lambda: self.values("0", pointers, positions).store(stage.stores), _nothing)
         else:
+            assert isinstance(stage, Scan)
             self._scan(stage, pointers, positions)
 
     def _when_inside(self, body: Callable[[], None]) -> None:

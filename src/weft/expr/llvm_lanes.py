@@ -52,6 +52,7 @@ class _Lanes:
             store = self._store_streaming if streams else self._store
             self._rows(lambda pointers, row: store(stage, pointers, row))
         else:
+            assert isinstance(stage, Once)
             self._store(stage, self.pointers, ["0"] * self.function.kernel.row_rank)
 
     def _with_numbers_of_rows(self, stage: Stage) -> Stage:

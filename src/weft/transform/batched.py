@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from weft.expr import scalar as e
-from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Stage, Store
+from weft.expr.kernel import Chain, Each, Fold, Once, Reduction, Scan, Stage, Store
 from weft.graph.gradient import backward_graph
 from weft.graph.graph import Graph
 from weft.kernels import choices
@@ -233,6 +233,9 @@ def _stage(stage: Stage, change: Change, more: int = 0) -> Stage:
             return Scan(
                 tuple(map(reduction, stage.reductions)), tuple(map(store, stage.stores)), stage.reverse
             )
+        case Chain():
+            starts, news = ([e.substitute(x, change) for x in xs] for xs in (stage.starts, stage.news))
+            return Chain(tuple(starts), tuple(news), tuple(map(store, stage.stores)), stage.reverse)
 
 
 def _one_further(part: e.Scalar) -> e.Scalar:
