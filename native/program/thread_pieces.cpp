@@ -16,12 +16,19 @@ namespace {
 // many elements.
 constexpr int64_t kLongestWhole = 8192, kFewBlocks = 32, kMostPieces = 512, kLeastPiece = 2048;
 
+// Arrays of numbers that launches hand on.
+struct Handed {
+  char* at;
+  DType dtype;
+};
+
 }  // namespace
 
 // The views of a loop's operands, and of scratch, that the launches have. The loops outside of rows come
 // first in each, then the pieces of a row where rows are in pieces, then elements.
 class ThreadLoop::LongRows {
  public:
+  class Run;
   // operands, scratch: null where only bytes are counted.
   LongRows(const LoopSpace& space, const View* operands, char* scratch, int64_t piece, bool is_reverse)
       : space_(space),
@@ -93,8 +100,6 @@ class ThreadLoop::LongRows {
     if (whole > 0) run(Piece{0, whole, piece_});
     if (whole < count_) run(Piece{whole, 1, row_ - whole * piece_});
   }
-  int64_t count() const { return count_; }
-  int64_t piece() const { return piece_; }
 
  private:
   struct Geometry {
@@ -163,16 +168,6 @@ int64_t ThreadLoop::piece_of(const Work& work) const {
   return piece;
 }
 
-namespace {
-
-// Arrays of numbers that launches hand on.
-struct Handed {
-  char* at;
-  DType dtype;
-};
-
-}  // namespace
-
 size_t ThreadLoop::scratch_bytes(const View* operands) const {
   Work work;
   if ((!split_.part && !make_stages_) || !prepare(operands, work)) return 0;
@@ -189,88 +184,110 @@ size_t ThreadLoop::scratch_bytes(const View* operands) const {
   return rows.bytes();
 }
 
-void ThreadLoop::run_pieces(const Call& call, const LoopSpace& space, int64_t piece) const {
-  using Kind = Loop::Stage::Kind;
-  const bool is_reverse = !split_.part && stages().front().is_reverse;
-  LongRows rows(space, call.operands, call.scratch, piece, is_reverse);
-  std::vector<View> views;
-  const auto run = [&](const Ref<Kernel>& kernel) {
-    kernel->run({views.data(), call.parameters, nullptr, call.context});
-    views.clear();
-  };
-  const auto add_results = [&](auto&& view_of) {
-    for (int k = form_.inputs; k < form_.operands; ++k) views.push_back(view_of(k));
-  };
-  std::vector<Handed> numbers;
-  const auto add_numbers = [&](int behind) {
-    for (const auto& [at, dtype] : numbers) views.push_back(rows.numbers(at, dtype, behind));
-  };
-  // What pieces come to, at `to`.
-  const auto add_read = [&](const std::vector<int>& outputs, auto&& view_of) {
-    for (int k = 0; k < form_.inputs; ++k) views.push_back(view_of(k));
-    for (const int j : outputs) views.push_back(view_of(form_.inputs + j));
-  };
-  static const std::vector<int> none;
-  const auto fold = [&](const Ref<Kernel>& part, const std::vector<int>& outputs,
-                        const std::vector<Handed>& to, const LongRows::Piece& from_piece,
-                        const LongRows::Piece& to_piece) {
-    add_read(outputs, [&](int k) { return rows.in_pieces(k, from_piece); });
-    add_numbers(2);
-    for (const auto& [at, dtype] : to) views.push_back(rows.totals(at, dtype, to_piece));
-    run(part);
-  };
-  const auto take_totals = [&](const std::vector<DType>& dtypes) {
-    std::vector<Handed> totals;
-    for (const DType dtype : dtypes) totals.push_back({rows.take_totals(dtype), dtype});
-    return totals;
-  };
-  const auto fold_all = [&](const Ref<Kernel>& part, const std::vector<int>& outputs,
-                            const std::vector<DType>& dtypes) {
-    const std::vector<Handed> totals = take_totals(dtypes);
-    rows.for_pieces([&](const LongRows::Piece& one) { fold(part, outputs, totals, one, one); });
-    for (const auto& [at, dtype] : totals) views.push_back(rows.totals(at, dtype));
-  };
+// The launches of a call, one after the other.
+class ThreadLoop::LongRows::Run {
+ public:
+  Run(const ThreadLoop& loop, const Call& call, LongRows& rows) : loop_(loop), call_(call), rows_(rows) {}
 
-  if (split_.part) {
-    fold_all(split_.part, none, split_.dtypes);
-    add_results([&](int k) { return rows.firsts(k); });
-    return run(split_.join);
+  void run_split() {
+    fold_all(loop_.split_.part, {}, loop_.split_.dtypes);
+    add_results([&](int k) { return rows_.firsts(k); });
+    launch(loop_.split_.join);
   }
-  for (const Loop::Stage& stage : stages()) {
-    if (stage.kind == Kind::fold) {
-      fold_all(stage.loop, stage.outputs, stage.pieces);
-      add_numbers(1);
-      for (const DType dtype : stage.numbers) {
-        numbers.push_back({rows.take_numbers(dtype), dtype});
-        views.push_back(rows.numbers(numbers.back().at, dtype, 1));
-      }
-      run(stage.join);
-    } else if (stage.kind == Kind::scan) {
-      // What comes before each piece: nothing, before the first one.
-      const std::vector<Handed> totals = take_totals(stage.pieces), before = take_totals(stage.pieces);
-      fold(stage.part, none, totals, {0, 1, 0}, {0, 1, 0});
-      if (rows.count() > 1) {
-        const int64_t others = rows.count() - 1;
-        fold(stage.part, none, totals, {0, others, rows.piece()}, {1, others, 0});
-      }
-      for (const auto* const all : {&totals, &before})
-        for (const auto& [at, dtype] : *all) views.push_back(rows.totals(at, dtype));
-      run(stage.join);
-      rows.for_pieces([&](const LongRows::Piece& one) {
-        add_read(none, [&](int k) { return rows.in_pieces(k, one); });
-        for (const auto& [at, dtype] : before) views.push_back(rows.totals(at, dtype, one));
-        add_results([&](int k) { return rows.in_pieces(k, one); });
-        run(stage.loop);
-      });
-    } else {
-      const bool is_each = stage.kind == Kind::each;
-      const auto view_of = [&](int k) { return is_each ? rows.rows(k) : rows.firsts(k); };
-      add_read(stage.outputs, view_of);
-      add_numbers(1);
-      add_results(view_of);
-      run(stage.loop);
+  void run_stage(const Loop::Stage& stage) {
+    switch (stage.kind) {
+      case Loop::Stage::Kind::fold:
+        return run_fold(stage);
+      case Loop::Stage::Kind::scan:
+        return run_scan(stage);
+      case Loop::Stage::Kind::each:
+        return run_elements(stage, [&](int k) { return rows_.rows(k); });
+      case Loop::Stage::Kind::once:
+        return run_elements(stage, [&](int k) { return rows_.firsts(k); });
     }
   }
+
+ private:
+  void launch(const Ref<Kernel>& kernel) {
+    kernel->run({views_.data(), call_.parameters, nullptr, call_.context});
+    views_.clear();
+  }
+  template <class ViewOf>
+  void add_read(const std::vector<int>& outputs, const ViewOf& view_of) {
+    for (int k = 0; k < loop_.form_.inputs; ++k) views_.push_back(view_of(k));
+    for (const int j : outputs) views_.push_back(view_of(loop_.form_.inputs + j));
+  }
+  template <class ViewOf>
+  void add_results(const ViewOf& view_of) {
+    for (int k = loop_.form_.inputs; k < loop_.form_.operands; ++k) views_.push_back(view_of(k));
+  }
+  void add_numbers(int behind) {
+    for (const auto& [at, dtype] : numbers_) views_.push_back(rows_.numbers(at, dtype, behind));
+  }
+  std::vector<Handed> take_totals(const std::vector<DType>& dtypes) {
+    std::vector<Handed> totals;
+    for (const DType dtype : dtypes) totals.push_back({rows_.take_totals(dtype), dtype});
+    return totals;
+  }
+  // What the pieces `from` come to, as those of the pieces `to`.
+  void fold(const Ref<Kernel>& part, const std::vector<int>& outputs, const std::vector<Handed>& totals,
+            const Piece& from, const Piece& to) {
+    add_read(outputs, [&](int k) { return rows_.in_pieces(k, from); });
+    add_numbers(2);
+    for (const auto& [at, dtype] : totals) views_.push_back(rows_.totals(at, dtype, to));
+    launch(part);
+  }
+  void fold_all(const Ref<Kernel>& part, const std::vector<int>& outputs, const std::vector<DType>& dtypes) {
+    const std::vector<Handed> totals = take_totals(dtypes);
+    rows_.for_pieces([&](const Piece& one) { fold(part, outputs, totals, one, one); });
+    for (const auto& [at, dtype] : totals) views_.push_back(rows_.totals(at, dtype));
+  }
+  void run_fold(const Loop::Stage& stage) {
+    fold_all(stage.loop, stage.outputs, stage.pieces);
+    add_numbers(1);
+    for (const DType dtype : stage.numbers) {
+      numbers_.push_back({rows_.take_numbers(dtype), dtype});
+      views_.push_back(rows_.numbers(numbers_.back().at, dtype, 1));
+    }
+    launch(stage.join);
+  }
+  void run_scan(const Loop::Stage& stage) {
+    // What comes before each piece: nothing, before the first one.
+    const std::vector<Handed> totals = take_totals(stage.pieces), before = take_totals(stage.pieces);
+    fold(stage.part, {}, totals, {0, 1, 0}, {0, 1, 0});
+    if (const int64_t others = rows_.count_ - 1; others > 0)
+      fold(stage.part, {}, totals, {0, others, rows_.piece_}, {1, others, 0});
+    for (const auto* const all : {&totals, &before})
+      for (const auto& [at, dtype] : *all) views_.push_back(rows_.totals(at, dtype));
+    launch(stage.join);
+    rows_.for_pieces([&](const Piece& one) {
+      const auto view_of = [&](int k) { return rows_.in_pieces(k, one); };
+      add_read({}, view_of);
+      for (const auto& [at, dtype] : before) views_.push_back(rows_.totals(at, dtype, one));
+      add_results(view_of);
+      launch(stage.loop);
+    });
+  }
+  template <class ViewOf>
+  void run_elements(const Loop::Stage& stage, const ViewOf& view_of) {
+    add_read(stage.outputs, view_of);
+    add_numbers(1);
+    add_results(view_of);
+    launch(stage.loop);
+  }
+
+  const ThreadLoop& loop_;
+  const Call& call_;
+  LongRows& rows_;
+  std::vector<View> views_;      // of the next launch
+  std::vector<Handed> numbers_;  // of rows, that earlier stages made
+};
+
+void ThreadLoop::run_pieces(const Call& call, const LoopSpace& space, int64_t piece) const {
+  LongRows rows(space, call.operands, call.scratch, piece, !split_.part && stages().front().is_reverse);
+  LongRows::Run run(*this, call, rows);
+  if (split_.part) return run.run_split();
+  for (const Loop::Stage& stage : stages()) run.run_stage(stage);
 }
 
 }  // namespace weft

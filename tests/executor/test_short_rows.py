@@ -93,6 +93,7 @@ def test_steps_are_constants(patterns):
     assert patterns(lambda x: F.sum(F.exp(x) * 3.25, axis=-1), x) == [(True, "Hu")]
 
 
+@pytest.mark.processor("patterns of its loops")
 @pytest.mark.parametrize("shape", [(64, 3), (ROWS, 9), (3, ROWS)])
 def test_few_rows_and_long_ones_stay_as_they_are(patterns, shape):
     found = patterns(lambda x: F.sum(F.sinh(x) * 1.75, axis=-1), np.ones(shape, "float32"))
