@@ -5,7 +5,6 @@ import inspect
 
 import numpy as np
 import pytest
-
 from tests.on_device import DEVICE
 
 import weft as wf
@@ -71,7 +70,9 @@ def test_numbers_of_segments_do_not_count_from_the_end(call, dtype):
 
 @pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
 @pytest.mark.parametrize("dtype", ["int64", "int8", "uint8", "uint64"])
-@pytest.mark.parametrize("shape", [(4,), (2, 3), (2, 3000 if DEVICE else 70_000)])  # of a stand-in not too many blocks
+@pytest.mark.parametrize(
+    "shape", [(4,), (2, 3), (2, 3000 if DEVICE else 70_000)]
+)  # of a stand-in not too many blocks
 def test_targets_that_are_no_classes(loss, dtype, shape):
     x = wf.ones((shape[0], 3, *shape[1:]))
     target = np.ones(shape, dtype)
