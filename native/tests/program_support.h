@@ -154,8 +154,18 @@ inline Ref<Kernel> less_sum(uint32_t row_axes) {
   return rows<LessSum>(row_axes, {}, [] {
     using Stage = Loop::Stage;
     Loop::Stages stages;
-    stages.push_back({Stage::Kind::fold, rows<RowSum>(1), rows<RowSum>(1), {DType::int64}, {DType::int64}});
-    stages.push_back({Stage::Kind::each, elements<Subtract>(), {}, {}, {}});
+    stages.push_back({.kind = Stage::Kind::fold,
+                      .loop = rows<RowSum>(1),
+                      .join = rows<RowSum>(1),
+                      .part = {},
+                      .pieces = {DType::int64},
+                      .numbers = {DType::int64}});
+    stages.push_back({.kind = Stage::Kind::each,
+                      .loop = elements<Subtract>(),
+                      .join = {},
+                      .part = {},
+                      .pieces = {},
+                      .numbers = {}});
     return stages;
   });
 }
