@@ -506,6 +506,7 @@ def test_the_mutants_have_every_barrier_that_is_printed(monkeypatch):
     there = {
         (path.name, n)
         for path in Path(llvm_threads.__file__).parent.glob("*.py")
+        if path.name != "llvm_matrices.py"  # each of its barriers is taken away in test_matrix_threads.py
         for n, line in enumerate(path.read_text().splitlines(), 1)
         if re.search(r"\bf\.(barrier|settle)\(\)", line)
     }

@@ -101,7 +101,7 @@ def _stage_row(f: Function, stage: Each, pointers: list[str], positions: list[st
             _store_row(f, stage, pointers, positions, begin, length)
             return []
 
-        return staged(f, operands, pointers, positions, begin, length, compute)
+        return staged(f, operands, pointers, positions, begin, length, STAGED_BLOCK, compute)
 
     f.blocks(f.sizes[-1], STAGED_BLOCK, block)
 
@@ -258,7 +258,7 @@ def _fold_loops(
         if operands:
             from weft.expr.llvm_staging import staged  # when first needed
 
-            partials = staged(f, operands, pointers, positions, begin, length, folded)
+            partials = staged(f, operands, pointers, positions, begin, length, STAGED_BLOCK, folded)
         else:
             partials = folded(pointers)
         first = f.row_position([*positions[f.kernel.rank - f.kernel.row_rank :], begin]) if extremes else ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.expr.llvm_function import Function, Values
-from weft.expr.llvm_rows import STAGED_BLOCK
 from weft.expr.llvm_streaming import byte_size
 
 __all__ = ["staged"]
@@ -22,15 +21,16 @@ def staged(
     positions: list[str],
     begin: str,
     length: str,
+    most: int,
     compute: Callable[[list[str]], list[str]],
 ) -> list[str]:
     """compute(pointers) on elements [begin, begin + length) of the innermost loop, those of the operands in arrays.
 
-    operands: as llvm_rows.apart gives them. length: at most STAGED_BLOCK.
+    operands: as llvm_rows.apart gives them. most: the largest length.
     """
     moved, arrays = list(pointers), {}
     for k, (is_read, _) in operands.items():
-        arrays[k] = f.array(f.kernel.operands[k].dtype, STAGED_BLOCK)
+        arrays[k] = f.array(f.kernel.operands[k].dtype, most)
         moved[k] = f.offset(arrays[k], f.emit(f"mul i64 {begin}, {-byte_size(f, k)}"))
         if is_read:
             _move(f, k, pointers, positions, begin, length, arrays[k], inwards=True)

@@ -19,9 +19,9 @@ along; those of each set of axes read a copy of their own, which the planner put
 >>> print(rewrite(graph_of(sums, types), expansions))
 graph(x0: f32[900,1]@cpu:0, x1: f32[900]@cpu:0)
   v0 = Subtract()(x0, x1): f32[900,900]@cpu:0
-  v1 = Sum(axis=0, keepdims=False)(v0): f32[900]@cpu:0
+  v1 = Sum(dtype=None, axis=0, keepdims=False)(v0): f32[900]@cpu:0
   v2 = Subtract()(x0, x1): f32[900,900]@cpu:0
-  v3 = Sum(axis=1, keepdims=False)(v2): f32[900]@cpu:0
+  v3 = Sum(dtype=None, axis=1, keepdims=False)(v2): f32[900]@cpu:0
   return v1, v3
 """
 
