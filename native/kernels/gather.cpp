@@ -11,8 +11,17 @@ namespace weft {
 namespace {
 
 constexpr int64_t kPieceBytes = 64 << 10;
-constexpr int64_t kShortRow = 256,
-                  kBlockBytes = 16;  // a call of memcpy takes longer than to copy a short row
+constexpr int64_t kShortRow = 1024;  // bytes; a call of memcpy takes longer than to copy fewer
+constexpr int64_t kRowBlock = 16;
+
+}  // namespace
+}  // namespace weft
+
+#define WEFT_EACH_LEVEL "kernels/gather_rows.inc"
+#include "kernels/each_level.h"
+
+namespace weft {
+namespace {
 
 // to[k * to_step] = from[k * step], offsets[k] bytes further; steps in elements.
 template <class Word>
@@ -108,6 +117,9 @@ class IndexGet final : public Kernel {
     const int64_t step = std::clamp<int64_t>(kPieceBytes / run_bytes, 1, along.size);
     const int64_t pieces = (along.size + step - 1) / step, lines = plan.point_dims.count();
     const int64_t grain = std::max<int64_t>(1, kPieceBytes / (step * run_bytes));
+    const bool are_blocks = rows == 1 && inner.first == kSize && inner.second == kSize &&
+                            run_bytes % kRowBlock == 0 && run_bytes <= kShortRow;
+    const auto copy_blocks = WEFT_AT_LEVEL(copy_rows);
     parallel_for(plan.before.count() * lines * pieces, grain, [&](int64_t begin, int64_t end) {
       for (int64_t unit = begin; unit < end; ++unit) {
         const auto [x_base, y_base] = plan.before.at(unit / (lines * pieces));
@@ -125,6 +137,10 @@ class IndexGet final : public Kernel {
           if (run_bytes == kSize) {
             for (int64_t p = 0; p < now; ++p)
               store_as(to_now + p * along.second, load_as<Word>(from + offset[p]));
+            continue;
+          }
+          if (are_blocks) {
+            copy_blocks(to_now, along.second, from, offset, now, run_bytes);
             continue;
           }
           for (int64_t p = 0; p < now; ++p)
@@ -159,12 +175,7 @@ class IndexGet final : public Kernel {
   static void copy_run(char* to, const char* from, const Pair::Dim& inner) {
     constexpr auto kSize = static_cast<int64_t>(sizeof(Word));
     if (inner.first == kSize && inner.second == kSize) {
-      const int64_t bytes = inner.size * kSize;
-      if (bytes % kBlockBytes != 0 || bytes > kShortRow) {
-        std::memcpy(to, from, static_cast<size_t>(bytes));
-        return;
-      }
-      for (int64_t k = 0; k < bytes; k += kBlockBytes) std::memcpy(to + k, from + k, kBlockBytes);
+      std::memcpy(to, from, static_cast<size_t>(inner.size * kSize));
     } else {
       for (int64_t i = 0; i < inner.size; ++i)
         store_as(to + i * inner.second, load_as<Word>(from + i * inner.first));
