@@ -329,3 +329,11 @@ def test_others(cls, request):
     found = [c for c in cases(cls, ("float64",)) if c.sample.gradient and not c.random and floats(c.arrays)]
     for case in some(request, f"derivatives {cls.name}", found, count):
         check_other(case)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_norms_of_short_vectors(dtype):
+    """1 / norm, which is too large for float16, is not rounded to it."""
+    x = wf.tensor([[1e-5, 0.0], [0.0, 0.0]]).astype(dtype)
+    _, pull = wf.vjp(lambda x: wf.functional.vector_norm(x, axis=1), x)
+    assert pull(wf.ones(2, dtype=dtype))[0].tolist() == [[1.0, 0.0], [0.0, 0.0]]

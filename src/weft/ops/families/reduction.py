@@ -541,7 +541,9 @@ class VectorNorm(Reduction, rule="x: float|complex -> y: result()", positional=(
         if self.ord == 0:
             return None
         if self.ord == 2:
-            return x * self.spread(_quotient(dy, y), x)
+            wide = y.dtype.accumulation  # of half types a quotient by a small norm would be infinite
+            slope = _quotient(cast_to(dy, wide), cast_to(y, wide))
+            return cast_to(cast_to(x, x.dtype.accumulation) * self.spread(slope, x), x.dtype)
         along, norm = self.spread(dy, x), self.spread(y, x)
         if abs(self.ord) == float("inf"):
             axes = normalize_axes(self.name, self.axis, x.ndim)
