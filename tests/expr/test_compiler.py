@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import weft as wf
+import weft.functional as F
 from weft.expr import compiler
 from weft.expr.compiler import MAGIC, _toolchain, cache_folder, compile_kernel, counters
 from weft.expr.kernel import Kernel
@@ -352,3 +354,24 @@ def test_a_folder_that_may_only_be_read(folder, counted):
         assert counted() == COMPILED
         assert len(list(folder.iterdir())) == 1
     folder.chmod(0o700)
+
+
+@pytest.mark.parametrize("size", [12, 64, 1000])
+def test_sums_of_integers_that_are_cast_to_smaller_ones(size):
+    """LLVM's vectors of straight-line code took them for smaller than they are, from three terms on."""
+
+    def term(x, low, count):
+        number = F.cast(x / (F.abs(x) + 1.0) * 27.0 + 0.0, dtype="int64")
+        return F.cast(F.cast(F.remainder(number, count) + low, dtype="int16"), dtype="float32")
+
+    def total(a, b, c):
+        return F.sum(term(a, -2, 5) * 100 + term(b, -2, 5) * 10 + term(c, 1, 2))
+
+    rng = np.random.default_rng(size)
+    arrays = [(rng.normal(size=size) * 4).astype(np.float32) for _ in range(3)]
+    terms = [np.trunc(a / (abs(a) + np.float32(1)) * np.float32(27)).astype(np.int64) for a in arrays]
+    wanted = sum(
+        weight * (n % count + low).sum()
+        for n, weight, low, count in zip(terms, (100, 10, 1), (-2, -2, 1), (5, 5, 2), strict=True)
+    )
+    assert wf.trace(total, lazy=True)(*map(wf.tensor, arrays)).item() == wanted
