@@ -329,6 +329,9 @@ void bind_onednn(nb::module_& m) {
       .def_prop_ro(
           "is_plain", [](const PyLayout& layout) { return is_plain(*layout.core); },
           "Whether strides describe it, so that nothing is gained by a copy that has it.")
+      .def_prop_ro(
+          "strides", [](const PyLayout& layout) { return strides_of(*layout.core); },
+          "In elements; None if it is not plain.")
       .def(
           "__eq__",
           [](const PyLayout& a, nb::handle b) {

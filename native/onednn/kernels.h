@@ -28,7 +28,8 @@ struct Unsupported : std::runtime_error {
 class Layout;
 using LayoutRef = std::shared_ptr<const Layout>;
 size_t bytes_of(const Layout& layout);
-bool is_plain(const Layout& layout);   // strides describe it
+bool is_plain(const Layout& layout);                                   // strides describe it
+std::optional<std::vector<int64_t>> strides_of(const Layout& layout);  // none: it is not plain
 uint64_t id_of(const Layout& layout);  // equal layouts have equal numbers while one of them lives
 // The first request by which a kernel chose it, and for which operand; an empty recipe: none did.
 struct LayoutOrigin {

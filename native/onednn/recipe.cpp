@@ -79,6 +79,10 @@ bool is_plain(const Layout& layout) {
   return layout.desc.get_format_kind() == memory::format_kind::blocked && !layout.desc.get_inner_nblks();
 }
 
+std::optional<std::vector<int64_t>> strides_of(const Layout& layout) {
+  return is_plain(layout) ? std::optional(layout.desc.get_strides()) : std::nullopt;
+}
+
 LayoutRef layout_of(const memory::desc& desc) {
   const std::lock_guard guard(lasting_fork_mutex<Layout>());
   static auto* layouts = new std::vector<std::weak_ptr<const Layout>>;

@@ -883,6 +883,10 @@ class Layout:
         Whether strides describe it, so that nothing is gained by a copy that has it.
         """
 
+    @property
+    def strides(self) -> list[int] | None:
+        """In elements; None if it is not plain."""
+
     def __eq__(self, other: object, /) -> bool: ...
 
     def __hash__(self) -> int: ...

@@ -23,6 +23,8 @@ from weft.ops import functions as O
 from weft.ops.node import constant, input_value
 from weft.ops.types import TensorType
 
+from .support import counted, counts
+
 SEED = int(os.environ.get("WEFT_TEST_SEED", "0"))
 rng = np.random.default_rng(0)
 
@@ -31,20 +33,6 @@ rng = np.random.default_rng(0)
 def _there():
     with wf.device("gpu:0"):
         yield
-
-
-def counts():
-    return _core.device_kind_counters("gpu")
-
-
-def counted(call):
-    """What a call does, once its plans and code are there: (result, launches, waits, staged)."""
-    call().wait()
-    before = counts()
-    result = call()
-    result.wait()
-    after = counts()
-    return result, *(after[k] - before[k] for k in ("launches", "waits", "staged"))
 
 
 def numbers(*shape, dtype="float32"):

@@ -7,7 +7,8 @@ import pytest
 
 import weft as wf
 import weft.functional as F
-from weft import _core
+
+from .support import counted
 
 SEED = int(os.environ.get("WEFT_TEST_SEED", "0"))
 rng = np.random.default_rng(0)
@@ -17,16 +18,6 @@ rng = np.random.default_rng(0)
 def _there():
     with wf.device("gpu:0"):
         yield
-
-
-def counted(call):
-    """What a call does, once its plans and code are there: (result, launches, waits, staged)."""
-    call().wait()
-    before = _core.device_kind_counters("gpu")
-    result = call()
-    result.wait()
-    after = _core.device_kind_counters("gpu")
-    return result, *(after[k] - before[k] for k in ("launches", "waits", "staged"))
 
 
 def numbers(*shape, dtype="float32"):

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.on_device import standin
 
+from weft import _core
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -28,3 +30,17 @@ def standin_path():
     if not path.exists():
         pytest.skip(f"{path} is built by ./dev test")
     return str(path)
+
+
+def counts():
+    return _core.device_kind_counters("gpu")
+
+
+def counted(call):
+    """What a call does, once its plans and code are there: (result, launches, waits, staged)."""
+    call().wait()
+    before = counts()
+    result = call()
+    result.wait()
+    after = counts()
+    return result, *(after[k] - before[k] for k in ("launches", "waits", "staged"))

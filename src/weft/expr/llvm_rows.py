@@ -41,12 +41,17 @@ def _row(f: Function, pointers: list[str], positions: list[str]) -> None:
 
 
 def _each(f: Function, stage: Each, pointers: list[str], positions: list[str]) -> None:
-    body: Callable[[Function, Each, list[str], list[str]], None] = _store_row
-    if f.kernel.streaming_operands & {store.operand for store in stage.stores}:
-        body = _stream_row
-    elif apart(f, [store.value for store in stage.stores], stage.stores):
-        body = _stage_row
-    f.nest(len(positions), f.kernel.rank - 1, pointers, positions, lambda *at: body(f, stage, *at))
+    operands = apart(f, [store.value for store in stage.stores], stage.stores)
+
+    def body(pointers: list[str], positions: list[str]) -> None:
+        if f.kernel.streaming_operands & {store.operand for store in stage.stores}:
+            _stream_row(f, stage, pointers, positions)
+        elif operands:
+            _stage_row(f, stage, operands, pointers, positions)
+        else:
+            _store_row(f, stage, pointers, positions)
+
+    f.nest(len(positions), f.kernel.rank - 1, pointers, positions, body)
 
 
 def _store_row(
@@ -91,10 +96,14 @@ def apart(f: Function, roots: Sequence[Scalar], stores: Iterable[Store] = ()) ->
     return {k: (k in read, k in written) for k in sorted(far & (read | written))}
 
 
-def _stage_row(f: Function, stage: Each, pointers: list[str], positions: list[str]) -> None:
+def _stage_row(
+    f: Function,
+    stage: Each,
+    operands: dict[int, tuple[bool, bool]],
+    pointers: list[str],
+    positions: list[str],
+) -> None:
     from weft.expr.llvm_staging import staged  # when first needed
-
-    operands = apart(f, [store.value for store in stage.stores], stage.stores)
 
     def block(begin: str, length: str) -> list[str]:
         def compute(pointers: list[str]) -> list[str]:

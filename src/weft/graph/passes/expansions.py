@@ -112,6 +112,8 @@ def _expanded(graph: Rewriting) -> set[Node]:
             count = operations_of(choice) + sum(operations[source] for source in dict.fromkeys(large))
             if count <= CHEAP:
                 operations[node] = count
+    if not operations:
+        return set()
     read = {
         v.node for node in graph.graph.nodes if not isinstance(first_choice(node), Loop) for v in node.reads
     }

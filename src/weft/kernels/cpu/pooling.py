@@ -12,7 +12,7 @@ from weft.kernels import kernel, residuals
 from weft.ops.families.matrix import is_matrix_float
 from weft.ops.families.pooling import AveragePooling, AvgPoolGradient, Geometry, MaxPoolGradient, MaxPooling
 from weft.ops.families.window import Windows
-from weft.ops.kernels import LIKE_INPUT, Native
+from weft.ops.kernels import CHANNELS_LAST, LIKE_INPUT, ROW_MAJOR, Native
 from weft.ops.types import TensorType
 
 
@@ -36,9 +36,15 @@ def has_layout(x: Geometry, channels_last: bool) -> bool:
     return all(n == 1 or s == t for n, s, t in zip(x[1], x[2], dense(x[1], channels_last), strict=True))
 
 
+def is_in(layout: Any, x: Geometry) -> bool:
+    """Whether x's elements are in the order of a layout of oneDNN's."""
+    strides = layout.strides
+    return strides is not None and all(n == 1 or s == t for n, s, t in zip(x[1], x[2], strides, strict=True))
+
+
 @residuals(MaxPooling)
 def indices(op: MaxPooling, standard: Sequence[TensorType], x: TensorType) -> Sequence[TensorType]:
-    """oneDNN's choice: bytes for windows of up to 255 elements. It writes them in y's layout."""
+    """oneDNN's choice: bytes for windows of up to 255 elements. It writes them in the order that it works in."""
     size: Any = op.kernel_size
     return (standard[0].like(dtype=uint8 if math.prod(size) <= 255 else int32),)
 
@@ -54,18 +60,14 @@ def max_pooling(op: MaxPooling, x: TensorType) -> Iterator[Native]:
         y, indices = outputs
         if is_byte and indices:
             return None
-        order = next((k for k in (True, False) if indices and has_layout(indices, k)), None)
-        if indices and (
-            order is None or y is None or not has_layout(inputs[0], order) or not has_layout(y, order)
-        ):
-            return None
-        if indices and not order and set(windows.dilation) != {1}:
-            return None  # computed in another layout, in which the indices would stay
-        return _core.onednn_pooling(
+        made = _core.onednn_pooling(
             inputs[0], y, training=indices is not None, **native_attributes("max", windows)
         )
+        return None if indices and not is_in(made.layout(2), indices) else made
 
     yield Native(make, layouts=(LIKE_INPUT, LIKE_INPUT), optional=(1,))
+    # Plain images that oneDNN works on in the other order, in which the indices stay.
+    yield Native(make, layouts=(ROW_MAJOR, CHANNELS_LAST), optional=(1,))
     yield Native(make, contiguous=(0,), optional=(1,))
 
 
@@ -89,16 +91,17 @@ def max_pool_gradient(op: MaxPoolGradient, dy: TensorType, indices: TensorType) 
     def make(inputs: Sequence[Geometry], outputs: Sequence[Geometry]) -> Any:
         cotangent, indices = inputs
         order = next((k for k in (True, False) if has_layout(indices, k)), None)
-        if order is None or (not order and set(windows.dilation) != {1}):
-            return None  # see MaxPooling
+        if order is None:
+            return None
         shape = outputs[0][1]
-        return _core.onednn_pooling_backward(
+        made = _core.onednn_pooling_backward(
             (cotangent[0], shape, dense(shape, order)),
             (cotangent[0], indices[1], indices[2]),
             cotangent,
             outputs[0],
             **native_attributes("max", windows),
         )
+        return made if is_in(made.layout(1), indices) else None
 
     yield Native(make, layouts=(LIKE_INPUT,))
 

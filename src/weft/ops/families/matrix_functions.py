@@ -22,7 +22,7 @@ from weft.ops.families.linalg import (
 )
 from weft.ops.families.matrix import cast_all
 from weft.ops.op import op
-from weft.ops.pointwise import cast_to, conj, unbroadcast
+from weft.ops.pointwise import cast_to, conj
 from weft.ops.types import TensorType, normalize_axes
 
 EPSILON = {32: 2.0**-23, 64: 2.0**-52}
@@ -472,11 +472,6 @@ class Cross(Composed, family="linalg", rule="x1: number|complex, x2: number|comp
         a, b = ([part(x, axis, k, k + 1) for k in range(3)] for x, axis in zip((x1, x2), axes, strict=True))
         parts = [a[i] * b[j] - a[j] * b[i] for i, j in ((1, 2), (2, 0), (0, 1))]
         return F.concat(parts, axis=max(axes) if self.axis >= 0 else self.axis)
-
-    def vjp(self, x1: Any, x2: Any, y: Any, dy: Any) -> Any:
-        first = F.cross(conj(x2), dy, axis=self.axis)
-        second = F.cross(dy, conj(x1), axis=self.axis)
-        return unbroadcast(first, x1), unbroadcast(second, x2)
 
 
 @op
