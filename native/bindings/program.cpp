@@ -37,10 +37,8 @@ class PythonCompiler {
   Loop::Code operator()(const LoopPattern& pattern) {
     Loop::Code code = nullptr;
     call_away_from_signals([&] {
-      std::string inner;
-      for (int k = 0; k < pattern.operands; ++k) inner += pattern.letter(k);
       nb::object code_and_owner = nb::handle(compile_)(pattern.rank, pattern.row_rank, pattern.lanes,
-                                                       pattern.tile, inner, pattern.streaming);
+                                                       pattern.tile, pattern.letters(), pattern.streaming);
       code = reinterpret_cast<Loop::Code>(nb::cast<uintptr_t>(code_and_owner[0]));
       owners_.push_back(nb::object(code_and_owner[1]).release().ptr());
     });
@@ -62,9 +60,7 @@ class PythonThreadCompiler {
 
   const DeviceFunction* operator()(const ThreadPattern& pattern) {
     const LoopPattern& loop = pattern.loop;
-    std::string inner;
-    for (int k = 0; k < loop.operands; ++k) inner += loop.letter(k);
-    return made(pattern.device, loop.rank, loop.row_rank, loop.lanes, inner, pattern.row_bits,
+    return made(pattern.device, loop.rank, loop.row_rank, loop.lanes, loop.letters(), pattern.row_bits,
                 pattern.is_narrow, pattern.width,
                 std::make_tuple(pattern.m_loops, pattern.n_loops, pattern.seconds), pattern.is_gated);
   }
@@ -219,10 +215,8 @@ nb::bytes exported_plans(const std::string& name, const std::string& level, nb::
   Writer writer;
   write_header(writer, header);
   const SymbolOf symbol = [&](const Loop& loop, const LoopPattern& pattern) {
-    std::string inner;
-    for (int k = 0; k < pattern.operands; ++k) inner += pattern.letter(k);
     return nb::cast<std::string>(symbol_of(nb::handle(static_cast<PyObject*>(loop.source())), pattern.rank,
-                                           pattern.row_rank, pattern.lanes, pattern.tile, inner,
+                                           pattern.row_rank, pattern.lanes, pattern.tile, pattern.letters(),
                                            pattern.streaming));
   };
   try {

@@ -65,31 +65,56 @@ void find_reversed(LoopSpace& space) noexcept {
       space.pattern.inner[k] = LoopPattern::other;
 }
 
+constexpr int64_t kShort = 8, kMany = 512;  // elements of a short row; rows
+
+bool is_short(int64_t size) noexcept { return size > 1 && size <= kShort; }
+
+// Which loop short rows lie along: the innermost one, or the one before it where long rows of elements that are
+// apart are, together, without gaps (the channels of an image's pixels). -1: there are none.
+int short_loop(const LoopSpace& space, const LoopForm& form) noexcept {
+  const int last = space.rank - 1;
+  if (is_short(space.sizes[last])) return last;
+  if (form.row_axes || !is_short(space.sizes[last - 1])) return -1;
+  for (int k = 0; k < space.operands; ++k)
+    if (space.strides[k][last - 1] == static_cast<int64_t>(size_of(space.dtypes[k])) &&
+        space.pattern.inner[k] == LoopPattern::any)
+      return last - 1;
+  return -1;
+}
+
 // Many short rows, one behind the other: the loop over them becomes vectors, which are taken apart and put
 // together with constant steps, instead of a loop of a few turns for each.
 void find_short_rows(LoopSpace& space, const LoopForm& form) noexcept {
-  constexpr int64_t kShort = 8, kMany = 512;
   LoopPattern& pattern = space.pattern;
-  const int row = space.rank - 1;
-  if (!form.row_axes || form.position_axes || pattern.lanes || space.rank < 2 || pattern.row_rank != 1 ||
-      space.operands > LoopPattern::kStepped || space.sizes[row] < 2 || space.sizes[row] > kShort)
+  if (form.position_axes || pattern.lanes || space.rank < 2 || pattern.row_rank != 1 || pattern.tile >= 0 ||
+      space.operands > LoopPattern::kShortOperands)
     return;
+  const int row = short_loop(space, form);
+  if (row < 0) return;
   int best = -1;
-  for (int d = 0; d < row; ++d)
-    if (space.sizes[d] >= kMany && (best < 0 || space.sizes[d] > space.sizes[best])) best = d;
+  for (int d = 0; d < space.rank; ++d)
+    if (d != row && space.sizes[d] >= kMany && (best < 0 || space.sizes[d] > space.sizes[best])) best = d;
   if (best < 0) return;
-  uint8_t steps[LoopPattern::kStepped]{};
+  const int64_t length = space.sizes[row];
+  uint8_t steps[LoopPattern::kShortOperands]{};
+  LoopPattern::Stride along[LoopPattern::kShortOperands]{};
   for (int k = 0; k < space.operands; ++k) {
     const auto item = static_cast<int64_t>(size_of(space.dtypes[k]));
-    const int64_t stride = space.strides[k][best];
-    if (stride == item || stride == 0) continue;
+    const int64_t stride = space.strides[k][best], move = space.strides[k][row];
     if (stride < 0 || stride % item != 0 || stride / item > LoopPattern::kLongestStep) return;
     steps[k] = static_cast<uint8_t>(stride / item);
+    along[k] = move == 0                              ? LoopPattern::zero
+               : move == item                         ? LoopPattern::unit
+               : stride > 0 && stride == length * move ? LoopPattern::other
+                                                      : LoopPattern::any;
   }
-  for (int d = best; d < row - 1; ++d) space.swap(d, d + 1);
-  pattern.lanes = pattern.stepped = true;
-  space.set_inner(row - 1);
+  for (int d = row; d < space.rank - 1; ++d) space.swap(d, d + 1);
+  for (int d = best - (best > row); d < space.rank - 2; ++d) space.swap(d, d + 1);
+  pattern.lanes = true;
+  pattern.length = static_cast<int>(length);
+  space.set_inner(space.rank - 2);
   std::copy_n(steps, space.operands, pattern.step);
+  std::copy_n(along, space.operands, pattern.along);
 }
 
 // How much of rows that are side by side a thread takes at a time, if threads share rows; 0: they do not.
@@ -298,7 +323,8 @@ Loop::Work Loop::partition(const Space& space) const {
     bytes += operand_bytes;
     if (k >= form_.inputs && space.pattern.inner[k] == LoopPattern::unit) stored += operand_bytes;
   }
-  work.large = stored >= kStreamingBytes && space.pattern.tile < 0;  // tiles see to it themselves
+  // Tiles see to it themselves; short rows are stored in pieces of a line.
+  work.large = stored >= kStreamingBytes && space.pattern.tile < 0 && !space.pattern.length;
   if (const int64_t grain = shared_grain(space, bytes); grain && !stages().empty()) {
     work.kind = Work::Kind::stages;
     work.grain = grain;
@@ -306,7 +332,7 @@ Loop::Work Loop::partition(const Space& space) const {
   }
 
   // Pieces of the longest loop that is not part of a row.
-  const int loops = form_.row_axes ? rank - space.rows : rank;
+  const int loops = form_.row_axes ? rank - space.rows : space.pattern.length ? rank - 1 : rank;
   int split = -1;
   if (bytes >= kSplitBytes) {
     for (int d = 0; d < loops; ++d)

@@ -7,17 +7,27 @@ uint64_t LoopPattern::key() const noexcept {
                  static_cast<uint64_t>(lanes) << 10 | static_cast<uint64_t>(tile + 1) << 11;
   for (int k = 0; k < operands; ++k) key |= static_cast<uint64_t>(inner[k]) << (16 + 2 * k);
   static_assert(16 + 2 * kOperands < 62);
-  if (stepped) {
-    constexpr int kFirst = 16 + 2 * kStepped;
-    static_assert(kFirst + 4 * kStepped < 62 && kLongestStep == 16);
-    int shift = kFirst;
-    for (const uint64_t n : step) {  // a step of 1 is `unit`, so that 16 takes its place
-      key |= (n == kLongestStep ? 1 : n) << shift;
-      shift += 4;
-    }
-    key |= uint64_t{1} << 62;
+  if (length) {  // the row is one loop, and nothing runs in tiles
+    constexpr int kFirst = 8, kBits = 7;
+    static_assert(kFirst + kBits * kShortOperands < 62 && 4 * kLongestStep + 3 < 1 << kBits);
+    key = static_cast<uint64_t>(rank) | static_cast<uint64_t>(length - 1) << 5 | uint64_t{1} << 62;
+    for (int k = 0; k < operands; ++k)
+      key |= static_cast<uint64_t>(4 * step[k] + along[k]) << (kFirst + kBits * k);
   }
   return key | static_cast<uint64_t>(streaming) << 63;
+}
+
+std::string LoopPattern::letters() const {
+  std::string text;
+  for (int k = 0; k < operands; ++k)
+    text += length && step[k] > 1 ? static_cast<char>('A' + step[k]) : (tile >= 0 ? "uzac" : "uzar")[inner[k]];
+  if (!length) return text;
+  text += std::to_string(length);
+  for (int k = 0; k < operands; ++k)
+    text += along[k] == any     ? 'a'
+            : along[k] == other ? static_cast<char>('A' + step[k] / length)
+                                : static_cast<char>('A' + (along[k] == unit));
+  return text;
 }
 
 bool LoopSpace::arrange(const LoopForm& form, const View* views) {

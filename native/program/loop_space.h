@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "program/loop_check.h"
@@ -28,17 +29,16 @@ struct LoopPattern {
   int tile = -1;           // the loop that runs in tiles together with the innermost one; -1: none
   int operands = 0;
   Stride inner[kOperands];
-  // Where short rows are side by side, the constant stride of `any` from row to row, in elements; 0: not
-  // such.
-  static constexpr int kStepped = 7, kLongestStep = 16;  // operands; what the key has room for
-  uint8_t step[kStepped]{};
-  bool stepped = false;
+  // Short rows that are side by side: their constant length, else 0; each operand's constant stride from row
+  // to row, in elements; and how it moves in a row, `other` being a step of stride / length.
+  static constexpr int kShortOperands = 7, kLongestStep = 16;  // what the key has room for
+  int length = 0;
+  uint8_t step[kShortOperands]{};
+  Stride along[kShortOperands]{};
 
-  // What Operand.inner begins with in weft/expr/kernel.py; C, D ...: a step of 2, 3 ...
-  char letter(int k) const noexcept {
-    if (stepped && step[k]) return static_cast<char>('A' + step[k]);
-    return (tile >= 0 ? "uzac" : "uzar")[inner[k]];
-  }
+  // What weft/executor/loop_code.py has for the operands: the first letter of Operand.inner; C, D ...: a step of
+  // 2, 3 ... Behind it, if rows are short, their length, and each operand's step in them: B, C ... or "a".
+  std::string letters() const;
   uint64_t key() const noexcept;
 };
 

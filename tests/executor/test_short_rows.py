@@ -1,4 +1,4 @@
-"""Reductions over short rows: the loop over rows becomes vectors, with constant steps from row to row."""
+"""Short rows: the loop over rows becomes vectors, with constant steps from row to row and in a row."""
 
 import numpy as np
 import pytest
@@ -90,19 +90,81 @@ def test_matrices_by_vectors(length):
 @pytest.mark.processor("patterns of its loops")
 def test_steps_are_constants(patterns):
     x = np.ones((ROWS, 7), "float32")
-    assert patterns(lambda x: F.sum(F.exp(x) * 3.25, axis=-1), x) == [(True, "Hu")]
+    column, row, matrices = (np.ones(shape, "float32") for shape in ((ROWS, 1), (7,), (ROWS, 4, 3)))
+    patterns(lambda x: F.sum(F.exp(x) * 3.25, axis=-1), x)
+    patterns(lambda x, c: x * 2.25 - c, x, column)
+    patterns(lambda x, r: x * 2.25 - r, x, row)
+    found = patterns(lambda m, v: m * 2.25 - v, matrices, np.ones((ROWS, 1, 3), "float32"))
+    assert [moves for _, moves in found] == ["Hu7BA", "HuH7BAB", "HzH7BBB", "MDM3BBB"]
 
 
 @pytest.mark.processor("patterns of its loops")
 @pytest.mark.parametrize("shape", [(64, 3), (ROWS, 9), (3, ROWS)])
 def test_few_rows_and_long_ones_stay_as_they_are(patterns, shape):
-    found = patterns(lambda x: F.sum(F.sinh(x) * 1.75, axis=-1), np.ones(shape, "float32"))
-    assert found
+    patterns(lambda x: F.sum(F.sinh(x) * 1.75, axis=-1), np.ones(shape, "float32"))
+    found = patterns(lambda x, c: F.sinh(x) - c, np.ones(shape, "float32"), np.ones((shape[0], 1), "float32"))
     assert not any(letter.isupper() for _, inner in found for letter in inner)
 
 
-def test_complex_rows():
-    rng = np.random.default_rng(0)
-    a = (rng.standard_normal((ROWS, 3)) + 1j * rng.standard_normal((ROWS, 3))).astype("complex64")
-    np.testing.assert_allclose(F.sum(wf.tensor(a), axis=-1).numpy(), a.sum(-1), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(F.prod(wf.tensor(a), axis=-1).numpy(), a.prod(-1), rtol=1e-5, atol=1e-6)
+BESIDE = {
+    "column": lambda a: a[:, :1],
+    "row": lambda a: a[0],
+    "columns first": lambda a: np.asfortranarray(a),
+    "every second": lambda a: np.repeat(a, 2, axis=-1)[:, ::2],
+    "backward": lambda a: a[:, ::-1],
+    "diagonal": lambda a: np.repeat(a, a.shape[1], axis=1)[:, :: a.shape[1]],
+}
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8", "int64", "complex64"])
+def test_elements_with_others_beside_them(dtype, beside):
+    """Sums are exact; both results of a kernel, and one that is written over an operand."""
+    rng = np.random.default_rng(7)
+    both = wf.trace(lambda x, y: (x * 2 + y, x - y))
+    for length in (1, 2, 3, 5, 8, 9):
+        a, b = (rng.integers(0, 60, (ROWS, length)).astype(dtype) for _ in range(2))
+        other = BESIDE[beside](b)
+        y = wf.tensor(other) if other.ndim == 1 or other.shape[1] != length else strided(other)
+        x = wf.tensor(a)
+        for found, want in zip(both(x, y), (a * 2 + other, a - other), strict=True):
+            np.testing.assert_array_equal(found.numpy(), want)
+        np.testing.assert_array_equal((y + x).numpy(), other + a)
+        x += y
+        np.testing.assert_array_equal(x.numpy(), a + other)
+
+
+@pytest.mark.parametrize("count", [700, 70_000])  # on one thread, and on all
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "bfloat16", "bool", "complex128"])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 8])
+def test_pixels_and_planes(channels, dtype, count):
+    rng = np.random.default_rng(channels)
+    pixels = rng.integers(0, 2, (2, count, channels))
+    x = wf.tensor(pixels).astype(dtype)
+    planes = x.mT.copy()
+    np.testing.assert_array_equal(planes.astype("complex128").numpy(), pixels.swapaxes(1, 2))
+    again = planes.mT.copy()
+    np.testing.assert_array_equal(again.astype("complex128").numpy(), pixels)
+    if dtype not in ("bool", "complex128"):
+        mean = wf.tensor(np.arange(channels)).astype(dtype)
+        prepared = wf.trace(lambda x, mean: x.mT.astype("float32") / 4 - mean[:, None])
+        np.testing.assert_array_equal(
+            prepared(x, mean).numpy(), (pixels / 4 - np.arange(channels)).swapaxes(1, 2)
+        )
+
+
+@pytest.mark.parametrize("length", [2, 3, 8])
+def test_more_than_registers_hold(length):
+    """So many operations on a row that it is not written out."""
+    rng = np.random.default_rng(length)
+    a, b = rng.uniform(0.5, 1.5, (ROWS, length)), rng.uniform(0.5, 1.5, (ROWS, 1))
+    function = wf.trace(lambda x, y: sum(F.tanh(x * k + y) * F.sin(x / k) for k in range(1, 9)))
+    want = sum(np.tanh(a * k + b) * np.sin(a / k) for k in range(1, 9))
+    np.testing.assert_allclose(function(wf.tensor(a), wf.tensor(b)).numpy(), want, rtol=1e-12)
+
+
+def test_gradients_of_short_rows():
+    x, s = wf.ones((ROWS, 3)), wf.full((ROWS, 1), 2.0)
+    dx, ds = wf.grad(lambda x, s: (x * s * 3).sum(), argnums=(0, 1))(x, s)
+    np.testing.assert_array_equal(dx.numpy(), np.full((ROWS, 3), 6.0))
+    np.testing.assert_array_equal(ds.numpy(), np.full((ROWS, 1), 9.0))

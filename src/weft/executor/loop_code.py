@@ -164,22 +164,24 @@ class LoopCode(Record):
     def kernel(
         self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str, streaming: bool = False
     ) -> Kernel:
-        """The kernel for one pattern; inner: how each operand moves, by the first letters of Operand.inner."""
+        """The kernel for one pattern; inner: how each operand moves, as LoopPattern::letters of the native core says."""
+        inner, length, along = _moves(inner)
         words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross", "r": "reverse"}
         nodes = e.walk(*[part.value for stage in self.stages for part in parts(stage)])
         gathered = {node.value for node in nodes if node.op == "load_at"}
         operands = tuple(
-            Operand(d, "step", step=ord(c) - ord("A"))  # LoopPattern::letter of the native core
+            Operand(d, "step", step=ord(c) - ord("A"), along=move)
             if c.isupper()
-            else Operand(d, words[c], int(k in gathered), k in gathered)
-            for k, (d, c) in enumerate(zip(self.dtypes, inner, strict=True))
+            else Operand(d, words[c], int(k in gathered), k in gathered, along=move)
+            for k, (d, c, move) in enumerate(zip(self.dtypes, inner, along, strict=True))
         )
         row_axes = self.row_axes if self.position_axes else 0
         stages = tuple(_lowered(stage, self.inputs, self.rank, row_axes) for stage in self.stages)
         if not e.COMPLEX.keys().isdisjoint(p.value.dtype for stage in self.stages for p in parts(stage)):
             stages = _with_parts_of_sums(stages)
         name = _identifier(self.name)
-        return Kernel(name, rank, operands, stages, row_rank, lanes, tile if tile >= 0 else None, streaming)
+        cross = tile if tile >= 0 else None
+        return Kernel(name, rank, operands, stages, row_rank, lanes, cross, streaming, length)
 
     @events.noted("compile", lambda self, *_, **__: self.name)
     def compile(
@@ -210,6 +212,18 @@ class LoopCode(Record):
 
         kernel = self.kernel(rank, row_rank, lanes, -1, inner)
         return launched(kernel, chip, row_bits, is_narrow, width, pairs, is_gated)
+
+
+def _moves(letters: str) -> tuple[str, int, list[int | None]]:
+    """Letters of the operands, the length of short rows, and each operand's steps in them.
+
+    >>> _moves("uD3aB"), _moves("uz")
+    (('uD', 3, [None, 1]), ('uz', 0, [None, None]))
+    """
+    at = next((k for k, c in enumerate(letters) if c.isdigit()), len(letters))
+    inner, length, along = letters[:at], letters[at : at + 1], letters[at + 1 :]
+    moves = [None if c == "a" else ord(c) - ord("A") for c in along]
+    return inner, int(length or 0), moves or [None] * len(inner)
 
 
 def _keep(key: Any, kernel: Any) -> None:

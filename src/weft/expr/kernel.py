@@ -38,6 +38,8 @@ class Operand(Record):
     position and at computed ones; 0 if none. take(x, indices, axis) has no loop along x's axis, whose stride in the
     loop of the indices is 0, and gathered=1. is_flat: load_at has one position, which counts elements of memory, so
     that no stride is given for it.
+    along: where rows have a constant length, the elements from one position of the row to the next; None: the stride
+    is given when the kernel runs.
     """
 
     dtype: str
@@ -45,6 +47,7 @@ class Operand(Record):
     gathered: int = 0
     is_flat: bool = False
     step: int = 0
+    along: int | None = None
 
     def check(self) -> None:
         if self.dtype not in BITS or self.inner not in ("unit", "reverse", "zero", "any", "step", "cross"):
@@ -174,6 +177,7 @@ class Kernel(Record):
     one Each of rows of one loop, where no "cross" operand is gathered. The order of positions is undefined.
     streaming: results that only one Each stores, and nothing loads, are stored past the cache, in whole lines of it.
     The caller aligns them to 64 bytes at every turn of the other loops. Ignored if cross is given.
+    length: of all rows, if they are short and it is constant; 0: it is given when the kernel runs. Needs lanes.
     Raises ValueError if a part names an operand, dimension or result that does not exist, or types do not fit.
     """
 
@@ -185,6 +189,7 @@ class Kernel(Record):
     lanes: bool = False
     cross: int | None = None
     streaming: bool = False
+    length: int = 0
 
     @property
     def only_stored(self) -> frozenset[int]:
@@ -230,6 +235,8 @@ class Kernel(Record):
             raise ValueError(f"{self.name}: row_rank must be in 1..{self.rank}, got {self.row_rank}")
         if self.lanes and self.row_rank == self.rank:
             raise ValueError(f"{self.name}: lanes needs a loop before the row")
+        if self.length and not (self.lanes and self.row_rank == 1):
+            raise ValueError(f"{self.name}: a constant length is for lanes, and rows of one loop")
         self._check_cross()
         result_types: dict[int, str] = {}
         for stage in self.stages:

@@ -10,18 +10,22 @@ bytes. The caller splits work over threads by moving data and shrinking a size: 
 single Each, and not of loops in Kernel.indexed.
 
 Loops are written one element at a time and marked as parallel; LLVM makes vectors of them. An operand may be both read
-and written at the same positions. There are three schedules: rows one after the other (llvm_rows); with Kernel.lanes
-rows side by side (llvm_lanes); with Kernel.cross tiles of two loops (llvm_tiles). With Kernel.streaming, the first two
-store large results past the cache (llvm_streaming).
+and written at the same positions. There are four schedules: rows one after the other (llvm_rows); with Kernel.lanes
+rows side by side (llvm_lanes); with Kernel.length, too, short rows in registers (llvm_short_rows); with Kernel.cross
+tiles of two loops (llvm_tiles). With Kernel.streaming, the first two store large results past the cache
+(llvm_streaming).
 """
 
 from __future__ import annotations
 
-from weft.expr.kernel import Kernel
+from weft.expr.kernel import Kernel, values
 from weft.expr.llvm_function import Function
 from weft.expr.llvm_rows import print_rows
+from weft.expr.scalar import walk
 
 __all__ = ["print_kernel"]
+
+MOST_IN_A_ROW = 400  # operations on a short row whose length is constant
 
 
 def print_kernel(kernel: Kernel, checked: bool = False) -> str:
@@ -47,6 +51,10 @@ def print_kernel(kernel: Kernel, checked: bool = False) -> str:
         from weft.expr.llvm_tiles import print_tiles  # when first needed: most programs never do
 
         print_tiles(function)
+    elif kernel.length and fits_registers(kernel):
+        from weft.expr.llvm_short_rows import print_short_rows
+
+        print_short_rows(function)
     elif kernel.lanes:
         from weft.expr.llvm_lanes import print_lanes
 
@@ -62,3 +70,9 @@ def print_kernel(kernel: Kernel, checked: bool = False) -> str:
 
         check(function, arguments)
     return function.text()
+
+
+def fits_registers(kernel: Kernel) -> bool:
+    """Whether so little is done with a row of constant length that all of it is written out."""
+    nodes = walk(*(value for stage in kernel.stages for value in values(stage)))
+    return kernel.length * sum(bool(node.args) for node in nodes) <= MOST_IN_A_ROW

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from weft.expr.kernel import Kernel, Reduction, Store, values
 from weft.expr.llvm_values import binary, cast, compare, from_memory, number, to_memory, unary
 from weft.expr.llvm_writer import Writer, llvm_type, memory_type
-from weft.expr.scalar import BITS, COMPARISONS, COMPLEX, PARTS, Scalar, state, walk
+from weft.expr.scalar import BITS, COMPARISONS, COMPLEX, PARTS, Scalar, load, state, walk
 
 __all__ = ["Function", "Values"]
 
@@ -173,7 +173,7 @@ class Values:
         self.access = f", !llvm.access.group {group}" if group else ""
         self.computed = dict(computed or {})
         self.loops: dict[tuple[int, ...], list[str]] = {}  # what repetitions come to, by ids of their parts
-        self.scanned: list[Scalar] = []  # results of scans; their ids are keys of computed
+        self.kept: list[Scalar] = []  # results of scans, loads of what is stored; their ids are keys of computed
 
     def __getitem__(self, root: Scalar) -> str:
         for node in walk(root, skipped=self.computed):
@@ -234,6 +234,16 @@ class Values:
             value = self._add(dtype, self._read(address, dtype), value)
         self._write(address, dtype, value)
 
+    def put_later(self, operand: int, value: str, add: bool) -> Callable[[], None]:
+        """What stores it. Until then later loads of this position give it nevertheless."""
+        dtype = self.function.kernel.operands[operand].dtype
+        node = load(operand, dtype)
+        if add:
+            value = self._add(dtype, self[node], value)
+        self.kept.append(node)
+        self.computed[id(node)] = from_memory(self.function, dtype, to_memory(self.function, dtype, value))
+        return lambda: self.put(operand, value)
+
     def _parts(self, address: str, dtype: str) -> tuple[str, str]:
         """The addresses of the parts of a complex number."""
         return address, self.function.emit(f"getelementptr {llvm_type(COMPLEX[dtype])}, ptr {address}, i64 1")
@@ -264,7 +274,7 @@ class Values:
     def set_result(self, reduction: Reduction, value: str) -> None:
         """Sets what result() of a scan is at this position."""
         node = Scalar("result", reduction.dtype, (), reduction.number)
-        self.scanned.append(node)
+        self.kept.append(node)
         self.computed[id(node)] = value
 
     def _add(self, dtype: str, a: str, b: str) -> str:

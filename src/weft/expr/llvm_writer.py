@@ -107,12 +107,14 @@ class Writer:
         parallel: str = "",
         enter: Callable[[], None] | None = None,
         simple: bool = False,
+        chains: int = 1,
     ) -> list[str]:
         """A loop over [0, size). carried: (type, first value) that go from turn to turn; body returns the next values.
 
         Returns the carried values after the loop. body(i) may open loops of its own. enter: runs before the first turn,
         if there is one; without loops of its own. parallel: the group of accesses that no turn shares with another.
-        simple: neither vectors nor unrolling, which cost time to compile.
+        simple: neither vectors nor unrolling, which cost time to compile. chains: of operations in a turn that do not wait
+        for each other.
         """
         self.count += 1
         number = self.count
@@ -149,7 +151,7 @@ class Writer:
             facts = [loop_id, self.mark(f'!{{!"llvm.loop.parallel_accesses", {parallel}}}')]
             if self.roundings > roundings:  # LLVM thinks that they cost much, and would take vectors of 4
                 facts.append(self.mark('!{!"llvm.loop.vectorize.width", i32 16}'))
-            turns = 1 if carried else interleaved(len(self.lines) - phis)
+            turns = 1 if carried else interleaved(len(self.lines) - phis) // chains
             if turns > 1:
                 facts.append(self.mark(f'!{{!"llvm.loop.interleave.count", i32 {turns}}}'))
         if simple:
