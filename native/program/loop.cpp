@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kSplitBytes = 768 << 10;   // of all operands; work on less stays on one thread
 constexpr int64_t kPieceBytes = 256 << 10;   // of all operands, that a thread takes at a time
 constexpr int64_t kFoldElements = 32 << 10;  // of a long row, that are folded at a time
+constexpr int64_t kShort = 8, kMany = 512;   // elements of a short row; rows that are many
 constexpr int64_t kTile = 64, kBlock = 512;  // of the schedule of tiles, src/weft/expr/llvm_tiles.py
 constexpr int64_t kLanes = 64;               // rows side by side that one thread takes at the least
 // Rows side by side are shared by threads if there are fewer than these, or if so many of them as a thread
@@ -35,7 +36,7 @@ int64_t whole_lines(int64_t elements) noexcept { return (elements + kLanes - 1) 
 // Operands that jump in the innermost loop and are contiguous in another one: these two run in
 // tiles.
 void find_tiles(LoopSpace& space, const View* views) noexcept {
-  constexpr int64_t kWorthwhile = 8;  // of either loop
+  constexpr int64_t kWorthwhile = kShort + 1;  // of either loop
   constexpr int64_t kElements =
       32 << 10;  // below, everything is in the first caches, and such code takes long to make
   const int rank = space.rank;
@@ -65,12 +66,10 @@ void find_reversed(LoopSpace& space) noexcept {
       space.pattern.inner[k] = LoopPattern::other;
 }
 
-constexpr int64_t kShort = 8, kMany = 512;  // elements of a short row; rows
-
 bool is_short(int64_t size) noexcept { return size > 1 && size <= kShort; }
 
-// Which loop short rows lie along: the innermost one, or the one before it where long rows of elements that are
-// apart are, together, without gaps (the channels of an image's pixels). -1: there are none.
+// Which loop short rows lie along: the innermost one, or the one before it where long rows of elements that
+// are apart are, together, without gaps (the channels of an image's pixels). -1: there are none.
 int short_loop(const LoopSpace& space, const LoopForm& form) noexcept {
   const int last = space.rank - 1;
   if (is_short(space.sizes[last])) return last;
@@ -103,10 +102,10 @@ void find_short_rows(LoopSpace& space, const LoopForm& form) noexcept {
     const int64_t stride = space.strides[k][best], move = space.strides[k][row];
     if (stride < 0 || stride % item != 0 || stride / item > LoopPattern::kLongestStep) return;
     steps[k] = static_cast<uint8_t>(stride / item);
-    along[k] = move == 0                              ? LoopPattern::zero
-               : move == item                         ? LoopPattern::unit
+    along[k] = move == 0                               ? LoopPattern::zero
+               : move == item                          ? LoopPattern::unit
                : stride > 0 && stride == length * move ? LoopPattern::other
-                                                      : LoopPattern::any;
+                                                       : LoopPattern::any;
   }
   for (int d = row; d < space.rank - 1; ++d) space.swap(d, d + 1);
   for (int d = best - (best > row); d < space.rank - 2; ++d) space.swap(d, d + 1);

@@ -20,7 +20,8 @@ uint64_t LoopPattern::key() const noexcept {
 std::string LoopPattern::letters() const {
   std::string text;
   for (int k = 0; k < operands; ++k)
-    text += length && step[k] > 1 ? static_cast<char>('A' + step[k]) : (tile >= 0 ? "uzac" : "uzar")[inner[k]];
+    text +=
+        length && step[k] > 1 ? static_cast<char>('A' + step[k]) : (tile >= 0 ? "uzac" : "uzar")[inner[k]];
   if (!length) return text;
   text += std::to_string(length);
   for (int k = 0; k < operands; ++k)

@@ -36,8 +36,8 @@ struct LoopPattern {
   uint8_t step[kShortOperands]{};
   Stride along[kShortOperands]{};
 
-  // What weft/executor/loop_code.py has for the operands: the first letter of Operand.inner; C, D ...: a step of
-  // 2, 3 ... Behind it, if rows are short, their length, and each operand's step in them: B, C ... or "a".
+  // What weft/executor/loop_code.py has for the operands: the first letter of Operand.inner; C, D ...: a step
+  // of 2, 3 ... Behind it, if rows are short, their length, and each operand's step in them: B, C ... or "a".
   std::string letters() const;
   uint64_t key() const noexcept;
 };

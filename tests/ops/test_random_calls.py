@@ -103,7 +103,9 @@ def wrong_value(program):
             continue  # NumPy has no value, as of the greatest of no elements
         if len(want) != len(results):
             return f"{step!r}: {len(results)} results, the reference has {len(want)}"
-        got = case.node.op.in_reference_form([y.numpy() for y in results], want)  # signs that rounding decides
+        got = case.node.op.in_reference_form(
+            [y.numpy() for y in results], want
+        )  # signs that rounding decides
         for k, (y, w) in enumerate(zip(got, want, strict=True)):
             with np.errstate(all="ignore"):
                 w = np.asarray(w).astype(y.dtype)

@@ -173,7 +173,9 @@ class Values:
         self.access = f", !llvm.access.group {group}" if group else ""
         self.computed = dict(computed or {})
         self.loops: dict[tuple[int, ...], list[str]] = {}  # what repetitions come to, by ids of their parts
-        self.kept: list[Scalar] = []  # results of scans, loads of what is stored; their ids are keys of computed
+        self.kept: list[
+            Scalar
+        ] = []  # results of scans, loads of what is stored; their ids are keys of computed
 
     def __getitem__(self, root: Scalar) -> str:
         for node in walk(root, skipped=self.computed):
