@@ -164,7 +164,7 @@ class LoopCode(Record):
     def kernel(
         self, rank: int, row_rank: int, lanes: bool, tile: int, inner: str, streaming: bool = False
     ) -> Kernel:
-        """The kernel for one pattern; inner: how each operand moves, as LoopPattern::letters of the native core says."""
+        """The kernel for one pattern; inner: how operands move, as the native core's LoopPattern::letters says."""
         inner, length, along = _moves(inner)
         words: dict[str, Any] = {"u": "unit", "z": "zero", "a": "any", "c": "cross", "r": "reverse"}
         nodes = e.walk(*[part.value for stage in self.stages for part in parts(stage)])

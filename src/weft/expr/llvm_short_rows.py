@@ -1,7 +1,8 @@
 """Short rows whose length is constant: all of a row is written out, in registers; the loop over rows becomes vectors.
 
 How far operands move from row to row and in a row is constant, too, so LLVM reads whole vectors of neighbouring rows
-and takes them apart. All that is loaded of a row comes before what is stored there: LLVM could not find out that it may.
+and takes them apart. All that is loaded of a row comes before what is stored there, as LLVM could not find out that it
+may.
 """
 
 from __future__ import annotations
