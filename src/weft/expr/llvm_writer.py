@@ -113,8 +113,8 @@ class Writer:
 
         Returns the carried values after the loop. body(i) may open loops of its own. enter: runs before the first turn,
         if there is one; without loops of its own. parallel: the group of accesses that no turn shares with another.
-        simple: neither vectors nor unrolling, which cost time to compile. chains: how many parts of a turn do not wait for
-        each other.
+        simple: neither vectors nor unrolling, which cost time to compile. chains: how many parts of a turn do not wait
+        for each other.
         """
         self.count += 1
         number = self.count
