@@ -503,3 +503,12 @@ def test_a_gradient_is_that_of_differences(mechanism, feature):
         below[k] -= step
         wanted = (loss(wf.tensor(above)).item() - loss(wf.tensor(below)).item()) / (2 * step)
         assert slope[k] == pytest.approx(wanted, rel=2e-2, abs=0.1)
+
+
+def test_numbers_of_earlier_calls_are_not_in_a_recording():
+    """The number of the first call, of another type, would not fit these."""
+    mask = wf.tensor([False, True, True])
+    F.masked_fill(wf.ones(3), mask, -1e9)
+    x = wf.tensor([0, 0, 1], dtype="uint64")
+    assert F.masked_fill(x, mask, 3).tolist() == [0, 3, 3]
+    assert wf.trace(lambda x: F.masked_fill(x, mask, 3))(x).tolist() == [0, 3, 3]

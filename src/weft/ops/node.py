@@ -47,8 +47,8 @@ _orders = itertools.count()
 class Node:
     """An operator applied to values.
 
-    inputs: None where an optional one is missing; runtime: Values of Runtime attributes; reads: the values among both,
-    once for each time. op is None for what is given
+    inputs: None where an optional one is missing; runtime: Values of Runtime attributes, for which the operator has 0;
+    reads: the values among both, once for each time. op is None for what is given
     from outside: inputs (of a name) and constants (of a value). order: its number in the order of the program, in which
     side effects such as random numbers happen; a node that replaces another takes over its order. where: the user's
     line, as ``file:line``, for errors of late operations; empty if it is not known.
@@ -85,7 +85,8 @@ class Node:
         value: Any = None,
         like: Node | None = None,
     ) -> None:
-        self.op, self.inputs, self.runtime = op, tuple(inputs), runtime or {}
+        self.op = op.without_numbers(runtime) if op is not None and runtime else op
+        self.inputs, self.runtime = tuple(inputs), runtime or {}
         self.reads = self._read_values()
         self.name, self.value = name, value
         self.order: int = next(_orders) if like is None else like.order
@@ -508,8 +509,8 @@ def apply(cls: type[Op], inputs: Sequence[Any], attributes: dict[str, Any]) -> A
         if a.runtime and isinstance(attributes.get(a.name), Value)
     }
     op = cls(**attributes)
-    if runtime:  # the node has the Values; its operator is the same whatever they are
-        op = op.with_runtime({name: 0.0 if v.dtype.is_floating else 0 for name, v in runtime.items()})
+    if runtime:
+        op = op.without_numbers(runtime)
     node = make_node(op, [_lift(cls, value) for value in inputs], runtime)
     outputs = node.outputs if capture is None else capture.record(node, arguments)
     visible = tuple(outputs[: len(outputs) - op.hidden])

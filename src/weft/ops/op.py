@@ -347,6 +347,10 @@ class Op:
             object.__setattr__(op, a.name, values.get(a.name, getattr(self, a.name)))
         return op
 
+    def without_numbers(self, runtime: dict[str, Any]) -> Op:
+        """The operator of a node that has Values of these attributes: the same one whatever they are."""
+        return self.with_runtime({name: 0.0 if v.dtype.is_floating else 0 for name, v in runtime.items()})
+
     def runtime_names(self) -> tuple[str, ...]:
         """The names of its Runtime attributes, which are given when it runs.
 

@@ -273,8 +273,7 @@ class ScaledDotProductAttention(
         if slopes is not None:
             slopes = cast_to(slopes, float32)
         runtime = {name: x for name in ("offset", "dropout") if isinstance(x := getattr(self, name), Value)}
-        op = self.with_runtime({name: 0.0 if v.dtype.is_floating else 0 for name, v in runtime.items()})
-        node = make_node(op, [*operands, mask, ranges, slopes, key], runtime)
+        node = make_node(self.without_numbers(runtime), [*operands, mask, ranges, slopes, key], runtime)
         extra = tuple(range(4 - y.ndim))
         return tuple(F.squeeze(value, axis=extra) if extra else value for value in node.outputs)
 
