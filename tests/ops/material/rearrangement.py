@@ -161,6 +161,7 @@ class _:
         for attributes in GEOMETRIES:
             yield Sample(arrays((2, 2, 5, 4)), **attributes)
         yield Sample(arrays((0, 2, 5, 4)), kernel_size=2)
+        yield Sample(arrays((2, 2, 0, 3)), kernel_size=2, padding=1, stride=2)
 
     @classmethod
     def errors(cls):
@@ -186,6 +187,7 @@ class _:
     @classmethod
     def samples(cls):
         yield Sample(arrays((2, 8, 12)), output_size=(5, 4), kernel_size=2)
+        yield Sample(arrays((2, 8, 2)), output_size=(0, 3), kernel_size=2, padding=1, stride=2)
         yield Sample(arrays((2, 12, 9)), output_size=(5, 4), **GEOMETRIES[1])
         yield Sample(arrays((1, 8, 6)), output_size=(5, 4), **GEOMETRIES[2])
 

@@ -248,7 +248,7 @@ class Fold(
 
     def check(self) -> None:
         super().check()
-        set_per_dimension(self, 2, output_size=1)
+        set_per_dimension(self, 2, output_size=0)
 
     def decompose(self, x: Any) -> Any:
         self.require_ndim(3, x=x)
