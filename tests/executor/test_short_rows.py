@@ -168,3 +168,10 @@ def test_gradients_of_short_rows():
     dx, ds = wf.grad(lambda x, s: (x * s * 3).sum(), argnums=(0, 1))(x, s)
     np.testing.assert_array_equal(dx.numpy(), np.full((ROWS, 3), 6.0))
     np.testing.assert_array_equal(ds.numpy(), np.full((ROWS, 1), 9.0))
+
+
+def test_complex_rows():
+    rng = np.random.default_rng(0)
+    a = (rng.standard_normal((ROWS, 3)) + 1j * rng.standard_normal((ROWS, 3))).astype("complex64")
+    np.testing.assert_allclose(F.sum(wf.tensor(a), axis=-1).numpy(), a.sum(-1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(F.prod(wf.tensor(a), axis=-1).numpy(), a.prod(-1), rtol=1e-5, atol=1e-6)

@@ -9,7 +9,7 @@ from tests.ops.support import SEED
 
 from weft.expr.kernel import Each, Fold, Kernel, Once, Operand, Reduction, Scan, Store
 from weft.expr.llvm import fits_registers, print_kernel
-from weft.expr.scalar import cast, load, result
+from weft.expr.scalar import cast, load, result, sqrt
 
 from .support import Runner, assert_same
 
@@ -17,7 +17,7 @@ X, Y = load(0, "float64"), load(1, "int32")
 STORED = load(2, "float64")
 STAGES = {
     "each": (Each((Store(2, X * 2 - cast(Y, "float64")), Store(3, Y + 1))),),
-    "what is stored is read": (
+    "reads what it stores": (
         Each((Store(2, X + 1),)),
         Each((Store(2, STORED * STORED), Store(3, cast(STORED, "int32")))),
         Each((Store(2, STORED - X),)),
@@ -110,6 +110,22 @@ def test_length_is_only_another_order(name, moves, length):
             both.append(arrays)
         for found, want in zip(*both, strict=True):
             assert_same(found, want)
+
+
+def test_what_rows_share_is_computed_once():
+    """Before the loop over them, once for each position."""
+    x, shared = load(0, "float64"), load(1, "float64")
+    operands = (
+        Operand("float64", "step", step=3, along=1),
+        Operand("float64", "zero", along=1),
+        Operand("float64", "step", step=3, along=1),
+    )
+    text = print_kernel(
+        Kernel("scaled", 2, operands, (Each((Store(2, x / sqrt(shared)),)),), lanes=True, length=3)
+    )
+    before, loop = text.split("= phi i64", 1)
+    assert (before.count("call double @llvm.sqrt"), loop.count("call double @llvm.sqrt")) == (3, 0)
+    assert loop.count("fdiv") == 3
 
 
 def test_a_kernel_says_what_it_cannot_be():

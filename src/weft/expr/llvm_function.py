@@ -175,7 +175,7 @@ class Values:
         self.loops: dict[tuple[int, ...], list[str]] = {}  # what repetitions come to, by ids of their parts
         self.kept: list[
             Scalar
-        ] = []  # results of scans, loads of what is stored; their ids are keys of computed
+        ] = []  # whose ids are keys of computed: results of scans, loads of what is stored
 
     def __getitem__(self, root: Scalar) -> str:
         for node in walk(root, skipped=self.computed):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Store
+from weft.expr.kernel import Each, Fold, Once, Reduction, Scan, Store, parts, values
 from weft.expr.llvm_function import Function, Values
 from weft.expr.llvm_rows import Accumulator, better
 from weft.expr.scalar import BITS
@@ -24,14 +24,31 @@ def print_short_rows(f: Function) -> None:
 
 def _rows(f: Function, pointers: list[str], positions: list[str]) -> None:
     group = f.mark("distinct !{}")
+    roots = [value for stage in f.kernel.stages for value in values(stage)]
+    stores = [part for stage in f.kernel.stages for part in parts(stage) if isinstance(part, Store)]
     rows = [_moved(f, pointers, k) for k in range(f.kernel.length)]
+    hoisted = [
+        f.hoist(pointers, [*positions, "0", str(k)], roots, stores, lanes=True)
+        for k, pointers in enumerate(rows)
+    ]
+
+    def enter() -> None:
+        for _, compute in hoisted:
+            if compute:
+                compute()
 
     def row(i: str) -> list[str]:
         f.results = {}
-        _Row(f, rows, [*positions, i], i, group).run()
+        _Row(
+            f,
+            [
+                Values(f, pointers, [*positions, i, str(k)], i, group, computed=computed)
+                for k, (pointers, (computed, _)) in enumerate(zip(rows, hoisted, strict=True))
+            ],
+        ).run()
         return []
 
-    f.loop(f.sizes[f.vector_loop], row, parallel=group, chains=f.kernel.length)
+    f.loop(f.sizes[f.vector_loop], row, parallel=group, enter=enter, chains=f.kernel.length)
 
 
 def _moved(f: Function, pointers: list[str], k: int) -> list[str]:
@@ -45,13 +62,10 @@ def _moved(f: Function, pointers: list[str], k: int) -> list[str]:
 
 
 class _Row:
-    """One row, with the values at each of its positions."""
+    """One row; at: the values at each of its positions."""
 
-    def __init__(
-        self, f: Function, rows: list[list[str]], positions: list[str], inner: str, group: str
-    ) -> None:
-        self.f = f
-        self.at = [Values(f, pointers, [*positions, str(k)], inner, group) for k, pointers in enumerate(rows)]
+    def __init__(self, f: Function, at: list[Values]) -> None:
+        self.f, self.at = f, at
         self.stores: list[Callable[[], None]] = []
 
     def run(self) -> None:
@@ -65,20 +79,20 @@ class _Row:
                 self._store(self.at[0], stage.stores)
             else:
                 assert isinstance(stage, Each)
-                for values in self.at:
-                    self._store(values, stage.stores)
+                for at in self.at:
+                    self._store(at, stage.stores)
         for store in self.stores:
             store()
 
-    def _store(self, values: Values, stores: tuple[Store, ...]) -> None:
-        news = [values[store.value] for store in stores]  # before loads give what is stored here
+    def _store(self, at: Values, stores: tuple[Store, ...]) -> None:
+        news = [at[store.value] for store in stores]  # before loads give what is stored here
         self.stores += [
-            values.put_later(store.operand, new, store.add) for store, new in zip(stores, news, strict=True)
+            at.put_later(store.operand, new, store.add) for store, new in zip(stores, news, strict=True)
         ]
 
     def _folded(self, reduction: Reduction) -> str:
         state = Accumulator(self.f, reduction)
-        news = [values[reduction.value] for values in self.at]
+        news = [at[reduction.value] for at in self.at]
         if state.position:
             return self._place(state, news)
         total = news[0]
@@ -100,8 +114,8 @@ class _Row:
     def _scan(self, stage: Scan) -> None:
         states = [Accumulator(self.f, reduction) for reduction in stage.reductions]
         totals = [state.first for state in states]
-        for values in reversed(self.at) if stage.reverse else self.at:
+        for at in reversed(self.at) if stage.reverse else self.at:
             for k, state in enumerate(states):
-                totals[k] = state.join(totals[k], values[state.reduction.value])
-                values.set_result(state.reduction, state.finish(totals[k]))
-            self._store(values, stage.stores)
+                totals[k] = state.join(totals[k], at[state.reduction.value])
+                at.set_result(state.reduction, state.finish(totals[k]))
+            self._store(at, stage.stores)
